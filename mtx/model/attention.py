@@ -131,7 +131,8 @@ def make_layout(
     """
     both = query_offsets, key_offsets
     if kernel == "varlen":
-        return VarlenLayout(*(offsets.to(device, non_blocking=True) for offsets in both), max_tokens, causal)
+        queries, keys = (offsets.to(device, non_blocking=True) for offsets in both)
+        return VarlenLayout(queries, keys, max_tokens, causal)
     starts = [offsets[: num_sentences + 1].cpu().long().numpy() for offsets in both]
     slots, shapes = _place(np.maximum(*map(np.diff, starts)))
     numbers, widths = np.array(shapes, dtype=np.int64).reshape(-1, 2).T
@@ -139,9 +140,9 @@ def make_layout(
     firsts = np.repeat(np.cumsum(widths) - widths, widths)  # of each slot the first slot of its tile
     rows = firsts * (num_heads - 1) + np.arange(len(firsts))  # of each slot the row in tiles of the first head
     rows = rows[:, None] + np.outer(np.repeat(widths, widths), np.arange(num_heads))
-    queries, query_sentence = keys, key_sentence = _index(starts[0], slots, rows, device)
+    query_index, query_sentence = key_index, key_sentence = _index(starts[0], slots, rows, device)
     if key_offsets is not query_offsets:
-        keys, key_sentence = _index(starts[1], slots, rows, device)
+        key_index, key_sentence = _index(starts[1], slots, rows, device)
     tiles, first = [], 0
     for number, width in shapes:
         end = first + number * width
@@ -153,7 +154,7 @@ def make_layout(
         mask = torch.from_numpy(np.where(hidden, np.float32(-math.inf), np.float32(0)))[:, None]
         tiles.append(_Tiles(width, slice(first * num_heads, end * num_heads), mask.to(device)))
         first = end
-    return TileLayout(tuple(tiles), queries, keys)
+    return TileLayout(tuple(tiles), query_index, key_index)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
