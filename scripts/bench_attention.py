@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mtx.data.batches import micro_batch_shape
 from mtx.model.attention import attention, make_layout
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.fused import BlockLayout
 
 HEADS, HEAD_SIZE, MAX_TOKENS = 8, 64, 256
 REPEATS = 20

@@ -16,9 +16,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from mtx.data.glossary import Words
-from mtx.data.glossary import find_words
-from mtx.data.glossary import learn_lexicon
+from mtx.data.glossary import Words, find_words, learn_lexicon
 from mtx.data.token_store import load_prepared
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.documents.markup import Marked, Tag, bare, raw

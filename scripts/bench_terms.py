@@ -12,10 +12,7 @@ import argparse
 import random
 from pathlib import Path
 
-from mtx.data.glossary import Glossary
-from mtx.data.glossary import Words
-from mtx.data.glossary import find_words
-from mtx.data.glossary import learn_lexicon
+from mtx.data.glossary import Glossary, Words, find_words, learn_lexicon
 from mtx.data.token_store import load_prepared
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.evaluation.term_use import score_with_glossary

@@ -44,7 +44,7 @@ from mtx.decoding.text_translator import TextTranslator
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.evaluate import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
-from mtx.model.architecture import num_parameters
+from mtx.model.architectures import num_parameters
 from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import Curve, training_history
 from mtx.storage.run_contents import load_config

@@ -17,7 +17,7 @@ import torch
 from traced_step import NUM_IDS, Kernel, TrainingStep, traced
 
 from mtx.model import block_kernels
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.fused import BlockLayout
 from mtx.model.transformer import training_flops
 
 PEAK_FLOPS, PEAK_BYTES = 989e12, 3.35e12  # of an H100 SXM, dense bf16, a second

@@ -40,11 +40,8 @@ from triton.backends.compiler import GPUTarget
 
 from mtx.config import settings
 from mtx.data.batches import load_steps
-from mtx.data.sampler import SamplerState
-from mtx.data.sampler import steps
-from mtx.data.token_store import PreparedData
-from mtx.data.token_store import Side
-from mtx.data.token_store import TokenStore
+from mtx.data.sampler import SamplerState, steps
+from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.model import block_kernels
 from mtx.storage.run_files import RunLayout
 from mtx.training.runtime import RuntimeChoices

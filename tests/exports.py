@@ -32,7 +32,7 @@ def small_tokenizer(tag: str = "BT") -> Tokenizer:
 def lively_bundle(tokenizer: Tokenizer, directory: Path, seed: int = 2, **changes: Any) -> LoadedModel:
     """A model directory with random weights: sharp, attentive to the source, and apt to end."""
     model = tiny_model(tokenizer.num_ids, seed=seed, dtype=torch.float32, **changes)
-    last = model.decoder_norm or model.decoder[-1].feed_forward_norm
+    last = model.decoder_norm if model.config.norm == "pre" else model.decoder[-1].feed_forward_norm
     with torch.no_grad():
         for layer in model.decoder:
             assert isinstance(layer, DecoderLayer)

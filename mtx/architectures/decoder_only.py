@@ -1,29 +1,26 @@
 """A decoder alone that translates: one causal stack reads the source and then the target (as GPT does).
 
 A sentence pair is one sequence: the source with its `</s>`, pad, and the earlier tokens of the target. Each position
-sees all positions before it, and those of the target predict the next token. Positions count through both sides. Search
-uses the copy that `mtx.architectures.decoder_only_inference` makes.
+sees all positions before it, and those of the target predict the next token. Positions count through both sides.
+`DecoderModel` is the model of training and scoring, `DecoderSearchModel` that of search: there the keys and values of a
+source are stored once and shared by its beams, as those of cross attention are in the Transformer.
 
-Shapes: N packed positions, D d_model.
+Shapes: N packed positions, B sentences or slots, J beams, S source, D d_model, H heads, K head size.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtx.config.limits import MAX_LEARNED_POSITIONS
+from mtx.config.limits import MAX_LEARNED_POSITIONS, MAX_TOKENS
 from mtx.config.schema import ModelConfig
-from mtx.model.transformer import AttentionModel, EncoderLayer, apply
-from mtx.model.translation_model import Batch
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The embeddings of the packed sources, [N_src, D]; they go through the stack with their targets."""
-
-    embeddings: Tensor
+from mtx.model.inference import InferenceLayer, StackModel, attend
+from mtx.model.kv_cache import EncodedSources, KVCache
+from mtx.model.transformer import AttentionModel, EncoderLayer, describe_layer, make_final_norm, record_weights
+from mtx.model.translation_model import Batch, Weights
 
 
 class DecoderModel(AttentionModel):
@@ -31,16 +28,14 @@ class DecoderModel(AttentionModel):
 
     Attributes:
         positions: the learned table, if positions are learned, for source and target together.
-        source_loss: whether training also learns to predict the source.
     """
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
-        self.source_loss = False
         shape = 2 * MAX_LEARNED_POSITIONS, config.d_model
         self.positions = nn.Parameter(torch.empty(shape)) if config.positions == "learned" else None
         self.decoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_decoder_layers))
-        self.decoder_norm = nn.LayerNorm(config.d_model) if config.norm == "pre" else None
+        self.decoder_norm = make_final_norm(config)
         if not self.embedding.is_meta:
             self.reset_parameters()
 
@@ -54,54 +49,101 @@ class DecoderModel(AttentionModel):
         return self.positions
 
     def prepare_positions(self, num_positions: int) -> None:
-        """See `AttentionModel.prepare_positions`: for a source and a target of so many tokens each."""
+        """See `AttentionModel.prepare_positions`: for a source and a target of that many tokens each."""
         super().prepare_positions(2 * num_positions)
 
-    def encode(self, batch: Batch) -> Memory:
-        """Embeds the packed sources."""
-        return Memory(self.embed(batch.src_ids, batch.src_positions, source=True))
+    def encode(self, batch: Batch) -> Tensor:
+        """Embeds the packed sources, [N_src, D]; they go through the stack with their targets."""
+        return self.embed(batch.src_ids, batch.src_positions, source=True)
 
-    def decode(self, batch: Batch, memory: Memory) -> Tensor:
+    def decode(self, batch: Batch, memory: Tensor) -> Tensor:
         """Runs the stack over sources and targets; returns the hidden states of the targets, [N_tgt, D]."""
-        x, _, rows = self._run(batch, memory)
-        return self._normed(x.index_select(0, rows))
+        return self._run(batch, memory)[1]
 
     def predictions(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """See `TranslationModel.predictions`; with `source_loss` the source follows the target."""
-        if not self.source_loss:
-            return super().predictions(batch)
-        x, src_rows, tgt_rows = self._run(batch, self.encode(batch))
-        x = self._normed(x)
-        source = x.index_select(0, src_rows), self.next_source_ids(batch)
-        return [(x.index_select(0, tgt_rows), batch.tgt_out_ids), source]
+        sources, targets = self._run(batch, self.encode(batch))
+        found = [(targets, batch.tgt_out_ids)]
+        if self.source_loss:
+            found.append((self.decoder_norm(sources), self.next_source_ids(batch)))
+        return found
 
     def next_source_ids(self, batch: Batch) -> Tensor:
         """What each position of a source predicts: the token after it, [N_src]; pad where the source ends."""
         following, positions = (F.pad(x[1:], (0, 1)) for x in (batch.src_ids, batch.src_positions))
         return following.masked_fill(positions == 0, self.pad_id)
 
-    def _normed(self, x: Tensor) -> Tensor:
-        return x if self.decoder_norm is None else apply(self.decoder_norm, x)
-
-    def _run(self, batch: Batch, memory: Memory) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the states of the last layer, and which rows of them are those of sources and of targets."""
-        device = self.embedding.device
-        src, tgt = (offsets.to(device).long() for offsets in (batch.src_offsets, batch.tgt_offsets))
-        sentence_of_src, sentence_of_tgt = _sentences(src, len(batch.src_ids)), _sentences(tgt, len(batch.tgt_in_ids))
-        positions = batch.tgt_positions + (src[sentence_of_tgt + 1] - src[sentence_of_tgt])
+    def _run(self, batch: Batch, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Returns the states of the last layer at sources, and the hidden states at targets."""
+        src, tgt = batch.src_offsets.diff(), batch.tgt_offsets.diff()
+        positions = batch.tgt_positions + src.repeat_interleave(tgt).to(memory.device)
         targets = self.embed(batch.tgt_in_ids, positions, source=False)
-        src_rows = torch.arange(len(batch.src_ids), device=device) + tgt[sentence_of_src]
-        tgt_rows = torch.arange(len(batch.tgt_in_ids), device=device) + src[sentence_of_tgt + 1]
-        order = torch.argsort(torch.cat([src_rows, tgt_rows]))
-        x = torch.cat([memory.embeddings, targets]).index_select(0, order)
+        pairs = zip(torch.split(memory, src.tolist()), torch.split(targets, tgt.tolist()), strict=True)
+        x = torch.cat([side for pair in pairs for side in pair])
         offsets = batch.src_offsets + batch.tgt_offsets
         layout = self.layout(offsets, offsets, batch, causal=True)
         for layer in self.decoder:
             x = layer(x, layout)
-        return x, src_rows, tgt_rows
+        sides = torch.split(x, torch.stack([src, tgt], 1).flatten().tolist())
+        return torch.cat(sides[::2]), self.decoder_norm(torch.cat(sides[1::2]))
+
+    def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
+        """See `TranslationModel.attention_weights`.
+
+        A target attends to source and target at once, so its two rows together are one distribution.
+        """
+        lengths = (batch.src_offsets + batch.tgt_offsets).diff().tolist()
+        attentions = (layer.self_attention for layer in self.decoder)
+        with record_weights(attentions, lengths, lengths, causal=True) as layers:
+            self.decode(batch, self.encode(batch))
+        for row, num_src in enumerate(batch.src_offsets.diff().tolist()[: batch.num_sentences]):
+            weights = np.stack([layer[row] for layer in layers])
+            target = weights[..., num_src:, :]
+            yield [weights[..., :num_src, :num_src], target[..., num_src:], target[..., :num_src]]
+
+    def make_search_model(self, dtype: torch.dtype) -> "DecoderSearchModel":
+        """See `TranslationModel.make_search_model`."""
+        return DecoderSearchModel(self, dtype)
+
+    @staticmethod
+    def describe(config: ModelConfig) -> tuple[str, str]:
+        """See `TranslationModel.describe`."""
+        sizes = f"{config.num_decoder_layers} layers, {describe_layer(config)}"
+        return "A decoder alone (one causal stack of Transformer layers)", sizes
 
 
-def _sentences(offsets: Tensor, num_rows: int) -> Tensor:
-    """The number of the sentence that each packed row belongs to, [N], from where sentences begin."""
-    rows = torch.arange(num_rows, device=offsets.device)
-    return torch.searchsorted(offsets[1:].contiguous(), rows, right=True)
+class _Layer(InferenceLayer):
+    def __call__(self, x: Tensor, cache: KVCache, number: int) -> Tensor:
+        """Applies the layer at one target position of every beam; x is [B * J, D]."""
+        queries_keys_values = self.project(x, cache.beam_size)
+        cache.write(number, queries_keys_values[1:])
+        (source_keys, source_values), (keys, values) = cache.source_kv[number], cache.target_kv[number]
+        keys, values = torch.cat([source_keys, keys], 2), torch.cat([source_values, values], 1)
+        mask = torch.cat([cache.mask.expand(-1, -1, cache.beam_size, -1), cache.target_mask], 3)
+        out = attend(queries_keys_values[0], keys, values, mask)
+        return self.feed_forward(self.after(self.self_norm, self.self_out.add_to(x, out)))
+
+
+class DecoderSearchModel(StackModel):
+    """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects."""
+
+    is_causal = True
+
+    def __init__(self, model: DecoderModel, dtype: torch.dtype = torch.float32):
+        super().__init__(model, dtype)
+        stack = [_Layer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
+        self.readers = self.writers = stack
+        self.source_norm = self._norm
+
+    def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
+        """Reads sentences; returns their keys and values of every layer."""
+        keys_values = torch.stack([each for _, each in self.read(sources)]).permute(2, 4, 0, 1, 3, 5)
+        return EncodedSources(keys_values, [len(source) for source in sources])
+
+    def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
+        """See `StackModel.start`; targets follow their sources."""
+        return super().start(num_slots, beam_size, MAX_TOKENS + max_length)
+
+    def step(self, ids: Tensor, lengths: Tensor, cache: KVCache) -> Tensor:
+        """See `StackModel.step`."""
+        return super().step(ids, (cache.mask == 0).sum((1, 2, 3)) + lengths, cache)

@@ -1,31 +1,32 @@
-"""A recurrent encoder-decoder with attention (Bahdanau et al. 2015) over packed batches, to set beside the Transformer.
+"""A recurrent encoder-decoder with attention (Bahdanau et al. 2015) over packed batches, for comparison.
 
 The encoder reads in both directions. The first layer of the decoder reads the target; its states ask the encoder's
 outputs by attention, and the other layers and the output read states and answers. So torch's own recurrences (cuDNN on
 CUDA) run over whole sentences: attention asks with the state after the last token, as in Luong et al. 2015, and not
-with the one before it. Search uses the copy that `mtx.architectures.rnn_inference` makes.
+with the one before it. `RecurrentModel` is the model of training and scoring, `RecurrentSearchModel` that of search.
 
-Shapes: N packed positions, M sentences, S source, T target, D d_model, L decoder layers.
+Shapes: N packed positions, M sentences, S source, T target, D d_model, L decoder layers; in search B slots, J beams,
+and C parts of a state: 2 with an LSTM (h and its cell), 1 with a GRU.
 """
 
 import contextlib
+import copy
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence
+from torch.nn.utils.rnn import pack_sequence, pad_sequence, unpack_sequence
 
 from mtx.config.schema import ModelConfig
-from mtx.model.dropout import dropout
-from mtx.model.translation_model import Batch, TranslationModel
+from mtx.model.inference import SearchModel
+from mtx.model.kv_cache import SourceSlots
+from mtx.model.translation_model import Batch, TranslationModel, Weights, dropout
 
-Ints = npt.NDArray[np.int64]
 _CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 _GROUP_PAIRS = 8192  # pairs of a target and a source position whose scores are computed at once: they fit a cache
 
@@ -39,95 +40,45 @@ class Score(nn.Module):
 
     def __init__(self, kind: str, d_model: int):
         super().__init__()
-        self.kind = kind
-        self.key = None if kind == "scaled_dot_product" else nn.Linear(d_model, d_model, bias=False)
-        self.query = nn.Linear(d_model, d_model) if kind == "additive" else None
-        self.weight = nn.Parameter(torch.empty(d_model)) if kind == "additive" else None
-
-    def keys(self, outputs: Tensor) -> Tensor:
-        """Returns what `forward` needs of the encoder's outputs, computed once for all queries; [..., D] both."""
-        return outputs if self.key is None else self.key(outputs)
-
-    def queries(self, states: Tensor) -> Tensor:
-        """Returns what `forward` needs of states, [..., D] both."""
-        if self.query is not None:
-            return self.query(states)  # type: ignore[no-any-return]
-        return states * states.shape[-1] ** -0.5 if self.key is None else states
+        is_scaled, is_additive = kind == "scaled_dot_product", kind == "additive"
+        self.scale = d_model**-0.5 if is_scaled else 1.0
+        self.key = nn.Identity() if is_scaled else nn.Linear(d_model, d_model, bias=False)
+        self.query = nn.Linear(d_model, d_model) if is_additive else nn.Identity()
+        self.weight = nn.Parameter(torch.empty(d_model)) if is_additive else None
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """Returns the scores of queries [M, T, D] and keys [M, S, D], [M, T, S]."""
-        return scores(queries, keys, self.weight)
+        """Returns the scores of `query` of states [M, T, D] and `key` of outputs [M, S, D], [M, T, S]."""
+        if self.weight is None:
+            return queries * self.scale @ keys.transpose(1, 2)
+        return torch.tanh(queries[:, :, None] + keys[:, None]) @ self.weight.to(queries.dtype)
 
 
-def scores(queries: Tensor, keys: Tensor, weight: Tensor | None) -> Tensor:
-    """Returns queries keys^T, [M, T, S], or with the weight [D] of additive attention tanh(queries + keys) weight."""
-    if weight is None:
-        return queries @ keys.transpose(1, 2)
-    return torch.tanh(queries[:, :, None] + keys[:, None]) @ weight.to(queries.dtype)
+def _run(recurrence: Any, x: Tensor, lengths: list[int], state: Tensor | None = None) -> tuple[Tensor, Any]:
+    """Runs a recurrence over packed sentences x [N, D]; returns its outputs [N, D] and last states, as torch has them.
 
+    On CUDA its numbers are fp32, which cuDNN rounds to TF32 in products by default (torch.backends.cudnn.rnn):
+    autocast would take fp16 there, whatever its type, and gradients would vanish.
 
-@dataclass(frozen=True)
-class Order:
-    """How the sentences of a packed batch become sequences of torch's recurrences: longest first, one step at a time.
-
-    Attributes:
-        rows: the packed row of each position in that order, [N_real].
-        places: the place in that order of each packed row, [N_real].
-        sizes: how many sentences each step has, on the CPU.
-        sentences: their numbers, longest first, [M].
-        starts: where each sentence begins in the packed batch, and the end of the last one.
+    Args:
+        state: the first state h of each sentence, [layers, M, D]; None means zeros. The cell of an LSTM begins with
+            zeros.
     """
-
-    rows: Tensor
-    places: Tensor
-    sizes: Tensor
-    sentences: Tensor
-    starts: Ints
-
-    @classmethod
-    def of(cls, offsets: Tensor, num_sentences: int, device: torch.device) -> "Order":
-        """The order of the real sentences that begin at these offsets, int32 [M+1]; dummies are left out."""
-        starts = offsets[: num_sentences + 1].cpu().long().numpy()
-        lengths = np.diff(starts)
-        sentences = np.argsort(-lengths, kind="stable")
-        steps = np.arange(lengths.max(initial=0))
-        is_there = lengths[sentences] > steps[:, None]
-        rows = (starts[:-1][sentences] + steps[:, None])[is_there]
-        places = np.empty_like(rows)
-        places[rows] = np.arange(len(rows))
-        sizes = torch.from_numpy(is_there.sum(1))
-        moved = (torch.from_numpy(numbers).to(device) for numbers in (rows, places, sentences))
-        rows_, places_, sentences_ = moved
-        return cls(rows_, places_, sizes, sentences_, starts)
-
-    def run(self, recurrence: Any, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Runs a recurrence over x [N_real, D]; returns its outputs [N_real, D] and last states, as torch has them.
-
-        On CUDA its numbers are fp32, which cuDNN rounds to TF32 in products by default (torch.backends.cudnn.rnn):
-        autocast would take fp16 there, whatever its type, and gradients would vanish.
-
-        Args:
-            state: the first state h of each sentence, [layers, M, D]; None means zeros. The cell of an LSTM begins
-                with zeros.
-        """
-        x = x.float() if x.is_cuda else x
-        sequence = PackedSequence(x.index_select(0, self.rows), self.sizes)
-        first: Any = None
-        if state is not None:
-            first = state.index_select(1, self.sentences).to(x.dtype)
-            first = (first, torch.zeros_like(first)) if isinstance(recurrence, nn.LSTM) else first
-        with torch.autocast("cuda", enabled=False) if x.is_cuda else contextlib.nullcontext():
-            outputs, last = recurrence(sequence, first)
-        return outputs.data.index_select(0, self.places), last
+    x = x.float() if x.is_cuda else x
+    first: Any = None if state is None else state.to(x.dtype).contiguous()
+    if first is not None and isinstance(recurrence, nn.LSTM):
+        first = first, torch.zeros_like(first)
+    with torch.autocast("cuda", enabled=False) if x.is_cuda else contextlib.nullcontext():
+        outputs, last = recurrence(pack_sequence([*torch.split(x, lengths)], enforce_sorted=False), first)
+    return torch.cat(unpack_sequence(outputs)), last
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The encoder's outputs [N_real, D] with their order, and the first states of the decoder, [L, M, D]."""
+    """The encoder's outputs [N_real, D], the first states of the decoder [L, M, D], and the lengths of the sources."""
 
     outputs: Tensor
-    order: Order
     states: Tensor
+    lengths: list[int]
 
 
 class RecurrentModel(TranslationModel):
@@ -178,17 +129,17 @@ class RecurrentModel(TranslationModel):
 
     def encode(self, batch: Batch) -> Memory:
         """Runs the encoder over the packed sources."""
-        order = Order.of(batch.src_offsets, batch.num_sentences, self.embedding.device)
-        outputs, last = order.run(self.encoder, self.embed(batch.src_ids[: len(order.rows)], source=True))
-        outputs = dropout(outputs, self.config.dropout, self.training)
-        return Memory(outputs, order, self.states_after(last).index_select(1, torch.argsort(order.sentences)))
+        return self.read(batch.src_ids, batch.src_offsets[: batch.num_sentences + 1].diff().tolist())
 
-    def states_after(self, last: Any) -> Tensor:
-        """Returns the decoder's first states [L, M, D] after the last states of the encoder, as torch has them."""
+    def read(self, ids: Tensor, lengths: list[int]) -> Memory:
+        """Runs the encoder over sources of these lengths, which lie end to end."""
+        x = self.embed(ids[: sum(lengths)], source=True)
+        outputs, last = _run(self.encoder, x, lengths)
+        outputs = dropout(outputs, self.config.dropout, self.training)
         states = last[0] if isinstance(last, tuple) else last
         both = torch.cat([states[-2], states[-1]], -1)  # of both directions of the last layer
-        first = torch.tanh(self.first_states(both))
-        return first.view(len(both), -1, self.config.d_model).transpose(0, 1)
+        first = torch.tanh(self.first_states(both)).view(len(both), -1, self.config.d_model)
+        return Memory(outputs, first.transpose(0, 1), lengths)
 
     def decode(self, batch: Batch, memory: Memory) -> Tensor:
         """Runs the decoder, which sees the earlier tokens of the reference; returns hidden states, [N_tgt, D].
@@ -196,75 +147,149 @@ class RecurrentModel(TranslationModel):
         Those of dummy sentences are zero.
         """
         rate, training = self.config.dropout, self.training
-        states, order = self._read_target(batch, memory)
-        answers = self.attend(states, order, memory)
+        states, lengths = self._read_target(batch, memory)
+        answers = self.attend(states, lengths, memory)
         if self.layers is not None:
-            upper, _ = order.run(self.layers, torch.cat([states, answers], -1), memory.states[1:])
+            upper, _ = _run(self.layers, torch.cat([states, answers], -1), lengths, memory.states[1:])
             states = states + dropout(upper, rate, training)
         hidden = dropout(torch.tanh(self.readout(torch.cat([states, answers], -1))), rate, training)
         return F.pad(hidden, (0, 0, 0, len(batch.tgt_in_ids) - len(hidden)))
 
-    def _read_target(self, batch: Batch, memory: Memory) -> tuple[Tensor, Order]:
-        """Returns the states of the first layer, with dropout, [N_real, D]."""
-        order = Order.of(batch.tgt_offsets, batch.num_sentences, self.embedding.device)
-        x = self.embed(batch.tgt_in_ids[: len(order.rows)], source=False)
-        states, _ = order.run(self.first_layer, x, memory.states[:1])
-        return dropout(states, self.config.dropout, self.training), order
+    def _read_target(self, batch: Batch, memory: Memory) -> tuple[Tensor, list[int]]:
+        """Returns the states of the first layer, with dropout, [N_real, D], and the lengths of the targets."""
+        lengths = batch.tgt_offsets[: batch.num_sentences + 1].diff().tolist()
+        x = self.embed(batch.tgt_in_ids[: sum(lengths)], source=False)
+        states, _ = _run(self.first_layer, x, lengths, memory.states[:1])
+        return dropout(states, self.config.dropout, self.training), lengths
 
-    def attention_weights(self, batch: Batch) -> list[Tensor]:
-        """Returns for each sentence from which source tokens each target token comes, [T, S]; rows sum to 1."""
-        memory = self.encode(batch)
-        states, order = self._read_target(batch, memory)
-        queries, keys = self.score.queries(states), self.score.keys(memory.outputs)
-        tgt, src = (np.split(np.arange(starts[-1]), starts[1:-1]) for starts in (order.starts, memory.order.starts))
-        return [
-            torch.softmax(self.score(queries[rows][None], keys[columns][None])[0], -1)
-            for rows, columns in zip(tgt, src, strict=True)
-        ]
-
-    def attend(self, states: Tensor, order: Order, memory: Memory) -> Tensor:
+    def attend(self, states: Tensor, lengths: list[int], memory: Memory) -> Tensor:
         """Returns the mean of the encoder's outputs for each state of the decoder, by its attention, [N_real, D]."""
-        queries, keys = self.score.queries(states), self.score.keys(memory.outputs)
-        answers, rows = list[Tensor](), list[Tensor]()
-        for group in _groups(order.starts, memory.order.starts, states.device):
-            weights = torch.softmax(self.score(queries[group.queries], keys[group.keys]) + group.mask, -1)
-            answers.append((weights.to(states.dtype) @ memory.outputs[group.keys])[group.is_query])
-            rows.append(group.queries[group.is_query])
-        return torch.cat(answers).index_select(0, torch.argsort(torch.cat(rows)))
+        queries, outputs = torch.split(self.score.query(states), lengths), torch.split(memory.outputs, memory.lengths)
+        keys = torch.split(self.score.key(memory.outputs), memory.lengths)
+        answers = [states] * len(lengths)
+        for rows in _groups(lengths, memory.lengths):
+            q, k, v = (pad_sequence([part[row] for row in rows], True) for part in (queries, keys, outputs))
+            mask = pad_sequence([k.new_zeros(len(keys[row])) for row in rows], True, -math.inf)
+            weights = torch.softmax(self.score(q, k) + mask[:, None], -1)
+            for row, found in zip(rows, weights.to(states.dtype) @ v, strict=True):
+                answers[row] = found[: lengths[row]]
+        return torch.cat(answers)
+
+    def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
+        """See `TranslationModel.attention_weights`: one layer and one head, from target to source."""
+        memory = self.encode(batch)
+        states, lengths = self._read_target(batch, memory)
+        queries = torch.split(self.score.query(states), lengths)
+        keys = torch.split(self.score.key(memory.outputs), memory.lengths)
+        for q, k in zip(queries, keys, strict=True):
+            weights = torch.softmax(self.score(q[None], k[None]), -1)
+            none = [np.empty((0, 1, len(side), len(side)), np.float32) for side in (k, q)]
+            yield [*none, weights[None].detach().float().cpu().numpy()]
+
+    def make_search_model(self, dtype: torch.dtype) -> "RecurrentSearchModel":
+        """See `TranslationModel.make_search_model`."""
+        return RecurrentSearchModel(self, dtype)
+
+    @staticmethod
+    def describe(config: ModelConfig) -> tuple[str, str]:
+        """See `TranslationModel.describe`."""
+        depth = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers of {config.cell}"
+        sizes = f"{depth}, width {config.d_model}, {config.score} attention"
+        return "A recurrent encoder-decoder with attention", sizes
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Sentences of similar length: the rows of their queries [M, T] and keys [M, S], padded with row 0.
+def _groups(num_queries: list[int], num_keys: list[int]) -> Iterator[list[int]]:
+    """Yields the numbers of sentences in groups of at most `_GROUP_PAIRS` padded pairs, longest first."""
+    group, longest = list[int](), 0
+    for row in sorted(range(len(num_keys)), key=lambda row: (-num_keys[row], -num_queries[row])):
+        longest = max(longest, num_queries[row])
+        if group and (len(group) + 1) * longest * num_keys[group[0]] > _GROUP_PAIRS:
+            yield group
+            group, longest = [], num_queries[row]
+        group.append(row)
+    yield group
+
+
+class RecurrentCache(SourceSlots):
+    """The sources and the states of the sentences in a fixed number of slots; its mask is [B, 1, S].
 
     Attributes:
-        is_query: whether a query is none of the padding, [M, T].
-        mask: added to the scores, 0 or -inf, [M, 1, S].
+        sources: the encoder's outputs and their keys, [2, B, S, D].
+        states: of the decoder, [L, C, B * J, D].
     """
 
-    queries: Tensor
-    keys: Tensor
-    is_query: Tensor
-    mask: Tensor
+    def __init__(self, config: ModelConfig, num_slots: int, beam_size: int, is_static: bool, like: Tensor):
+        sources = like.new_empty(2, num_slots, 0, config.d_model)
+        super().__init__(sources, like.new_empty(num_slots, 1, 0), beam_size, is_static)
+        num_parts = 2 if config.cell == "lstm" else 1
+        self.states = like.new_zeros(config.num_decoder_layers, num_parts, num_slots * beam_size, config.d_model)
+
+    def admit(self, slots: list[int], sources: Memory, rows: list[int]) -> None:
+        """Puts the sentences `rows` of `sources` into these slots."""
+        slot_ids, row_ids, width = self._occupy(slots, rows, sources.lengths)
+        self.sources[:, slot_ids, :width] = sources.outputs[:, row_ids, :width]
+        states = torch.unflatten(self.states, 2, (-1, self.beam_size))
+        states[:, :, slot_ids] = 0
+        states[:, 0, slot_ids] = sources.states[:, row_ids, None]
+
+    def count_step(self) -> None:
+        """Does nothing: states take the same room at each step."""
+
+    def reorder(self, parents: Tensor) -> None:
+        """Ends a step: beam j of each slot continues beam parents[:, j]; int [B, J]."""
+        if self.beam_size > 1:
+            self.states.copy_(self.states.index_select(2, (self._first_rows + parents).flatten()))
 
 
-def _groups(query_starts: Ints, key_starts: Ints, device: torch.device) -> Iterator[_Group]:
-    """Yields the sentences in groups of at most `_GROUP_PAIRS` pairs of a query and a key, longest first."""
-    num_queries, num_keys = np.diff(query_starts), np.diff(key_starts)
-    order, first = np.lexsort((-num_queries, -num_keys)), 0
-    while first < len(order):
-        longest = np.maximum.accumulate(num_queries[order[first:]])
-        sizes = longest * num_keys[order[first]] * np.arange(1, len(longest) + 1)
-        end = first + max(1, int(np.searchsorted(sizes, _GROUP_PAIRS, side="right")))
-        some, first = order[first:end], end
-        queries, is_query = _padded(query_starts[some], num_queries[some])
-        keys, is_key = _padded(key_starts[some], num_keys[some])
-        mask = np.where(is_key, np.float32(0), np.float32(-math.inf))[:, None]
-        yield _Group(*(torch.from_numpy(part).to(device) for part in (queries, keys, is_query, mask)))
+def advance_state(x: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    """Returns the state after x [N, D or 2 D] of one layer of a recurrence; states are [C, N, D]."""
+    if len(state) == 1:
+        return torch.gru_cell(x, state[0], *weights)[None]
+    return torch.stack(torch.lstm_cell(x, list(state), *weights))
 
 
-def _padded(starts: Ints, lengths: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Returns the rows of sentences, [M, longest], 0 for padding, and which are none."""
-    steps = np.arange(lengths.max())
-    is_there = steps < lengths[:, None]
-    return np.where(is_there, starts[:, None] + steps, 0), is_there
+class RecurrentSearchModel(SearchModel):
+    """`model` in `dtype`, with the methods of `mtx.model.inference.IncrementalModel`, which documents them."""
+
+    def __init__(self, model: RecurrentModel, dtype: torch.dtype = torch.float32):
+        super().__init__(model, dtype)
+        self._model = copy.deepcopy(model).eval().to(dtype)
+        upper: Any = [] if self._model.layers is None else self._model.layers.all_weights
+        self._weights: list[list[Tensor]] = [*self._model.first_layer.all_weights, *upper]
+
+    def encode(self, sources: Sequence[list[int]]) -> Memory:
+        """Encodes sentences; the outputs of the encoder are padded, and their keys are with them, [2, B, S, D]."""
+        memory = self._read(sources)
+        outputs = pad_sequence([*torch.split(memory.outputs, memory.lengths)], True)
+        return replace(memory, outputs=torch.stack([outputs, self._model.score.key(outputs)]))
+
+    def source_states(self, sources: Sequence[list[int]]) -> Sequence[Tensor]:
+        """Returns the encoder's output for each sentence, [S, D], without padding."""
+        memory = self._read(sources)
+        return torch.split(memory.outputs, memory.lengths)
+
+    def _read(self, sources: Sequence[list[int]]) -> Memory:
+        ids = torch.tensor([token for source in sources for token in source], device=self.device)
+        return self._model.read(ids, [len(source) for source in sources])
+
+    def start(self, num_slots: int, beam_size: int, max_length: int) -> RecurrentCache:
+        """Returns an empty cache, for targets of any length."""
+        return RecurrentCache(self._config, num_slots, beam_size, self.is_static, self._like)
+
+    def step(self, ids: Tensor, lengths: Tensor, cache: RecurrentCache) -> Tensor:
+        """Runs the decoder at the next target position of every beam; see `StackModel.step`."""
+        model, (first, *upper) = self._model, self._weights
+        state = advance_state(model.embed(ids.flatten(), source=False), cache.states[0], first)
+        cache.states[0].copy_(state)
+        top, (outputs, keys) = state[0], cache.sources
+        scores = model.score(model.score.query(top).view(*ids.shape, -1), keys) + cache.mask
+        answers = (torch.softmax(scores, -1) @ outputs).flatten(0, 1)
+        y = torch.cat([top, answers], -1)
+        for number, weights in enumerate(upper, start=1):
+            state = advance_state(y, cache.states[number], weights)
+            cache.states[number].copy_(state)
+            y = state[0]
+        if upper:
+            top = top + y
+        hidden = torch.tanh(model.readout(torch.cat([top, answers], -1)))
+        return self._output(hidden).view(*ids.shape, -1)

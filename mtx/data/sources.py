@@ -17,10 +17,10 @@ from mtx.config.schema import DataConfig, TokenizerConfig, TrainText
 from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
 from mtx.data.bilingual import Reader, read_bilingual
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
+from mtx.data.glossary import glossary_file
 from mtx.data.hub import find_hub_corpora
 from mtx.data.po import read_po
 from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
-from mtx.data.terms import glossary_file
 from mtx.data.tmx import TmxReader
 from mtx.data.tokenizer import given_models
 from mtx.data.xliff import XliffReader

@@ -1,6 +1,6 @@
 """The attention weights of a model on a pair of sentences: of every layer and head, with the pieces they belong to.
 
-`mtx.model.recorded_weights` computes them, `mtx.report` draws the maps. Flow: ids of pairs -> `AttentionMaps`.
+The model computes them, `mtx.report` draws the maps. Flow: ids of pairs -> `AttentionMaps`.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,7 @@ import torch
 
 from mtx.data.batches import pack_sentences, to_device
 from mtx.data.tokenizer import Tokenizer
-from mtx.model.architectures import ARCHITECTURES
-from mtx.model.recorded_weights import Weights
-from mtx.model.translation_model import TranslationModel
+from mtx.model.translation_model import TranslationModel, Weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +51,7 @@ def attention_maps(
     """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
     batch = to_device(pack_sentences(src, tgt, model.pad_id), model.output_weight.device)
     model.prepare_positions(batch.max_tokens)
-    found = ARCHITECTURES[model.config.architecture].attention(model, batch)
+    found = model.attention_weights(batch)
     return [
         AttentionMaps(tuple(tokenizer.pieces(one)), tuple(tokenizer.pieces(other)), *weights)
         for one, other, weights in zip(src, tgt, found, strict=True)

@@ -26,7 +26,6 @@ from mtx.decoding.options import EXTRA_LENGTH, Candidate, Placement, Request, Se
 from mtx.decoding.scoring import ForcedScore, score_pairs, similar_batches
 from mtx.decoding.text_translator import Attention, TextTranslator, check_lengths, require_lines
 from mtx.errors import UsageError, first_line, is_out_of_memory
-from mtx.model.architectures import search_model
 from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.run_contents import find_model, require_models
@@ -121,7 +120,7 @@ class TorchTranslator(TextTranslator):
     def _search_model(self) -> Model:
         """Returns the model, or the models together, as search calls them."""
         if self._engine is None:
-            engines = [search_model(model, _DTYPES[self.precision]) for model in self.models]
+            engines = [model.make_search_model(_DTYPES[self.precision]) for model in self.models]
             self._engine = engines[0] if len(engines) == 1 else ModelsTogether(engines)
         return self._engine
 

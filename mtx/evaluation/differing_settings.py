@@ -11,8 +11,7 @@ from typing import Any
 
 from mtx.config.schema import leaves
 from mtx.data.sources import recorded_text
-from mtx.storage.run_contents import is_run
-from mtx.storage.run_contents import load_config
+from mtx.storage.run_contents import is_run, load_config
 from mtx.storage.run_files import RunLayout
 
 # these change neither what a run learns nor how

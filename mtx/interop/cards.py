@@ -16,7 +16,7 @@ from mtx.config.schema import Config
 from mtx.decoding.model_directory import LoadedModel
 from mtx.formatting import shell_command
 from mtx.interop.verify import Comparison
-from mtx.model.architecture import in_words
+from mtx.model.architectures import model_class
 from mtx.storage.run_files import EXPORT_EXAMPLE
 
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub accepts no others
@@ -72,7 +72,7 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
         }
         for name, values in scores.items()
     ]
-    what, sizes = in_words(config.model)
+    what, sizes = model_class(config.model.architecture).describe(config.model)
     return _card(
         "mtx",
         config.data.languages,

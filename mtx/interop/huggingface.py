@@ -22,7 +22,7 @@ from mtx.decoding.ctranslate2_limits import huggingface_obstacles
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import UsageError
-from mtx.model.architecture import parameters
+from mtx.model.parameters import parameters
 from mtx.model.transformer import Transformer
 from mtx.storage import durable
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS

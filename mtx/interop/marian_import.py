@@ -30,7 +30,7 @@ from mtx.interop.huggingface import (
     VOCABULARY,
     MarianConfig,
 )
-from mtx.model.architecture import Shape, parameters, position_tables
+from mtx.model.parameters import Shape, parameters, position_tables
 from mtx.model.transformer import sinusoidal_positions
 from mtx.storage import durable
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS

@@ -1,52 +1,39 @@
-"""The architectures that there are: for each the model of training and that of search.
+"""The table of architectures. Each is imported when a model of it is asked for.
 
-Another architecture is another module beside these and a row here; `mtx.model.architecture` lists its parameters and
-says what it is, `mtx.model.recorded_weights` shows its attention.
+Another architecture is a file in `mtx.architectures` with a `TranslationModel`, and a row here. Only the Transformer is
+needed: without the folder `mtx.architectures`, the others are refused.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+import pkgutil
 
 import torch
 
-from mtx.architectures import decoder_only, rnn
-from mtx.architectures.decoder_only_inference import DecoderSearchModel
-from mtx.architectures.rnn_inference import RecurrentSearchModel
 from mtx.config.schema import ModelConfig
-from mtx.model import recorded_weights, transformer
-from mtx.model.inference import IncrementalModel
-from mtx.model.recorded_weights import Weights
-from mtx.model.translation_model import Batch, TranslationModel
-
-
-@dataclass(frozen=True)
-class Architecture:
-    """A row of the table.
-
-    Attributes:
-        model: the model of training and scoring.
-        search: makes the model that search calls, in a precision.
-        attention: see `mtx.model.recorded_weights`.
-    """
-
-    model: type[TranslationModel]
-    search: Callable[[Any, torch.dtype], Any]
-    attention: Callable[[Any, Batch], Iterator[Sequence[Weights]]]
-
+from mtx.errors import UsageError
+from mtx.model.translation_model import TranslationModel
 
 ARCHITECTURES = {
-    "transformer": Architecture(transformer.Transformer, IncrementalModel, recorded_weights.of_transformer),
-    "decoder": Architecture(decoder_only.DecoderModel, DecoderSearchModel, recorded_weights.of_decoder),
-    "rnn": Architecture(rnn.RecurrentModel, RecurrentSearchModel, recorded_weights.of_recurrent),
+    "transformer": "mtx.model.transformer:Transformer",
+    "decoder": "mtx.architectures.decoder_only:DecoderModel",
+    "rnn": "mtx.architectures.rnn:RecurrentModel",
 }
+
+
+def model_class(architecture: str) -> type[TranslationModel]:
+    """The class of the models of an architecture; UsageError if this installation lacks it."""
+    try:
+        found: type[TranslationModel] = pkgutil.resolve_name(ARCHITECTURES[architecture])
+    except ModuleNotFoundError as error:
+        raise UsageError(f"model.architecture={architecture}: this mtx has no such architecture ({error})") from None
+    return found
 
 
 def new_model(config: ModelConfig, num_ids: int) -> TranslationModel:
     """A model with random weights whose output layer has `num_ids` rows."""
-    return ARCHITECTURES[config.architecture].model(config, num_ids)
+    return model_class(config.architecture)(config, num_ids)
 
 
-def search_model(model: TranslationModel, dtype: torch.dtype) -> Any:
-    """The model as search calls it, a `mtx.decoding.continuous_batching.Model`."""
-    return ARCHITECTURES[model.config.architecture].search(model, dtype)
+def num_parameters(config: ModelConfig, num_ids: int) -> int:
+    """The number of parameters of a model, its embeddings included, each matrix once."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in new_model(config, num_ids).parameters())

@@ -1,23 +1,31 @@
 """Scaled dot-product attention (3.2.1 of the paper), for one sentence and for a packed batch.
 
-`reference_attention` is the formula for one sentence, to be read beside the paper; tests compare with it. The
+`reference_attention` is the formula for one sentence, to be read along with the paper; tests compare with it. The
 model calls `attention`, which computes the same for a packed batch: its sentences lie end to end without padding, and a
-layout says where each one starts. No other part of the model knows about sentences. The layouts and their kernels are
-in `mtx.model.attention_kernels`.
+layout says where each one starts. No other part of the model knows about sentences.
 
-Shapes: N packed positions, M sentences, T queries and S keys of one sentence, H heads, K head size.
+For bf16 on CUDA, `VarlenLayout` calls torch's varlen kernel. `TileLayout` serves everything else. It copies whole
+sentences into tiles of equal width, computes the scores within each tile, and masks other sentences. Tiles have only
+a few shapes, because a CPU's library compiles a kernel the first time it meets a shape, which takes longer than
+using it.
+
+Shapes: N packed positions, M sentences, T queries and S keys of one sentence, R tiles of width W, H heads, K head size.
+A slot is a position within a tile.
 """
 
 import math
-from typing import Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from mtx.model.attention_kernels import BlockLayout, TileLayout, VarlenLayout, make_tile_layout
-
+Ints = npt.NDArray[np.int64]
 Kernel = Literal["padded", "varlen"]
-Layout = TileLayout | VarlenLayout | BlockLayout
+
+_TILE_WIDTH = 32  # the narrowest: two sentences of usual length; a CPU's bf16 softmax is fast from here on
 
 
 def attention_weights(q: Tensor, k: Tensor, causal: bool) -> Tensor:
@@ -32,6 +40,73 @@ def attention_weights(q: Tensor, k: Tensor, causal: bool) -> Tensor:
 def reference_attention(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
     """Returns softmax(q k^T / sqrt(K)) v of one sentence, [T, H, K] (eq. 1); k and v are [S, H, K]."""
     return torch.einsum("hts,shk->thk", attention_weights(q, k, causal), v)
+
+
+@dataclass(frozen=True)
+class VarlenLayout:
+    """Where each sentence starts: int32 [M+1] on the device, for queries and for keys."""
+
+    query_offsets: Tensor
+    key_offsets: Tensor
+    max_tokens: int
+    causal: bool
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """See `attention`."""
+        from torch.nn.attention.varlen import varlen_attn  # imported here: it needs a CUDA build
+
+        window, longest = (-1, 0) if self.causal else (-1, -1), self.max_tokens
+        out: Tensor = varlen_attn(q, k, v, self.query_offsets, self.key_offsets, longest, longest, window_size=window)  # type: ignore[assignment]
+        return out
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """All tiles of one width: their part of the rows in tiles, and a mask [R, 1, W, W] to add to scores: 0 or -inf."""
+
+    width: int
+    rows: slice
+    mask: Tensor
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Returns the part of rows [R * H * W, K] that lies in these tiles, as [R * H, W, K]."""
+        return rows[self.rows].view(-1, self.width, rows.shape[-1])
+
+
+@dataclass(frozen=True)
+class _RowIndex:
+    """How queries or keys, one row for each position and head, are copied into tiles and back.
+
+    Attributes:
+        to_tiles: for each row in tiles the packed row to copy. An empty slot copies a row that no query sees.
+        to_packed: for each packed row of a real sentence the row in tiles, [N_real * H].
+    """
+
+    to_tiles: Tensor
+    to_packed: Tensor
+
+    def pack(self, rows: Tensor, shape: torch.Size) -> Tensor:
+        """Returns rows in tiles as [N, H, K]; the positions of dummy sentences are zero."""
+        packed = rows.new_zeros(shape)
+        torch.index_select(rows, 0, self.to_packed, out=_rows(packed)[: len(self.to_packed)])
+        return packed
+
+
+@dataclass(frozen=True)
+class TileLayout:
+    """The place of each sentence's queries and keys in tiles."""
+
+    tiles: tuple[_Tiles, ...]
+    queries: _RowIndex
+    keys: _RowIndex
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """See `attention`."""
+        out: Tensor = _TileAttention.apply(q, k, v, self)  # type: ignore[no-untyped-call]
+        return out
+
+
+Layout = TileLayout | VarlenLayout
 
 
 def make_layout(
@@ -54,14 +129,32 @@ def make_layout(
         causal: a query sees no later keys.
         kernel: `varlen` needs bf16 on CUDA; `padded` works everywhere.
     """
-    is_self_attention = key_offsets is query_offsets
+    both = query_offsets, key_offsets
     if kernel == "varlen":
-        query_offsets = query_offsets.to(device, non_blocking=True)
-        key_offsets = query_offsets if is_self_attention else key_offsets.to(device, non_blocking=True)
-        return VarlenLayout(query_offsets, key_offsets, max_tokens, causal)
-    query_starts = query_offsets[: num_sentences + 1].cpu().long().numpy()
-    key_starts = query_starts if is_self_attention else key_offsets[: num_sentences + 1].cpu().long().numpy()
-    return make_tile_layout(query_starts, key_starts, num_heads, causal, device)
+        queries, keys = (offsets.to(device, non_blocking=True) for offsets in both)
+        return VarlenLayout(queries, keys, max_tokens, causal)
+    starts = [offsets[: num_sentences + 1].cpu().long().numpy() for offsets in both]
+    slots, shapes = _place(np.maximum(*map(np.diff, starts)))
+    numbers, widths = np.array(shapes, dtype=np.int64).reshape(-1, 2).T
+    widths = np.repeat(widths, numbers)  # of each tile
+    firsts = np.repeat(np.cumsum(widths) - widths, widths)  # of each slot the first slot of its tile
+    rows = firsts * (num_heads - 1) + np.arange(len(firsts))  # of each slot the row in tiles of the first head
+    rows = rows[:, None] + np.outer(np.repeat(widths, widths), np.arange(num_heads))
+    query_index, query_sentence = key_index, key_sentence = _index(starts[0], slots, rows, device)
+    if key_offsets is not query_offsets:
+        key_index, key_sentence = _index(starts[1], slots, rows, device)
+    tiles, first = [], 0
+    for number, width in shapes:
+        end = first + number * width
+        query_tiles, key_tiles = (s[first:end].reshape(number, width) for s in (query_sentence, key_sentence))
+        hidden = query_tiles[:, :, None] != key_tiles[:, None, :]
+        if causal:
+            hidden |= np.triu(np.ones((width, width), dtype=np.bool_), 1)
+        hidden &= (query_tiles >= 0)[:, :, None]  # an empty slot sees all keys: without any, its softmax would be NaN
+        mask = torch.from_numpy(np.where(hidden, np.float32(-math.inf), np.float32(0)))[:, None]
+        tiles.append(_Tiles(width, slice(first * num_heads, end * num_heads), mask.to(device)))
+        first = end
+    return TileLayout(tuple(tiles), query_index, key_index)
 
 
 def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
@@ -72,3 +165,98 @@ def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
         k, v: [N_k, H, K].
     """
     return layout.attend(q, k, v)
+
+
+def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int]]]:
+    """Places whole sentences in tiles: always the longest that remains, then as many of the shortest as fit.
+
+    Returns:
+        The slot where each sentence starts, and the number and width of the tiles in the order of their slots.
+    """
+    order, needs = np.argsort(-lengths, kind="stable").tolist(), lengths.tolist()
+    starts, shapes = np.empty(len(needs), dtype=np.int64), []
+    slot = 0
+    longest = 0
+    shortest = len(order) - 1
+    while longest <= shortest:
+        width, first = _TILE_WIDTH, slot
+        while width < needs[order[longest]]:
+            width *= 2
+        while longest <= shortest and (width == _TILE_WIDTH or 2 * needs[order[longest]] > width):
+            starts[order[longest]] = slot
+            used = needs[order[longest]]
+            longest += 1
+            while longest <= shortest and used + needs[order[shortest]] <= width:
+                starts[order[shortest]] = slot + used
+                used += needs[order[shortest]]
+                shortest -= 1
+            slot += width
+        slot += -(slot - first) % (_TILE_WIDTH * 8)  # empty tiles are added, so that there are few shapes
+        slot = first + -(-(slot - first) // width) * width
+        shapes.append(((slot - first) // width, width))
+    return starts, shapes
+
+
+def _index(packed_starts: Ints, tile_starts: Ints, rows: Ints, device: torch.device) -> tuple[_RowIndex, Ints]:
+    """Returns the index of queries or keys, and the sentence in each slot, -1 for an empty slot.
+
+    Args:
+        tile_starts: the slot where each sentence starts.
+        rows: the row in tiles of each slot and head.
+    """
+    lengths = np.diff(packed_starts)
+    slots = np.arange(packed_starts[-1]) + np.repeat(tile_starts - packed_starts[:-1], lengths)
+    sentence = np.full(len(rows), -1)
+    sentence[slots] = np.repeat(np.arange(len(lengths)), lengths)
+    to_packed = rows[slots].reshape(-1)
+    to_tiles = np.zeros(rows.size, dtype=np.int64)
+    to_tiles[to_packed] = np.arange(len(to_packed))
+    return _RowIndex(*(torch.from_numpy(array).to(device) for array in (to_tiles, to_packed))), sentence
+
+
+class _TileAttention(torch.autograd.Function):
+    """softmax(q k^T / sqrt(K) + mask) v in tiles. Its gradient, written by hand, moves far less memory on a CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: TileLayout) -> Tensor:
+        with torch.autocast(q.device.type, enabled=False):  # on CUDA, autocast would compute only the softmax in fp32
+            q_rows = _rows(q).index_select(0, layout.queries.to_tiles).mul_(q.shape[-1] ** -0.5)
+            k_rows, v_rows = (_rows(x).index_select(0, layout.keys.to_tiles) for x in (k, v))
+            out_rows = torch.empty_like(q_rows)
+            weights = []
+            for tiles in layout.tiles:
+                scores = torch.bmm(tiles.of(q_rows), tiles.of(k_rows).transpose(1, 2))
+                scores.view(len(tiles.mask), -1, tiles.width, tiles.width).add_(tiles.mask.to(scores.dtype))
+                weights.append(torch.softmax(scores, -1))
+                torch.bmm(weights[-1], tiles.of(v_rows), out=tiles.of(out_rows))
+            ctx.layout = layout
+            ctx.query_shape = q.shape
+            ctx.key_shape = k.shape
+            ctx.save_for_backward(q_rows, k_rows, v_rows, *weights)
+            return layout.queries.pack(out_rows, q.shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        layout: TileLayout = ctx.layout
+        q_rows, k_rows, v_rows, *weights = ctx.saved_tensors
+        to_packed = layout.queries.to_packed
+        grad_rows = torch.zeros_like(q_rows)  # zero in empty slots: their gradient must not reach dK and dV
+        grad_rows.index_copy_(0, to_packed, _rows(grad)[: len(to_packed)])
+        dq_rows = torch.empty_like(q_rows)
+        dk_rows = torch.empty_like(k_rows)
+        dv_rows = torch.empty_like(v_rows)
+        for tiles, p in zip(layout.tiles, weights, strict=True):
+            grad_out = tiles.of(grad_rows)
+            torch.bmm(p.transpose(1, 2), grad_out, out=tiles.of(dv_rows))
+            dp = torch.bmm(grad_out, tiles.of(v_rows).transpose(1, 2))
+            ds = torch.ops.aten._softmax_backward_data(dp, p, -1, p.dtype)
+            torch.bmm(ds, tiles.of(k_rows), out=tiles.of(dq_rows))
+            torch.bmm(ds.transpose(1, 2), tiles.of(q_rows), out=tiles.of(dk_rows))
+        dq = layout.queries.pack(dq_rows.mul_(ctx.query_shape[-1] ** -0.5), ctx.query_shape)
+        dk, dv = (layout.keys.pack(rows, ctx.key_shape) for rows in (dk_rows, dv_rows))
+        return dq, dk, dv, None
+
+
+def _rows(x: Tensor) -> Tensor:
+    """Returns [N, H, K] as one row for each position and head."""
+    return x.reshape(-1, x.shape[-1])

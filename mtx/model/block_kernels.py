@@ -46,6 +46,20 @@ def _visible(ranges, first, num_rows, ROWS: tl.constexpr):  # type: ignore[no-un
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _scores(rows, others, first, begins, ends, scale, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Returns scale rows others^T; -inf where a row does not see another, of which the first has position `first`."""
+    positions = first + tl.arange(0, ROWS)[None, :]
+    scores = tl.dot(rows, tl.trans(others)) * scale
+    return tl.where((positions >= begins[:, None]) & (positions < ends[:, None]), scores, float("-inf"))
+
+
+@triton.jit
+def _of_queries(x, head, queries, num_queries):  # type: ignore[no-untyped-def]
+    """Loads the numbers of these queries of a head from x, [H, N_q]."""
+    return tl.load(x + head * num_queries + queries, mask=queries < num_queries, other=0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _forward(  # type: ignore[no-untyped-def]
     q,
     k,
@@ -72,9 +86,8 @@ def _forward(  # type: ignore[no-untyped-def]
     total = tl.zeros([ROWS], tl.float32)
     sums = tl.zeros([ROWS, WIDTH], tl.float32)
     for key in range(begin, end, ROWS):
-        keys = key + tl.arange(0, ROWS)[None, :]
-        scores = tl.dot(q_rows, tl.trans(_load(k + at, key, num_keys, k_stride, ROWS, SIZE, WIDTH))) * scale
-        scores = tl.where((keys >= begins[:, None]) & (keys < ends[:, None]), scores, float("-inf"))
+        k_rows = _load(k + at, key, num_keys, k_stride, ROWS, SIZE, WIDTH)
+        scores = _scores(q_rows, k_rows, key, begins, ends, scale, ROWS)
         new_largest = tl.maximum(largest, tl.max(scores, 1))
         shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)  # of a row without a key yet
         weights, shrink = tl.exp2(scores - shift[:, None]), tl.exp2(largest - shift)
@@ -120,14 +133,11 @@ def _backward_of_queries(  # type: ignore[no-untyped-def]
     grad_rows = _load(grad + at, first, num_queries, grad_stride, ROWS, SIZE, WIDTH)
     delta = tl.sum(grad_rows.to(tl.float32) * out_rows.to(tl.float32), 1)
     tl.store(deltas + head * num_queries + queries, delta, mask=queries < num_queries)
-    log_sum = tl.load(log_sums + head * num_queries + queries, mask=queries < num_queries, other=0.0)
+    log_sum = _of_queries(log_sums, head, queries, num_queries)
     sums = tl.zeros([ROWS, WIDTH], tl.float32)
     for key in range(begin, end, ROWS):
-        keys = key + tl.arange(0, ROWS)[None, :]
         k_rows = _load(k + at, key, num_keys, k_stride, ROWS, SIZE, WIDTH)
-        scores = tl.dot(q_rows, tl.trans(k_rows)) * scale
-        scores = tl.where((keys >= begins[:, None]) & (keys < ends[:, None]), scores, float("-inf"))
-        weights = tl.exp2(scores - log_sum[:, None])
+        weights = tl.exp2(_scores(q_rows, k_rows, key, begins, ends, scale, ROWS) - log_sum[:, None])
         d_weights = tl.dot(grad_rows, tl.trans(_load(v + at, key, num_keys, v_stride, ROWS, SIZE, WIDTH)))
         sums += tl.dot((weights * (d_weights - delta[:, None])).to(k_rows.dtype), k_rows)
     _store(dq + at, sums * d_scale, first, num_queries, dq_stride, ROWS, SIZE, WIDTH)
@@ -168,11 +178,9 @@ def _backward_of_keys(  # type: ignore[no-untyped-def]
         queries = query + tl.arange(0, ROWS)
         q_rows = _load(q + at, query, num_queries, q_stride, ROWS, SIZE, WIDTH)
         grad_rows = _load(grad + at, query, num_queries, grad_stride, ROWS, SIZE, WIDTH)
-        log_sum = tl.load(log_sums + head * num_queries + queries, mask=queries < num_queries, other=0.0)
-        delta = tl.load(deltas + head * num_queries + queries, mask=queries < num_queries, other=0.0)
-        scores = tl.dot(k_rows, tl.trans(q_rows)) * scale
-        is_visible = (queries[None, :] >= begins[:, None]) & (queries[None, :] < ends[:, None])
-        weights = tl.exp2(tl.where(is_visible, scores, float("-inf")) - log_sum[None, :])
+        log_sum = _of_queries(log_sums, head, queries, num_queries)
+        delta = _of_queries(deltas, head, queries, num_queries)
+        weights = tl.exp2(_scores(k_rows, q_rows, query, begins, ends, scale, ROWS) - log_sum[None, :])
         dv_sums += tl.dot(weights.to(grad_rows.dtype), grad_rows)
         d_weights = tl.dot(v_rows, tl.trans(grad_rows))
         dk_sums += tl.dot((weights * (d_weights - delta[None, :])).to(q_rows.dtype), q_rows)
@@ -202,15 +210,15 @@ def attend(q: Tensor, k: Tensor, v: Tensor, key_ranges: Tensor) -> tuple[Tensor,
         q, k, v: [N, H, K], where the heads of a row lie side by side; rows may have gaps between them.
         key_ranges: first and last + 1 of the keys that each query sees, int32 [2, N_q]; neither ever decreases.
     """
-    out = q.new_empty(q.shape)
-    log_sums = q.new_empty(q.shape[1], len(q), dtype=torch.float32)
+    out, log_sums = _results(q)
     scale = math.log2(math.e) * q.shape[2] ** -0.5
     _launch(_forward, len(q), q, [q, k, v, out, log_sums, key_ranges], [scale], len(k))
     return out, log_sums
 
 
 @attend.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, key_ranges: Tensor) -> tuple[Tensor, Tensor]:
+def _results(q: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns memory for the results of `attend`."""
     return q.new_empty(q.shape), q.new_empty(q.shape[1], len(q), dtype=torch.float32)
 
 
@@ -245,23 +253,9 @@ def attend_backward(
 
 
 @attend_backward.register_fake
-def _(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    log_sums: Tensor,
-    grad: Tensor,
-    key_ranges: Tensor,
-    query_ranges: Tensor,
-    is_joint: bool,
-) -> tuple[Tensor, Tensor]:
-    return _gradients(q, k, is_joint)
-
-
-def _gradients(q: Tensor, k: Tensor, is_joint: bool) -> tuple[Tensor, Tensor]:
-    """Returns memory for the results of `attend_backward`."""
+def _gradients(q: Tensor, k: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """Returns memory for the results of `attend_backward`; the last argument is `is_joint`."""
     num_rows, *heads = q.shape
-    if is_joint:
+    if others[-1]:
         return q.new_empty(num_rows, 3, *heads), q.new_empty(0)
     return q.new_empty(num_rows, *heads), q.new_empty(len(k), 2, *heads)

@@ -38,7 +38,7 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         reason = _gpu_fault(0)
         if reason:
-            logger.warning("%s; the CPU is used. mtx doctor tells more", reason)
+            logger.warning("%s; the CPU is used. mtx doctor reports more", reason)
         return torch.device("cuda" if torch.cuda.is_available() and not reason else "cpu")
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
@@ -80,13 +80,12 @@ def _gpu_fault(number: int) -> str | None:
     """Returns why torch cannot use this machine's NVIDIA GPU of this number; None if it can, or if there is no driver.
 
     A kernel `sm_86` runs on 8.6 and later 8.x. From `compute_90` the driver makes kernels for 9.0 and everything later.
-    Names of other kinds are those of other makers' builds, which are not judged.
+    Other names, such as those of ROCm, are accepted.
     """
     if torch.cuda.is_available():
         name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
         architectures = torch.cuda.get_arch_list()
-        kernels = [re.match(r"(sm|compute)_(\d+)(\d)", each) for each in architectures]
-        if not kernels or None in kernels or any(_runs(kernel, capability) for kernel in kernels if kernel):
+        if not architectures or any(_has_kernels(each, capability) for each in architectures):
             return None
         has = f"{name} has compute capability {capability[0]}.{capability[1]}"
         return f"{has}, and torch {torch.__version__} is built for {', '.join(architectures)}"
@@ -106,16 +105,18 @@ def _gpu_fault(number: int) -> str | None:
     return f"this machine has an NVIDIA GPU that torch {torch.__version__} cannot use: {' '.join(reason.split())[:300]}"
 
 
-def _runs(kernel: re.Match[str], capability: tuple[int, int]) -> bool:
-    kind, *version = kernel.groups()
-    major, minor = map(int, version)
-    return capability >= (major, minor) and (kind == "compute" or capability[0] == major)
+def _has_kernels(architecture: str, capability: tuple[int, int]) -> bool:
+    match = re.match(r"(sm|compute)_(\d+)(\d)", architecture)
+    if match is None:
+        return True
+    major, minor = int(match[2]), int(match[3])
+    return capability >= (major, minor) and (match[1] == "compute" or capability[0] == major)
 
 
 def expand_segments(device: torch.device) -> None:
     """Lets torch's blocks of GPU memory grow, so that freed memory is not lost between blocks of other sizes.
 
-    A setting of the user stands. Some virtual GPUs cannot do this, which only the first allocation shows.
+    A setting of the user is kept. Some virtual GPUs cannot do this, which only the first allocation shows.
     """
     is_set = any(name in os.environ for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
     if device.type != "cuda" or is_set or os.name != "posix" or torch.cuda.memory_reserved(device):
@@ -152,7 +153,7 @@ def free_unused_memory(device: torch.device) -> None:
 
 def driver_version() -> str | None:
     """Returns the version of NVIDIA's driver; None without one."""
-    return _DRIVER.read_bytes().decode("ascii", errors="replace").strip() if _DRIVER.is_file() else None
+    return _DRIVER.read_text("ascii", "replace").strip() if _DRIVER.is_file() else None
 
 
 def cpu_name() -> str:

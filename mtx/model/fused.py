@@ -1,23 +1,96 @@
 """The Transformer of the compiled training step on CUDA: what `mtx.model.transformer` computes, with less work for it.
 
 It uses the parameters of a `Transformer`. Layers that read the same input are one product; attention takes blocks of
-neighbouring positions (`mtx.model.block_kernels`); ReLU is a part of its product; and the residual sums are stored in
-bf16, while LayerNorm computes in fp32. It counts on a compiler, which fuses what lies between the products; without one
-it would be the slower form. Tests check that both give the same numbers.
+neighbouring positions (`BlockLayout`); ReLU is a part of its product; and the residual sums are stored in bf16, while
+LayerNorm computes in fp32. It counts on a compiler, which fuses what lies between the products; without one it would be
+the slower form. Tests check that both give the same numbers.
 
 Shapes: N packed positions, D d_model, H heads, K head size, F d_ff, L decoder layers.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mtx.model.attention_kernels import BlockLayout
-from mtx.model.transformer import DecoderLayer, EncoderLayer, Transformer
+from mtx.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer
 from mtx.model.translation_model import Batch
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """What each row of a packed batch sees: first and last + 1, int32 [2, N] on the device.
+
+    Attributes:
+        key_ranges: of the keys that each query sees.
+        query_ranges: of the queries that see each key.
+    """
+
+    key_ranges: Tensor
+    query_ranges: Tensor
+
+    @classmethod
+    def of(
+        cls, query_offsets: Tensor, key_offsets: Tensor, num_queries: int, num_keys: int, causal: bool
+    ) -> "BlockLayout":
+        """Makes the layout of sentences with these offsets, all on the device; see `make_layout`."""
+        device = query_offsets.device
+        queries, keys = (torch.arange(n, dtype=torch.int32, device=device) for n in (num_queries, num_keys))
+        key_ranges = _ranges(queries, query_offsets, key_offsets)
+        query_ranges = _ranges(keys, key_offsets, query_offsets)
+        if causal:
+            key_ranges, query_ranges = (key_ranges[0], queries + 1), (keys, query_ranges[1])
+        return cls(torch.stack(key_ranges), torch.stack(query_ranges))
+
+    def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
+        """See `mtx.model.attention.attention`; the gradients of what comes in one tensor are made as one tensor too.
+
+        Args:
+            queries: [N_q, 1, H, K], or queries, keys and values of self-attention, [N_q, 3, H, K].
+            keys_values: [N_k, 2, H, K]; None for self-attention.
+        """
+        out: Tensor = _BlockAttention.apply(queries, keys_values, self.key_ranges, self.query_ranges)  # type: ignore[no-untyped-call]
+        return out
+
+
+def _ranges(rows: Tensor, offsets: Tensor, other_offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns first and last + 1 of the other side's positions of the sentence that each row belongs to, [N] each."""
+    after = torch.searchsorted(offsets, rows, right=True)  # unused offsets equal N, so no row finds them
+    return other_offsets[after - 1], other_offsets[after]
+
+
+class _BlockAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, keys_values: Tensor | None, key_ranges: Tensor, query_ranges: Tensor
+    ) -> Tensor:
+        from mtx.model.block_kernels import attend  # imported here: it needs triton
+
+        q, k, v = _parts(queries, keys_values)
+        out: Tensor
+        out, log_sums = attend(q, k, v, key_ranges)
+        ctx.save_for_backward(queries, keys_values, out, log_sums, key_ranges, query_ranges)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        from mtx.model.block_kernels import attend_backward
+
+        queries, keys_values, out, log_sums, key_ranges, query_ranges = ctx.saved_tensors
+        q, k, v = _parts(queries, keys_values)
+        is_joint = keys_values is None
+        dq, rest = attend_backward(q, k, v, out, log_sums, grad, key_ranges, query_ranges, is_joint)
+        return (dq, None, None, None) if is_joint else (dq[:, None], rest, None, None)
+
+
+def _parts(queries: Tensor, keys_values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns queries, keys and values, each [N, H, K]."""
+    q, *rest = queries.unbind(1)
+    k, v = rest if keys_values is None else keys_values.unbind(1)
+    return q, k, v
 
 
 def hidden_states(model: Transformer, batch: Batch) -> Tensor:
@@ -25,52 +98,53 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     src, tgt = batch.src_offsets, batch.tgt_offsets
     num_src, num_tgt = len(batch.src_ids), len(batch.tgt_in_ids)
     layout = BlockLayout.of(src, src, num_src, num_src, causal=False)
-    x = _rounded(model.embed(batch.src_ids, batch.src_positions, source=True))
+    x = _round(model.embed(batch.src_ids, batch.src_positions, source=True))
     for layer in model.encoder:
         x = _feed_forward(layer, _self_attention(layer, x, layout))  # type: ignore[arg-type]
-    memory = x if model.encoder_norm is None else _rounded(model.encoder_norm(x))
-    layout = BlockLayout.of(tgt, tgt, num_tgt, num_tgt, causal=True)
-    cross = BlockLayout.of(tgt, src, num_tgt, num_src, causal=False)
-    x = _rounded(model.embed(batch.tgt_in_ids, batch.tgt_positions, source=False))
+    memory = _round(model.encoder_norm(x))
     layers: list[DecoderLayer] = list(model.decoder)  # type: ignore[arg-type]
-    for layer, keys_values in zip(layers, _keys_values(layers, memory), strict=True):
+    crosses = [layer.cross_attention for layer in layers]
+    joint = _project(memory, [part for cross in crosses for part in (cross.key, cross.value)])
+    keys_values = joint.view(num_src, len(layers), 2, crosses[0].num_heads, -1).unbind(1)
+    layout = BlockLayout.of(tgt, tgt, num_tgt, num_tgt, causal=True)
+    cross_layout = BlockLayout.of(tgt, src, num_tgt, num_src, causal=False)
+    x = _round(model.embed(batch.tgt_in_ids, batch.tgt_positions, source=False))
+    for layer, both in zip(layers, keys_values, strict=True):
         x = _self_attention(layer, x, layout)
-        x = _feed_forward(layer, _cross_attention(layer, x, keys_values, cross))
-    return x if model.decoder_norm is None else _rounded(model.decoder_norm(x))
+        x = _attention(layer, layer.cross_attention, layer.cross_attention_norm, x, both, cross_layout)
+        x = _feed_forward(layer, x)
+    return _round(model.decoder_norm(x))
 
 
-def _rounded(x: Tensor) -> Tensor:
+def _round(x: Tensor) -> Tensor:
     """Returns x in the type of autocast; as it is, if there is none."""
     device = x.device.type
     return x.to(torch.get_autocast_dtype(device)) if torch.is_autocast_enabled(device) else x
 
 
-def _joint(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
+def _project(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
     """Returns the outputs of layers that read the same x [N, D] side by side, from one product."""
     return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
 
 
 def _self_attention(layer: EncoderLayer, x: Tensor, layout: BlockLayout) -> Tensor:
-    """Applies the self-attention sub-layer to x [N, D]."""
-    attention, norm = layer.self_attention, layer.self_attention_norm
-    joint = _joint(layer.before(norm, x), [attention.query, attention.key, attention.value])
-    rows = layout.attend_joint(joint.view(len(x), 3, attention.num_heads, -1), None)
-    return _rounded(layer.after(norm, x, attention.output(rows.flatten(-2))))
+    return _attention(layer, layer.self_attention, layer.self_attention_norm, x, None, layout)
 
 
-def _keys_values(layers: Sequence[DecoderLayer], memory: Tensor) -> Sequence[Tensor]:
-    """Returns the keys and values of the cross attention of all layers, each [N_src, 2, H, K]."""
-    crosses = [layer.cross_attention for layer in layers]
-    joint = _joint(memory, [part for cross in crosses for part in (cross.key, cross.value)])
-    return joint.view(len(memory), len(layers), 2, crosses[0].num_heads, -1).unbind(1)
-
-
-def _cross_attention(layer: DecoderLayer, x: Tensor, keys_values: Tensor, layout: BlockLayout) -> Tensor:
-    """Applies the sub-layer of attention over the encoder's output to x [N, D]."""
-    attention, norm = layer.cross_attention, layer.cross_attention_norm
-    queries = attention.query(layer.before(norm, x)).view(len(x), 1, attention.num_heads, -1)
+def _attention(
+    layer: EncoderLayer,
+    attention: MultiHeadAttention,
+    norm: nn.LayerNorm,
+    x: Tensor,
+    keys_values: Tensor | None,
+    layout: BlockLayout,
+) -> Tensor:
+    """Applies a sub-layer of attention to x [N, D], over x itself or over keys and values [N_src, 2, H, K]."""
+    y, query = layer.before(norm, x), attention.query
+    queries = query(y) if keys_values is not None else _project(y, [query, attention.key, attention.value])
+    queries = queries.view(len(x), -1, attention.num_heads, x.shape[1] // attention.num_heads)
     rows = layout.attend_joint(queries, keys_values)
-    return _rounded(layer.after(norm, x, attention.output(rows.flatten(-2))))
+    return _round(layer.after(norm, x, attention.output(rows.flatten(-2))))
 
 
 def _feed_forward(layer: EncoderLayer, x: Tensor) -> Tensor:
@@ -78,10 +152,10 @@ def _feed_forward(layer: EncoderLayer, x: Tensor) -> Tensor:
     norm = layer.feed_forward_norm
     y, inner = layer.before(norm, x), layer.inner
     if layer.activation is F.relu:
-        hidden = _LinearReLU.apply(*map(_rounded, (y, inner.weight, inner.bias)))  # type: ignore[no-untyped-call]
+        hidden = _LinearReLU.apply(*map(_round, (y, inner.weight, inner.bias)))  # type: ignore[no-untyped-call]
     else:
         hidden = layer.activation(inner(y))  # type: ignore[operator]
-    return _rounded(layer.after(norm, x, layer.outer(hidden)))
+    return _round(layer.after(norm, x, layer.outer(hidden)))
 
 
 class _LinearReLU(torch.autograd.Function):

@@ -11,7 +11,7 @@ H heads, K head size, L layers, V vocabulary.
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,8 +24,6 @@ from mtx.model.translation_model import TranslationModel
 
 Norm = Callable[[Tensor], Tensor]
 
-_ONEDNN_TYPES = torch.float32, torch.bfloat16
-
 
 class PackedLinear:
     """An inference linear layer, x W^T + b for x [N, in], with weights pre-packed for oneDNN on a CPU.
@@ -35,25 +33,24 @@ class PackedLinear:
     them, the layer uses plain matrix products.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype):
-        self.bias = None if bias is None else bias.detach().to(dtype)
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype):
+        self.bias = bias.detach().to(dtype)
         weight = weight.detach().to(dtype)
-        self._ops: Any = _onednn(dtype) if weight.device.type == "cpu" and dtype in _ONEDNN_TYPES else None
+        self._ops = _onednn(dtype) if weight.device.type == "cpu" else None
         self._weight = weight.T.contiguous() if self._ops is None else self._ops._reorder_linear_weight(weight)
 
     @classmethod
     def of(cls, layers: Sequence[nn.Linear], dtype: torch.dtype, scale: float = 1.0) -> "PackedLinear":
         """Fuses layers that read the same input: their outputs side by side, the first layer's times `scale`."""
-        factors = [scale] + [1.0] * (len(layers) - 1)
-        weights = [layer.weight * factor for layer, factor in zip(layers, factors, strict=True)]
-        biases = [layer.bias * factor for layer, factor in zip(layers, factors, strict=True)]
-        return cls(torch.cat(weights), torch.cat(biases), dtype)
+        first, *others = layers
+        weights = [first.weight * scale, *(layer.weight for layer in others)]
+        return cls(torch.cat(weights), torch.cat([first.bias * scale, *(layer.bias for layer in others)]), dtype)
 
     def __call__(self, x: Tensor, relu: bool = False) -> Tensor:
         if self._ops is not None:
             out: Tensor = self._ops._linear_pointwise(x, self._weight, self.bias, "relu" if relu else "none", [], "")
             return out
-        out = torch.mm(x, self._weight) if self.bias is None else torch.addmm(self.bias, x, self._weight)
+        out = torch.addmm(self.bias, x, self._weight)
         return out.relu_() if relu else out
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
@@ -66,16 +63,18 @@ class PackedLinear:
 
 def _onednn(dtype: torch.dtype) -> Any:
     """Returns torch's oneDNN operations, or None if this torch has none, or none for this type on this processor."""
-    ops = torch.ops.mkldnn
-    names = "_reorder_linear_weight", "_linear_pointwise"
+    ops: Any = torch.ops.mkldnn
     has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if not has_onednn or not all(hasattr(ops, name) for name in names):
+    if not has_onednn or not (hasattr(ops, "_reorder_linear_weight") and hasattr(ops, "_linear_pointwise")):
         return None
-    return None if dtype == torch.bfloat16 and not ops._is_mkldnn_bf16_supported() else ops
+    has_type = dtype == torch.float32 or (dtype == torch.bfloat16 and ops._is_mkldnn_bf16_supported())
+    return ops if has_type else None
 
 
-def layer_norm(norm: nn.LayerNorm, dtype: torch.dtype) -> Norm:
-    """Returns `norm` in `dtype`, as a function of [N, D]."""
+def layer_norm(norm: Any, dtype: torch.dtype) -> Norm:
+    """Returns a LayerNorm in `dtype`, as a function of [N, D]; of no norm, the identity."""
+    if isinstance(norm, nn.Identity):
+        return norm
     shape, eps = list(norm.normalized_shape), norm.eps
     weight, bias = norm.weight.detach().to(dtype), norm.bias.detach().to(dtype)
     return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
@@ -102,7 +101,7 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tens
 
 
 class InferenceLayer:
-    """The common part of encoder and decoder layers: the self-attention projections and the feed-forward sub-layer."""
+    """An encoder layer, and the common part of decoder layers."""
 
     def __init__(self, layer: EncoderLayer, dtype: torch.dtype):
         self.pre_norm, self._activation = layer.pre_norm, layer.activation
@@ -115,10 +114,16 @@ class InferenceLayer:
         self.self_norm = layer_norm(layer.self_attention_norm, dtype)
         self._feed_forward_norm = layer_norm(layer.feed_forward_norm, dtype)
 
-    def split(self, x: Tensor, rows: int) -> Tensor:
-        """Returns the queries, keys and values of x [B * J, D], as [3, B, H, J, K]."""
-        size = x.shape[1] // self.num_heads
-        return self.self_in(x).view(-1, rows, 3, self.num_heads, size).permute(2, 0, 3, 1, 4)
+    def read(self, x: Tensor, width: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Applies the layer to sources x [B * S, D]; returns their keys and values too, [2, B, H, S, K]."""
+        q, k, v = queries_keys_values = self.project(x, width)
+        out = attend(q, k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1), mask)
+        return self.feed_forward(self.after(self.self_norm, self.self_out.add_to(x, out))), queries_keys_values[1:]
+
+    def project(self, x: Tensor, rows: int) -> Tensor:
+        """Returns the queries, keys and values of self-attention over x [B * J, D], as [3, B, H, J, K]."""
+        joint = self.self_in(self.before(self.self_norm, x))
+        return joint.view(-1, rows, 3, self.num_heads, x.shape[1] // self.num_heads).permute(2, 0, 3, 1, 4)
 
     def before(self, norm: Norm, x: Tensor) -> Tensor:
         """Returns the input of a sub-layer: x, after LayerNorm if the model is pre-norm."""
@@ -136,16 +141,7 @@ class InferenceLayer:
         return self.after(self._feed_forward_norm, self._outer.add_to(x, hidden))
 
 
-class _EncoderLayer(InferenceLayer):
-    def __call__(self, x: Tensor, width: int, mask: Tensor | None) -> Tensor:
-        q, k, v = self.split(self.before(self.self_norm, x), width)
-        out = attend(q, k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1), mask)
-        return self.feed_forward(self.after(self.self_norm, self.self_out.add_to(x, out)))
-
-
 class _DecoderLayer(InferenceLayer):
-    """A decoder layer at one target position; x is [B * J, D]."""
-
     def __init__(self, layer: DecoderLayer, dtype: torch.dtype):
         super().__init__(layer, dtype)
         self.cross_in = PackedLinear.of([layer.cross_attention.query], dtype, self.scale)
@@ -153,12 +149,12 @@ class _DecoderLayer(InferenceLayer):
         self.cross_norm = layer_norm(layer.cross_attention_norm, dtype)
 
     def __call__(self, x: Tensor, cache: KVCache, number: int) -> Tensor:
-        beams = cache.beam_size
-        queries_keys_values = self.split(self.before(self.self_norm, x), beams)
+        """Applies the layer at one target position of every beam; x is [B * J, D]."""
+        queries_keys_values = self.project(x, cache.beam_size)
         cache.write(number, queries_keys_values[1:])
         out = attend(queries_keys_values[0], *cache.target_kv[number], cache.target_mask)
         x = self.after(self.self_norm, self.self_out.add_to(x, out))
-        q = self.cross_in(self.before(self.cross_norm, x)).view(-1, beams, self.num_heads, x.shape[1] // self.num_heads)
+        q = self.cross_in(self.before(self.cross_norm, x)).view(-1, cache.beam_size, *queries_keys_values.shape[2::2])
         out = attend(q.transpose(1, 2), *cache.source_kv[number], cache.source_mask)
         return self.feed_forward(self.after(self.cross_norm, self.cross_out.add_to(x, out)))
 
@@ -169,10 +165,8 @@ class Embeddings:
     It is not the table of the model, which a recorded training step may be reading. Workers may share it.
     """
 
-    def __init__(self, model: TranslationModel, tokens: Tensor, learned: Tensor | None, dtype: torch.dtype):
-        self.device = model.embedding.device
-        self._dtype = dtype
-        self._d_model = model.config.d_model
+    def __init__(self, model: AttentionModel, source: bool, dtype: torch.dtype):
+        tokens, learned = model.source_embedding if source else model.embedding, model.learned_positions(source)
         self._tokens = tokens.detach().to(dtype)
         self._is_learned, self._lock = learned is not None, threading.Lock()
         self._positions = torch.empty(0) if learned is None else learned.detach().to(dtype)
@@ -181,50 +175,12 @@ class Embeddings:
         """Makes a table of sinusoids at least this long."""
         with self._lock:
             if not self._is_learned and len(self._positions) < num_positions:
-                self._positions = sinusoidal_positions(num_positions, self._d_model).to(self.device, self._dtype)
+                self._positions = sinusoidal_positions(num_positions, self._tokens.shape[1]).to(self._tokens)
 
-    def of_sources(self, ids: Tensor) -> Tensor:
-        """Embeds sources [B, S] from their first position on; returns [B * S, D]."""
-        self.extend(ids.shape[1])
-        return self._scaled(ids.to(self.device)).add_(self._positions[: ids.shape[1]]).flatten(0, 1)
-
-    def of_step(self, ids: Tensor, places: Tensor) -> Tensor:
-        """Embeds the last tokens of the beams [B, J], which are at `places` [B]; returns [B * J, D]."""
-        return self._scaled(ids).add_(self._positions[places][:, None]).flatten(0, 1)
-
-    def _scaled(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self._tokens).mul_(math.sqrt(self._d_model))
-
-
-def padded_ids(sources: Sequence[list[int]], pad_id: int) -> Tensor:
-    """Sentences as one tensor on the CPU, [B, S]."""
-    width = max(map(len, sources))
-    return torch.tensor([source + [pad_id] * (width - len(source)) for source in sources])
-
-
-class InferenceEncoder:
-    """The encoder of `model` in `dtype`; it pads sentences to the longest."""
-
-    def __init__(self, model: Transformer, dtype: torch.dtype):
-        self._pad_id = model.pad_id
-        self._dtype = dtype
-        self._embeddings = Embeddings(model, model.source_embedding, model.src_positions, dtype)
-        self._layers = [_EncoderLayer(layer, dtype) for layer in model.encoder]  # type: ignore[arg-type]
-        self._norm = None if model.encoder_norm is None else layer_norm(model.encoder_norm, dtype)
-
-    def __call__(self, sources: Sequence[list[int]]) -> Tensor:
-        """Encodes these token ids; returns hidden states [B * S, D], in which rows of padding have no meaning."""
-        ids = padded_ids(sources, self._pad_id)
-        width = ids.shape[1]
-        is_pad = ids == self._pad_id
-        mask = None
-        if is_pad.any():
-            mask = torch.zeros(ids.shape, dtype=self._dtype).masked_fill_(is_pad, -math.inf)
-            mask = mask[:, None, None].to(self._embeddings.device)
-        x = self._embeddings.of_sources(ids)
-        for layer in self._layers:
-            x = layer(x, width, mask)
-        return x if self._norm is None else self._norm(x)
+    def __call__(self, ids: Tensor, positions: Tensor | slice) -> Tensor:
+        """Embeds tokens [B, J] at these positions, [B, 1] or a range of J; returns [B * J, D]."""
+        x = F.embedding(ids, self._tokens).mul_(math.sqrt(self._tokens.shape[1]))
+        return x.add_(self._positions[positions]).flatten(0, 1)
 
 
 class SearchModel:
@@ -237,43 +193,66 @@ class SearchModel:
     def __init__(self, model: TranslationModel, dtype: torch.dtype):
         self.pad_id, self.device = model.pad_id, model.embedding.device
         self.is_static = self.device.type == "cuda"
-        self._dtype = dtype
-        self._output = PackedLinear(*padded_output(model), dtype)
+        self._config = model.config
+        self._like = torch.empty(0, dtype=dtype, device=self.device)
+        num_ids = len(model.output_weight)
+        added = -num_ids % 64  # rows; their logits are -inf
+        weight = F.pad(model.output_weight.detach(), (0, 0, 0, added))
+        bias = weight.new_zeros(num_ids) if model.output_bias is None else model.output_bias.detach()
+        self._output = PackedLinear(weight, F.pad(bias, (0, added), value=-math.inf), dtype)
 
 
 class StackModel(SearchModel):
     """What the search of a Transformer and that of a decoder alone have in common; see `IncrementalModel`.
 
-    Args:
-        states: the output of the layers that read sources, [B * S, D], in which rows of padding have no meaning.
+    Attributes:
+        readers: the layers that read sources, and the norm after them.
+        writers: those that are applied at one target position of every beam.
+        is_causal: a source position sees no later ones.
     """
 
-    def __init__(
-        self,
-        model: AttentionModel,
-        layers: Sequence[Callable[[Tensor, KVCache, int], Tensor]],
-        states: Callable[[Sequence[list[int]]], Tensor],
-        dtype: torch.dtype,
-    ):
+    readers: Sequence[InferenceLayer]
+    source_norm: Norm
+    writers: Sequence[Callable[[Tensor, KVCache, int], Tensor]]
+    is_causal = False
+
+    def __init__(self, model: AttentionModel, dtype: torch.dtype):
         super().__init__(model, dtype)
-        config = model.config
-        self._shape = (config.num_decoder_layers, config.num_heads, config.d_model // config.num_heads)
-        self._layers = layers
-        self._states = states
-        norm: Any = model.decoder_norm
-        self._norm = None if norm is None else layer_norm(norm, dtype)
-        self._embeddings = Embeddings(model, model.embedding, model.learned_positions(source=False), dtype)
+        self._norm = layer_norm(model.decoder_norm, dtype)
+        self._source_embeddings, self._embeddings = (Embeddings(model, source, dtype) for source in (True, False))
+
+    def read(self, sources: Sequence[list[int]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Reads sentences; yields each layer's output [B * S, D] and its keys and values [2, B, H, S, K].
+
+        Rows of padding have no meaning.
+        """
+        width, mask = max(map(len, sources)), None
+        ids = torch.tensor([source + [self.pad_id] * (width - len(source)) for source in sources])
+        is_hidden = (ids == self.pad_id)[:, None]
+        if self.is_causal:
+            is_hidden = is_hidden | torch.ones(width, width, dtype=torch.bool).triu(1)
+        if is_hidden.any():
+            mask = torch.where(is_hidden, -math.inf, 0.0)[:, None].to(self._like)
+        self._source_embeddings.extend(width)
+        x = self._source_embeddings(ids.to(self.device), slice(width))
+        for layer in self.readers:
+            x, keys_values = layer.read(x, width, mask)
+            yield x, keys_values
+
+    def states(self, sources: Sequence[list[int]]) -> Tensor:
+        """Returns the output of the layers that read sources, [B, S, D]."""
+        for x, _ in self.read(sources):  # noqa: B007
+            pass
+        return self.source_norm(x).view(len(sources), -1, x.shape[1])
 
     def source_states(self, sources: Sequence[list[int]]) -> list[Tensor]:
         """Returns the output of the layers that read sources for each sentence, [S, D], without padding."""
-        states = self._states(sources)
-        rows = states.view(len(sources), -1, states.shape[1])
-        return [row[: len(source)] for row, source in zip(rows, sources, strict=True)]
+        return [row[: len(source)] for row, source in zip(self.states(sources), sources, strict=True)]
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
         """Returns an empty cache, for targets of at most `max_length` tokens."""
         self._embeddings.extend(max_length)
-        return KVCache(self._shape, num_slots, beam_size, self.is_static, self._dtype, self.device)
+        return KVCache(self._config, num_slots, beam_size, self.is_static, self._like)
 
     def step(self, ids: Tensor, lengths: Tensor, cache: KVCache) -> Tensor:
         """Runs the decoder at the next target position of every beam; call `cache.prepare()` first.
@@ -285,36 +264,28 @@ class StackModel(SearchModel):
         Returns:
             Logits of the next token, [B, J, V]; V is rounded up to a multiple of 64; added logits are -inf.
         """
-        x = self._embeddings.of_step(ids, lengths)
+        x = self._embeddings(ids, lengths[:, None])
         cache.begin_step()
-        for number, layer in enumerate(self._layers):
+        for number, layer in enumerate(self.writers):
             x = layer(x, cache, number)
-        x = x if self._norm is None else self._norm(x)
-        return self._output(x).view(*ids.shape, -1)
+        return self._output(self._norm(x)).view(*ids.shape, -1)
 
 
 class IncrementalModel(StackModel):
     """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype = torch.float32):
-        layers = [_DecoderLayer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
-        super().__init__(model, layers, InferenceEncoder(model, dtype), dtype)
-        crosses = [layer.cross_attention for layer in model.decoder]
-        keys_values = [linear for cross in crosses for linear in (cross.key, cross.value)]  # type: ignore[union-attr]
-        self._cross_keys_values = PackedLinear.of(keys_values, dtype)  # type: ignore[arg-type]
+        super().__init__(model, dtype)
+        self.readers = [InferenceLayer(layer, dtype) for layer in model.encoder]  # type: ignore[arg-type]
+        self.source_norm = layer_norm(model.encoder_norm, dtype)
+        self.writers = [_DecoderLayer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
+        crosses: list[Any] = [layer.cross_attention for layer in model.decoder]
+        keys_values = [part for cross in crosses for part in (cross.key, cross.value)]
+        self._cross_keys_values = PackedLinear.of(keys_values, dtype)
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Encodes sentences; returns their keys and values for the cross attention of every layer."""
-        keys_values = self._cross_keys_values(self._states(sources))
-        layers, heads, size = self._shape
-        keys_values = keys_values.view(len(sources), -1, layers, 2, heads, size)
-        return EncodedSources(keys_values, [len(source) for source in sources])
-
-
-def padded_output(model: TranslationModel) -> tuple[Tensor, Tensor]:
-    """Returns weight and bias of the output layer, padded to a multiple of 64 rows; added logits are -inf."""
-    num_ids = len(model.output_weight)
-    added = -num_ids % 64
-    weight = F.pad(model.output_weight.detach(), (0, 0, 0, added))
-    bias = weight.new_zeros(num_ids) if model.output_bias is None else model.output_bias.detach()
-    return weight, F.pad(bias, (0, added), value=-math.inf)
+        states = self.states(sources)
+        keys_values = self._cross_keys_values(states.flatten(0, 1))
+        shape = *states.shape[:2], self._config.num_decoder_layers, 2, self._config.num_heads, -1
+        return EncodedSources(keys_values.view(shape), [len(source) for source in sources])

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-COLUMNS_AT_A_TIME = {False: 12, True: 32}  # columns to allocate at a time, by `KVCache.is_static`
+from mtx.config.schema import ModelConfig
 
 
 @dataclass(frozen=True)
@@ -37,35 +37,36 @@ class SourceSlots:
 
     Attributes:
         is_static: steps use the same memory as long as `version` is the same, as a CUDA graph requires.
+        sources: what the model keeps of them.
         mask: added to the scores of attention over sources, 0 or -inf, [B, ..., S].
-        source_lengths: of the source that each slot has or had, on the device, [B].
         version: changes when tensors are replaced.
     """
 
     def __init__(self, sources: Tensor, mask: Tensor, beam_size: int, is_static: bool):
         num_slots, device = len(mask), mask.device
-        self._sources = sources
+        self.sources = sources
         self.mask = mask
         self.beam_size, self.is_static = beam_size, is_static
         self._sources_at_a_time = 16 if is_static else 4
         self._source_lengths = [0] * num_slots  # 0 for an empty slot
-        self.source_lengths = torch.zeros(num_slots, dtype=torch.long, device=device)
         self._first_rows = (torch.arange(num_slots, device=device) * beam_size)[:, None]
         self.version = 0
 
-    def _occupy(self, slots: list[int], lengths: list[int]) -> tuple[Tensor, int]:
-        """Makes room for sources of these lengths; returns the slots on the device, and the largest length."""
-        width, numbers = max(lengths), torch.tensor(lengths)
-        self._set_width(max(width, self._sources.shape[-2]))
-        slot_ids = torch.tensor(slots).to(self.mask.device, non_blocking=True)
-        is_pad = torch.arange(self._sources.shape[-2]) >= numbers[:, None]
-        mask = torch.zeros(is_pad.shape, dtype=self.mask.dtype).masked_fill_(is_pad, -math.inf)
-        mask = mask.view(len(slots), *self.mask.shape[1:])
-        self.mask[slot_ids] = mask.to(self.mask.device, non_blocking=True)
-        self.source_lengths[slot_ids] = numbers.to(self.mask.device, non_blocking=True)
+    def _occupy(self, slots: list[int], rows: list[int], lengths: list[int]) -> tuple[Tensor, Tensor, int]:
+        """Makes room for the sources `rows` of these lengths.
+
+        Returns:
+            The slots and the rows on the device, and the largest length.
+        """
+        lengths = [lengths[row] for row in rows]
+        self._set_width(max(*lengths, self.sources.shape[-2]))
+        slot_ids, row_ids = (torch.tensor(ids).to(self.mask.device, non_blocking=True) for ids in (slots, rows))
+        is_pad = torch.arange(self.sources.shape[-2]) >= torch.tensor(lengths)[:, None]
+        mask = torch.where(is_pad, -math.inf, 0.0).view(len(slots), *self.mask.shape[1:])
+        self.mask[slot_ids] = mask.to(self.mask, non_blocking=True)
         for slot, length in zip(slots, lengths, strict=True):
             self._source_lengths[slot] = length
-        return slot_ids, width
+        return slot_ids, row_ids, max(lengths)
 
     def release(self, slots: list[int]) -> None:
         """Marks these slots as empty."""
@@ -79,9 +80,9 @@ class SourceSlots:
 
     def _set_width(self, width: int) -> None:
         """Sets the number of source positions to `width`, rounded up."""
-        added = -(-width // self._sources_at_a_time) * self._sources_at_a_time - self._sources.shape[-2]
+        added = -(-width // self._sources_at_a_time) * self._sources_at_a_time - self.sources.shape[-2]
         if added:
-            self._sources = F.pad(self._sources, (0, 0, 0, added)).contiguous()
+            self.sources = F.pad(self.sources, (0, 0, 0, added)).contiguous()
             self.mask = F.pad(self.mask, (0, added), value=-math.inf).contiguous()
             self.version += 1
 
@@ -92,7 +93,7 @@ class KVCache(SourceSlots):
     Its tensors are dense and no wider than needed, because a CPU would copy slices of them for every product.
 
     Args:
-        shape: layers, heads, head size.
+        like: a tensor of the type and on the device of the cache.
 
     Attributes:
         source_kv, target_kv: for each layer the keys, transposed [B * H, K, T], and values [B * H, T, K].
@@ -100,35 +101,24 @@ class KVCache(SourceSlots):
         target_mask: added to the scores of self-attention, [B, 1, J, C * J]: 0 for a beam's own history, else -inf.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, int, int],
-        num_slots: int,
-        beam_size: int,
-        is_static: bool,
-        dtype: torch.dtype,
-        device: torch.device,
-    ):
-        def zeros(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device)
-
-        layers, heads, size = shape
-        super().__init__(zeros(layers, 2, num_slots, heads, 0, size), zeros(num_slots, 1, 1, 0), beam_size, is_static)
-        self._columns_at_a_time = COLUMNS_AT_A_TIME[is_static]
-        self._targets = zeros(layers, 2, num_slots, heads, 0, size)
-        self.target_mask = zeros(num_slots, 1, beam_size, 0)
-        is_own = torch.eye(beam_size, dtype=torch.bool, device=device)
-        self._own_mask = zeros(beam_size, beam_size).masked_fill_(~is_own, -math.inf)
-        self._beams = torch.arange(beam_size, device=device)
-        self._next = torch.zeros((), dtype=torch.long, device=device)  # the target position that the next step writes
+    def __init__(self, config: ModelConfig, num_slots: int, beam_size: int, is_static: bool, like: Tensor):
+        layers, heads = config.num_decoder_layers, config.num_heads
+        none = like.new_empty(layers, 2, num_slots, heads, 0, config.d_model // heads)
+        super().__init__(none, like.new_empty(num_slots, 1, 1, 0), beam_size, is_static)
+        self._columns_at_a_time = 32 if is_static else 12  # to allocate
+        self._targets = none
+        self.target_mask = like.new_empty(num_slots, 1, beam_size, 0)
+        self._beams = torch.arange(beam_size, device=like.device)
+        is_own = self._beams == self._beams[:, None]
+        self._own_mask = torch.where(is_own, 0.0, -math.inf).to(like)
+        self._next = torch.zeros_like(self._beams[0])  # the target position that the next step writes, on the device
         self._num_used = 0  # the same number on the host
         self._version_by_layer = -1  # that of `source_kv` and `target_kv`
 
     def admit(self, slots: list[int], sources: EncodedSources, rows: list[int]) -> None:
         """Puts the sentences `rows` of `sources` into these slots."""
-        slot_ids, width = self._occupy(slots, [sources.lengths[row] for row in rows])
-        row_ids = torch.tensor(rows).to(slot_ids.device, non_blocking=True)
-        self._sources[:, :, slot_ids, :, :width] = sources.keys_values[row_ids, :width].permute(2, 3, 0, 4, 1, 5)
+        slot_ids, row_ids, width = self._occupy(slots, rows, sources.lengths)
+        self.sources[:, :, slot_ids, :, :width] = sources.keys_values[row_ids, :width].permute(2, 3, 0, 4, 1, 5)
         self.target_mask[slot_ids] = -math.inf
 
     def prepare(self) -> int:
@@ -137,11 +127,11 @@ class KVCache(SourceSlots):
             self._make_room()
         super().prepare()
         if self.version != self._version_by_layer:
-            self.source_kv, self.target_kv = _by_layer(self._sources), _by_layer(self._targets)
+            self.source_kv, self.target_kv = _by_layer(self.sources), _by_layer(self._targets)
             self._version_by_layer = self.version
         if not self.is_static:
             self._columns = self._targets.narrow(4, self._num_used, self.beam_size).unbind(0)
-        width = self._sources.shape[4]
+        width = self.sources.shape[4]
         is_full = not self.is_static and all(length == width for length in self._source_lengths)
         self.source_mask = None if is_full else self.mask
         return self.version
@@ -157,15 +147,14 @@ class KVCache(SourceSlots):
         """
         is_visible = (self.target_mask[:, 0] == 0).any(1)  # [B, C * J]
         is_visible &= torch.tensor(self._source_lengths, device=is_visible.device)[:, None] > 0
-        used = int(is_visible.sum(1).max()) if is_visible.shape[1] else 0
+        used = int(is_visible.sum(1).max())
         positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :used]  # the visible ones, in their order
         added = self._columns_at_a_time * self.beam_size
         size = -(-(used + added // 2) // added) * added
-        shape, head_size = self._targets.shape[:4], self._targets.shape[5]
-        targets = self._targets.gather(4, positions[None, None, :, None, :, None].expand(*shape, used, head_size))
-        mask = self.target_mask.gather(3, positions[:, None, None].expand(*self.target_mask.shape[:3], used))
+        targets = torch.take_along_dim(self._targets, positions[None, None, :, None, :, None], 4)
+        mask = torch.take_along_dim(self.target_mask, positions[:, None, None], 3)
         if size != self.target_mask.shape[3]:
-            self._targets = targets.new_empty(*shape, size, head_size)
+            self._targets = targets.new_empty(*targets.shape[:4], size, targets.shape[5])
             self.target_mask = mask.new_empty(*mask.shape[:3], size)
             self.version += 1
         self.target_mask.fill_(-math.inf)

@@ -1,4 +1,4 @@
-"""The Transformer (section 3 of the paper) over packed batches, to be read beside the paper.
+"""The Transformer (section 3 of the paper) over packed batches, to be read along with the paper.
 
 This is the model of training and scoring; `mtx.model.translation_model` has what other architectures share with it.
 Search uses only the copy that `mtx.model.inference` makes.
@@ -6,31 +6,24 @@ Search uses only the copy that `mtx.model.inference` makes.
 Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, V vocabulary.
 """
 
+import contextlib
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtx.config.limits import MAX_LEARNED_POSITIONS
 from mtx.config.schema import ModelConfig
-from mtx.model.attention import Kernel, Layout, attention, make_layout
-from mtx.model.dropout import dropout
-from mtx.model.translation_model import Batch, TranslationModel
+from mtx.model.attention import Kernel, Layout, attention, attention_weights, make_layout
+from mtx.model.translation_model import Batch, TranslationModel, Weights, dropout
 
 RESIDUAL_GAIN = 0.25  # with it, early training with post-norm needs half as many tokens (docs/decisions.md)
 _ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The encoder's output: hidden states [N_src, D], and where each sentence starts, int32 [M+1]."""
-
-    hidden: Tensor
-    offsets: Tensor
-    num_sentences: int
 
 
 def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
@@ -76,12 +69,16 @@ class EncoderLayer(nn.Module):
 
     def before(self, norm: nn.LayerNorm, x: Tensor) -> Tensor:
         """Returns the input of a sub-layer: x, after LayerNorm if the model is pre-norm."""
-        return apply(norm, x) if self.pre_norm else x
+        if self.pre_norm:
+            x = norm(x)
+        return x
 
     def after(self, norm: nn.LayerNorm, x: Tensor, sublayer: Tensor) -> Tensor:
         """Adds the output of a sub-layer to its input x, with dropout on that output (5.4)."""
         x = x + dropout(sublayer, self.dropout, self.training)
-        return x if self.pre_norm else apply(norm, x)
+        if not self.pre_norm:
+            x = norm(x)
+        return x
 
     def attend_self(self, x: Tensor, layout: Layout) -> Tensor:
         """Applies the self-attention sub-layer to x [N, D]."""
@@ -113,10 +110,34 @@ class DecoderLayer(EncoderLayer):
         return self.feed_forward(x)
 
 
-def apply(norm: nn.LayerNorm, x: Tensor) -> Tensor:
-    """Returns norm(x), typed."""
-    out: Tensor = norm(x)
-    return out
+def make_final_norm(config: ModelConfig) -> nn.Module:
+    """The norm after the last layer, which only a model with pre-norm has."""
+    return nn.LayerNorm(config.d_model) if config.norm == "pre" else nn.Identity()
+
+
+@contextlib.contextmanager
+def record_weights(
+    attentions: Iterable[Any], query_lengths: list[int], key_lengths: list[int], causal: bool = False
+) -> Iterator[list[list[Weights]]]:
+    """Records the weights of these attentions while they run: for each layer those of each sentence, [H, T, S]."""
+    layers: list[list[Weights]] = []
+
+    def record(module: MultiHeadAttention, inputs: tuple[Tensor, Tensor, object]) -> None:
+        q = torch.split(module.split(module.query(inputs[0])), query_lengths)
+        k = torch.split(module.split(module.key(inputs[1])), key_lengths)
+        weights = (attention_weights(*sentence, causal) for sentence in zip(q, k, strict=True))
+        layers.append([each.float().cpu().numpy() for each in weights])
+
+    with contextlib.ExitStack() as stack:
+        for module in attentions:
+            stack.enter_context(module.register_forward_pre_hook(record))
+        yield layers
+
+
+def describe_layer(config: ModelConfig) -> str:
+    """How large a layer is, and of which kind, for a model card."""
+    sizes = f"width {config.d_model}, feed-forward {config.d_ff}, {config.num_heads} heads"
+    return f"{sizes}, {config.norm}-norm, {config.activation}"
 
 
 def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
@@ -199,9 +220,7 @@ class Transformer(AttentionModel):
         self.tgt_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
-        pre = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(d_model) if pre else None
-        self.decoder_norm = nn.LayerNorm(d_model) if pre else None
+        self.encoder_norm, self.decoder_norm = make_final_norm(config), make_final_norm(config)
         if not self.embedding.is_meta:  # on the meta device torch would load 800 modules to do nothing
             self.reset_parameters()
 
@@ -209,20 +228,46 @@ class Transformer(AttentionModel):
         """See `AttentionModel.learned_positions`."""
         return self.src_positions if source else self.tgt_positions
 
-    def encode(self, batch: Batch) -> Memory:
-        """Runs the encoder over the packed sources."""
+    def encode(self, batch: Batch) -> Tensor:
+        """Runs the encoder over the packed sources; returns hidden states, [N_src, D]."""
         layout = self.layout(batch.src_offsets, batch.src_offsets, batch, causal=False)
         x = self.embed(batch.src_ids, batch.src_positions, source=True)
         for layer in self.encoder:
             x = layer(x, layout)
-        hidden = x if self.encoder_norm is None else apply(self.encoder_norm, x)
-        return Memory(hidden, batch.src_offsets, batch.num_sentences)
+        return self.encoder_norm(x)  # type: ignore[no-any-return]
 
-    def decode(self, batch: Batch, memory: Memory) -> Tensor:
+    def decode(self, batch: Batch, memory: Tensor) -> Tensor:
         """Runs the decoder, which sees the earlier tokens of the reference; returns hidden states, [N_tgt, D]."""
         self_layout = self.layout(batch.tgt_offsets, batch.tgt_offsets, batch, causal=True)
-        cross_layout = self.layout(batch.tgt_offsets, memory.offsets, batch, causal=False)
+        cross_layout = self.layout(batch.tgt_offsets, batch.src_offsets, batch, causal=False)
         x = self.embed(batch.tgt_in_ids, batch.tgt_positions, source=False)
         for layer in self.decoder:
-            x = layer(x, self_layout, memory.hidden, cross_layout)
-        return x if self.decoder_norm is None else apply(self.decoder_norm, x)
+            x = layer(x, self_layout, memory, cross_layout)
+        return self.decoder_norm(x)  # type: ignore[no-any-return]
+
+    def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
+        """See `TranslationModel.attention_weights`."""
+        src, tgt = batch.src_offsets.diff().tolist(), batch.tgt_offsets.diff().tolist()
+        with (
+            record_weights((layer.self_attention for layer in self.encoder), src, src) as encoder,
+            record_weights((layer.self_attention for layer in self.decoder), tgt, tgt, causal=True) as decoder,
+            record_weights((layer.cross_attention for layer in self.decoder), tgt, src) as cross,
+        ):
+            self.decode(batch, self.encode(batch))
+        for row in range(batch.num_sentences):
+            yield [np.stack([layer[row] for layer in layers]) for layers in (encoder, decoder, cross)]
+
+    def make_search_model(self, dtype: torch.dtype) -> Any:
+        """See `TranslationModel.make_search_model`."""
+        from mtx.model.inference import IncrementalModel  # which needs this module
+
+        return IncrementalModel(self, dtype)
+
+    @staticmethod
+    def describe(config: ModelConfig) -> tuple[str, str]:
+        """See `TranslationModel.describe`."""
+        depth = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers"
+        return (
+            "A Transformer (the encoder-decoder of *Attention Is All You Need*)",
+            f"{depth}, {describe_layer(config)}",
+        )

@@ -1,40 +1,62 @@
-"""What all architectures have in common: embeddings, the weights of the output layer, and what training calls.
+"""What all architectures have in common: embeddings, output weights, dropout, and what training and search call.
 
-Training knows a model by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id`, `prepare_positions` and
-`step_tensors`. `mtx.model.architectures` lists the models that there are.
+Training knows a model by `encode`, `decode`, `predictions`, `output_weight`, `output_bias`, `pad_id`,
+`prepare_positions` and `step_tensors`; search by what `make_search_model` returns. `mtx.model.architectures` lists the
+models that there are.
 """
 
 from abc import abstractmethod
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtx.config.schema import ModelConfig
 from mtx.model.attention import Kernel
 
+Weights = npt.NDArray[np.float32]
+Batch = Any  # a `mtx.data.batches.PackedBatch` of tensors, which this folder must not import
 
-class Batch(Protocol):
-    """The fields of a packed batch that a model reads; `mtx.data.batches.PackedBatch` defines them."""
+_LEVELS = 1 << 8
+_INT_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
-    @property
-    def src_ids(self) -> Tensor: ...
-    @property
-    def src_positions(self) -> Tensor: ...
-    @property
-    def src_offsets(self) -> Tensor: ...
-    @property
-    def tgt_in_ids(self) -> Tensor: ...
-    @property
-    def tgt_out_ids(self) -> Tensor: ...
-    @property
-    def tgt_positions(self) -> Tensor: ...
-    @property
-    def tgt_offsets(self) -> Tensor: ...
-    @property
-    def num_sentences(self) -> int: ...
-    @property
-    def max_tokens(self) -> int: ...
+
+class _MaskedScale(torch.autograd.Function):
+    """(x & mask) * scale; `mask` has all bits of an element set, or none."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mask: Tensor, scale: float) -> Tensor:
+        ctx.save_for_backward(mask)
+        ctx.scale = scale
+        return (x.contiguous().view(mask.dtype) & mask).view(x.dtype).mul_(scale)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return _MaskedScale.apply(grad, *ctx.saved_tensors, ctx.scale), None, None  # type: ignore[no-untyped-call]
+
+
+def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
+    """Sets each element to zero with `probability` and scales the rest to keep the mean; only in training (5.4).
+
+    On a CPU, torch draws one random number per element and converts a mask from booleans, which takes a fifth of a
+    training step. Here one 64-bit random number serves eight elements and the mask consists of bits, which takes a
+    tenth of that time. The probability is rounded to a multiple of 1/256, and so is the scale.
+    """
+    if not training or probability == 0:
+        return x
+    if x.device.type != "cpu":
+        return F.dropout(x, probability)
+    num_kept = min(max(_LEVELS - round(probability * _LEVELS), 1), _LEVELS - 1)  # of the 256 values of a byte
+    words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64)
+    words.random_(-(1 << 63), None)  # None: up to the largest int64
+    mask = words.view(torch.int8)[: x.numel()].view(x.shape).to(_INT_OF_SIZE[x.element_size()])
+    mask.sub_(num_kept - _LEVELS // 2).bitwise_right_shift_(8 * x.element_size() - 1)  # copies the sign to all bits
+    out: Tensor = _MaskedScale.apply(x, mask, _LEVELS / num_kept)  # type: ignore[no-untyped-call]
+    return out
 
 
 class TranslationModel(nn.Module):
@@ -48,6 +70,7 @@ class TranslationModel(nn.Module):
         projection: the weights of the output layer, if they are not those of `embedding`, [V, D].
         tgt_positions: learned positions of the target, if the model has them; it writes no longer translations.
         kernel: how attention is computed.
+        source_loss: whether training also learns to predict the source, if the architecture can.
     """
 
     def __init__(self, config: ModelConfig, num_ids: int):
@@ -55,6 +78,7 @@ class TranslationModel(nn.Module):
         self.config = config
         self.pad_id = num_ids
         self.kernel: Kernel = "padded"
+        self.source_loss = False
         d_model = config.d_model
         self.embedding = nn.Parameter(torch.empty(num_ids + 1, d_model))
         self.src_embedding = None if config.tie == "all" else nn.Parameter(torch.empty(num_ids + 1, d_model))
@@ -107,3 +131,20 @@ class TranslationModel(nn.Module):
     def predictions(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         """The hidden states of what training learns to predict, [N, D], each with the tokens [N]: first the target."""
         return [(self.decode(batch, self.encode(batch)), batch.tgt_out_ids)]
+
+    @abstractmethod
+    def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
+        """Yields the attention weights of each sentence, of L layers and H heads.
+
+        They are three arrays: of the encoder [L, H, S, S], of the decoder [L, H, T, T], and from target to source,
+        [L, H, T, S]. An attention that the model does not have has no layers.
+        """
+
+    @abstractmethod
+    def make_search_model(self, dtype: torch.dtype) -> Any:
+        """Returns a copy of the model as search calls it, a `mtx.decoding.continuous_batching.Model`."""
+
+    @staticmethod
+    @abstractmethod
+    def describe(config: ModelConfig) -> tuple[str, str]:
+        """What such a model is, and how large its parts are, for a model card."""

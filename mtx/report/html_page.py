@@ -20,7 +20,7 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from mtx.decoding.attention_maps import AttentionMaps
-from mtx.model.recorded_weights import Weights
+from mtx.model.translation_model import Weights
 from mtx.storage.text_files import printable
 
 _FOLDER = Path(__file__).parent

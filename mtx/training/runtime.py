@@ -18,23 +18,17 @@ from pydantic import Field, TypeAdapter, ValidationError
 from torch import Tensor
 
 from mtx import machine
-from mtx.architectures.decoder_only import DecoderModel
 from mtx.config.schema import Config
 from mtx.data.augmentation import epoch_text
 from mtx.data.batches import PackedBatch, Shape, load_steps, micro_batch_shape, pack, to_device
 from mtx.data.glossary import Glossary
-from mtx.data.sampler import BatchSampler
-from mtx.data.sampler import SamplerState
-from mtx.data.sampler import steps
-from mtx.data.token_store import PreparedData
-from mtx.data.token_store import Side
-from mtx.data.token_store import TokenStore
+from mtx.data.sampler import BatchSampler, SamplerState, steps
+from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, MtxError, UsageError, first_line, is_out_of_memory
 from mtx.formatting import format_size
 from mtx.model import architectures
-from mtx.model.architecture import num_parameters
 from mtx.model.attention import Kernel
 from mtx.model.device import (
     attention_kernel,
@@ -222,7 +216,7 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     available = machine.available_bytes()
     if device.type != "cpu" or available is None:
         return
-    num_weights = num_parameters(config.model, num_ids)
+    num_weights = architectures.num_parameters(config.model, num_ids)
     needed = 16 * num_weights
     if needed > available:
         wants, has = format_size(needed), format_size(available)
@@ -247,8 +241,7 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int) -> Translat
     """A model on the device of `runtime`; its random weights are drawn on the CPU."""
     model = architectures.new_model(config.model, num_ids).to(runtime.device)
     model.kernel = runtime.kernel
-    if isinstance(model, DecoderModel):
-        model.source_loss = config.training.source_loss
+    model.source_loss = config.training.source_loss
     model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model
 

@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mtx.config.schema import Config
-from mtx.model.architecture import num_parameters
+from mtx.model.architectures import num_parameters
 from mtx.model.device import total_bytes
 from mtx.model.transformer import Transformer
 from mtx.training.checkpoint import MOMENTS, Snapshot

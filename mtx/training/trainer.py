@@ -25,10 +25,8 @@ from torch import Tensor
 from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
-from mtx.data.batches import LoadedStep
-from mtx.data.batches import load_steps
-from mtx.data.sampler import SamplerState
-from mtx.data.sampler import steps
+from mtx.data.batches import LoadedStep, load_steps
+from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import PreparedData
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError, StoppedError, first_line, is_out_of_memory

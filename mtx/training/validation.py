@@ -15,11 +15,8 @@ import torch
 from torch import Tensor
 
 from mtx.config.schema import Config
-from mtx.data.batches import PackedBatch
-from mtx.data.batches import pack_sentences
-from mtx.data.batches import to_device
-from mtx.data.token_store import PreparedData
-from mtx.data.token_store import TokenStore
+from mtx.data.batches import PackedBatch, pack_sentences, to_device
+from mtx.data.token_store import PreparedData, TokenStore
 from mtx.decoding import metrics
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchTranslator

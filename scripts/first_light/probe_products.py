@@ -16,8 +16,8 @@ from turns import errors_reported, report, wait_for_turn
 
 from mtx.config import settings
 from mtx.config.schema import ModelConfig
-from mtx.model.architecture import parameters
 from mtx.model.device import find_device, use_device
+from mtx.model.parameters import parameters
 from mtx.training import loss
 from mtx.training.runtime import new_optimizer
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from mtx.data.batches import PackedBatch, to_device
-from mtx.model.attention import Kernel, Layout, attention, make_layout
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.attention import Kernel, attention, make_layout
+from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 from tests.models import random_batch, tiny_model
@@ -44,10 +44,11 @@ def run(kernel: str, case: str, dtype: torch.dtype) -> list[Tensor]:
     offsets = offsets_of(queries), offsets_of(keys)
     if kernel == "blocks":
         on_device = (tensor.to(device) for tensor in offsets)
-        layout: Layout = BlockLayout.of(*on_device, *(len(rows) for rows in inputs[:2]), causal)
+        blocks = BlockLayout.of(*on_device, *(len(rows) for rows in inputs[:2]), causal)
+        out = blocks.attend_joint(inputs[0][:, None], torch.stack(inputs[1:], 1))
     else:
         layout = make_layout(*offsets, len(queries), MAX_TOKENS, HEADS, causal, cast(Kernel, kernel), device)
-    out = attention(*inputs, layout)
+        out = attention(*inputs, layout)
     direction = rows_of(queries, 9).to(dtype)
     direction[sum(queries) :] = 0
     grads = torch.autograd.grad((out * direction).sum(), inputs)

@@ -8,9 +8,7 @@ import torch
 
 from mtx.data.batches import SLICES, assign, load_steps, micro_batch_shape, pack, to_device
 from mtx.data.sampler import BatchSampler, SamplerState, steps
-from mtx.data.token_store import TokenStore
-from mtx.data.token_store import store_batch
-from mtx.data.token_store import write_store
+from mtx.data.token_store import TokenStore, store_batch, write_store
 from tests.models import random_ids
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]

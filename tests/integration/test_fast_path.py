@@ -18,7 +18,7 @@ from mtx import pipeline
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData, load_prepared
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.fused import BlockLayout
 from mtx.storage.run_files import RunLayout
 from mtx.training import runtime
 from mtx.training.fast_path import StepResult

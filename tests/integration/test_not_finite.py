@@ -9,11 +9,9 @@ import torch
 
 from mtx.config import settings as configuration
 from mtx.data.batches import load_steps
-from mtx.data.sampler import SamplerState
-from mtx.data.sampler import steps
+from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import load_prepared
-from mtx.errors import DeferredErrors
-from mtx.errors import MtxError
+from mtx.errors import DeferredErrors, MtxError
 from mtx.storage.run_files import RunLayout
 from mtx.training.metrics import MetricsLogger
 from mtx.training.runtime import RuntimeChoices

@@ -24,16 +24,10 @@ from mtx.config import settings
 from mtx.config.schema import TokenizerConfig
 from mtx.data import prepare as preparing
 from mtx.data import readers
-from mtx.data.batches import assign
-from mtx.data.batches import load_steps
-from mtx.data.batches import micro_batch_shape
-from mtx.data.batches import pack
+from mtx.data.batches import assign, load_steps, micro_batch_shape, pack
 from mtx.data.cleaning import Limits, clean_pair, clean_text
 from mtx.data.prepare import prepare
-from mtx.data.sampler import BatchSampler
-from mtx.data.sampler import SamplerState
-from mtx.data.sampler import epoch_order
-from mtx.data.sampler import steps
+from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
 from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.storage import durable, text_files

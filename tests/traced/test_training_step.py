@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from mtx.model import attention_kernels
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model import fused
+from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training import micro_step
 from tests.traced import require_cuda_build
@@ -161,7 +161,7 @@ def test_a_wrong_call_of_the_attention_kernel_is_refused(fault: str, monkeypatch
 @pytest.mark.parametrize("fault", ["ranges of 64 bits", "queries in fp32", "heads apart", "ranges of other rows"])
 def test_a_wrong_call_of_the_block_kernels_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     of = BlockLayout.of
-    parts = attention_kernels._parts
+    parts = fused._parts
 
     def parts_called_wrongly(*tensors: Any) -> Any:
         q, k, v = parts(*tensors)
@@ -181,7 +181,7 @@ def test_a_wrong_call_of_the_block_kernels_is_refused(fault: str, monkeypatch: p
                 return BlockLayout(right.key_ranges[:, 1:].contiguous(), right.query_ranges)
         return right
 
-    monkeypatch.setattr(attention_kernels, "_parts", parts_called_wrongly)
+    monkeypatch.setattr(fused, "_parts", parts_called_wrongly)
     monkeypatch.setattr(BlockLayout, "of", layout)
     with pytest.raises(RuntimeError, match="the kernel does not take"):
         trace_two_updates("base", True, TINY)

@@ -5,13 +5,13 @@ import math
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from mtx.architectures import rnn
-from mtx.architectures.rnn import Score
-from mtx.architectures.rnn_inference import _Cell
+from mtx.architectures.rnn import Score, advance_state
 from tests.models import OTHERS, random_batch, tiny_config, tiny_model
 
 NUM_IDS = 13
@@ -26,11 +26,10 @@ def test_a_step_is_that_of_torch_with_copied_weights(cell: type[nn.LSTM] | type[
     x, first = torch.randn(5, 3, 6, dtype=torch.float64), torch.randn(2, 2, 3, 4, dtype=torch.float64)
     is_lstm = cell is nn.LSTM
     expected, _ = recurrence(x, (first[0], first[1]) if is_lstm else first[0])
-    cells = [_Cell(recurrence, number, torch.float64) for number in (0, 1)]
     states = [first[:, number] if is_lstm else first[:1, number] for number in (0, 1)]
     for place in range(5):
-        states[0] = cells[0](x[place], states[0])
-        states[1] = cells[1](states[0][0], states[1])
+        states[0] = advance_state(x[place], states[0], recurrence.all_weights[0])
+        states[1] = advance_state(states[0][0], states[1], recurrence.all_weights[1])
         torch.testing.assert_close(states[1][0], expected[place], rtol=0, atol=1e-12)
 
 
@@ -39,8 +38,7 @@ def test_scores_are_a_table_by_hand() -> None:
     torch.manual_seed(2)
     q, k = torch.randn(1, 2, 4), torch.randn(1, 3, 4)
     additive, dot, multiplicative = (Score(k, 4) for k in ("additive", "scaled_dot_product", "multiplicative"))
-    assert additive.query is not None and additive.key is not None and additive.weight is not None
-    assert multiplicative.key is not None
+    assert additive.weight is not None
     nn.init.normal_(additive.weight)
     for row, column in product(range(2), range(3)):
         query, key = q[0, row].tolist(), k[0, column].tolist()
@@ -59,7 +57,7 @@ def test_scores_are_a_table_by_hand() -> None:
 
 
 def of(score: Score, queries: Tensor, keys: Tensor) -> Any:
-    return score(score.queries(queries), score.keys(keys))[0]
+    return score(score.query(queries), score.key(keys))[0]
 
 
 @pytest.mark.parametrize("changes", RECURRENT)
@@ -75,9 +73,10 @@ def test_attention_in_small_groups_is_that_in_one(changes: dict[str, Any], monke
 @pytest.mark.parametrize("changes", RECURRENT)
 @torch.no_grad()
 def test_its_attention_is_a_distribution_over_the_source(changes: dict[str, Any]) -> None:
-    weights = tiny_model(**changes).attention_weights(random_batch([5, 9, 2], [6, 3, 8]))
-    assert [tuple(pair.shape) for pair in weights] == [(6, 5), (3, 9), (8, 2)]
-    assert all(torch.allclose(pair.sum(-1), torch.ones(len(pair), dtype=pair.dtype)) for pair in weights)
+    found = tiny_model(**changes).attention_weights(random_batch([5, 9, 2], [6, 3, 8]))
+    weights = [cross for _, _, cross in found]
+    assert [pair.shape for pair in weights] == [(1, 1, 6, 5), (1, 1, 3, 9), (1, 1, 8, 2)]
+    assert all(np.allclose(pair.sum(-1), 1) for pair in weights)
 
 
 @torch.no_grad()

@@ -10,16 +10,10 @@ import pytest
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import resolve
 from mtx.data import token_store
-from mtx.data.augmentation import AUGMENTATIONS
-from mtx.data.augmentation import EpochText
-from mtx.data.augmentation import MakeTypingErrors
-from mtx.data.augmentation import epoch_text
+from mtx.data.augmentation import AUGMENTATIONS, EpochText, MakeTypingErrors, epoch_text
 from mtx.data.glossary import Glossary
-from mtx.data.sampler import Encode
-from mtx.data.sampler import SamplerState
-from mtx.data.sampler import steps
-from mtx.data.token_store import TokenStore
-from mtx.data.token_store import store_batch
+from mtx.data.sampler import Encode, SamplerState, steps
+from mtx.data.token_store import TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.evaluation.test_sets import TestSet, changed_copies
 from mtx.training.runtime import new_sampler

@@ -14,8 +14,7 @@ from mtx.config import settings
 from mtx.config.schema import TokenizerConfig, TrainText
 from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.prepare import prepare
-from mtx.data.sources import describe_files
-from mtx.data.sources import find_changed_files
+from mtx.data.sources import describe_files, find_changed_files
 from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
 from mtx.decoding.ctranslate2_writer import write_ctranslate2

@@ -13,9 +13,7 @@ import torch
 from mtx.data import batches
 from mtx.data.batches import SLICES, LoadedStep, assign, load_steps, micro_batch_shape, pack, slices, to_device
 from mtx.data.sampler import BatchSampler, SamplerState, Step, steps
-from mtx.data.token_store import TokenStore
-from mtx.data.token_store import store_batch
-from mtx.data.token_store import write_store
+from mtx.data.token_store import TokenStore, store_batch, write_store
 from tests.models import random_batch, random_ids
 
 BATCH_TOKENS, MAX_TOKENS, NUM_IDS = 120, 20, 50

@@ -17,9 +17,7 @@ from mtx.config.schema import Config, TrainText
 from mtx.data import held_out
 from mtx.data import prepare as module
 from mtx.data.prepare import prepare
-from mtx.data.token_store import PreparedData
-from mtx.data.token_store import TokenStore
-from mtx.data.token_store import load_prepared
+from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.storage.model_description import info_of
 from mtx.storage.run_contents import is_prepared

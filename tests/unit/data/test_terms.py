@@ -9,16 +9,10 @@ from pathlib import Path
 import pytest
 
 from mtx.config import settings
-from mtx.data.augmentation import Terms
-from mtx.data.augmentation import make_up
-from mtx.data.glossary import Glossary
-from mtx.data.glossary import TERM_MARKS
-from mtx.data.glossary import find_terms
-from mtx.data.glossary import find_words
-from mtx.data.glossary import word_spans
+from mtx.data.augmentation import Terms, make_up
+from mtx.data.glossary import TERM_MARKS, Glossary, find_terms, find_words, word_spans
 from mtx.data.prepare import prepare
-from mtx.data.token_store import PreparedData
-from mtx.data.token_store import load_prepared
+from mtx.data.token_store import PreparedData, load_prepared
 from mtx.errors import DamagedFileError, DataError, UsageError
 
 WORDS = {

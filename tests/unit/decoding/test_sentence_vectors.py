@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.model.architectures import search_model
 from tests.exports import INFO, lively_bundle, small_tokenizer
 
 LINES = ["ab cde fgü", "", "a", " cab\tfad  gab ", "\x00", "ab " * 60]
@@ -22,7 +21,7 @@ def test_a_vector_is_the_mean_over_the_pieces_of_all_parts(translator: TorchTran
     vectors, parts = translator.sentence_vectors(LINES), translator.split(LINES)
     assert (vectors.shape, vectors.dtype) == ((6, 16), np.float32)
     assert len(parts[-1]) > 2 and max(len(part.ids) for part in parts[-1]) == INFO["max_tokens"]
-    engine = search_model(translator.model, torch.float32)
+    engine = translator.model.make_search_model(torch.float32)
     for vector, some in zip(vectors, parts, strict=True):
         states = [state.numpy() for state in engine.source_states([part.ids for part in some])] if some else []
         expected = np.concatenate(states).mean(0) if states else np.zeros(16)

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtx.model.attention import Layout, attention, make_layout, reference_attention
-from mtx.model.attention_kernels import TileLayout
+from mtx.model.attention import Layout, TileLayout, attention, make_layout, reference_attention
 from mtx.model.device import attention_kernel
 from mtx.model.transformer import MultiHeadAttention
 

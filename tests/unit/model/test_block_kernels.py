@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.model.attention import attention, reference_attention
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.attention import reference_attention
+from mtx.model.fused import BlockLayout
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton, without a GPU")
@@ -71,7 +71,8 @@ def test_blocks_give_the_reference_forward_and_backward(case: str, size: int) ->
     reference = [expected, *torch.autograd.grad((expected * direction).sum(), (q, k, v))]
     for a, b in zip(got, reference, strict=True):
         torch.testing.assert_close(a.double(), b, rtol=0, atol=2e-5)
-    separate = attention(*(x.detach().float() for x in (q, k, v)), layout)
+    q, k, v = (x.detach().float() for x in (q, k, v))
+    separate = layout.attend_joint(q[:, None], torch.stack([k, v], 1))
     torch.testing.assert_close(separate, out.detach(), rtol=0, atol=0)
 
 

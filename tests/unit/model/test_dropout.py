@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mtx.model.dropout import dropout
+from mtx.model.translation_model import dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.3, 0.5])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mtx.model import fused
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_step import MicroStep

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtx.config.schema import ModelConfig
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.fused import BlockLayout
 from mtx.training.fast_path import StepResult, compare, make_steps
 from tests.models import dense
 from tests.unit.training.test_micro_step import dense_varlen_attn

@@ -19,7 +19,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from mtx.architectures.decoder_only import DecoderModel
 from mtx.data.batches import assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState
-from mtx.model.attention_kernels import BlockLayout
+from mtx.model.fused import BlockLayout
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_step import MicroStep
 from tests.models import dense, random_batch, random_ids, side, tiny_model

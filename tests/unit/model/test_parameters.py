@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from mtx.config.schema import PRESETS, ModelConfig
-from mtx.model.architecture import num_parameters, parameters
-from tests.models import OTHERS, tiny_config, tiny_model
+from mtx.model.architectures import num_parameters
+from mtx.model.parameters import parameters
+from tests.models import tiny_config, tiny_model
 
 NUM_IDS = 13
 
@@ -20,17 +21,14 @@ NUM_IDS = 13
         {"norm": "pre", "positions": "learned"},
         {"tie": "target", "num_encoder_layers": 1, "num_decoder_layers": 3},
         {"tie": "none", "output_bias": True, "d_ff": 24},
-        *OTHERS,
     ],
 )
 def test_the_table_has_every_parameter_once_with_its_shape(changes: dict[str, Any]) -> None:
-    """But of a recurrent model those of its layers, which are only counted."""
     config = tiny_config(**changes)
     table = list(parameters(config, NUM_IDS))
     expected = {name: tuple(tensor.shape) for name, tensor in tiny_model(NUM_IDS, **changes).state_dict().items()}
-    if config.architecture != "rnn":
-        assert {parameter.name: parameter.shape for parameter in table} == expected
-        assert len(table) == len(expected)
+    assert {parameter.name: parameter.shape for parameter in table} == expected
+    assert len(table) == len(expected)
     numbers = sum(math.prod(shape) for shape in expected.values())
     assert num_parameters(config, NUM_IDS) == numbers
 

@@ -1,15 +1,12 @@
-"""A table of a model's parameters: their names and shapes in mtx, and the Transformer's names in other formats.
+"""A table of the Transformer's parameters: their names and shapes in mtx, and their names in other formats.
 
-The models are in `mtx.model.architectures`; a test checks that this table matches them. Exports, imports and the check
-of CTranslate2 models read the table, so a new kind of layer is added to the model and to this file only. This module
-does not need torch.
+A test checks that it matches `mtx.model.transformer`. Exports, imports and the check of CTranslate2 models read the
+table, so a new kind of layer is added to the model and to this file only. This module does not need torch.
 """
 
 import itertools
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from mtx.config.limits import MAX_LEARNED_POSITIONS
 from mtx.config.schema import ModelConfig
@@ -69,10 +66,7 @@ _TOKENS: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
 
 
 def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
-    """Yields the parameters of a model whose output layer has `num_ids` rows; of a recurrent one those of its tokens.
-
-    No other format has its layers, so only `num_parameters` counts them.
-    """
+    """Yields the parameters of a Transformer whose output layer has `num_ids` rows."""
     for name, uses in _TOKENS[config.tie].items():
         marian, ctranslate2 = zip(*uses, strict=True)
         has_pad_row = name != "projection"
@@ -80,16 +74,9 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
         yield Parameter(name, (num_ids + has_pad_row, config.d_model), names, ctranslate2, has_pad_row)
     if config.output_bias:
         yield Parameter("output_bias", (num_ids,), ("final_logits_bias",), ("decoder/projection/bias",))
-    if config.architecture == "rnn":
-        return
-    if config.architecture == "decoder":
-        if config.positions == "learned":
-            yield Parameter("positions", (2 * MAX_LEARNED_POSITIONS, config.d_model), (), ())
-        stacks: tuple[Any, ...] = (("decoder", _LAYER, config.num_decoder_layers),)
-    else:
-        if config.positions == "learned":
-            yield from position_tables(config, MAX_LEARNED_POSITIONS)
-        stacks = ("encoder", _LAYER, config.num_encoder_layers), ("decoder", _DECODER_LAYER, config.num_decoder_layers)
+    if config.positions == "learned":
+        yield from position_tables(config, MAX_LEARNED_POSITIONS)
+    stacks = ("encoder", _LAYER, config.num_encoder_layers), ("decoder", _DECODER_LAYER, config.num_decoder_layers)
     for stack, layer, num_layers in stacks:
         for number, (name, marian_name, variable, keys) in itertools.product(range(num_layers), layer):
             shape = tuple(int(getattr(config, key)) for key in keys)
@@ -97,26 +84,6 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
             yield from _weight_and_bias(f"{stack}.{number}.{name}", shape, names, f"{stack}/layer_{number}/{variable}")
         if config.norm == "pre":  # MarianMT has no final norms
             yield from _weight_and_bias(f"{stack}_norm", (config.d_model,), (), f"{stack}/layer_norm")
-
-
-def num_parameters(config: ModelConfig, num_ids: int) -> int:
-    """The number of parameters of a model, its embeddings included, each matrix once."""
-    size = sum(math.prod(parameter.shape) for parameter in parameters(config, num_ids))
-    return size + _size_of_layers(config) if config.architecture == "rnn" else size
-
-
-def _size_of_layers(config: ModelConfig) -> int:
-    """The number of parameters of `mtx.architectures.rnn` without those of the tokens."""
-    width, num_layers = config.d_model, config.num_decoder_layers
-
-    def recurrence(inputs: int, size: int) -> int:
-        return (4 if config.cell == "lstm" else 3) * size * (inputs + size + 2)
-
-    encoder = 2 * config.num_encoder_layers * recurrence(width, width // 2)
-    upper = [recurrence(width if number else 2 * width, width) for number in range(num_layers - 1)]
-    linear = width * (num_layers * (width + 1) + 2 * width + 1)
-    score = {"scaled_dot_product": 0, "multiplicative": width**2, "additive": 2 * width * (width + 1)}[config.score]
-    return encoder + recurrence(width, width) + sum(upper) + linear + score
 
 
 def position_tables(config: ModelConfig, num_positions: int) -> list[Parameter]:
@@ -133,17 +100,3 @@ def _weight_and_bias(name: str, shape: Shape, marian: tuple[str, ...], variable:
     suffixes = ("weight", "bias") if len(shape) > 1 else ("gamma", "beta")
     for kind, suffix, size in zip(("weight", "bias"), suffixes, (shape, shape[:1]), strict=True):
         yield Parameter(f"{name}.{kind}", size, tuple(f"{m}.{kind}" for m in marian), (f"{variable}/{suffix}",))
-
-
-def in_words(config: ModelConfig) -> tuple[str, str]:
-    """What a model is, and how large its parts are, for a model card."""
-    m, depth = config, f"{config.num_encoder_layers}+{config.num_decoder_layers} layers"
-    if m.architecture == "rnn":
-        return (
-            "A recurrent encoder-decoder with attention",
-            f"{depth} of {m.cell}, width {m.d_model}, {m.score} attention",
-        )
-    layer = f"width {m.d_model}, feed-forward {m.d_ff}, {m.num_heads} heads, {m.norm}-norm, {m.activation}"
-    if m.architecture == "decoder":
-        return "A decoder alone (one causal stack of Transformer layers)", f"{m.num_decoder_layers} layers, {layer}"
-    return "A Transformer (the encoder-decoder of *Attention Is All You Need*)", f"{depth}, {layer}"
