@@ -60,7 +60,7 @@ def translate(
 ) -> None:
     """Translate stdin or FILE, one line for one line; XLIFF, TMX, PO, HTML and Markdown stay what they are."""
     from mtx.commands import line_blocks
-    from mtx.config.value_types import FILE_ENDING
+    from mtx.data.readers import FILE_ENDING
 
     load = partial(load_translator, model, search, place, glossary)
     is_file = file is not None and file.is_file()  # a pipe has lines

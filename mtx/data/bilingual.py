@@ -1,15 +1,15 @@
 """Pairs of a file whose units name their languages: a translation memory, a bilingual file, a catalogue of messages.
 
-The readers of the formats (`tmx`, `xliff`, `po`) give units, each with a text in some languages. This module finds in
-each the sides that are asked for, whatever their order and region: en-GB serves en. A unit without one of them is left
-out and counted. Flow: `Unit` -> `PairBlock`.
+The parsers of the formats (`tmx_xliff`, `po`) give units, each with a text in some languages. This module finds in each
+the sides that are asked for, whatever their order and region: en-GB serves en. A unit without one of them is left out
+and counted. Flow: `Unit` -> `PairBlock`.
 """
 
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,13 +18,12 @@ from langcodes.tag_parser import LanguageTagError
 
 from mtx.data.corpora import PairBlock, PairGroup
 from mtx.data.languages import code_of, tag_of
+from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES
 from mtx.errors import DataError, UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.text_files import printable
 
-BLOCK_UNITS = 16_384
 NO_TRANSLATION = "not translated"
-PLAIN_NAMES = ("src", "tgt")  # the names of languages where none are given
 UNKNOWN = ""  # the language of a side that the file does not name
 _SAMPLE_UNITS = 10_000
 _MOST_PAIRS = 1000  # of one unit
@@ -33,24 +32,17 @@ _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms
 _NOT_DIGITS = re.compile(r"\D")
 
 
-# Of inline elements: those whose content is code of another program, and the types of those that stand for a line break
-CODES = frozenset(["bpt", "ept", "it", "ph", "ut"])
-_BREAKS = frozenset(["lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"])
-
-
 @dataclass(slots=True)
 class Variant:
     """The text of a unit in one language.
 
     Attributes:
         date: grows with the time of its last change, and is 0 if unknown.
-        places: of a tuv, those of its tag, of the tag of its seg, of the end of this seg's content, and of its own end.
     """
 
     language: str
     text: str
     date: int = 0
-    places: tuple[int, int, int, int] = field(default=(0, 0, 0, 0), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,55 +53,53 @@ class Unit:
     variants: list[Variant]
 
 
-Reader = Callable[[Path], Iterable[Unit]]
+@dataclass(frozen=True)
+class BilingualReader:
+    """A `Reader` of files whose units name their languages. A unit with several translations gives several pairs.
 
-
-def read_bilingual(
-    path: Path, languages: tuple[str, str], columns: tuple[str, ...] = (), *, reader: Reader
-) -> Iterator[PairBlock]:
-    """The pairs of a file in two languages. A unit with several translations gives several pairs.
-
-    Args:
-        columns: none of these files has any.
-
-    Raises:
-        DataError: if no unit has both languages.
+    Attributes:
+        units: reads the units of a file.
     """
-    present = Counter[str]()
-    num_pairs = 0
-    units = iter(reader(path))
-    while some := list(itertools.islice(units, BLOCK_UNITS)):
-        pairs, untranslated = list[tuple[int, Variant, Variant]](), None
-        for unit in some:
-            present.update({variant.language for variant in unit.variants})
-            src, tgt = _sides(unit, languages)
-            if len(src) * len(tgt) > _MOST_PAIRS:
-                raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
-            pairs += ((unit.line, *pair) for pair in itertools.product(src, tgt))
-            if not (src and tgt):
-                texts = (side[0].text if side else "" for side in (src, tgt))
-                untranslated = untranslated or PairGroup(0, unit.line, *texts)
-                untranslated.count += 1
-        num_pairs += len(pairs)
-        yield PairBlock(
-            [line for line, _, _ in pairs],
-            [src.text for _, src, _ in pairs],
-            [tgt.text for _, _, tgt in pairs],
-            [max(src.date, tgt.date) for _, src, tgt in pairs],
-            {NO_TRANSLATION: untranslated} if untranslated else {},
-        )
-    if not num_pairs:
-        raise _no_pairs(path, present, languages)
+
+    units: Callable[[Path], Iterable[Unit]]
+
+    def __call__(self, path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
+        """See `Reader`. Raises DataError also if no unit has both languages."""
+        present = Counter[str]()
+        num_pairs = 0
+        all_units = iter(self.units(path))
+        while units := list(itertools.islice(all_units, BLOCK_PAIRS)):
+            pairs, untranslated = list[tuple[int, Variant, Variant]](), None
+            for unit in units:
+                present.update({variant.language for variant in unit.variants})
+                src, tgt = _sides(unit, languages)
+                if len(src) * len(tgt) > _MOST_PAIRS:
+                    raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
+                pairs += ((unit.line, *pair) for pair in itertools.product(src, tgt))
+                if not (src and tgt):
+                    texts = (side[0].text if side else "" for side in (src, tgt))
+                    untranslated = untranslated or PairGroup(0, unit.line, *texts)
+                    untranslated.count += 1
+            num_pairs += len(pairs)
+            yield PairBlock(
+                [line for line, _, _ in pairs],
+                [src.text for _, src, _ in pairs],
+                [tgt.text for _, _, tgt in pairs],
+                [max(src.date, tgt.date) for _, src, tgt in pairs],
+                {NO_TRANSLATION: untranslated} if untranslated else {},
+            )
+        if not num_pairs:
+            raise _no_pairs(path, present, languages)
 
 
-def two_languages(path: Path, reader: Reader) -> tuple[str, str]:
+def two_languages(path: Path, reader: BilingualReader) -> tuple[str, str]:
     """The languages of a file that has two, in the order of its first units: without regions, if they differ so.
 
     Raises:
         DataError: if it has fewer or more.
     """
     present = Counter[str]()
-    for unit in itertools.islice(reader(path), _SAMPLE_UNITS):
+    for unit in itertools.islice(reader.units(path), _SAMPLE_UNITS):
         present.update(dict.fromkeys((variant.language for variant in unit.variants), 1))
     codes = dict.fromkeys(code_of(language) if language else UNKNOWN for language in present)
     if len(codes) == 1:
@@ -133,15 +123,9 @@ def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, 
             raise UsageError(f"{path}: is {shown}, the model translates {own}")
 
 
-def is_break(attributes: Mapping[str, str]) -> bool:
-    """Whether an inline element with these attributes stands for a line break."""
-    get = attributes.get
-    return get("type") in _BREAKS or get("ctype") in _BREAKS or get("subType") in _BREAKS
-
-
 def one_line(text: str) -> str:
-    """A text without its line breaks, and the indentation around them."""
-    return " ".join(filter(None, map(str.strip, text.split("\n")))) if "\n" in text else text
+    """A text without its line breaks, and the white space around them and at both ends."""
+    return " ".join(filter(None, map(str.strip, text.split("\n"))))
 
 
 @lru_cache(maxsize=1 << 16)

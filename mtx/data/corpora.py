@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
+from mtx.config.value_types import HELD_OUT_TEST
 from mtx.errors import DataError
 from mtx.storage.text_files import is_utf8, printable, read_lines, replace_invalid
 
@@ -124,6 +124,8 @@ class Corpora:
 
 def name_test_sets(names: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of a key and a name: the key stands for the test set in file names and in scores.json."""
+    from mtx.data.readers import FILE_ENDING  # which needs the types of this module
+
     used = {"run", "format"}  # the other keys of scores.json
     keys = []
     for name in names:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mtx.data.cleaning import clean_text
-from mtx.data.writing_systems import WITHOUT_SPACES
+from mtx.data.languages import WITHOUT_SPACES
 from mtx.errors import DataError
 from mtx.storage.text_files import printable, read_lines
 

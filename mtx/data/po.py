@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, one_line
-from mtx.data.xml_stream import MAX_TEXT
+from mtx.data.tmx_xliff import MAX_UNIT_CHARS
 from mtx.errors import DataError
 from mtx.storage.text_files import decoded_lines, open_bytes
 
@@ -74,8 +74,8 @@ def read_po(path: Path) -> Iterator[Unit]:
             has_one_form = "msgid_plural" in texts and len(forms) == 1  # which is that of any number
             for source, translations in {"msgid": forms[:1], "msgid_plural": forms[-1:]}.items():
                 if source in texts and not (has_one_form and source == "msgid"):
-                    variants = [Variant(src_language, _text(texts[source]))]
-                    variants += [Variant(tgt_language, _text(text)) for text in translations if text]
+                    variants = [Variant(src_language, one_line(texts[source]))]
+                    variants += [Variant(tgt_language, one_line(text)) for text in translations if text]
                     yield Unit(message.line, variants)
 
 
@@ -119,8 +119,8 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
         else:
             raise DataError(f"{path}:{number}: is no line of PO, expected a keyword and a text in quotes")
         size += len(line)
-        if size > MAX_TEXT:
-            raise DataError(f"{path}:{message.line}: a message has more than {MAX_TEXT:,} characters")
+        if size > MAX_UNIT_CHARS:
+            raise DataError(f"{path}:{message.line}: a message has more than {MAX_UNIT_CHARS:,} characters")
     if parts:
         yield _with_texts(message, parts)
 
@@ -140,7 +140,3 @@ def _character(match: re.Match[str]) -> str:
     if not numbers:
         return _CHARACTERS.get(match[0][1], match[0][1])
     return bytes(number & 0xFF for number in numbers).decode("utf-8", "replace")
-
-
-def _text(text: str) -> str:
-    return one_line(text).strip()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from mtx.documents import html, markdown, po, tmx, xliff
+from mtx.documents import bilingual_documents, html, markdown
 from mtx.documents.edits import Edit, apply, decode, segments
 from mtx.documents.markup import Marked
 from mtx.errors import UsageError
@@ -41,7 +41,11 @@ def translate_document(
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: is larger than {readable(MAX_BYTES)}", "divide it")
     text, encoding = decode(path, data)
-    bilingual = {"xliff": xliff.read, "tmx": tmx.read, "po": po.read}
+    bilingual = {
+        "xliff": bilingual_documents.edit_xliff,
+        "tmx": bilingual_documents.edit_tmx,
+        "po": bilingual_documents.edit_po,
+    }
     if kind in bilingual:
         reads: list[Callable[[str], Iterable[Edit]]] = [partial(bilingual[kind], path, languages, overwrite)]
     else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
-from mtx.data.writing_systems import IDEOGRAPHS
+from mtx.data.languages import IDEOGRAPHS
 from mtx.documents.markup import Marked, Placed
 
 _INK = re.compile(r"\S(?:.*\S)?", re.DOTALL)

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from mtx.data.languages import IDEOGRAPHS
 from mtx.data.sentence_splitter import joined_sentences, sentence_splitter
 from mtx.data.sentencepiece_models import piece_bytes
-from mtx.data.writing_systems import IDEOGRAPHS
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Marked, bare
 from mtx.documents.placing import Link, in_proportion, put_back

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from mtx.config.schema import Config, DataConfig, TrainingConfig, TrainText
-from mtx.data.language_guess import Profile, are_exchanged
-from mtx.data.languages import name_of
+from mtx.data.language_detection import Profile, are_exchanged
+from mtx.data.languages import name_of, writes_spaces
 from mtx.data.preprocess import PreparedData
 from mtx.data.source_record import changed_files
 from mtx.data.text_figures import TextFigures, spread, stores_of, text_figures
 from mtx.data.token_store import TokenStore
-from mtx.data.writing_systems import writes_spaces
 from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import Advice
 from mtx.training.planned_end import planned_end

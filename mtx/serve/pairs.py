@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import partial
 
-from mtx.data.language_guess import rank_languages
+from mtx.data.language_detection import rank_languages
 from mtx.data.languages import code_of, name_of
 from mtx.decoding.text_translator import TextTranslator
 from mtx.documents.translate import Alignment, align, translate_segments

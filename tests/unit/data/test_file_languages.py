@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtx.data.file_languages import find_languages
-from mtx.data.language_guess import language_of
+from mtx.data.language_detection import find_languages, language_of
 from mtx.errors import DataError, MtxError, UsageError
 from tests.unit.data.sentences import sentences
 

@@ -3,14 +3,23 @@
 import random
 import re
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 
-from mtx.documents.inline import parse, unescape, with_attribute, written
+from mtx.data.tmx_xliff import TMX, read_units
+from mtx.documents import inline
+from mtx.documents.inline import with_attribute, written
 from mtx.documents.markup import Marked, Tag, bare
 from mtx.documents.placing import Link, put_back
 
 CODE = re.compile(r"<[^>]*>")
+
+
+def parse(content: str, keeps_lines: bool = False) -> Marked:
+    document = f"<tmx><tu><seg>{content}</seg></tu></tmx>"
+    (unit,) = read_units(Path("a.tmx"), TMX, document)
+    return inline.parse(document, unit.named("seg")[0], keeps_lines)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +35,7 @@ def test_an_attribute_is_set_or_added(tag: str, after: str, result: str) -> None
 
 
 def test_references_are_those_of_xml() -> None:
-    assert unescape("&lt;&amp;lt;&gt;&quot;&apos;&#65;&#x42;&#x80;&copy;") == "<&lt;>\"'AB\x80&copy;"
+    assert parse("&lt;&amp;lt;&gt;&quot;&apos;&#65;&#x42;&#x80;") == ["<&lt;>\"'AB\x80"]
 
 
 def translated(content: str, rng: random.Random) -> str:

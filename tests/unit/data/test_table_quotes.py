@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtx.data.corpora import Corpus
-from mtx.data.spreadsheet import columns_of_lines, is_spreadsheet
+from mtx.data.tables import columns_of_lines, is_spreadsheet
 from mtx.errors import DataError
 from tests.unit.data.corpus_files import find, pairs_of, write
 

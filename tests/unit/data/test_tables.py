@@ -10,14 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtx.data import readers
+from mtx.data import tables
 from mtx.data.corpora import PairBlock
 from mtx.errors import DataError
 from tests.unit.data.corpus_files import PAIRS, SHAPES, find, pairs_of, write, write_parquet, write_sides
 
 
 def test_blocks_number_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BLOCK_PAIRS", 2)
+    monkeypatch.setattr(tables, "BLOCK_PAIRS", 2)
     write_sides(tmp_path, "train")
     write(tmp_path / "t.tsv", "en\tde\na\tb\nc\td\ne\tf\n")
     text, table = find(tmp_path, train=("train", "t.tsv")).train
@@ -37,7 +37,7 @@ def test_blocks_number_their_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_sides_of_different_length(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_src: int, num_tgt: int, ending: str
 ) -> None:
-    monkeypatch.setattr(readers, "BLOCK_PAIRS", 2)
+    monkeypatch.setattr(tables, "BLOCK_PAIRS", 2)
     src = write(tmp_path / f"train.en{ending}", "x\n" * num_src)
     tgt = write(tmp_path / f"train.de{ending}", "y\n" * num_tgt)
     corpus = find(tmp_path, train=("train",)).train[0]
@@ -50,8 +50,8 @@ def test_sides_of_different_length(
 
 
 def test_a_difference_beyond_the_first_block(tmp_path: Path) -> None:
-    write(tmp_path / "train.en", "x\n" * (readers.BLOCK_PAIRS + 1))
-    write(tmp_path / "train.de", "x\n" * readers.BLOCK_PAIRS)
+    write(tmp_path / "train.en", "x\n" * (tables.BLOCK_PAIRS + 1))
+    write(tmp_path / "train.de", "x\n" * tables.BLOCK_PAIRS)
     with pytest.raises(DataError, match="train.en has 16385 lines, .*train.de has 16384$"):
         pairs_of(find(tmp_path, train=("train",)).train[0])
 

@@ -1,0 +1,230 @@
+"""In which language is a text, and which two does a file of pairs have?
+
+Flow: some sentences -> py3langid -> `Profile` -> how much a text looks like each language. A language that py3langid
+does not know is judged by the letters of its script, and Latin letters alone say nothing. Sentences of which it is not
+sure count for no language. Of a single sentence only `rank_languages` says something: which of a few languages is the
+likeliest.
+
+The languages of a file are named by its header, which is the first line of a table, the keys of JSON, the columns of
+Parquet, the attributes of XML, or the header of PO. Else its text shows them.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import regex
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, two_languages
+from mtx.data.languages import KNOWN, key_of, script_of
+from mtx.data.readers import Reader, reader_of
+from mtx.data.tables import (
+    PLAIN_NAMES,
+    columns_of_lines,
+    language_of_column,
+    open_parquet,
+    read_csv,
+    read_jsonl,
+    read_parquet,
+    read_tsv,
+    rows_of_csv,
+)
+from mtx.errors import UsageError
+from mtx.formatting import mtx_command
+from mtx.storage.text_files import read_lines
+
+_SURE = 0.5  # probability from which a sentence counts for a language
+# Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
+_LOOKS_ALIKE, _TIMES = 0.5, 1.5  # likeness; how many times that of another language or text
+_ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # different sentences, and letters; less tells nothing
+_SAMPLE = 4_000  # pairs that are looked at
+_ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; beside two other languages an identifier and a number
+
+
+@cache
+def _detector() -> LanguageIdentifier:
+    """The detector of 140 languages; it takes half a second to load, and 74 MB."""
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=_SURE)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The share of a text's sentences in each language, and its letters; both are empty if it is too small."""
+
+    languages: dict[str, float]
+    letters: Counter[str]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Profile":
+        """The profile of some sentences; one that repeats itself counts once."""
+        different = set(texts)
+        letters = _letters(different)
+        if len(different) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
+            return cls({}, Counter())
+        return cls(_by_key((_detector().classify(text)[0], 1 / len(different)) for text in different), letters)
+
+    def likeness(self, language: str) -> float | None:
+        """The share of the sentences in a language, or of the letters in its script if the detector does not know it.
+
+        None if nothing is known of the language, or the text is too small.
+        """
+        if not self.letters:
+            return None
+        if (key := key_of(language)) in map(key_of, _detector().labels):
+            return self.languages.get(key, 0.0)
+        script = script_of(language)
+        return None if script == "Latn" else _share_in_script(self.letters, script)
+
+    def other_language(self, language: str) -> str | None:
+        """The code of the language that a text looks like, if that is clearly another than the given one."""
+        own = self.likeness(language)
+        best = max(KNOWN, key=lambda key: self.languages.get(key, 0.0))
+        is_other = own is not None and self.languages.get(best, 0.0) >= max(_LOOKS_ALIKE, _TIMES * own)
+        return best if is_other and best != key_of(language) else None
+
+
+def language_of(texts: Iterable[str]) -> str | None:
+    """The code of the language that some sentences are in; None if they are too few, or it is not clear."""
+    shares = Profile.of(texts).languages
+    *_, (second, _), (best, language) = sorted((shares.get(key, 0.0), key) for key in KNOWN)
+    return language if best >= max(_LOOKS_ALIKE, _TIMES * second) else None
+
+
+def are_exchanged(src: Profile, tgt: Profile, languages: tuple[str, str]) -> bool:
+    """Whether the source text looks like the target language and the target text like the source language.
+
+    One language is enough of which something is known; if it is so of both, both must look exchanged.
+    """
+    sides = ((tgt, src, languages[0]), (src, tgt, languages[1]))
+    pairs = [(there.likeness(language), here.likeness(language)) for there, here, language in sides]
+    known = [(there, here) for there, here in pairs if there is not None and here is not None]
+    return bool(known) and all(there >= max(_LOOKS_ALIKE, _TIMES * here) for there, here in known)
+
+
+def rank_languages(text: str, languages: Sequence[str]) -> list[tuple[str, float]]:
+    """Some languages, the likeliest for a short text first, each with its share of the likelihood in per cent.
+
+    A language that the detector does not know gets what it leaves, by the letters of its script. All shares are 0
+    without letters, and for a text that is in none of the languages.
+    """
+    weights = dict.fromkeys(languages, 0.0)
+    if letters := _letters([text]):
+        likelihood = _by_key(_detector().rank(text))
+        rest = max(0.0, 1 - sum(likelihood.get(key_of(language), 0.0) for language in languages))
+        for language in languages:
+            share = _share_in_script(letters, script_of(language))
+            weights[language] = likelihood.get(key_of(language), rest if share is None else rest * share)
+    total = sum(weights.values()) or 1.0
+    ranked = [(language, round(100 * weight / total, 1)) for language, weight in weights.items()]
+    return sorted(ranked, key=lambda language: -language[1])
+
+
+def _by_key(numbers: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The sums of the numbers of the detector's codes, by the keys of `KNOWN`, which some codes share."""
+    sums = dict[str, float]()
+    for code, number in numbers:
+        sums[key_of(code)] = sums.get(key_of(code), 0.0) + number
+    return sums
+
+
+def _letters(texts: Iterable[str]) -> Counter[str]:
+    return Counter(letter for text in texts for letter in text if letter.isalpha())
+
+
+def _share_in_script(letters: Counter[str], script: str) -> float | None:
+    """The share of letters in a script by its ISO 15924 code; None if Unicode does not know it, such as Jpan."""
+    try:
+        in_script = regex.compile(rf"\p{{sc={script}}}").match
+    except regex.error:
+        return None
+    return sum(number for letter, number in letters.items() if in_script(letter)) / letters.total()
+
+
+@dataclass(frozen=True)
+class FileLanguages:
+    """The languages of a file of pairs, and what they were told by: its header or its text."""
+
+    src: str
+    tgt: str
+    told_by: str
+
+
+def find_languages(path: Path, columns: tuple[str, ...] = ()) -> FileLanguages:
+    """The languages of a file of pairs, the first one the source.
+
+    Args:
+        columns: data.columns.
+
+    Raises:
+        UsageError: if they cannot be told; the help has the command that names them.
+        DataError: if the file cannot be read.
+    """
+    reader = reader_of(path)
+    names, texts = ["", ""], list[list[str]]()
+    if isinstance(reader, BilingualReader):
+        names, texts = _unnamed_sides(reader.units(path))
+        if not texts:
+            return FileLanguages(*two_languages(path, reader), "its header")
+    else:
+        named = _languages_of_columns(_column_names(path, reader), columns)
+        if len(named) > 2:
+            raise _unknown(path, f"It has {', '.join(named)}")
+        if len(named) == 2:
+            is_by_key = reader in (read_jsonl, read_parquet) and not columns  # there languages are named by the keys
+            src, tgt = named.values() if is_by_key else named
+            return FileLanguages(src, tgt, "its header")
+        block = next(reader(path, PLAIN_NAMES, columns), None)
+        texts = [block.src[:_SAMPLE], block.tgt[:_SAMPLE]] if block else [[], []]
+    found = [name or language_of(some) for name, some in zip(names, texts, strict=True)]
+    if found[0] is None or found[1] is None or found[0] == found[1]:
+        raise _unknown(path, "No header names them, and its text does not tell")
+    return FileLanguages(found[0], found[1], "its text")
+
+
+def _unknown(path: Path, why: str) -> UsageError:
+    command = mtx_command("train", path, "data.src=en", "data.tgt=de")
+    return UsageError(f"{path}: which languages are in it? {why}", command)
+
+
+def _unnamed_sides(units: Iterable[Unit]) -> tuple[list[str], list[list[str]]]:
+    """The names and texts of both sides of a file that does not name both; no texts if it does."""
+    pairs = [unit.variants for unit in islice(units, _SAMPLE) if len(unit.variants) == 2]
+    sides = [[pair[side] for pair in pairs] for side in (0, 1)]
+    names = [{variant.language for variant in side} for side in sides]
+    if not any(UNKNOWN in some for some in names) or any(len(some) > 1 for some in names):
+        return [], []
+    return [some.pop() for some in names], [[variant.text for variant in side] for side in sides]
+
+
+def _languages_of_columns(names: Sequence[str], columns: tuple[str, ...]) -> dict[str, str]:
+    """The languages that the columns of both sides are named by, with these names; of data.columns, or of all."""
+    if columns:
+        chosen = [int(column) - 1 if column.isdecimal() else -1 for column in columns]
+        names = [names[at] if 0 <= at < len(names) else name for at, name in zip(chosen, columns, strict=True)]
+    named = {language: name for name in names if (language := language_of_column(name))}
+    if len(named) > 2:
+        named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
+    return named
+
+
+def _column_names(path: Path, reader: Reader) -> list[str]:
+    """What may name the columns of a table: its first row, the keys of its first object, or its columns."""
+    if reader is read_parquet:
+        with open_parquet(path) as file:
+            columns = [column.path.split(".") for column in map(file.schema.column, range(len(file.schema.names)))]
+        return [name for outer, *inner in columns for name in (inner if outer == "translation" else [outer])]
+    lines = read_lines(path)
+    if reader is read_jsonl:
+        try:
+            row = json.loads(next(lines, "{}"))
+        except (ValueError, RecursionError):
+            return []  # the reader says what is wrong
+        nested = row.get("translation") if isinstance(row, dict) else None
+        return [*(row if isinstance(row, dict) else ()), *(nested if isinstance(nested, dict) else ())]
+    rows_of = {read_tsv: columns_of_lines, read_csv: rows_of_csv}.get(reader)
+    return next(rows_of(path, lines), []) if rows_of else []
