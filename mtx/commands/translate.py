@@ -24,7 +24,7 @@ from mtx.commands.options import (
 from mtx.commands.translate_lines import LineWork, TermCount, translate_file
 from mtx.commands.translators import ALL, TorchPrecision, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
-from mtx.documents.kinds import KINDS_WITH_TARGETS, kind_of_document
+from mtx.documents.document import BILINGUAL, kind_of_document, translate_document
 from mtx.errors import UsageError
 from mtx.formatting import counted
 
@@ -102,11 +102,10 @@ def _translate_document(
 ) -> None:
     from mtx.commands.line_blocks import progress
     from mtx.decoding.suspicious import suspicion
-    from mtx.documents.document import translate_document
     from mtx.documents.markup import Marked, bare
-    from mtx.documents.translate import translate_segments
+    from mtx.documents.tagged_segments import translate_segments
 
-    if overwrite and kind not in KINDS_WITH_TARGETS:
+    if overwrite and kind not in BILINGUAL:
         raise UsageError(f"{file}: {_NO_TARGETS}")
     pairs = list[tuple[str, str]]()
     with file.open("rb") as source, open_output(output) as sink:

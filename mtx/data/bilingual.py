@@ -17,15 +17,13 @@ from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
 from mtx.data.corpora import PairBlock, PairGroup
-from mtx.data.languages import code_of, tag_of
+from mtx.data.languages import tag_of
 from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES
 from mtx.errors import DataError, UsageError
-from mtx.formatting import mtx_command
 from mtx.storage.text_files import printable
 
 NO_TRANSLATION = "not translated"
 UNKNOWN = ""  # the language of a side that the file does not name
-_SAMPLE_UNITS = 10_000
 _MOST_PAIRS = 1000  # of one unit
 _MOST_LANGUAGES, _SHOWN_CHARS = 8, 40
 _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the form that is usually meant
@@ -59,56 +57,40 @@ class BilingualReader:
 
     Attributes:
         units: reads the units of a file.
+        form: tmx, xliff or po, which `mtx.documents` also translates.
     """
 
     units: Callable[[Path], Iterable[Unit]]
+    form: str | None = None
 
     def __call__(self, path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
         """See `Reader`. Raises DataError also if no unit has both languages."""
         present = Counter[str]()
-        num_pairs = 0
-        all_units = iter(self.units(path))
-        while units := list(itertools.islice(all_units, BLOCK_PAIRS)):
-            pairs, untranslated = list[tuple[int, Variant, Variant]](), None
-            for unit in units:
-                present.update({variant.language for variant in unit.variants})
+        has_pairs = False
+        units = iter(self.units(path))
+        for first in units:
+            lines, dates = list[int](), list[int]()
+            src_texts, tgt_texts = list[str](), list[str]()
+            untranslated = None
+            for unit in itertools.chain([first], itertools.islice(units, BLOCK_PAIRS - 1)):
+                present.update({variant.language: None for variant in unit.variants}.keys())
                 src, tgt = _sides(unit, languages)
                 if len(src) * len(tgt) > _MOST_PAIRS:
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
-                pairs += ((unit.line, *pair) for pair in itertools.product(src, tgt))
+                for one, other in itertools.product(src, tgt):
+                    lines.append(unit.line)
+                    dates.append(max(one.date, other.date))
+                    src_texts.append(one.text)
+                    tgt_texts.append(other.text)
                 if not (src and tgt):
                     texts = (side[0].text if side else "" for side in (src, tgt))
                     untranslated = untranslated or PairGroup(0, unit.line, *texts)
                     untranslated.count += 1
-            num_pairs += len(pairs)
-            yield PairBlock(
-                [line for line, _, _ in pairs],
-                [src.text for _, src, _ in pairs],
-                [tgt.text for _, _, tgt in pairs],
-                [max(src.date, tgt.date) for _, src, tgt in pairs],
-                {NO_TRANSLATION: untranslated} if untranslated else {},
-            )
-        if not num_pairs:
+            has_pairs |= bool(lines)
+            left_out = {NO_TRANSLATION: untranslated} if untranslated else {}
+            yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
+        if not has_pairs:
             raise _no_pairs(path, present, languages)
-
-
-def two_languages(path: Path, reader: BilingualReader) -> tuple[str, str]:
-    """The languages of a file that has two, in the order of its first units: without regions, if they differ so.
-
-    Raises:
-        DataError: if it has fewer or more.
-    """
-    present = Counter[str]()
-    for unit in itertools.islice(reader.units(path), _SAMPLE_UNITS):
-        present.update(dict.fromkeys((variant.language for variant in unit.variants), 1))
-    codes = dict.fromkeys(code_of(language) if language else UNKNOWN for language in present)
-    if len(codes) == 1:
-        codes = dict.fromkeys(present)
-    if len(codes) != 2 or UNKNOWN in codes:
-        command = mtx_command("train", path, "data.src=en", "data.tgt=de")
-        raise DataError(f"{path}: which languages are meant? It has {_listed(present)}", command)
-    src, tgt = codes
-    return src, tgt
 
 
 def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, str]) -> None:
@@ -125,7 +107,7 @@ def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, 
 
 def one_line(text: str) -> str:
     """A text without its line breaks, and the white space around them and at both ends."""
-    return " ".join(filter(None, map(str.strip, text.split("\n"))))
+    return " ".join(filter(None, map(str.strip, text.split("\n")))) if "\n" in text else text.strip()
 
 
 @lru_cache(maxsize=1 << 16)
@@ -177,11 +159,12 @@ def match_rank(tag: str, asked: str) -> int | None:
 def _no_pairs(path: Path, present: Counter[str], languages: tuple[str, str]) -> DataError:
     if not present:
         return DataError(f"{path}: holds no units")
-    listed = _listed(present)
+    listed = list_languages(present)
     return DataError(f"{path}: no unit is in both {languages[0]} and {languages[1]}; it has {listed}")
 
 
-def _listed(present: Counter[str]) -> str:
+def list_languages(present: Counter[str]) -> str:
+    """The commonest languages of a file and their numbers of units, for a message."""
     shown = [
         f"{printable(name[:_SHOWN_CHARS]) or 'unnamed'} ({count:,})"
         for name, count in present.most_common(_MOST_LANGUAGES)

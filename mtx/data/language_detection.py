@@ -20,20 +20,11 @@ from pathlib import Path
 import regex
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, two_languages
-from mtx.data.languages import KNOWN, key_of, script_of
+from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, list_languages
+from mtx.data.corpora import PairBlock
+from mtx.data.languages import KNOWN, code_of, key_of, script_of
 from mtx.data.readers import Reader, reader_of
-from mtx.data.tables import (
-    PLAIN_NAMES,
-    columns_of_lines,
-    language_of_column,
-    open_parquet,
-    read_csv,
-    read_jsonl,
-    read_parquet,
-    read_tsv,
-    rows_of_csv,
-)
+from mtx.data.tables import PLAIN_NAMES, TableReader, language_of_column, open_parquet, read_jsonl, read_parquet
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.text_files import read_lines
@@ -165,40 +156,45 @@ def find_languages(path: Path, columns: tuple[str, ...] = ()) -> FileLanguages:
         DataError: if the file cannot be read.
     """
     reader = reader_of(path)
-    names, texts = ["", ""], list[list[str]]()
     if isinstance(reader, BilingualReader):
-        names, texts = _unnamed_sides(reader.units(path))
-        if not texts:
-            return FileLanguages(*two_languages(path, reader), "its header")
-    else:
-        named = _languages_of_columns(_column_names(path, reader), columns)
-        if len(named) > 2:
-            raise _unknown(path, f"It has {', '.join(named)}")
-        if len(named) == 2:
-            is_by_key = reader in (read_jsonl, read_parquet) and not columns  # there languages are named by the keys
-            src, tgt = named.values() if is_by_key else named
-            return FileLanguages(src, tgt, "its header")
-        block = next(reader(path, PLAIN_NAMES, columns), None)
-        texts = [block.src[:_SAMPLE], block.tgt[:_SAMPLE]] if block else [[], []]
-    found = [name or language_of(some) for name, some in zip(names, texts, strict=True)]
-    if found[0] is None or found[1] is None or found[0] == found[1]:
+        return _languages_of_units(path, reader.units(path))
+    named = _languages_of_columns(_column_names(path, reader), columns)
+    if len(named) > 2:
+        raise _unknown(path, f"It has {', '.join(named)}")
+    if len(named) == 2:
+        is_by_key = reader in (read_jsonl, read_parquet) and not columns  # there languages are named by the keys
+        src, tgt = named.values() if is_by_key else named
+        return FileLanguages(src, tgt, "its header")
+    block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
+    return _detected(path, language_of(block.src[:_SAMPLE]), language_of(block.tgt[:_SAMPLE]))
+
+
+def _languages_of_units(path: Path, units: Iterable[Unit]) -> FileLanguages:
+    """The two languages of units: without regions, if they differ so. Those of sides without a name are detected."""
+    sample = [unit.variants for unit in islice(units, _SAMPLE)]
+    present = Counter(language for variants in sample for language in dict.fromkeys(v.language for v in variants))
+    sides = list(zip(*(variants for variants in sample if len(variants) == 2), strict=True))
+    if UNKNOWN in present and sides and all(len({variant.language for variant in side}) == 1 for side in sides):
+        src, tgt = (side[0].language or language_of(variant.text for variant in side) for side in sides)
+        return _detected(path, src, tgt)
+    codes = dict.fromkeys(map(code_of, present))
+    if len(codes) == 1:
+        codes = dict.fromkeys(present)
+    if len(codes) != 2 or UNKNOWN in codes:
+        raise _unknown(path, f"It has {list_languages(present)}")
+    src, tgt = codes
+    return FileLanguages(src, tgt, "its header")
+
+
+def _detected(path: Path, src: str | None, tgt: str | None) -> FileLanguages:
+    if src is None or tgt is None or src == tgt:
         raise _unknown(path, "No header names them, and its text does not tell")
-    return FileLanguages(found[0], found[1], "its text")
+    return FileLanguages(src, tgt, "its text")
 
 
 def _unknown(path: Path, why: str) -> UsageError:
     command = mtx_command("train", path, "data.src=en", "data.tgt=de")
     return UsageError(f"{path}: which languages are in it? {why}", command)
-
-
-def _unnamed_sides(units: Iterable[Unit]) -> tuple[list[str], list[list[str]]]:
-    """The names and texts of both sides of a file that does not name both; no texts if it does."""
-    pairs = [unit.variants for unit in islice(units, _SAMPLE) if len(unit.variants) == 2]
-    sides = [[pair[side] for pair in pairs] for side in (0, 1)]
-    names = [{variant.language for variant in side} for side in sides]
-    if not any(UNKNOWN in some for some in names) or any(len(some) > 1 for some in names):
-        return [], []
-    return [some.pop() for some in names], [[variant.text for variant in side] for side in sides]
 
 
 def _languages_of_columns(names: Sequence[str], columns: tuple[str, ...]) -> dict[str, str]:
@@ -226,5 +222,4 @@ def _column_names(path: Path, reader: Reader) -> list[str]:
             return []  # the reader says what is wrong
         nested = row.get("translation") if isinstance(row, dict) else None
         return [*(row if isinstance(row, dict) else ()), *(nested if isinstance(nested, dict) else ())]
-    rows_of = {read_tsv: columns_of_lines, read_csv: rows_of_csv}.get(reader)
-    return next(rows_of(path, lines), []) if rows_of else []
+    return next(reader.rows(path, lines), []) if isinstance(reader, TableReader) else []

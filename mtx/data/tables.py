@@ -19,7 +19,8 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -41,12 +42,9 @@ _LINE_BREAK = re.compile("\r?\n")
 _DECIDING_LINES = 16_384  # from which a file is decided, the first of them the first with a quote
 _SEPARATORS = "\t;,"  # of CSV; where several fit equally well, the first counts: texts have commas more often
 _SEPARATING_LINES = 1000  # from which the separator is decided
-_MOST_BREAKS = 50  # line breaks of a cell; a quote that is not closed by then is no spreadsheet's
-_QUOTED = re.compile('"[^"]*(?:""[^"]*)*"')
-_CELL = f'{_QUOTED.pattern}|[^"\t]*'
-_LINE = re.compile(f"(?:{_CELL})(?:\t(?:{_CELL}))*")
-_CELLS = re.compile(f"(?:^|\t)({_QUOTED.pattern}(?=\t|$)|[^\t]*)")
-_OPEN = re.compile(f'(?:(?:{_CELL})\t)*"[^"]*(?:""[^"]*)*')  # a line that ends within a quoted cell
+_CELL = r'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\t\n]*+)'
+_BY_RULES = re.compile(rf"{_CELL}(?:[\t\n]{_CELL})*+")  # lines, in which a quoted cell may have a line break in it
+_QUOTED_CELL = re.compile(r'(?:^|\t)"([^"\n]*+(?:""[^"\n]*+)*+)"(?=\t|$)', re.MULTILINE)
 # In English, and in the languages that translation tools are most often set to
 _SOURCE = {
     "src", "source", "source text", "source segment", "source sentence", "source language", "original",
@@ -96,29 +94,24 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
         first_line += len(src)
 
 
-def read_tsv(path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
-    """The pairs of a file with TABs between its columns; `find_layout` says which columns count, and skips a header.
+@dataclass(frozen=True)
+class TableReader:
+    """A `Reader` of rows of cells; `find_layout` says which columns count, and skips a header.
 
-    The quotes that a spreadsheet put around cells are removed.
+    Attributes:
+        rows: gives the cells of each row, from the lines of a file; a line break in a cell becomes a space.
     """
-    return _table_pairs(path, columns_of_lines(path, read_lines(path, ESCAPE)), languages, columns)
 
+    rows: Callable[[Path, Iterator[str]], Iterator[list[str]]]
 
-def read_csv(path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
-    """The pairs of a CSV file, as `read_tsv`; a line break in a cell becomes a space, a blank line is an empty pair."""
-    return _table_pairs(path, rows_of_csv(path, read_lines(path, ESCAPE)), languages, columns)
-
-
-def _table_pairs(
-    path: Path, rows: Iterator[list[str]], languages: tuple[str, str], columns: tuple[str, ...]
-) -> Iterator[PairBlock]:
-    first_rows = list(islice(rows, 2))
-    if not first_rows:
-        return
-    layout = find_layout(path, first_rows, languages, columns)
-    start = 2 if layout.has_header else 1
-    rest = chain(first_rows[start - 1 :], rows)
-    yield from in_blocks((_row_pair(path, number, row, layout) for number, row in enumerate(rest, start)), start)
+    def __call__(self, path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
+        """See `Reader`."""
+        rows = self.rows(path, read_lines(path, ESCAPE))
+        if first_rows := list(islice(rows, 2)):
+            layout = find_layout(path, first_rows, languages, columns)
+            start = 2 if layout.has_header else 1
+            numbered = enumerate(chain(first_rows[start - 1 :], rows), start)
+            yield from in_blocks((_row_pair(path, number, row, layout) for number, row in numbered), start)
 
 
 def _row_pair(path: Path, number: int, row: list[str], layout: Layout) -> tuple[str, str]:
@@ -245,18 +238,12 @@ def _column_texts(where: str, table: Any, column: list[str]) -> list[str]:
 
     values = table.column(column[0])
     for name in column[1:]:
-        values = pc.struct_field(values, [values.type.get_field_index(name)])
+        values = pc.struct_field(values, name)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
-    if pa.types.is_null(values.type):
-        return [""] * len(values)
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type) or pa.types.is_null(values.type)):
         raise DataError(f"{where}: column {'.'.join(column)} holds {values.type}, expected text")
-    try:
-        return [_one_line(text or "") for text in values.to_pylist()]
-    except UnicodeDecodeError:
-        raw = values.cast(pa.large_binary()).to_pylist()
-        return [_one_line(escaped(text or b"")) for text in raw]
+    return [_one_line(escaped(text or b"")) for text in values.cast(pa.large_binary()).to_pylist()]
 
 
 def short(error: BaseException) -> str:
@@ -386,7 +373,7 @@ def _agreement(lines: list[str], separator: str, strict: bool) -> float:
     return max((number for width, number in widths.items() if width > 1), default=0) / max(1, widths.total())
 
 
-def columns_of_lines(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
+def rows_of_tsv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
     """The columns of each line of a TSV file, without the quotes of a spreadsheet if one wrote the file.
 
     Raises:
@@ -409,41 +396,27 @@ def columns_of_lines(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
 
 
 def is_spreadsheet(lines: list[str]) -> bool:
-    """Whether a spreadsheet wrote these lines of a file."""
-    is_shown, rest = False, iter(lines)
-    for line in rest:
-        if '"' not in line:
-            continue
-        record = _record(line, rest)
-        if not _LINE.fullmatch(record):
-            return False
-        quoted = [cell[1:-1] for cell in _CELLS.findall(record) if cell.startswith('"')]
-        is_shown |= "\n" not in record and any('"' in cell or "\t" in cell or "\r" in cell for cell in quoted)
-    return is_shown
-
-
-def _record(line: str, rest: Iterator[str]) -> str:
-    """A line with the lines after it that the cell at its end goes on in; a cell that the last line cuts is closed."""
-    record, num_breaks = line, 0
-    while _OPEN.fullmatch(record) and num_breaks < _MOST_BREAKS:
-        continuation = next(rest, None)
-        if continuation is None:
-            return f'{record}"'
-        record, num_breaks = f"{record}\n{continuation}", num_breaks + 1
-    return record
+    """Whether a spreadsheet wrote these lines of a file; the last one may be cut inside of a cell."""
+    text = "\n".join(lines)
+    follows_rules = _BY_RULES.fullmatch(text + '"' * (text.count('"') % 2)) is not None
+    return follows_rules and any(not {'"', "\t", "\r"}.isdisjoint(cell) for cell in _QUOTED_CELL.findall(text))
 
 
 def _cells(path: Path, number: int, line: str) -> list[str]:
-    if '"' not in line:
-        return line.split("\t")
-    if _OPEN.fullmatch(line):
+    try:
+        return next(csv.reader([line], delimiter="\t", strict=True)) if '"' in line else line.split("\t")
+    except csv.Error:
+        if line.count('"') % 2 == 0:
+            return line.split("\t")
         help = "a line is a pair: replace the line breaks inside the cells by spaces, and save the file again"
-        raise DataError(f"{path}:{number}: a cell that a spreadsheet quoted goes on after the end of the line", help)
-    cells = _CELLS.findall(line)
-    return [cell[1:-1].replace('""', '"') if _QUOTED.fullmatch(cell) else cell for cell in cells]
+        raise DataError(f"{path}:{number}: a cell that a spreadsheet quoted continues on the next line", help) from None
 
 
 @functools.cache
 def log_once(level: int, text: str) -> None:
     """Log it once, although the file is read several times."""
     log.log(level, text)
+
+
+read_tsv = TableReader(rows_of_tsv)
+read_csv = TableReader(rows_of_csv)

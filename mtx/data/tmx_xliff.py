@@ -11,7 +11,6 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,16 +18,15 @@ from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, one_line
 from mtx.errors import DataError
-from mtx.storage.encodings import declared_encoding, likely_encoding, wide_encoding
+from mtx.storage.encodings import declared_encoding, wide_encoding
 from mtx.storage.file_kinds import BEGINNING_BYTES
-from mtx.storage.text_files import errors_named, escaped, is_utf8, open_bytes, printable
+from mtx.storage.text_files import errors_named, open_bytes, printable
 
 MAX_DEPTH = 200  # of nested elements; a real file has about 10
-MAX_UNIT_CHARS = 1 << 20
-_NODE_CHARS = 16  # that an element counts
-_CHUNK_BYTES = 1 << 16
-_MAX_TOKEN_BYTES = 1 << 24  # of a tag, comment or the like
-_CUT = re.compile(rb"\A[\x80-\xbf]{1,3}|[\xc0-\xff][\x80-\xbf]{0,2}\Z")
+MAX_UNIT_BYTES = 1 << 21
+_TAG = re.compile(r"<!--.*?-->|<\?.*?\?>|<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>", re.DOTALL)
+_CHUNK_BYTES = 1 << 12  # so that few nodes are alive at once
+_MAX_TOKEN_BYTES = 1 << 20  # of a tag, comment or the like
 
 # Inline elements. An opening code and its closing one are a pair; all are code of another program, with what they hold.
 OPENING_CODES = frozenset(["bpt", "bx", "sc", "sm"])
@@ -52,26 +50,24 @@ TMX = Format("TMX", frozenset(["tu"]), frozenset(["seg"]))
 XLIFF = Format("XLIFF", frozenset(["trans-unit", "segment"]), SIDES)
 
 
-@dataclass(slots=True, eq=False)
 class Node:
     """An element of a unit, or one around units.
 
     Attributes:
         name: without the prefix of the format's own elements; those of other programs keep one. A comment or a
             processing instruction has none.
-        line, start: the line of its tag, and in a document the place of this tag.
         parent: for a unit, and an element around units.
-        inner_end: in a document, the place behind its content, or behind its empty tag.
+        start, end: in a document, from where to where it goes.
+        inner_start, inner_end: in a document, the same of its content; the end, if it is an empty tag.
         children: its elements, and its text as far as the format says that it is text; empty around units.
     """
 
-    name: str
-    attributes: dict[str, str]
-    line: int
-    start: int
     parent: "Node | None" = None
-    inner_end: int = 0
-    children: list["Node | str"] = field(default_factory=list)
+    start = inner_start = inner_end = end = 0
+
+    def __init__(self, name: str, attributes: dict[str, str], line: int):
+        self.name, self.attributes, self.line = name, attributes, line
+        self.children: list[Node | str] = []
 
     def named(self, name: str) -> list["Node"]:
         """Its children with this name."""
@@ -87,7 +83,8 @@ class Node:
     @property
     def is_break(self) -> bool:
         """Whether it stands for a line break."""
-        return any(self.attributes.get(key) in _BREAKS for key in ("type", "ctype", "subType"))
+        get = self.attributes.get
+        return get("type") in _BREAKS or get("ctype") in _BREAKS or get("subType") in _BREAKS
 
 
 def read_units(path: Path, format: Format, text: str | None = None) -> Iterator[Node]:
@@ -109,19 +106,23 @@ def read_units(path: Path, format: Format, text: str | None = None) -> Iterator[
             encoding = wide_encoding(beginning) or ("UTF-8" if declared_encoding(beginning) == "utf-8" else None)
         elif b"\0" in data:  # by which expat would take it for UTF-16
             raise DataError(f"{path}: is not XML: it holds NUL", "save it in UTF-8")
-        tree = _Tree(path, format, encoding, data)
+        tree = _Tree(path, format, encoding, text or "", data or b"")
         size = 0
         for chunk in itertools.chain(iter(partial(file.read, _CHUNK_BYTES), b""), [b""]):
             size += len(chunk)
             try:
                 tree.parser.Parse(chunk, not chunk)
             except expat.ExpatError as error:
-                raise _not_xml(path, error, chunk) from None
+                problem = expat.ErrorString(error.code)
+                help = "if it is not in UTF-8, its first line must say encoding=NAME"
+                raise DataError(f"{path}:{error.lineno}: is not XML: {problem}", help) from None
             except (LookupError, ValueError) as error:  # Python has no such codec for single bytes
                 help = "save it in UTF-8, in the XML declaration too"
                 raise DataError(f"{path}: its encoding is not read ({error})", help) from None
             if size - tree.parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
                 raise tree.refused(f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
+            if tree.unit and tree.parser.CurrentByteIndex - tree.unit_start > MAX_UNIT_BYTES:
+                raise DataError(f"{path}:{tree.unit.line}: a unit has more than {MAX_UNIT_BYTES:,} bytes")
             units, tree.units = tree.units, []
             yield from units
 
@@ -131,15 +132,15 @@ class _Tree:
 
     Attributes:
         units: those that are complete and have not been taken.
-        open: the open elements, of which `unit` is one and `text_depth` is the number of those with text outermost.
+        open: the open elements, of which `unit` may be one; `in_text` is the number of those with text.
     """
 
-    def __init__(self, path: Path, format: Format, encoding: str | None, data: bytes | None):
-        self.path, self.format, self.data = path, format, data
+    def __init__(self, path: Path, format: Format, encoding: str | None, document: str, data: bytes):
+        self.path, self.format, self.document, self.data = path, format, document, data
         self.units = list[Node]()
         self.open = list[Node]()
         self.unit: Node | None = None
-        self.text_depth = self.unit_chars = self.place = self.place_bytes = 0
+        self.in_text = self.unit_start = self.num_bytes = self.num_characters = 0
         self.prefix = ""
         self.parser = parser = expat.ParserCreate(encoding)
         parser.buffer_text = True
@@ -150,59 +151,63 @@ class _Tree:
         parser.EntityDeclHandler, parser.SkippedEntityHandler = self.declared_entity, self.unknown_entity
 
     def at(self) -> int:
-        """The place of the tag that is being read, in characters; 0 without a document."""
-        if self.data is not None:
-            end = self.parser.CurrentByteIndex
-            self.place += len(self.data[self.place_bytes : end].decode("utf-8", "surrogatepass"))
-            self.place_bytes = end
-        return self.place
+        """The place in the document that is being read, in characters."""
+        start, self.num_bytes = self.num_bytes, self.parser.CurrentByteIndex
+        self.num_characters += len(self.data[start : self.num_bytes].decode("utf-8", "surrogatepass"))
+        return self.num_characters
+
+    def place(self, node: Node) -> None:
+        """Note where the tag of a node goes in the document."""
+        if tag := _TAG.match(self.document, self.at()):
+            node.start = tag.start()
+            node.inner_start = node.inner_end = node.end = tag.end()
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
-        if not self.open:
+        around = self.open
+        if not around:
             local, expected = name.rpartition(":")[2], self.format.name.lower()
             if local != expected:
                 raise DataError(f"{self.path}: is not {self.format.name}: its first element is not {expected}")
             self.prefix = name.removesuffix(local)
-        elif len(self.open) >= MAX_DEPTH:
+        elif len(around) >= MAX_DEPTH:
             raise self.refused(f"elements are nested more than {MAX_DEPTH} deep")
         if self.prefix:
             name = name.removeprefix(self.prefix) if name.startswith(self.prefix) else f"other:{name}"
-        node = Node(name, attributes, self.parser.CurrentLineNumber, self.at())
-        if self.unit is not None:
-            self.open[-1].children.append(node)
-            self.count(_NODE_CHARS + sum(map(len, attributes.values())))
-        elif self.open:
-            node.parent = self.open[-1]
-        self.open.append(node)
-        if self.unit is None and name in self.format.units:
-            self.unit, self.unit_chars = node, 0
-        elif self.unit is not None and not self.text_depth and name in self.format.texts:
-            self.text_depth = len(self.open)
+        node = Node(name, attributes, self.parser.CurrentLineNumber)
+        if self.document:
+            self.place(node)
+        if self.unit:
+            around[-1].children.append(node)
+        elif around:
+            node.parent = around[-1]
+            if name in self.format.units:
+                self.unit, self.unit_start = node, self.parser.CurrentByteIndex
+        around.append(node)
+        self.in_text += name in self.format.texts
 
     def end(self, name: str) -> None:
-        if len(self.open) == self.text_depth:
-            self.text_depth = 0
         node = self.open.pop()
-        node.inner_end = self.at()
+        self.in_text -= node.name in self.format.texts
+        if self.document and not self.document.startswith("/>", node.inner_start - 2):
+            node.inner_end = self.at()
+            node.end = self.document.index(">", node.inner_end) + 1
         if node is self.unit:
             self.units.append(node)
             self.unit = None
 
     def text(self, text: str) -> None:
-        if self.text_depth:
-            self.open[-1].children.append(text)
-            self.count(len(text))
+        if self.unit and self.in_text:
+            children = self.open[-1].children
+            if children and isinstance(children[-1], str):  # a text comes in pieces, also of a placeholder
+                children[-1] += text
+            else:
+                children.append(text)
 
     def other(self, *_: str) -> None:
-        if self.text_depth:
-            self.open[-1].children.append(Node("", {}, 0, self.at()))
-            self.count(_NODE_CHARS)
-
-    def count(self, characters: int) -> None:
-        self.unit_chars += characters
-        if self.unit_chars > MAX_UNIT_CHARS and self.unit:
-            problem = f"the texts of a unit have more than {MAX_UNIT_CHARS:,} characters"
-            raise DataError(f"{self.path}:{self.unit.line}: {problem}")
+        if self.document and self.unit and self.in_text:
+            comment = Node("", {}, self.parser.CurrentLineNumber)
+            self.place(comment)
+            self.open[-1].children.append(comment)
 
     def declared_entity(self, name: str, *_: object) -> None:
         raise self.refused(f"it declares the entity {printable(name[:40])}, which mtx does not read")
@@ -213,17 +218,6 @@ class _Tree:
 
     def refused(self, problem: str) -> DataError:
         return DataError(f"{self.path}:{self.parser.CurrentLineNumber}: {problem}")
-
-
-def _not_xml(path: Path, error: expat.ExpatError, chunk: bytes) -> DataError:
-    """The error for a file that is no XML, or not in the encoding that it says."""
-    name, text = None, _CUT.sub(b"", chunk)  # a character may be cut at both ends of a part of the file
-    if not is_utf8(escaped(text)):
-        name = likely_encoding(text)
-    if name and error.code == expat.errors.codes[expat.errors.XML_ERROR_INVALID_TOKEN]:
-        help = f"save it in UTF-8, or say encoding={name} in its first line"
-        return DataError(f"{path}:{error.lineno}: is not UTF-8, perhaps {name}", help)
-    return DataError(f"{path}:{error.lineno}: is not XML: {expat.ErrorString(error.code)}")
 
 
 def plain_text(node: Node) -> str:

@@ -31,7 +31,7 @@ from mtx.data.tmx_xliff import (
     sides_of,
 )
 from mtx.documents.edits import Edit, fixed, space_before
-from mtx.documents.inline import Element, element, parse, with_attribute, with_lines, written
+from mtx.documents.inline import element, parse, with_attribute, with_lines, written
 from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_placeholders, with_tags
 from mtx.errors import DataError
 
@@ -145,7 +145,8 @@ class _XliffPlan:
         is_part = targets.keys() < sources.keys() and len(marks) + len(own) == len(sources) + len(targets)
         if own and is_part and all(child in own or child.isspace() for child in target.children):  # type: ignore[union-attr]
             self.is_whole = True
-            self.given = [(sources[mid], self._content(mark)) for mid, mark in targets.items() if self._has_text(mark)]
+            kept = [(mid, mark) for mid, mark in targets.items() if self._has_text(mark)]
+            self.given = [(sources[mid], self.document[mark.inner_start : mark.inner_end]) for mid, mark in kept]
             return [(mark, mark) for mark in marks]
         counts = [Counter(map(_number, side)) for side in (marks, own)]
         return [(sources[_number(mark)], mark) for mark in own if [count[_number(mark)] for count in counts] == [1, 1]]
@@ -156,33 +157,27 @@ class _XliffPlan:
     def _has_text(self, node: Node) -> bool:
         return bool(bare(self._parsed(node))[0])
 
-    def _content(self, node: Node) -> str:
-        place = Element.of(self.document, node)
-        return self.document[place.inner_start : place.inner_end]
-
     def edits(self) -> Iterator[Edit]:
         """The edits that write the target."""
-        document, sides = self.document, {name: Element.of(self.document, side) for name, side in self.sides.items()}
-        source, target = sides["source"], sides.get("target")
+        document, template = self.document, self.template
+        source, target = self.sides["source"], self.sides.get("target")
         if target is not None:
             tag = self._target_tag(document[target.start : target.inner_start])
             if not self.is_whole:
                 yield fixed(target.start, target.inner_start, tag)
                 for node, segment in self.segments:
-                    yield self._filled(Element.of(document, node), segment)
+                    yield self._filled(node, segment)
                 return
             yield fixed(target.start, at := target.end, "")
         else:
-            at = sides.get("seg-source", source).end
-            tag = self._target_tag(f"<{source.name.removesuffix('source')}target>")
+            at = self.sides.get("seg-source", source).end
+            tag = self._target_tag(document[source.start : source.inner_start].split("source")[0] + "target>")
             yield fixed(at, at, space_before(document, source.start))
         before, after = element(tag, "\0").split("\0")
         yield fixed(at, at, before)
-        template = Element.of(document, self.template)
         begin = template.inner_start
         parts: list[tuple[Node, Marked | str]] = [*self.segments, *self.given]
-        for node, new in sorted(parts, key=lambda part: part[0].start):
-            place = Element.of(document, node)
+        for place, new in sorted(parts, key=lambda part: part[0].start):
             yield fixed(at, at, document[begin : place.inner_start])
             yield fixed(at, at, new) if isinstance(new, str) else Edit(at, at, new, written)
             begin = place.inner_end
@@ -196,7 +191,7 @@ class _XliffPlan:
         has_qualifier = "target" in self.sides and "state-qualifier" in self.sides["target"].attributes
         return with_attribute(tag, "state-qualifier", _QUALIFIER) if has_qualifier else tag
 
-    def _filled(self, mark: Element, segment: Marked) -> Edit:
+    def _filled(self, mark: Node, segment: Marked) -> Edit:
         """The edit that gives a mark of the target its content."""
         if mark.end > mark.inner_start:
             return Edit(mark.inner_start, mark.inner_end, segment, written)
@@ -230,11 +225,11 @@ def _says(attributes: Mapping[str, str], what: Mapping[str, frozenset[str]]) -> 
 
 def _language_edit(document: str, file: Node, tgt: str) -> Iterator[Edit]:
     """The edit that names the target language of a file that names none."""
-    attributes, tag = file.attributes, Element.of(document, file)
+    attributes = file.attributes
     if {"target-language", "trgLang"}.isdisjoint(attributes) and tgt not in PLAIN_NAMES:
         key, other = ("trgLang", "srcLang") if "srcLang" in attributes else ("target-language", "source-language")
-        new = with_attribute(document[tag.start : tag.inner_start], key, tgt, after=other)
-        yield fixed(tag.start, tag.inner_start, new)
+        new = with_attribute(document[file.start : file.inner_start], key, tgt, after=other)
+        yield fixed(file.start, file.inner_start, new)
 
 
 def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
@@ -249,10 +244,10 @@ def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: 
         if not bare(segment)[0] or is_choice(segment) or (tgt is not None and plain_text(tgt) and not overwrite):
             continue
         if tgt is not None:
-            seg = Element.of(document, tgt.named("seg")[-1])
+            seg = tgt.named("seg")[-1]
             yield Edit(seg.start, seg.end, segment, partial(_seg, document[seg.start : seg.inner_start]))
         else:
-            last = Element.of(document, variants[-1])
+            last = variants[-1]
             tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(languages[1])}><seg>"
             yield Edit(last.end, last.end, segment, partial(_tuv, tag))
 
@@ -321,3 +316,6 @@ def _marked(text: str) -> Marked:
     """A message as text and tags: placeholders, markup, line breaks inside of it, and the spaces between columns."""
     text = _ENTITY.sub(lambda match: match[0] if match[0] in _KEPT_ENTITIES else html.unescape(match[0]), text)
     return with_lines(with_placeholders(with_tags([text], _MARKUP, element_tag)), _SPACES)
+
+
+EDITS = {"xliff": edit_xliff, "tmx": edit_tmx, "po": edit_po}

@@ -1,64 +1,35 @@
 """The content of an element of XML as text with tags, and back. Flow: `Node` -> `Marked` -> translation -> raw XML."""
 
 import re
-from dataclasses import dataclass
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.tmx_xliff import CLOSING_CODES, CODES, DELETED, OPENING_CODES, Node
 from mtx.documents.markup import Kind, Marked, Tag, raw, with_elements, with_placeholders, with_tags
 
-# A comment, a processing instruction, or an opening tag: its name, attributes, and the slash of an empty one
-_TOKEN = re.compile(
-    r"<!--.*?-->|<\?.*?\?>"
-    r"|<(?P<name>[^\s/>!?]++)(?P<attributes>(?:\"[^\"]*+\"|'[^']*+'|[^>\"'/]|/(?!>))*+)(?P<empty>/?)>",
-    re.DOTALL,
-)
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 _LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
 _PROTECTED = frozenset(["protected", DELETED])  # types of marks whose text is not translated
 
 
-@dataclass(frozen=True)
-class Element:
-    """Where an element stands in a document: from `start` to `end`, and its content.
-
-    Attributes:
-        name: with its prefix.
-    """
-
-    name: str
-    start: int
-    end: int
-    inner_start: int
-    inner_end: int
-
-    @classmethod
-    def of(cls, document: str, node: Node) -> "Element":
-        """The place of a node."""
-        tag = _TOKEN.match(document, node.start)
-        assert tag is not None
-        if tag["name"] is None or tag["empty"]:
-            return cls(tag["name"] or "", node.start, tag.end(), tag.end(), tag.end())
-        return cls(tag["name"], node.start, document.index(">", node.inner_end) + 1, tag.end(), node.inner_end)
-
-
 def with_attribute(tag: str, name: str, value: str, after: str = "") -> str:
     """An opening tag with an attribute of this value: in its place, or behind the attribute `after` or all others."""
-    token = _TOKEN.match(tag)
-    assert token is not None
-    own = {match[1]: match for match in _ATTRIBUTE.finditer(tag, *token.span("attributes"))}
+    own = {match[1]: match for match in _ATTRIBUTE.finditer(tag)}
     if name in own:
         start, end = own[name].span(2)
         return tag[:start] + quoteattr(value) + tag[end:]
-    at = own[after].end() if after in own else token.end("attributes")
-    return f"{tag[:at].rstrip()} {name}={quoteattr(value)}{tag[at:]}"
+    at = own[after].end() if after in own else len(_opened(tag))
+    rest = tag[at:] if after in own else tag[at:].lstrip()
+    return f"{tag[:at]} {name}={quoteattr(value)}{rest}"
 
 
 def element(tag: str, content: str) -> str:
     """An element by its opening tag, or by its empty tag."""
-    token = _TOKEN.match(tag)
-    assert token is not None
-    return f"{tag.removesuffix('/>').removesuffix('>').rstrip()}>{content}</{token['name']}>"
+    opened = _opened(tag)
+    return f"{opened}>{content}</{opened.split()[0].removeprefix('<')}>"
+
+
+def _opened(tag: str) -> str:
+    return tag.removesuffix(">").removesuffix("/").rstrip()
 
 
 def parse(document: str, node: Node, keeps_lines: bool = False) -> Marked:
@@ -80,19 +51,18 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
         if isinstance(child, str):
             parts.append(child.replace("\n", line_end))
             continue
-        place, attributes = Element.of(document, child), child.attributes
-        name = child.name.rpartition(":")[2]
+        name, attributes = child.name.rpartition(":")[2], child.attributes
         is_protected = attributes.get("translate") == "no" or attributes.get("mtype") in _PROTECTED
-        if place.inner_start == place.end or name in CODES or (name == "mrk" and is_protected):
+        if child.inner_start == child.end or name in CODES or (name == "mrk" and is_protected):
             kind: Kind = "open" if name in OPENING_CODES else "close" if name in CLOSING_CODES else "alone"
             pair = next((attributes[key] for key in ("rid", "startRef", "i", "id") if key in attributes), None)
             pair = None if kind == "alone" else f"code {pair}"
-            parts.append(Tag(document[place.start : place.end], kind, pair, child.is_break))
+            parts.append(Tag(document[child.start : child.end], kind, pair, child.is_break))
         else:
             pair = f"element {child.start}"
-            parts.append(Tag(document[place.start : place.inner_start], "open", pair))
+            parts.append(Tag(document[child.start : child.inner_start], "open", pair))
             parts += _parts(document, child, line_end)
-            parts.append(Tag(document[place.inner_end : place.end], "close", pair))
+            parts.append(Tag(document[child.inner_end : child.end], "close", pair))
     return parts
 
 

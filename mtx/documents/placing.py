@@ -17,7 +17,6 @@ from mtx.documents.markup import Marked, Placed
 _INK = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 # Between two letters, but for ideographs, or between two digits: the 2 of CO2 may have a tag
 _WITHIN_WORD = re.compile(rf"(?<=[^\W\d_{IDEOGRAPHS}])(?=[^\W\d_{IDEOGRAPHS}])|(?<=\d)(?=\d)")
-_WORD_START = re.compile(r"(?<!\S)\S")
 _OPENING = frozenset(["", *"([{«„‘¿¡"])  # what no space follows, or precedes; nor at the ends of a text
 _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
@@ -43,8 +42,7 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
     if not tags:
         return [tgt]
     units = _units(tgt, links or in_proportion(src, tgt))
-    if len(tags) * len(units) > _MOST_WORK:
-        units = []
+    units = units[:: 1 + len(tags) * len(units) // _MOST_WORK]
     return _written(tgt, _places(tags, _Aligned(src, tgt, units, 0, len(tgt))))
 
 
@@ -77,15 +75,15 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
 def _written(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
     """A translation with tags, each with its character, in their order; spaces around them are as in the source."""
     result, end = Marked(), 0
-    for at, group in groupby(placed, key=lambda item: _next(_INK, tgt, item[0])):
+    for at, group in groupby(placed, key=lambda item: _next_ink(tgt, item[0])):
         result += [tgt[end:at].rstrip(), *_spaced([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         end = at
     return [part for part in [*result, tgt[end:]] if part != ""]
 
 
-def _next(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where a pattern is found next in a text, or the end of the text."""
-    match = pattern.search(text, at)
+def _next_ink(text: str, at: int) -> int:
+    """Where the next character follows that is no space, or the end of the text."""
+    match = _INK.search(text, at)
     return match.start() if match else len(text)
 
 
@@ -185,10 +183,7 @@ def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed
 
 @dataclass(frozen=True)
 class _Aligned:
-    """A sentence and its translation, or a part of this: from `start` to `stop`, with its units.
-
-    Without units, tags are placed in proportion.
-    """
+    """A sentence and its translation, or a part of this: from `start` to `stop`, with its units."""
 
     src: str
     tgt: str
@@ -210,9 +205,7 @@ class _Aligned:
         if (first.at, last.at) == around:
             return self.start, self.stop
         if not self.units:
-            ends = (round(placed.at * len(self.tgt) / len(self.src)) for placed in (first, last))
-            start, stop = (min(_next(_WORD_START, self.tgt, end), self.stop) for end in ends)
-            return start, stop
+            return self.start, self.start
         if first.at == last.at:
             at = self._point(first, around)
             return at, at

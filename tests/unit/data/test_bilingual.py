@@ -12,7 +12,6 @@ from mtx.data.bilingual import (
     Variant,
     date_of,
     match_rank,
-    two_languages,
 )
 from mtx.data.corpora import PairBlock, PairGroup
 from mtx.errors import DataError
@@ -93,23 +92,6 @@ def test_a_file_in_other_languages_says_which() -> None:
     assert len(str(error.value)) < 200
     with pytest.raises(DataError, match="memory: holds no units"):
         blocks(("en", "it"))
-
-
-@pytest.mark.parametrize(
-    "tags, languages",
-    [
-        (["en-US", "de-DE"], ("en", "de")), (["de", "en", "EN-gb"], ("de", "en")),
-        (["en-US", "en-GB"], ("en-US", "en-GB")),
-        (["en", "de", "fr"], None), (["en"], None), (["en", UNKNOWN], None), ([], None),
-    ],
-)  # fmt: skip
-def test_the_two_languages_of_a_file(tags: list[str], languages: tuple[str, str] | None) -> None:
-    text = units(*({tag: "x"} for tag in tags))
-    if languages:
-        assert two_languages(FILE, BilingualReader(lambda _: iter(text))) == languages
-    else:
-        with pytest.raises(DataError, match="memory: which languages are meant. It has "):
-            two_languages(FILE, BilingualReader(lambda _: iter(text)))
 
 
 def test_dates_grow_with_time() -> None:

@@ -63,7 +63,7 @@ REFUSED = {
     "tags": (memory("<tu></tuv>").encode(), ":2: is not XML: mismatched tag"),
     "control": (memory(UNIT.replace("café", "&#1;")).encode(), ":2: is not XML: reference to invalid character number"),
     "NUL": (memory(UNIT.replace("café", "\0")).encode(), ":2: is not XML: "),
-    "Latin 1": (memory(UNIT * 3000).encode("latin-1"), ":2: is not UTF-8, perhaps WINDOWS-1252"),
+    "Latin 1": (memory(UNIT * 3000).encode("latin-1"), ":2: is not XML: not well-formed (invalid token)"),
     "Shift JIS": (memory(header='<?xml version="1.0" encoding="Shift_JIS"?>').encode(), "its encoding is not read"),
     "UTF-32": (memory().encode("utf-32"), "its encoding is not read"),
     "unknown": (memory(header='<?xml version="1.0" encoding="x-y"?>').encode(), "its encoding is not read"),
@@ -91,8 +91,8 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
 
 
 def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    long = "a" * (tmx_xliff.MAX_UNIT_CHARS + 1)
-    with pytest.raises(DataError, match=":2: the texts of a unit have more than 1,048,576 characters"):
+    long = "a" * (2 * tmx_xliff.MAX_UNIT_BYTES)
+    with pytest.raises(DataError, match=":2: a unit has more than 2,097,152 bytes"):
         texts(tmp_path, memory(UNIT.replace("café", long)).encode())
     monkeypatch.setattr(tmx_xliff, "_MAX_TOKEN_BYTES", 1 << 18)
     with pytest.raises(DataError, match=":2: a tag or comment has more than"):

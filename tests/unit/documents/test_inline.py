@@ -110,3 +110,8 @@ def test_elements_of_html_that_are_text_are_tags() -> None:
 @pytest.mark.parametrize("content", ["see https://a.b/?x=1&amp;y=2 now", "{{a &amp; b}} &lt; c", "%s &amp; %d"])
 def test_placeholders_and_addresses_are_written_as_they_were(content: str) -> None:
     assert written(parse(content)) == content
+
+
+def test_a_placeholder_is_whole_wherever_the_parser_cuts_the_text() -> None:
+    for length in range(4060, 4100):
+        assert Tag("{{name}}") in parse("a" * length + " {{name}} b")

@@ -15,7 +15,7 @@ from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Tag
-from mtx.documents.translate import Alignment, _balanced, align, translate_segments
+from mtx.documents.tagged_segments import Alignment, _balanced, align, translate_segments
 
 SRC, TGT = ["a", "red", "dog"], ["un", "chien", "rouge"]
 ATTENTION = [[0.3, 0.1, 0.6, 0.0], [0.1, 0.1, 0.8, 0.0], [0.1, 0.4, 0.5, 0.0]]  # the noun draws all
