@@ -105,7 +105,7 @@ def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, 
             raise UsageError(f"{path}: is {shown}, the model translates {own}")
 
 
-def one_line(text: str) -> str:
+def join_lines(text: str) -> str:
     """A text without its line breaks, and the white space around them and at both ends."""
     return " ".join(filter(None, map(str.strip, text.split("\n")))) if "\n" in text else text.strip()
 
@@ -119,14 +119,14 @@ def date_of(text: str) -> int:
 
 def _sides(unit: Unit, languages: tuple[str, str]) -> tuple[list[Variant], list[Variant]]:
     """The variants of a unit that serve as source and as target; several if the unit has several translations."""
-    src, tgt = (_serving(unit, language) for language in languages)
+    src, tgt = (_find_serving(unit, language) for language in languages)
     unnamed = [variant for variant in unit.variants if variant.language == UNKNOWN and variant.text]
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed
 
 
-def _serving(unit: Unit, asked: str) -> list[Variant]:
+def _find_serving(unit: Unit, asked: str) -> list[Variant]:
     ranked = [(match_rank(variant.language, asked), variant) for variant in unit.variants if variant.text]
     best = min((rank for rank, _ in ranked if rank is not None), default=None)
     return [variant for rank, variant in ranked if rank == best is not None]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mtx.data.bilingual import UNKNOWN, Unit, Variant, one_line
+from mtx.data.bilingual import UNKNOWN, Unit, Variant, join_lines
 from mtx.data.tmx_xliff import MAX_UNIT_BYTES
 from mtx.errors import DataError
 from mtx.storage.text_files import decoded_lines, open_bytes
@@ -72,8 +72,8 @@ def read_po(path: Path) -> Iterator[Unit]:
             has_one_form = "msgid_plural" in texts and len(forms) == 1  # which is that of any number
             for source, translations in {"msgid": forms[:1], "msgid_plural": forms[-1:]}.items():
                 if source in texts and not (has_one_form and source == "msgid"):
-                    variants = [Variant(src_language, one_line(texts[source]))]
-                    variants += [Variant(tgt_language, one_line(text)) for text in translations if text]
+                    variants = [Variant(src_language, join_lines(texts[source]))]
+                    variants += [Variant(tgt_language, join_lines(text)) for text in translations if text]
                     yield Unit(message.line, variants)
 
 

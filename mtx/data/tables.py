@@ -116,7 +116,7 @@ class TableReader:
 
 def _row_pair(path: Path, number: int, row: list[str], layout: Layout) -> tuple[str, str]:
     if max(layout.src, layout.tgt) < len(row) <= layout.width:
-        return _one_line(row[layout.src]), _one_line(row[layout.tgt])
+        return _join_lines(row[layout.src]), _join_lines(row[layout.tgt])
     if not row:
         return "", ""
     help = (
@@ -144,7 +144,7 @@ def _json_pair(where: str, line: str, keys: Keys) -> tuple[str, str]:
                 if not is_utf8(line):
                     return texts
                 return replace_surrogates(texts[0]), replace_surrogates(texts[1])  # JSON can spell lone surrogates
-    got = f"an object with {_listed(row)}" if isinstance(row, dict) else type(row).__name__
+    got = f"an object with {_list_names(row)}" if isinstance(row, dict) else type(row).__name__
     raise DataError(f"{where}: {got}, {_expected(keys)}", _KEYS_HELP)
 
 
@@ -153,7 +153,7 @@ def _json_text(where: str, key: str, value: object) -> str:
         return ""
     if not isinstance(value, str):
         raise DataError(f"{where}: {key} is {type(value).__name__}, expected text")
-    return _one_line(value)
+    return _join_lines(value)
 
 
 def in_blocks(pairs: Iterator[tuple[str, str]], first_line: int = 1) -> Iterator[PairBlock]:
@@ -164,7 +164,7 @@ def in_blocks(pairs: Iterator[tuple[str, str]], first_line: int = 1) -> Iterator
         first_line = lines.stop
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return _LINE_BREAK.sub(" ", text) if "\n" in text else text
 
 
@@ -218,7 +218,7 @@ def find_columns(where: str, schema: Any, languages: tuple[str, str], names: tup
         has_inner = not prefix and fields.get_field_index("translation") >= 0
         fields, prefix = fields.field("translation").type if has_inner else None, ["translation"]
     raise DataError(
-        f"{where}: has the columns {_listed(schema.names)}, {_expected(_keys(languages, names))}", _KEYS_HELP
+        f"{where}: has the columns {_list_names(schema.names)}, {_expected(_keys(languages, names))}", _KEYS_HELP
     )
 
 
@@ -243,7 +243,7 @@ def _column_texts(where: str, table: Any, column: list[str]) -> list[str]:
         values = values.cast(values.type.value_type)
     if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type) or pa.types.is_null(values.type)):
         raise DataError(f"{where}: column {'.'.join(column)} holds {values.type}, expected text")
-    return [_one_line(escaped(text or b"")) for text in values.cast(pa.large_binary()).to_pylist()]
+    return [_join_lines(escaped(text or b"")) for text in values.cast(pa.large_binary()).to_pylist()]
 
 
 def short(error: BaseException) -> str:
@@ -273,10 +273,10 @@ def find_layout(path: Path, rows: list[list[str]], languages: tuple[str, str], c
     elif len(first_row) <= 2:
         return Layout(0, 1, 2, has_header=False)
     else:
-        raise DataError(f"{path}: which are {' and '.join(languages)}? It has {_columns(first_row)}", _HELP)
+        raise DataError(f"{path}: which are {' and '.join(languages)}? It has {_list_columns(first_row)}", _HELP)
     if has_header:
         sides = zip(("source", "target"), (src, tgt), strict=True)
-        columns_found = ", ".join(f"the {side} is column {at + 1}, {_shown(first_row[at])}" for side, at in sides)
+        columns_found = ", ".join(f"the {side} is column {at + 1}, {_show(first_row[at])}" for side, at in sides)
         log_once(logging.INFO, f"{path}: its first line is a header and is left out; {columns_found}")
     return Layout(src, tgt, max(len(first_row), 2), has_header)
 
@@ -286,7 +286,7 @@ def _header_sides(row: list[str], languages: tuple[str, str]) -> tuple[int, int]
     if tuple(row) == languages:
         return 0, 1
     named = [
-        [at for at, cell in enumerate(map(_bare, row)) if cell in words or _is_name(cell, language)]
+        [at for at, cell in enumerate(map(_strip_brackets, row)) if cell in words or _is_name(cell, language)]
         for language, words in zip(languages, (_SOURCE, _TARGET), strict=True)
     ]
     (src, *other_src), (tgt, *other_tgt) = (columns or [-1] for columns in named)
@@ -296,11 +296,11 @@ def _header_sides(row: list[str], languages: tuple[str, str]) -> tuple[int, int]
 
 def language_of_column(name: str) -> str | None:
     """The code of the language that a column is named by, as its code or its name; None for other words."""
-    code = code_of(_bare(name))
+    code = code_of(_strip_brackets(name))
     return code if key_of(code) in KNOWN else None
 
 
-def _bare(cell: str) -> str:
+def _strip_brackets(cell: str) -> str:
     """A cell without what stands in brackets: english for `English (US)`."""
     return cell.partition("(")[0].strip().casefold().replace("_", "-")
 
@@ -314,23 +314,23 @@ def _index(path: Path, row: list[str], column: str) -> int:
     if _NUMBER.fullmatch(column) and int(column) <= len(row):
         return int(column) - 1
     same = [at for at, cell in enumerate(row) if cell.strip().casefold() == column.casefold()]
-    same = same or [at for at, cell in enumerate(row) if _is_name(_bare(cell), column)]
+    same = same or [at for at, cell in enumerate(row) if _is_name(_strip_brackets(cell), column)]
     if len(same) != 1:
         problem = "several columns are called" if same else "there is no column"
-        raise DataError(f"{path}: {problem} {column!r}; it has {_columns(row)}", _HELP)
+        raise DataError(f"{path}: {problem} {column!r}; it has {_list_columns(row)}", _HELP)
     return same[0]
 
 
-def _columns(row: list[str]) -> str:
-    return f"{counted(len(row), 'column')}: {_listed(row, is_numbered=True)}"
+def _list_columns(row: list[str]) -> str:
+    return f"{counted(len(row), 'column')}: {_list_names(row, is_numbered=True)}"
 
 
-def _listed(names: Iterable[str], is_numbered: bool = False) -> str:
-    shown = [f"{number} {_shown(name)}" if is_numbered else _shown(name) for number, name in enumerate(names, 1)]
+def _list_names(names: Iterable[str], is_numbered: bool = False) -> str:
+    shown = [f"{number} {_show(name)}" if is_numbered else _show(name) for number, name in enumerate(names, 1)]
     return ", ".join(shown[:_MOST_SHOWN]) + ", ..." * (len(shown) > _MOST_SHOWN) or "nothing in it"
 
 
-def _shown(cell: str) -> str:
+def _show(cell: str) -> str:
     return repr(cell if len(cell) <= _SHOWN_CHARS else f"{cell[:_SHOWN_CHARS]}...")
 
 

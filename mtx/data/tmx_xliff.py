@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
-from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, one_line
+from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
 from mtx.errors import DataError
 from mtx.storage.encodings import declared_encoding, wide_encoding
 from mtx.storage.file_kinds import BEGINNING_BYTES
@@ -222,7 +222,7 @@ class _Tree:
 
 def plain_text(node: Node) -> str:
     """The text of an element on one line, without codes and what they hold, and without deleted text."""
-    return one_line("".join(_texts(node)))
+    return join_lines("".join(_texts(node)))
 
 
 def _texts(node: Node) -> Iterator[str]:
@@ -282,7 +282,7 @@ def _texts_of_marks(side: Node) -> dict[str, str]:
     texts = defaultdict[str, list[str]](list)
     for mark in marks_of(side):
         texts[mark.attributes.get("mid", "")] += _texts(mark)
-    return {mid: one_line("".join(parts)) for mid, parts in texts.items()}
+    return {mid: join_lines("".join(parts)) for mid, parts in texts.items()}
 
 
 def sides_of(unit: Node) -> dict[str, Node]:

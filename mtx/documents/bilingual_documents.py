@@ -30,8 +30,8 @@ from mtx.data.tmx_xliff import (
     read_units,
     sides_of,
 )
-from mtx.documents.edits import Edit, fixed, space_before
-from mtx.documents.inline import element, parse, with_attribute, with_lines, written
+from mtx.documents.edits import Edit, replace_text, space_before
+from mtx.documents.inline import element, parse, with_attribute, with_lines, write_xml
 from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_placeholders, with_tags
 from mtx.errors import DataError
 
@@ -164,24 +164,24 @@ class _XliffPlan:
         if target is not None:
             tag = self._target_tag(document[target.start : target.inner_start])
             if not self.is_whole:
-                yield fixed(target.start, target.inner_start, tag)
+                yield replace_text(target.start, target.inner_start, tag)
                 for node, segment in self.segments:
                     yield self._filled(node, segment)
                 return
-            yield fixed(target.start, at := target.end, "")
+            yield replace_text(target.start, at := target.end, "")
         else:
             at = self.sides.get("seg-source", source).end
             tag = self._target_tag(document[source.start : source.inner_start].split("source")[0] + "target>")
-            yield fixed(at, at, space_before(document, source.start))
+            yield replace_text(at, at, space_before(document, source.start))
         before, after = element(tag, "\0").split("\0")
-        yield fixed(at, at, before)
+        yield replace_text(at, at, before)
         begin = template.inner_start
         parts: list[tuple[Node, Marked | str]] = [*self.segments, *self.given]
         for place, new in sorted(parts, key=lambda part: part[0].start):
-            yield fixed(at, at, document[begin : place.inner_start])
-            yield fixed(at, at, new) if isinstance(new, str) else Edit(at, at, new, written)
+            yield replace_text(at, at, document[begin : place.inner_start])
+            yield replace_text(at, at, new) if isinstance(new, str) else Edit(at, at, new, write_xml)
             begin = place.inner_end
-        yield fixed(at, at, document[begin : template.inner_end] + after)
+        yield replace_text(at, at, document[begin : template.inner_end] + after)
 
     def _target_tag(self, tag: str) -> str:
         """The opening tag of a target that has a new translation; XLIFF 2 has its states elsewhere."""
@@ -194,9 +194,9 @@ class _XliffPlan:
     def _filled(self, mark: Node, segment: Marked) -> Edit:
         """The edit that gives a mark of the target its content."""
         if mark.end > mark.inner_start:
-            return Edit(mark.inner_start, mark.inner_end, segment, written)
+            return Edit(mark.inner_start, mark.inner_end, segment, write_xml)
         tag = self.document[mark.start : mark.end]
-        return Edit(mark.start, mark.end, segment, lambda new: element(tag, written(new)))
+        return Edit(mark.start, mark.end, segment, lambda new: element(tag, write_xml(new)))
 
 
 def _is_frozen(unit: Node) -> bool:
@@ -229,14 +229,14 @@ def _language_edit(document: str, file: Node, tgt: str) -> Iterator[Edit]:
     if {"target-language", "trgLang"}.isdisjoint(attributes) and tgt not in PLAIN_NAMES:
         key, other = ("trgLang", "srcLang") if "srcLang" in attributes else ("target-language", "source-language")
         new = with_attribute(document[file.start : file.inner_start], key, tgt, after=other)
-        yield fixed(file.start, file.inner_start, new)
+        yield replace_text(file.start, file.inner_start, new)
 
 
 def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
     for unit in read_units(path, TMX, document):
         variants = unit.named("tuv")
-        src, tgt = (_serving(variants, language) for language in languages)
+        src, tgt = (_find_variant(variants, language) for language in languages)
         tgt = None if tgt is src else tgt
         if src is None or not src.named("seg") or (tgt is not None and not tgt.named("seg")):
             continue  # no text in this language, or a damaged unit without a seg
@@ -245,22 +245,22 @@ def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: 
             continue
         if tgt is not None:
             seg = tgt.named("seg")[-1]
-            yield Edit(seg.start, seg.end, segment, partial(_seg, document[seg.start : seg.inner_start]))
+            yield Edit(seg.start, seg.end, segment, partial(_write_seg, document[seg.start : seg.inner_start]))
         else:
             last = variants[-1]
             tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(languages[1])}><seg>"
-            yield Edit(last.end, last.end, segment, partial(_tuv, tag))
+            yield Edit(last.end, last.end, segment, partial(_write_tuv, tag))
 
 
-def _seg(tag: str, translation: Marked) -> str:
-    return element(tag, written(translation))
+def _write_seg(tag: str, translation: Marked) -> str:
+    return element(tag, write_xml(translation))
 
 
-def _tuv(tag: str, translation: Marked) -> str:
-    return f"{tag}{written(translation)}</seg></tuv>"
+def _write_tuv(tag: str, translation: Marked) -> str:
+    return f"{tag}{write_xml(translation)}</seg></tuv>"
 
 
-def _serving(variants: list[Node], language: str) -> Node | None:
+def _find_variant(variants: list[Node], language: str) -> Node | None:
     """The variant in a language: of the nearest region, with text if one has some."""
     ranked = [
         (rank, not plain_text(variant), number)
@@ -282,18 +282,18 @@ def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: s
         is_flagged = message.is_fuzzy
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
-            source = _marked(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
+            source = _mark_up(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
             if (message.texts[key] and not overwrite) or not bare(source)[0] or is_choice(source):
                 continue
             if not is_flagged:
                 is_flagged, flags = True, message.flags_line
                 at = lines[message.line][0] if flags is None else lines[flags][1]
-                yield fixed(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy")
+                yield replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy")
             first, last = message.lines[key]
-            yield Edit(lines[first][0], lines[last][1], source, partial(_string, key))
+            yield Edit(lines[first][0], lines[last][1], source, partial(_write_string, key))
 
 
-def _string(key: str, translation: Marked) -> str:
+def _write_string(key: str, translation: Marked) -> str:
     return f'{key} "{raw(translation).translate(_ESCAPED)}"'
 
 
@@ -312,7 +312,7 @@ def _lines(text: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _marked(text: str) -> Marked:
+def _mark_up(text: str) -> Marked:
     """A message as text and tags: placeholders, markup, line breaks inside of it, and the spaces between columns."""
     text = _ENTITY.sub(lambda match: match[0] if match[0] in _KEPT_ENTITIES else html.unescape(match[0]), text)
     return with_lines(with_placeholders(with_tags([text], _MARKUP, element_tag)), _SPACES)

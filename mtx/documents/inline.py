@@ -80,6 +80,6 @@ def with_lines(parts: Marked, spaces: re.Pattern[str] = _LINE_BREAK) -> Marked:
     return [part for part in result if part != ""]
 
 
-def written(marked: Marked) -> str:
+def write_xml(marked: Marked) -> str:
     """Text and tags as raw XML."""
     return raw(marked, escape)

@@ -43,7 +43,7 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
         return [tgt]
     units = _units(tgt, links or in_proportion(src, tgt))
     units = units[:: 1 + len(tags) * len(units) // _MOST_WORK]
-    return _written(tgt, _places(tags, _Aligned(src, tgt, units, 0, len(tgt))))
+    return _write(tgt, _places(tags, _Aligned(src, tgt, units, 0, len(tgt))))
 
 
 def in_proportion(src: str, tgt: str) -> list[Link]:
@@ -72,11 +72,11 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
     return units
 
 
-def _written(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
+def _write(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
     """A translation with tags, each with its character, in their order; spaces around them are as in the source."""
     result, end = Marked(), 0
     for at, group in groupby(placed, key=lambda item: _next_ink(tgt, item[0])):
-        result += [tgt[end:at].rstrip(), *_spaced([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
+        result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         end = at
     return [part for part in [*result, tgt[end:]] if part != ""]
 
@@ -87,7 +87,7 @@ def _next_ink(text: str, at: int) -> int:
     return match.start() if match else len(text)
 
 
-def _spaced(tags: Sequence[Placed], before: str, following: str) -> Marked:
+def _space(tags: Sequence[Placed], before: str, following: str) -> Marked:
     """The tags of one place, with spaces before, between and behind them: as in the source, and so that words are two.
 
     Args:
@@ -124,7 +124,7 @@ def _stands_apart(placed: Placed, neighbour: str) -> bool:
     return placed.is_word and neighbour != "" and not neighbour.isalnum()
 
 
-def _nested(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
+def _nest(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
     """The tags in an order in which all pairs are nested, and where in it each pair begins and ends.
 
     A pair that overlaps another grows: its end moves behind what is open inside of it.
@@ -155,7 +155,7 @@ def _nested(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
 
 def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed]]:
     """The tags, each with its character of the translation, in the order of the result."""
-    order, pairs = _nested(tags)
+    order, pairs = _nest(tags)
     pairs[-1] = len(order)  # the sentence, as if it were in a pair
     result, todo = list[tuple[int, Placed]](), [(0, len(whole.tgt), -1)]
     while todo:
