@@ -212,14 +212,12 @@ def _column_names(path: Path, reader: Reader) -> list[str]:
     """What may name the columns of a table: its first row, the keys of its first object, or its columns."""
     if reader is read_parquet:
         with open_parquet(path) as file:
-            columns = [column.path.split(".") for column in map(file.schema.column, range(len(file.schema.names)))]
-        return [name for outer, *inner in columns for name in (inner if outer == "translation" else [outer])]
+            return list(file.schema.names)  # also those inside of `translation`
     lines = read_lines(path)
     if reader is read_jsonl:
         try:
             row = json.loads(next(lines, "{}"))
-        except (ValueError, RecursionError):
+            return [*row, *dict(row.get("translation", {}))]
+        except (ValueError, RecursionError, TypeError, AttributeError):
             return []  # the reader says what is wrong
-        nested = row.get("translation") if isinstance(row, dict) else None
-        return [*(row if isinstance(row, dict) else ()), *(nested if isinstance(nested, dict) else ())]
     return next(reader.rows(path, lines), []) if isinstance(reader, TableReader) else []

@@ -77,13 +77,13 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
         DataError: if the files have different numbers of lines; the message has both.
     """
     # Without `zip`, because that drops the extra lines of either side, and with `strict` it does not count the lines.
-    src_lines, tgt_lines = read_lines(src_path, ESCAPE), read_lines(tgt_path, ESCAPE)
+    sides = read_lines(src_path, ESCAPE), read_lines(tgt_path, ESCAPE)
     first_line = 1
     while True:
-        src, tgt = list(islice(src_lines, BLOCK_PAIRS)), list(islice(tgt_lines, BLOCK_PAIRS))
+        src, tgt = (list(islice(side, BLOCK_PAIRS)) for side in sides)
         if len(src) != len(tgt):
-            num_src = first_line - 1 + len(src) + sum(1 for _ in src_lines)
-            num_tgt = first_line - 1 + len(tgt) + sum(1 for _ in tgt_lines)
+            rest = (sum(1 for _ in side) for side in sides)
+            num_src, num_tgt = (first_line - 1 + len(block) + next(rest) for block in (src, tgt))
             raise DataError(
                 f"{src_path} has {num_src} lines, {tgt_path} has {num_tgt}",
                 "line n of one file must be the translation of line n of the other",
