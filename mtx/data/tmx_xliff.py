@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
@@ -36,18 +35,8 @@ _BREAKS = frozenset(["lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"])  # type
 DELETED = "x-sdl-deleted"  # the type of a mark: of tracked changes
 UNTRANSLATED = frozenset(["new", "needs-translation"])  # states of targets that hold the source, if anything
 SIDES = frozenset(["source", "seg-source", "target"])
-
-
-class Format(NamedTuple):
-    """A format: its name, which the first element has in small letters, its units, and the elements with their text."""
-
-    name: str
-    units: frozenset[str]
-    texts: frozenset[str]
-
-
-TMX = Format("TMX", frozenset(["tu"]), frozenset(["seg"]))
-XLIFF = Format("XLIFF", frozenset(["trans-unit", "segment"]), SIDES)
+_TEXTS = SIDES | {"seg"}  # elements with text, of XLIFF and of TMX
+_UNITS = frozenset(["trans-unit", "segment", "tu"])
 
 
 class Node:
@@ -59,7 +48,7 @@ class Node:
         parent: for a unit, and an element around units.
         start, end: in a document, from where to where it goes.
         inner_start, inner_end: in a document, the same of its content; the end, if it is an empty tag.
-        children: its elements, and its text as far as the format says that it is text; empty around units.
+        children: its elements, and its text as far as it is that of a segment or side; empty around units.
     """
 
     parent: "Node | None" = None
@@ -87,10 +76,11 @@ class Node:
         return get("type") in _BREAKS or get("ctype") in _BREAKS or get("subType") in _BREAKS
 
 
-def read_units(path: Path, format: Format, text: str | None = None) -> Iterator[Node]:
+def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Node]:
     """The units of a file, one after the other.
 
     Args:
+        format: TMX or XLIFF.
         text: the text of the file, if it is a document that was decoded; the file itself is read otherwise.
 
     Raises:
@@ -135,7 +125,7 @@ class _Tree:
         open: the open elements, of which `unit` may be one; `in_text` is the number of those with text.
     """
 
-    def __init__(self, path: Path, format: Format, encoding: str | None, document: str, data: bytes):
+    def __init__(self, path: Path, format: str, encoding: str | None, document: str, data: bytes):
         self.path, self.format, self.document, self.data = path, format, document, data
         self.units = list[Node]()
         self.open = list[Node]()
@@ -165,9 +155,9 @@ class _Tree:
     def start(self, name: str, attributes: dict[str, str]) -> None:
         around = self.open
         if not around:
-            local, expected = name.rpartition(":")[2], self.format.name.lower()
+            local, expected = name.rpartition(":")[2], self.format.lower()
             if local != expected:
-                raise DataError(f"{self.path}: is not {self.format.name}: its first element is not {expected}")
+                raise DataError(f"{self.path}: is not {self.format}: its first element is not {expected}")
             self.prefix = name.removesuffix(local)
         elif len(around) >= MAX_DEPTH:
             raise self.refused(f"elements are nested more than {MAX_DEPTH} deep")
@@ -180,14 +170,14 @@ class _Tree:
             around[-1].children.append(node)
         elif around:
             node.parent = around[-1]
-            if name in self.format.units:
+            if name in _UNITS:
                 self.unit, self.unit_start = node, self.parser.CurrentByteIndex
         around.append(node)
-        self.in_text += name in self.format.texts
+        self.in_text += name in _TEXTS
 
     def end(self, name: str) -> None:
         node = self.open.pop()
-        self.in_text -= node.name in self.format.texts
+        self.in_text -= node.name in _TEXTS
         if self.document and not self.document.startswith("/>", node.inner_start - 2):
             node.inner_end = self.at()
             node.end = self.document.index(">", node.inner_end) + 1
@@ -237,7 +227,7 @@ def _texts(node: Node) -> Iterator[str]:
 
 def read_tmx(path: Path) -> Iterator[Unit]:
     """The units of a translation memory; a tuv without a seg has no text."""
-    for unit in read_units(path, TMX):
+    for unit in read_units(path, "TMX"):
         yield Unit(unit.line, [_variant(tuv, unit) for tuv in unit.named("tuv")])
 
 
@@ -260,7 +250,7 @@ def read_xliff(path: Path) -> Iterator[Unit]:
 
     Proposals are no translations, nor are targets that still hold the source.
     """
-    for unit in read_units(path, XLIFF):
+    for unit in read_units(path, "XLIFF"):
         sides = sides_of(unit)
         if "source" in sides:
             for texts in _pairs(sides):

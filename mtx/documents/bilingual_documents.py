@@ -19,9 +19,7 @@ from mtx.data.po import Message, messages
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.tmx_xliff import (
     SIDES,
-    TMX,
     UNTRANSLATED,
-    XLIFF,
     Node,
     language_of,
     languages_of,
@@ -68,7 +66,9 @@ def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document
         UsageError: if the document is in other languages.
         DataError: if it is damaged.
     """
-    units = [unit for unit in read_units(path, XLIFF, document) if "source" in sides_of(unit) and not _is_frozen(unit)]
+    units = [
+        unit for unit in read_units(path, "XLIFF", document) if "source" in sides_of(unit) and not _is_frozen(unit)
+    ]
     for unit in units:
         require_languages(path, languages_of(unit), languages)
     files = set[Node]()
@@ -234,7 +234,7 @@ def _language_edit(document: str, file: Node, tgt: str) -> Iterator[Edit]:
 
 def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
-    for unit in read_units(path, TMX, document):
+    for unit in read_units(path, "TMX", document):
         variants = unit.named("tuv")
         src, tgt = (_find_variant(variants, language) for language in languages)
         tgt = None if tgt is src else tgt

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtx.data import tmx_xliff
-from mtx.data.tmx_xliff import TMX, read_tmx, read_units
+from mtx.data.tmx_xliff import read_tmx, read_units
 from mtx.errors import DataError
 
 HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -99,7 +99,7 @@ def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pyt
         texts(tmp_path, memory(f'<tu x="{long}"/>').encode())
     document = memory(f'<tu x="{long}"/>')
     with pytest.raises(DataError, match=":2: a tag or comment has more than"):
-        list(read_units(tmp_path / "a.tmx", TMX, document))
+        list(read_units(tmp_path / "a.tmx", "TMX", document))
 
 
 @pytest.mark.seconds

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.data.tmx_xliff import TMX, read_units
+from mtx.data.tmx_xliff import read_units
 from mtx.documents import inline
 from mtx.documents.inline import with_attribute, write_xml
 from mtx.documents.markup import Marked, Tag, bare
@@ -18,7 +18,7 @@ CODE = re.compile(r"<[^>]*>")
 
 def parse(content: str, keeps_lines: bool = False) -> Marked:
     document = f"<tmx><tu><seg>{content}</seg></tu></tmx>"
-    (unit,) = read_units(Path("a.tmx"), TMX, document)
+    (unit,) = read_units(Path("a.tmx"), "TMX", document)
     return inline.parse(document, unit.named("seg")[0], keeps_lines)
 
 
