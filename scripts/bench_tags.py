@@ -20,7 +20,7 @@ from mtx.data.glossary import Words, find_words, learn_lexicon
 from mtx.data.token_store import load_prepared
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.documents.markup import Marked, Tag, bare, raw
-from mtx.documents.translate import translate_segments
+from mtx.documents.tagged_segments import translate_segments
 from mtx.storage.run_files import RunLayout
 
 OPEN, CLOSE = Tag("<b>", "open", "b"), Tag("</b>", "close", "b")

@@ -202,7 +202,7 @@ def _import_all() -> None:
     import mtx.commands.train
     import mtx.decoding.torch_engine
     import mtx.pipeline  # noqa: F401
-    from mtx.data.language_guess import language_of
+    from mtx.data.language_detection import language_of
 
     torch.set_num_threads(1)
     for name in _LATE:  # what mtx imports where it is needed

@@ -54,7 +54,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     """The configuration that CONFIG and the overrides give, with what `training.init_from` and `sizes` bring."""
     from mtx.config import settings
     from mtx.config.schema import key_names
-    from mtx.config.value_types import FILE_ENDING
+    from mtx.data.readers import FILE_ENDING
     from mtx.storage.run_contents import load_config
 
     words = arguments or []
@@ -95,7 +95,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 def _is_text(name: str) -> bool:
     """Whether the argument that stands for a configuration is a file of pairs instead."""
     from mtx.config.settings import exists, recipe_names
-    from mtx.config.value_types import FILE_ENDING
+    from mtx.data.readers import FILE_ENDING
 
     path = Path(name)
     if name in recipe_names() or not exists(path) or not path.is_file():
@@ -107,7 +107,7 @@ def _is_text(name: str) -> bool:
 
 def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
     """The settings with which `own-text` trains on such files: the files, and their languages if they are not given."""
-    from mtx.config.value_types import FILE_ENDING
+    from mtx.data.readers import FILE_ENDING
 
     given = dict(override.split("=", 1) for override in overrides)
     if "data.train" in given:
@@ -122,7 +122,7 @@ def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
 def _languages_of(file: str, given: dict[str, str]) -> list[str]:
     """The settings data.src and data.tgt by what a file says, without those that are given."""
     from mtx.data.bilingual import match_rank
-    from mtx.data.file_languages import find_languages
+    from mtx.data.language_detection import find_languages
 
     if {"data.src", "data.tgt"} <= given.keys():
         return []

@@ -24,7 +24,6 @@ from mtx.commands.options import (
 from mtx.commands.translate_lines import LineWork, TermCount, translate_file
 from mtx.commands.translators import ALL, TorchPrecision, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
-from mtx.documents.kinds import KINDS_WITH_TARGETS, kind_of_document
 from mtx.errors import UsageError
 from mtx.formatting import counted
 
@@ -60,10 +59,12 @@ def translate(
 ) -> None:
     """Translate stdin or FILE, one line for one line; XLIFF, TMX, PO, HTML and Markdown stay what they are."""
     from mtx.commands import line_blocks
-    from mtx.config.value_types import FILE_ENDING
+    from mtx.data.readers import FILE_ENDING
 
     load = partial(load_translator, model, search, place, glossary)
     is_file = file is not None and file.is_file()  # a pipe has lines
+    if is_file:
+        from mtx.documents.document import kind_of_document
     if file is not None and is_file and (kind := kind_of_document(file)):
         if shard or fresh or search.n_best > 1 or prefix or as_json:
             raise UsageError(f"{file}: is a document ({kind}); {_FOR_LINES}")
@@ -102,11 +103,11 @@ def _translate_document(
 ) -> None:
     from mtx.commands.line_blocks import progress
     from mtx.decoding.suspicious import suspicion
-    from mtx.documents.document import translate_document
+    from mtx.documents.document import BILINGUAL, translate_document
     from mtx.documents.markup import Marked, bare
-    from mtx.documents.translate import translate_segments
+    from mtx.documents.tagged_segments import translate_segments
 
-    if overwrite and kind not in KINDS_WITH_TARGETS:
+    if overwrite and kind not in BILINGUAL:
         raise UsageError(f"{file}: {_NO_TARGETS}")
     pairs = list[tuple[str, str]]()
     with file.open("rb") as source, open_output(output) as sink:

@@ -13,8 +13,6 @@ from pydantic.fields import FieldInfo
 
 from mtx.config import limits
 from mtx.config.value_types import (
-    FILE_ENDING,
-    HELD_OUT_TEST,
     NULL,
     TAG,
     Auto,
@@ -159,18 +157,6 @@ class DataConfig(Section):
     def languages(self) -> tuple[str, str]:
         """What a model reads and what it writes."""
         return self.src, self.tgt
-
-    @model_validator(mode="after")
-    def _check_languages(self) -> "DataConfig":
-        is_local = self.generator is None and (self.hub is None or self.dir is not None)
-        train = [text.name if isinstance(text, TrainText) else text for text in self.train]
-        tests = [name for name in self.test if name != HELD_OUT_TEST]
-        names = [name for name in (*train, self.valid, *tests) if name and not FILE_ENDING.search(name)]
-        if self.src == self.tgt and is_local and names:
-            raise ValueError(
-                f"data.src and data.tgt are both {self.src!r}: {names[0]}.{self.src} would be both sides of each pair"
-            )
-        return self
 
 
 # What `tokenizer.model` leaves of the other keys of its section.

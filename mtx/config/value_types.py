@@ -13,10 +13,6 @@ from mtx.config import limits
 
 NULL = ("null", "~", "")  # text that means null
 HELD_OUT_TEST = "heldout"  # in data.test: the test set that is held out of the training text, also its name
-# A local name with such an ending is one file; any other name means two files, one for each language.
-FILE_ENDING = re.compile(
-    r"\.(tsv|csv|jsonl|parquet|tmx|xlf|xliff|sdlxliff|mqxliff|mxliff|po|pot)(\.gz)?$", re.IGNORECASE
-)
 
 
 def _read_bool(value: object) -> object:

@@ -1,15 +1,15 @@
 """Pairs of a file whose units name their languages: a translation memory, a bilingual file, a catalogue of messages.
 
-The readers of the formats (`tmx`, `xliff`, `po`) give units, each with a text in some languages. This module finds in
-each the sides that are asked for, whatever their order and region: en-GB serves en. A unit without one of them is left
-out and counted. Flow: `Unit` -> `PairBlock`.
+The parsers of the formats (`tmx_xliff`, `po`) give units, each with a text in some languages. This module finds in each
+the sides that are asked for, whatever their order and region: en-GB serves en. A unit without one of them is left out
+and counted. Flow: `Unit` -> `PairBlock`.
 """
 
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -17,25 +17,17 @@ from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
 from mtx.data.corpora import PairBlock, PairGroup
-from mtx.data.languages import code_of, tag_of
+from mtx.data.languages import tag_of
+from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES
 from mtx.errors import DataError, UsageError
-from mtx.formatting import mtx_command
 from mtx.storage.text_files import printable
 
-BLOCK_UNITS = 16_384
 NO_TRANSLATION = "not translated"
-PLAIN_NAMES = ("src", "tgt")  # the names of languages where none are given
 UNKNOWN = ""  # the language of a side that the file does not name
-_SAMPLE_UNITS = 10_000
 _MOST_PAIRS = 1000  # of one unit
 _MOST_LANGUAGES, _SHOWN_CHARS = 8, 40
 _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the form that is usually meant
 _NOT_DIGITS = re.compile(r"\D")
-
-
-# Of inline elements: those whose content is code of another program, and the types of those that stand for a line break
-CODES = frozenset(["bpt", "ept", "it", "ph", "ut"])
-_BREAKS = frozenset(["lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"])
 
 
 @dataclass(slots=True)
@@ -44,13 +36,11 @@ class Variant:
 
     Attributes:
         date: grows with the time of its last change, and is 0 if unknown.
-        places: of a tuv, those of its tag, of the tag of its seg, of the end of this seg's content, and of its own end.
     """
 
     language: str
     text: str
     date: int = 0
-    places: tuple[int, int, int, int] = field(default=(0, 0, 0, 0), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,64 +51,46 @@ class Unit:
     variants: list[Variant]
 
 
-Reader = Callable[[Path], Iterable[Unit]]
+@dataclass(frozen=True)
+class BilingualReader:
+    """A `Reader` of files whose units name their languages. A unit with several translations gives several pairs.
 
-
-def read_bilingual(
-    path: Path, languages: tuple[str, str], columns: tuple[str, ...] = (), *, reader: Reader
-) -> Iterator[PairBlock]:
-    """The pairs of a file in two languages. A unit with several translations gives several pairs.
-
-    Args:
-        columns: none of these files has any.
-
-    Raises:
-        DataError: if no unit has both languages.
+    Attributes:
+        units: reads the units of a file.
+        form: tmx, xliff or po, which `mtx.documents` also translates.
     """
-    present = Counter[str]()
-    num_pairs = 0
-    units = iter(reader(path))
-    while some := list(itertools.islice(units, BLOCK_UNITS)):
-        pairs, untranslated = list[tuple[int, Variant, Variant]](), None
-        for unit in some:
-            present.update({variant.language for variant in unit.variants})
-            src, tgt = _sides(unit, languages)
-            if len(src) * len(tgt) > _MOST_PAIRS:
-                raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
-            pairs += ((unit.line, *pair) for pair in itertools.product(src, tgt))
-            if not (src and tgt):
-                texts = (side[0].text if side else "" for side in (src, tgt))
-                untranslated = untranslated or PairGroup(0, unit.line, *texts)
-                untranslated.count += 1
-        num_pairs += len(pairs)
-        yield PairBlock(
-            [line for line, _, _ in pairs],
-            [src.text for _, src, _ in pairs],
-            [tgt.text for _, _, tgt in pairs],
-            [max(src.date, tgt.date) for _, src, tgt in pairs],
-            {NO_TRANSLATION: untranslated} if untranslated else {},
-        )
-    if not num_pairs:
-        raise _no_pairs(path, present, languages)
 
+    units: Callable[[Path], Iterable[Unit]]
+    form: str | None = None
 
-def two_languages(path: Path, reader: Reader) -> tuple[str, str]:
-    """The languages of a file that has two, in the order of its first units: without regions, if they differ so.
-
-    Raises:
-        DataError: if it has fewer or more.
-    """
-    present = Counter[str]()
-    for unit in itertools.islice(reader(path), _SAMPLE_UNITS):
-        present.update(dict.fromkeys((variant.language for variant in unit.variants), 1))
-    codes = dict.fromkeys(code_of(language) if language else UNKNOWN for language in present)
-    if len(codes) == 1:
-        codes = dict.fromkeys(present)
-    if len(codes) != 2 or UNKNOWN in codes:
-        command = mtx_command("train", path, "data.src=en", "data.tgt=de")
-        raise DataError(f"{path}: which languages are meant? It has {_listed(present)}", command)
-    src, tgt = codes
-    return src, tgt
+    def __call__(self, path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
+        """See `Reader`. Raises DataError also if no unit has both languages."""
+        present = Counter[str]()
+        has_pairs = False
+        units = iter(self.units(path))
+        for first in units:
+            lines, dates = list[int](), list[int]()
+            src_texts, tgt_texts = list[str](), list[str]()
+            untranslated = None
+            for unit in itertools.chain([first], itertools.islice(units, BLOCK_PAIRS - 1)):
+                present.update({variant.language: None for variant in unit.variants}.keys())
+                src, tgt = _sides(unit, languages)
+                if len(src) * len(tgt) > _MOST_PAIRS:
+                    raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
+                for one, other in itertools.product(src, tgt):
+                    lines.append(unit.line)
+                    dates.append(max(one.date, other.date))
+                    src_texts.append(one.text)
+                    tgt_texts.append(other.text)
+                if not (src and tgt):
+                    texts = (side[0].text if side else "" for side in (src, tgt))
+                    untranslated = untranslated or PairGroup(0, unit.line, *texts)
+                    untranslated.count += 1
+            has_pairs |= bool(lines)
+            left_out = {NO_TRANSLATION: untranslated} if untranslated else {}
+            yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
+        if not has_pairs:
+            raise _no_pairs(path, present, languages)
 
 
 def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, str]) -> None:
@@ -133,15 +105,9 @@ def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, 
             raise UsageError(f"{path}: is {shown}, the model translates {own}")
 
 
-def is_break(attributes: Mapping[str, str]) -> bool:
-    """Whether an inline element with these attributes stands for a line break."""
-    get = attributes.get
-    return get("type") in _BREAKS or get("ctype") in _BREAKS or get("subType") in _BREAKS
-
-
-def one_line(text: str) -> str:
-    """A text without its line breaks, and the indentation around them."""
-    return " ".join(filter(None, map(str.strip, text.split("\n")))) if "\n" in text else text
+def join_lines(text: str) -> str:
+    """A text without its line breaks, and the white space around them and at both ends."""
+    return " ".join(filter(None, map(str.strip, text.split("\n")))) if "\n" in text else text.strip()
 
 
 @lru_cache(maxsize=1 << 16)
@@ -153,14 +119,14 @@ def date_of(text: str) -> int:
 
 def _sides(unit: Unit, languages: tuple[str, str]) -> tuple[list[Variant], list[Variant]]:
     """The variants of a unit that serve as source and as target; several if the unit has several translations."""
-    src, tgt = (_serving(unit, language) for language in languages)
+    src, tgt = (_find_serving(unit, language) for language in languages)
     unnamed = [variant for variant in unit.variants if variant.language == UNKNOWN and variant.text]
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed
 
 
-def _serving(unit: Unit, asked: str) -> list[Variant]:
+def _find_serving(unit: Unit, asked: str) -> list[Variant]:
     ranked = [(match_rank(variant.language, asked), variant) for variant in unit.variants if variant.text]
     best = min((rank for rank, _ in ranked if rank is not None), default=None)
     return [variant for rank, variant in ranked if rank == best is not None]
@@ -193,11 +159,12 @@ def match_rank(tag: str, asked: str) -> int | None:
 def _no_pairs(path: Path, present: Counter[str], languages: tuple[str, str]) -> DataError:
     if not present:
         return DataError(f"{path}: holds no units")
-    listed = _listed(present)
+    listed = list_languages(present)
     return DataError(f"{path}: no unit is in both {languages[0]} and {languages[1]}; it has {listed}")
 
 
-def _listed(present: Counter[str]) -> str:
+def list_languages(present: Counter[str]) -> str:
+    """The commonest languages of a file and their numbers of units, for a message."""
     shown = [
         f"{printable(name[:_SHOWN_CHARS]) or 'unnamed'} ({count:,})"
         for name, count in present.most_common(_MOST_LANGUAGES)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
+from mtx.config.value_types import HELD_OUT_TEST
 from mtx.errors import DataError
 from mtx.storage.text_files import printable, read_lines, replace_invalid
 
@@ -130,6 +130,8 @@ class Corpora:
 
 def name_test_sets(names: Iterable[str]) -> list[tuple[str, str]]:
     """Pairs of a key and a name: the key stands for the test set in file names and in scores.json."""
+    from mtx.data.readers import FILE_ENDING  # which needs the types of this module
+
     used = {"run", "format"}  # the other keys of scores.json
     keys = []
     for name in names:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_text
-from mtx.data.writing_systems import WITHOUT_SPACES
+from mtx.data.languages import WITHOUT_SPACES
 from mtx.errors import DataError, UsageError
 from mtx.storage.text_files import printable, read_lines
 

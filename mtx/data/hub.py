@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from mtx.config.schema import DataConfig, HubConfig
-from mtx.data import readers
+from mtx.data import tables
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.errors import DataError, MtxError
 
@@ -34,7 +34,7 @@ def find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     corpora = []
     for split, dataset in zip(splits, _load_splits(hub, splits), strict=True):
         name = f"{hub.name} {split}"
-        columns = readers.find_columns(name, dataset.features.arrow_schema, languages, data.columns)
+        columns = tables.find_columns(name, dataset.features.arrow_schema, languages, data.columns)
         corpora.append(Corpus(name, partial(_read_dataset, name, dataset, columns)))
     names = [*data.test[: len(hub.test)], *hub.test[len(data.test) :]]
     train, *others = corpora
@@ -54,7 +54,7 @@ def _unreachable(hub: HubConfig) -> str | None:
     try:
         get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except Exception as error:  # of requests or httpx, depending on the installed version
-        return f"{constants.ENDPOINT} cannot be reached ({readers.short(error)})"
+        return f"{constants.ENDPOINT} cannot be reached ({tables.short(error)})"
     return None
 
 
@@ -80,7 +80,7 @@ def _load_splits(hub: HubConfig, splits: list[str]) -> list[Any]:
         return list(builder.as_dataset(split=splits))
     except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
-        reason = readers.short(cause or error)
+        reason = tables.short(cause or error)
         help = "local files need no hub: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
         if unreachable and isinstance(error, ConnectionError):
             reason = f"{unreachable}, and it is not in the cache"
@@ -90,6 +90,6 @@ def _load_splits(hub: HubConfig, splits: list[str]) -> list[Any]:
 
 def _read_dataset(name: str, dataset: Any, columns: list[list[str]]) -> Iterator[PairBlock]:
     try:
-        yield from readers.column_blocks(name, dataset.with_format("arrow").iter(readers.BLOCK_PAIRS), columns)
+        yield from tables.column_blocks(name, dataset.with_format("arrow").iter(tables.BLOCK_PAIRS), columns)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name}: cannot be read: {readers.short(error)}") from None
+        raise DataError(f"{name}: cannot be read: {tables.short(error)}") from None

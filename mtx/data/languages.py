@@ -1,8 +1,11 @@
-"""What mtx knows about languages: their codes and scripts (by langcodes), and names.
+"""What mtx knows about languages: their names, codes and scripts (by langcodes), and whether words have spaces between.
 
-The names tell a header from a pair (`columns`), and a message calls languages by them.
+The names tell a header from a pair (`tables`), and a message calls languages by them. Codes are read in all spellings
+(`zh`, `zho`, `zh-CN`, `zh_Hans`, `cmn`). Where a code says nothing (`tgt`), the letters of a text show its script.
 """
 
+import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from langcodes import Language
@@ -52,8 +55,22 @@ KNOWN = {
     "vi": ("Vietnamese", "Tiếng Việt", "Tiếng Anh"),
     "zh": ("Chinese", "中文", "英文"),
 }
+_BY_NAME = {name.casefold(): key for key, (in_english, own, _) in KNOWN.items() for name in (in_english, own)}
+_BY_NAME.update((english.casefold(), "en") for _, _, english in KNOWN.values())
 # Languages that share an entry: their texts are hard to tell apart.
 _SAME = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "sh": "hr", "ms": "id", "fil": "tl", "cmn": "zh"}
+# ISO 15924 codes of the scripts without spaces between words.
+_CHINESE = ("Hani", "Hans", "Hant", "Hanb", "Bopo")
+_OTHERS = ("Jpan", "Hrkt", "Hira", "Kana", "Thai", "Laoo", "Khmr", "Mymr", "Tibt")
+_HAN = "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9d"
+_SOUTH_EAST = "\u0e01-\u0e4e\u0e81-\u0edf\u0f40-\u0fbc\u1000-\u109f\u1780-\u17d3\ua9e0-\ua9fe\uaa60-\uaa7f"
+_HAN_LETTER = re.compile(f"[{_HAN}]")
+# The insides of character classes: ideographs with kana, and all letters of scripts without spaces.
+IDEOGRAPHS = f"{_HAN}{_KANA}"
+WITHOUT_SPACES = f"{IDEOGRAPHS}{_SOUTH_EAST}"
+_LETTER_WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
+_CHINESE_SHARE = 0.8  # of Han letters; Japanese has fewer
 
 
 def code_of(language: str) -> str:
@@ -74,9 +91,8 @@ def script_of(language: str) -> str:
 
 
 def tag_of(language: str) -> str:
-    """The code of a language that is given by its name; a code itself, and a name that is unknown, stay."""
-    named = languages_named(language)
-    return next(iter(named)) if len(named) == 1 else language
+    """The code of a language in `KNOWN` that is given by its name; everything else stays."""
+    return _BY_NAME.get(language.casefold(), language)
 
 
 def key_of(language: str) -> str:
@@ -85,14 +101,33 @@ def key_of(language: str) -> str:
     return _SAME.get(code, code)
 
 
-@lru_cache
-def languages_named(name: str) -> frozenset[str]:
-    """The keys of the languages in `KNOWN` with this name, in English, in the language itself, or for English."""
-    name = name.casefold()
-    keys = {key for key, (in_english, own, _) in KNOWN.items() if name in (in_english.casefold(), own.casefold())}
-    return frozenset(keys | {"en" for _, _, english in KNOWN.values() if name == english.casefold()})
-
-
 def name_of(language: str) -> str:
     """The English name of a language; empty if it is not in the table."""
     return KNOWN.get(key_of(language), ("",))[0]
+
+
+def tokenizer_of(language: str, texts: Iterable[str]) -> str:
+    """The name of sacreBLEU's BLEU tokenizer for a language: 13a, or one that splits characters, zh or char.
+
+    Args:
+        texts: text of the language, the references; if most of its letters belong to scripts without spaces, it
+            counts as such a language whatever its code says.
+    """
+    script = script_of(language)
+    if script in (*_CHINESE, *_OTHERS):
+        return "zh" if script in _CHINESE else "char"
+    text = "\n".join(texts)
+    num_without_spaces = len(_LETTER_WITHOUT_SPACES.findall(text))
+    if num_without_spaces <= sum(map(str.isalpha, _LETTER_WITHOUT_SPACES.sub("", text))):
+        return "13a"
+    return "zh" if len(_HAN_LETTER.findall(text)) > _CHINESE_SHARE * num_without_spaces else "char"
+
+
+def writes_spaces(language: str, texts: Iterable[str]) -> bool:
+    """Whether a language writes spaces between words, by its code and by text of it, as `tokenizer_of` decides."""
+    return counts_words(tokenizer_of(language, texts))
+
+
+def counts_words(tokenizer: str) -> bool:
+    """Whether a BLEU tokenizer of `tokenizer_of` separates words; the others separate characters."""
+    return tokenizer == "13a"

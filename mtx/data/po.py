@@ -9,17 +9,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mtx.data.bilingual import UNKNOWN, Unit, Variant, one_line
-from mtx.data.xml_stream import MAX_TEXT
+from mtx.data.bilingual import UNKNOWN, Unit, Variant, join_lines
+from mtx.data.tmx_xliff import MAX_UNIT_BYTES
 from mtx.errors import DataError
 from mtx.storage.text_files import decoded_lines, open_bytes
 
 _STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
-_KEYWORD = re.compile(rf"(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*({_STRINGS})")
-_CONTINUED = re.compile(_STRINGS)
+_TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
-_ESCAPE = re.compile(r"(?:\\(?:x[0-9A-Fa-f]{1,2}|[0-7]{1,3}))+|\\.")
-_BYTE = re.compile(r"\\(?:x([0-9A-Fa-f]+)|([0-7]+))")
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))")
 _CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
 
 
@@ -74,8 +72,8 @@ def read_po(path: Path) -> Iterator[Unit]:
             has_one_form = "msgid_plural" in texts and len(forms) == 1  # which is that of any number
             for source, translations in {"msgid": forms[:1], "msgid_plural": forms[-1:]}.items():
                 if source in texts and not (has_one_form and source == "msgid"):
-                    variants = [Variant(src_language, _text(texts[source]))]
-                    variants += [Variant(tgt_language, _text(text)) for text in translations if text]
+                    variants = [Variant(src_language, join_lines(texts[source]))]
+                    variants += [Variant(tgt_language, join_lines(text)) for text in translations if text]
                     yield Unit(message.line, variants)
 
 
@@ -85,62 +83,48 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
     Raises:
         DataError: if a line is no PO.
     """
-    message = Message()
+    message, following = Message(), Message()
     keyword = ""
-    flags_line = None
-    is_fuzzy = False
-    size = 0
-    parts = dict[str, list[str]]()  # the texts of the message, with their escapes
     for number, line in enumerate(lines, 1):
         content = line.strip()
         if content.startswith("#,"):
-            flags_line, is_fuzzy = number, is_fuzzy or "fuzzy" in content
+            following.flags_line = number
+            following.is_fuzzy |= "fuzzy" in content
         elif content.startswith("#~"):
-            flags_line, is_fuzzy = None, False  # of an obsolete message
+            following = Message()  # its flags were those of an obsolete message
         elif not content or content.startswith("#"):
             continue
-        elif match := _KEYWORD.fullmatch(content):
-            keyword = match[1]
-            if keyword in parts or (keyword in ("msgctxt", "msgid") and "msgid" in parts):
-                yield _with_texts(message, parts)
-                message = Message()
-                parts = {}
-                size = 0
-            if not parts:
-                message.line = number
-                message.flags_line = flags_line
-                message.is_fuzzy = is_fuzzy
-                flags_line, is_fuzzy = None, False
-            parts[keyword] = _STRING.findall(match[2])
-            message.lines[keyword] = number, number
-        elif keyword and _CONTINUED.fullmatch(content):
-            parts[keyword] += _STRING.findall(content)
-            message.lines[keyword] = message.lines[keyword][0], number
+        elif (match := _TEXT.fullmatch(content)) and (match[1] or keyword):
+            if match[1]:
+                keyword = match[1]
+                if keyword in message.texts or (keyword in ("msgctxt", "msgid") and "msgid" in message.texts):
+                    yield message
+                    message = Message()
+                if not message.texts:
+                    message, following = following, Message()
+                    message.line = number
+                message.texts[keyword] = ""
+            first, _ = message.lines.get(keyword, (number, number))
+            message.lines[keyword] = first, number
+            message.texts[keyword] += "".join(map(_unescape, _STRING.findall(match[2])))
+            if len(message.texts[keyword]) > MAX_UNIT_BYTES:
+                raise DataError(f"{path}:{message.line}: a message has more than {MAX_UNIT_BYTES:,} characters")
         else:
             raise DataError(f"{path}:{number}: is no line of PO, expected a keyword and a text in quotes")
-        size += len(line)
-        if size > MAX_TEXT:
-            raise DataError(f"{path}:{message.line}: a message has more than {MAX_TEXT:,} characters")
-    if parts:
-        yield _with_texts(message, parts)
+    if message.texts:
+        yield message
 
 
-def _with_texts(message: Message, parts: dict[str, list[str]]) -> Message:
-    message.texts = {keyword: _unescaped("".join(strings)) for keyword, strings in parts.items()}
-    return message
+def _unescape(text: str) -> str:
+    """The text of a string, whose escapes stand for characters, or by their numbers for bytes."""
+    if "\\" not in text:
+        return text
+    octets = _ESCAPE.sub(_octet, text.encode().decode("latin-1"))
+    return octets.encode("latin-1").decode("utf-8", "replace")
 
 
-def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(_character, text) if "\\" in text else text
-
-
-def _character(match: re.Match[str]) -> str:
-    """The text of an escape: of one character, or of the bytes of some, by their numbers."""
-    numbers = [int(hexadecimal or octal, 16 if hexadecimal else 8) for hexadecimal, octal in _BYTE.findall(match[0])]
-    if not numbers:
-        return _CHARACTERS.get(match[0][1], match[0][1])
-    return bytes(number & 0xFF for number in numbers).decode("utf-8", "replace")
-
-
-def _text(text: str) -> str:
-    return one_line(text).strip()
+def _octet(match: re.Match[str]) -> str:
+    hexadecimal, octal, character = match.groups()
+    if character:
+        return _CHARACTERS.get(character, character)
+    return chr(int(hexadecimal or octal, 16 if hexadecimal else 8) & 0xFF)

@@ -7,38 +7,27 @@ Flow: files, hub or demo -> `PairBlock` -> cleaning -> tokenizer -> token store.
 
 import contextlib
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mtx.config.schema import DataConfig, TokenizerConfig, TrainText
-from mtx.config.value_types import FILE_ENDING, HELD_OUT_TEST
-from mtx.data.bilingual import Reader, read_bilingual
+from mtx.config.value_types import HELD_OUT_TEST
+from mtx.data.bilingual import BilingualReader
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.glossary import glossary_file
 from mtx.data.hub import find_hub_corpora
-from mtx.data.po import read_po
-from mtx.data.readers import in_blocks, read_csv, read_jsonl, read_parquet, read_text, read_tsv
-from mtx.data.tmx import TmxReader
+from mtx.data.readers import FILE_ENDING, reader_of
+from mtx.data.tables import in_blocks, read_text
 from mtx.data.tokenizer import given_models
-from mtx.data.xliff import XliffReader
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.storage import durable
-from mtx.storage.text_files import bilingual_form, read_lines
+from mtx.storage.text_files import read_lines
 
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
-
-BILINGUAL: dict[str, Reader] = {"tmx": TmxReader, "xliff": XliffReader, "po": read_po}
-READERS: dict[str, Callable[..., Iterator[PairBlock]]] = {
-    "tsv": read_tsv,
-    "csv": read_csv,
-    "jsonl": read_jsonl,
-    "parquet": read_parquet,
-    **{form: partial(read_bilingual, reader=reader) for form, reader in BILINGUAL.items()},
-}
 
 
 def find_corpora(data: DataConfig) -> Corpora:
@@ -78,24 +67,6 @@ def find_corpora(data: DataConfig) -> Corpora:
     return corpora
 
 
-def form_of(path: Path) -> str:
-    """The form of a file of pairs: what it holds, whatever its name ends in, or else the ending, or its first line.
-
-    Raises:
-        UsageError: if there is no such file, or it holds something else.
-    """
-    if path.name.lower().endswith(".parquet"):  # its reader says what is wrong with it
-        return "parquet"
-    if held := bilingual_form(path):
-        return held
-    ending = FILE_ENDING.search(path.name)
-    form = ending[1].lower() if ending else _form_of_lines(path)
-    if form not in READERS or form in BILINGUAL:
-        help = "the name of a table ends in .tsv, .csv or .jsonl"
-        raise UsageError(f"{path}: its name ends in .{form}, but it does not begin as such a file", help)
-    return form
-
-
 def _find(data: DataConfig, name: str, key: str) -> Corpus:
     """The text of `name`, an entry of data.train, data.valid or data.test (the `key`).
 
@@ -112,6 +83,8 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
         for stem in (name, *names):
             sides = [Path(data.dir or ".", f"{stem}.{language}") for language in data.languages]
             src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
+            if src and tgt and src == tgt:
+                raise UsageError(f"data.src and data.tgt are both {data.src!r}: {src} would be both sides of each pair")
             if src and tgt:
                 return Corpus(name, partial(read_text, src, tgt), (src, tgt))
             absent.append([f"{side}[.gz]" for side, file in zip(sides, (src, tgt), strict=True) if not file])
@@ -123,23 +96,9 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
         if key != "train":
             help = f"without data.{key} a part of the training text is held out (data.valid=null); {help}"
         raise UsageError(f"data.{key}: {name!r} was not found: there is no {missing}", help)
-    form = form_of(path)
-    read = partial(READERS[form], path, data.languages, data.columns)
-    return Corpus(name, read, (path,), form in BILINGUAL)
-
-
-def _form_of_lines(path: Path) -> str:
-    """The form of a text file with another ending, such as the .txt that spreadsheets write: by its first line."""
-    line = next(read_lines(path), "")
-    if line.startswith("{"):
-        return "jsonl"
-    if line and "\t" not in line:
-        help = (
-            "pairs are source TAB target, one a line; with commas or semicolons the name must end in .csv; JSON is one "
-            "object a line; two files NAME.en and NAME.de are named NAME"
-        )
-        raise UsageError(f"{path}: its first line is no pair: it has no TAB", help)
-    return "tsv"
+    reader = reader_of(path)
+    read = partial(reader, path, data.languages, data.columns)
+    return Corpus(name, read, (path,), isinstance(reader, BilingualReader))
 
 
 def _mode(path: Path) -> int:

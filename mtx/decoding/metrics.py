@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from mtx.data.cleaning import clean_text
-from mtx.data.writing_systems import counts_words, tokenizer_of
+from mtx.data.languages import counts_words, tokenizer_of
 from mtx.errors import DataError
 from mtx.evaluation.protocols import Protocol
 

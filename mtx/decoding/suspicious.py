@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-from mtx.data.writing_systems import WITHOUT_SPACES
+from mtx.data.languages import WITHOUT_SPACES
 
 Suspicion = Literal["repetition", "copy"]
 

@@ -39,7 +39,7 @@ class Edit:
     write: Callable[[Marked], str]
 
 
-def fixed(start: int, end: int, text: str) -> Edit:
+def replace_text(start: int, end: int, text: str) -> Edit:
     """What stands from one character to another becomes this text."""
     return Edit(start, end, [], lambda _: text)
 

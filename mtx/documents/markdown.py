@@ -60,9 +60,9 @@ def read(text: str) -> Iterator[Edit]:
         prefix = lines[last][:last_begin] if len(parts) > 1 else ""  # what stands before each line but the first
         start = starts[first] + begin
         end = starts[last] + stop
-        segment = _marked(token, prefix)
+        segment = _mark_up(token, prefix)
         if _LETTER.search(bare(segment)[0]):
-            yield Edit(start, end, segment, partial(_written, parse, text[start:end], prefix, is_cell))
+            yield Edit(start, end, segment, partial(_write, parse, text[start:end], prefix, is_cell))
 
 
 def _place(line: str, part: str, is_cell: bool, start: int) -> tuple[int, int] | None:
@@ -74,7 +74,7 @@ def _place(line: str, part: str, is_cell: bool, start: int) -> tuple[int, int] |
     return (begin, begin + len(text)) if begin >= 0 else None
 
 
-def _marked(token: Token, prefix: str = "") -> Marked:
+def _mark_up(token: Token, prefix: str = "") -> Marked:
     """The text and tags of what is inside a block."""
     content = token.content
     parts = Marked()
@@ -86,7 +86,7 @@ def _marked(token: Token, prefix: str = "") -> Marked:
         if child.type == "text" or start < at:
             continue  # a mark that marks nothing, or inside of another tag
         if child.type == "text_special":
-            parts += [*_kept(content[at:start], prefix, at == 0), child.content]
+            parts += [*_split_kept(content[at:start], prefix, at == 0), child.content]
             at = end
             continue
         if child.type == "strong_open":
@@ -96,9 +96,9 @@ def _marked(token: Token, prefix: str = "") -> Marked:
         elif child.type in ("hardbreak", "softbreak"):
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
         if child.type != "softbreak":
-            parts += [*_kept(content[at:start], prefix, at == 0), _tag(child, content[start:end], prefix)]
+            parts += [*_split_kept(content[at:start], prefix, at == 0), _tag(child, content[start:end], prefix)]
             at = end
-    return [part for part in [*parts, *_kept(content[at:], prefix, at == 0)] if part != ""]
+    return [part for part in [*parts, *_split_kept(content[at:], prefix, at == 0)] if part != ""]
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
@@ -113,7 +113,7 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
     return Tag(content, "close", token.tag) if token.type.endswith("_close") else Tag(content)
 
 
-def _kept(text: str, prefix: str, is_first: bool) -> Marked:
+def _split_kept(text: str, prefix: str, is_first: bool) -> Marked:
     """Text outside of Markdown's own marks; what is no text in it is a tag."""
     first = _FIRST_KEPT.match(text) if is_first else None
     if first is None:
@@ -122,7 +122,7 @@ def _kept(text: str, prefix: str, is_first: bool) -> Marked:
     return [Tag(first[0] + prefix * is_alert, is_break=is_alert), *with_tags([text[first.end() :]], _KEPT, Tag)]
 
 
-def _written(parse: Parse, source: str, prefix: str, is_cell: bool, translation: Marked) -> str:
+def _write(parse: Parse, source: str, prefix: str, is_cell: bool, translation: Marked) -> str:
     """A translation as Markdown that is read as these words and tags, escaped if need be; the source if there is none.
 
     Emphasis that would not be read as such, as around some parts of a word, is left out, and so are line breaks.
@@ -131,7 +131,7 @@ def _written(parse: Parse, source: str, prefix: str, is_cell: bool, translation:
     is_safe = all(isinstance(part, str) and not _MARK.search(part) for part in translation)
     lines_joined = [" " if isinstance(part, Tag) and part.is_break else part for part in plain]
     for meant in (translation, plain, lines_joined):
-        for parts in (meant, _escaped(meant)):
+        for parts in (meant, _escape(meant)):
             text = raw(parts)
             if is_safe or _is_read_as(parse, text, prefix, meant):
                 text = re.sub(r"(?<!\\)\|", r"\|", text) if is_cell else text
@@ -139,7 +139,7 @@ def _written(parse: Parse, source: str, prefix: str, is_cell: bool, translation:
     return source
 
 
-def _escaped(translation: Marked) -> Marked:
+def _escape(translation: Marked) -> Marked:
     """A translation whose text makes no marks, nor blocks at the beginning of a line."""
     parts, is_at_start = Marked(), True
     for part in translation:
@@ -157,7 +157,7 @@ def _is_read_as(parse: Parse, text: str, prefix: str, translation: Marked) -> bo
     tokens = parse(text.replace(f"\n{prefix}", "\n"))
     if [token.type for token in tokens] != ["paragraph_open", "inline", "paragraph_close"]:
         return False
-    return _texts_and_kinds(_marked(tokens[1])) == _texts_and_kinds(translation)
+    return _texts_and_kinds(_mark_up(tokens[1])) == _texts_and_kinds(translation)
 
 
 def _texts_and_kinds(marked: Marked) -> list[str]:
@@ -174,11 +174,11 @@ def _parser() -> Parse:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["fragments_join", "text_join"])
     ruler = parser.inline.ruler
     for name, rule in zip(ruler.get_active_rules(), ruler.getRules(""), strict=True):
-        ruler.at(name, _noted(name, rule))
+        ruler.at(name, _note_spans(name, rule))
     return partial(parser.parse, env={})
 
 
-def _noted(name: str, rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
+def _note_spans(name: str, rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
     """A rule that also notes the spans of the tokens that it makes."""
 
     def noted(state: StateInline, silent: bool) -> bool:

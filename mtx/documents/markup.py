@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
-from mtx.data.writing_systems import IDEOGRAPHS
+from mtx.data.languages import IDEOGRAPHS
 
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]

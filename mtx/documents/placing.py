@@ -11,13 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
-from mtx.data.writing_systems import IDEOGRAPHS
+from mtx.data.languages import IDEOGRAPHS
 from mtx.documents.markup import Marked, Placed
 
 _INK = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 # Between two letters, but for ideographs, or between two digits: the 2 of CO2 may have a tag
 _WITHIN_WORD = re.compile(rf"(?<=[^\W\d_{IDEOGRAPHS}])(?=[^\W\d_{IDEOGRAPHS}])|(?<=\d)(?=\d)")
-_WORD_START = re.compile(r"(?<!\S)\S")
 _OPENING = frozenset(["", *"([{«„‘¿¡"])  # what no space follows, or precedes; nor at the ends of a text
 _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
@@ -43,9 +42,8 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
     if not tags:
         return [tgt]
     units = _units(tgt, links or in_proportion(src, tgt))
-    if len(tags) * len(units) > _MOST_WORK:
-        units = []
-    return _written(tgt, _places(tags, _Aligned(src, tgt, units, 0, len(tgt))))
+    units = units[:: 1 + len(tags) * len(units) // _MOST_WORK]
+    return _write(tgt, _places(tags, _Aligned(src, tgt, units, 0, len(tgt))))
 
 
 def in_proportion(src: str, tgt: str) -> list[Link]:
@@ -74,22 +72,22 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
     return units
 
 
-def _written(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
+def _write(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
     """A translation with tags, each with its character, in their order; spaces around them are as in the source."""
     result, end = Marked(), 0
-    for at, group in groupby(placed, key=lambda item: _next(_INK, tgt, item[0])):
-        result += [tgt[end:at].rstrip(), *_spaced([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
+    for at, group in groupby(placed, key=lambda item: _next_ink(tgt, item[0])):
+        result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         end = at
     return [part for part in [*result, tgt[end:]] if part != ""]
 
 
-def _next(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where a pattern is found next in a text, or the end of the text."""
-    match = pattern.search(text, at)
+def _next_ink(text: str, at: int) -> int:
+    """Where the next character follows that is no space, or the end of the text."""
+    match = _INK.search(text, at)
     return match.start() if match else len(text)
 
 
-def _spaced(tags: Sequence[Placed], before: str, following: str) -> Marked:
+def _space(tags: Sequence[Placed], before: str, following: str) -> Marked:
     """The tags of one place, with spaces before, between and behind them: as in the source, and so that words are two.
 
     Args:
@@ -126,7 +124,7 @@ def _stands_apart(placed: Placed, neighbour: str) -> bool:
     return placed.is_word and neighbour != "" and not neighbour.isalnum()
 
 
-def _nested(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
+def _nest(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
     """The tags in an order in which all pairs are nested, and where in it each pair begins and ends.
 
     A pair that overlaps another grows: its end moves behind what is open inside of it.
@@ -157,7 +155,7 @@ def _nested(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
 
 def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed]]:
     """The tags, each with its character of the translation, in the order of the result."""
-    order, pairs = _nested(tags)
+    order, pairs = _nest(tags)
     pairs[-1] = len(order)  # the sentence, as if it were in a pair
     result, todo = list[tuple[int, Placed]](), [(0, len(whole.tgt), -1)]
     while todo:
@@ -185,10 +183,7 @@ def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed
 
 @dataclass(frozen=True)
 class _Aligned:
-    """A sentence and its translation, or a part of this: from `start` to `stop`, with its units.
-
-    Without units, tags are placed in proportion.
-    """
+    """A sentence and its translation, or a part of this: from `start` to `stop`, with its units."""
 
     src: str
     tgt: str
@@ -210,9 +205,7 @@ class _Aligned:
         if (first.at, last.at) == around:
             return self.start, self.stop
         if not self.units:
-            ends = (round(placed.at * len(self.tgt) / len(self.src)) for placed in (first, last))
-            start, stop = (min(_next(_WORD_START, self.tgt, end), self.stop) for end in ends)
-            return start, stop
+            return self.start, self.start
         if first.at == last.at:
             at = self._point(first, around)
             return at, at

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mtx.data.writing_systems import counts_words, tokenizer_of
+from mtx.data.languages import counts_words, tokenizer_of
 from mtx.decoding.metrics import bleu, too_short_for_bleu, words
 from mtx.errors import DataError
 from mtx.evaluation.differing_settings import Group

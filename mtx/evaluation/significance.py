@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.data.writing_systems import tokenizer_of
+from mtx.data.languages import tokenizer_of
 from mtx.decoding.metrics import ter_takes_too_long
 from mtx.errors import UsageError
 from mtx.evaluation.protocols import Protocol

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from mtx.config.schema import Config, TrainingConfig
-from mtx.data.language_guess import Profile, are_exchanged
-from mtx.data.languages import name_of
+from mtx.data.language_detection import Profile, are_exchanged
+from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, TokenStore
-from mtx.data.writing_systems import writes_spaces
 from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import Advice
 from mtx.report.text_figures import TextFigures, spread, stores_of, text_figures

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from mtx.data.writing_systems import tokenizer_of, writes_spaces
+from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.decoding.metrics import words
 from mtx.evaluation.comparison import compare
 from mtx.evaluation.comparison_output import mean_and_p

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from functools import partial
 
-from mtx.data.language_guess import rank_languages
+from mtx.data.language_detection import rank_languages
 from mtx.data.languages import code_of, name_of
 from mtx.decoding.text_translator import TextTranslator
-from mtx.documents.translate import Alignment, align, translate_segments
+from mtx.documents.tagged_segments import Alignment, align, translate_segments
 from mtx.errors import UsageError
 
 

@@ -23,7 +23,7 @@ from mtx.decoding.text_translator import Hypothesis
 from mtx.documents import html
 from mtx.documents.edits import Edit, apply, segments
 from mtx.documents.markup import Marked
-from mtx.documents.translate import Alignment
+from mtx.documents.tagged_segments import Alignment
 from mtx.errors import DataError
 from mtx.serve.pairs import Pair
 from mtx.serve.queue import TranslationQueue

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="fi
 
 # The `mtx` command with two workers from the second of many small blocks on.
 MTX_WITH_WORKERS = (
-    "from mtx.data import readers, workers; readers.BLOCK_PAIRS = 500; workers.FEW_ITEMS = 1\n"
+    "from mtx.data import tables, workers; tables.BLOCK_PAIRS = 500; workers.FEW_ITEMS = 1\n"
     "workers.num_cores = lambda: 2\n"
     "from mtx.cli import main; main()"
 )

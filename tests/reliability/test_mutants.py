@@ -72,7 +72,7 @@ MUTANTS = [
         DECODE, f'{DECODE.replace("yield", "yield from")}.splitlines() or [""]', "tests/reliability/test_lines.py",
     ),
     Mutant(
-        "the longer side is cut", "data/readers.py",
+        "the longer side is cut", "data/tables.py",
         UNEQUAL, f"        src, tgt = src[: len(tgt)], tgt[: len(src)]\n{UNEQUAL}", "tests/reliability/test_hygiene.py",
     ),
     Mutant(

@@ -23,7 +23,7 @@ from mtx.commands import line_blocks
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig
 from mtx.data import prepare as preparing
-from mtx.data import readers
+from mtx.data import tables
 from mtx.data.batches import assign, load_steps, micro_batch_shape, pack
 from mtx.data.cleaning import Limits, clean_pair, clean_text
 from mtx.data.prepare import prepare
@@ -180,7 +180,7 @@ def test_the_filter_keeps_order_and_pairing_and_counts_the_rest(tmp_path: Path, 
             (tmp_path / f"t.{language}").write_bytes(b"".join(lines))
             assume(wide_encoding(b"".join(lines)) is None)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(readers, "BLOCK_PAIRS", 5)
+            patch.setattr(tables, "BLOCK_PAIRS", 5)
             patch.setattr(preparing, "_FEW_NOT_UTF8", len(pairs))  # otherwise the corpus is refused
             out = tmp_path / "out"
             prepare(config, out, 1, tokenizer)

@@ -11,7 +11,7 @@ from mtx import cli
 from mtx.cli import EXAMPLES
 from mtx.config import settings
 from mtx.config.schema import key_names
-from mtx.config.value_types import FILE_ENDING
+from mtx.data.readers import FILE_ENDING
 
 pytestmark = pytest.mark.extended
 

@@ -115,18 +115,6 @@ def test_empty_sections_have_their_defaults(tmp_path: Path) -> None:
     assert resolve(str(write(tmp_path / "e.yaml", "# nothing\n")), []).config == Config(run_dir="runs/e")
 
 
-@pytest.mark.parametrize(
-    "keys",
-    ["data.train=a", "data.train=x.tsv,a", "data.train=x.tsv data.valid=a", "data.train=x.tsv data.test=a.v2"],
-)
-def test_equal_languages_cannot_name_two_files(keys: str) -> None:
-    equal = ["data.src=en", "data.tgt=en", *keys.split()]
-    assert problems(None, *equal).startswith("data.src and data.tgt are both 'en': a")
-    assert problems("multi30k-en-de", "data.dir=d", "data.tgt=en").startswith("data.src and data.tgt are both 'en'")
-    assert resolve(None, ["data.src=en", "data.tgt=en", "data.train=x.tsv", "data.test=y.jsonl.gz"])
-    assert resolve("multi30k-en-de", ["data.tgt=en"])  # from the hub, where names are no files
-
-
 def test_sentences_are_no_longer_than_the_table_of_learned_positions() -> None:
     longer = ["data.max_tokens=1025", "training.batch_tokens=2000"]
     assert problems(None, "model.positions=learned", *longer).startswith("data.max_tokens 1025 is above the 1024")

@@ -7,12 +7,11 @@ import pytest
 from mtx.data.bilingual import (
     NO_TRANSLATION,
     UNKNOWN,
+    BilingualReader,
     Unit,
     Variant,
     date_of,
     match_rank,
-    read_bilingual,
-    two_languages,
 )
 from mtx.data.corpora import PairBlock, PairGroup
 from mtx.errors import DataError
@@ -25,7 +24,7 @@ def units(*texts: dict[str, str]) -> list[Unit]:
 
 
 def blocks(languages: tuple[str, str], *texts: dict[str, str]) -> list[PairBlock]:
-    return list(read_bilingual(FILE, languages, reader=lambda _: iter(units(*texts))))
+    return list(BilingualReader(lambda _: iter(units(*texts)))(FILE, languages))
 
 
 @pytest.mark.parametrize(
@@ -68,20 +67,20 @@ def test_a_side_that_the_file_does_not_name_is_the_other_one() -> None:
     assert blocks(("de", "en"), {UNKNOWN: "dog", "de": "Hund"})[0].tgt == ["dog"]
     assert blocks(("en", "de"), {"en": "dog", UNKNOWN: "Hund"})[0].tgt == ["Hund"]
     unnamed = Unit(1, [Variant(UNKNOWN, "dog"), Variant(UNKNOWN, "Hund")])
-    (block,) = read_bilingual(FILE, ("en", "de"), reader=lambda _: iter([unnamed]))
+    (block,) = BilingualReader(lambda _: [unnamed])(FILE, ("en", "de"))
     assert (block.src, block.tgt) == (["dog"], ["Hund"])
 
 
 def test_a_unit_has_its_limits_and_an_empty_text_hides_no_other() -> None:
     many = Unit(7, [Variant(language, f"{number}") for number in range(40) for language in ("en", "de")])
     with pytest.raises(DataError, match="memory:7: a unit has 40 sources and 40 translations"):
-        list(read_bilingual(FILE, ("en", "de"), reader=lambda _: iter([many])))
+        list(BilingualReader(lambda _: [many])(FILE, ("en", "de")))
     assert blocks(("en", "de"), {"en": "", "en-GB": "dog", "de": "Hund"})[0].src == ["dog"]
 
 
 def test_several_translations_are_several_pairs() -> None:
     unit = Unit(7, [Variant("en", "dog", 5), Variant("de", "Hund", 9), Variant("de", "Köter", 3)])
-    (block,) = read_bilingual(FILE, ("en", "de"), reader=lambda _: iter([unit]))
+    (block,) = BilingualReader(lambda _: [unit])(FILE, ("en", "de"))
     assert (block.lines, block.tgt, block.dates) == ([7, 7], ["Hund", "Köter"], [9, 5])
 
 
@@ -93,23 +92,6 @@ def test_a_file_in_other_languages_says_which() -> None:
     assert len(str(error.value)) < 200
     with pytest.raises(DataError, match="memory: holds no units"):
         blocks(("en", "it"))
-
-
-@pytest.mark.parametrize(
-    "tags, languages",
-    [
-        (["en-US", "de-DE"], ("en", "de")), (["de", "en", "EN-gb"], ("de", "en")),
-        (["en-US", "en-GB"], ("en-US", "en-GB")),
-        (["en", "de", "fr"], None), (["en"], None), (["en", UNKNOWN], None), ([], None),
-    ],
-)  # fmt: skip
-def test_the_two_languages_of_a_file(tags: list[str], languages: tuple[str, str] | None) -> None:
-    text = units(*({tag: "x"} for tag in tags))
-    if languages:
-        assert two_languages(FILE, lambda _: iter(text)) == languages
-    else:
-        with pytest.raises(DataError, match="memory: which languages are meant. It has "):
-            two_languages(FILE, lambda _: iter(text))
 
 
 def test_dates_grow_with_time() -> None:

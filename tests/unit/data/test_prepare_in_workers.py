@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtx.config.schema import TrainText
-from mtx.data import prepare, readers, token_store, workers
+from mtx.data import prepare, tables, token_store, workers
 from mtx.errors import DataError
 from tests.unit.data.test_prepare import GIVEN, Pair, make_config, pairs, write
 
@@ -22,7 +22,7 @@ EXTENDED = pytest.mark.extended
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "BLOCK_PAIRS", 60)
+    monkeypatch.setattr(tables, "BLOCK_PAIRS", 60)
     monkeypatch.setattr(workers, "FEW_ITEMS", 1)
     monkeypatch.setattr(prepare, "_FEW_PAIRS", 0)
 

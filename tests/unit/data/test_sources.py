@@ -98,8 +98,6 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
     [
         ("page.tsv", "<!DOCTYPE html><html>", "is a web page (HTML)", "save it as plain text"),
         ("terms.tmx", "<martif>", "is a term base (TBX)", "export the pairs"),
-        ("memory.tmx", "a\tb\n", "its name ends in .tmx, but it does not begin as such a file", "the name of"),
-        ("memory.xlf.gz", "a\tb\n", "its name ends in .xlf, but it does not begin", "the name of"),
         ("pairs.xlsx", "PK\x03\x04", "is a zip archive or an office document", "save a spreadsheet as"),
         ("pairs.txt", "a,b\n", "its first line is no pair: it has no TAB", "pairs are source TAB target"),
         ("pairs.json", "[{}]", "its first line is no pair", "pairs are source TAB target"),
@@ -145,6 +143,12 @@ def test_names_of_test_sets(tmp_path: Path) -> None:
     expected = ["t", "t-2", "T-3", "t-2-2", "n__w_", "run-2", "test", "x", "news.2014"]
     assert list(corpora.tests) == expected
     assert [corpus.name for corpus in corpora.tests.values()] == [*files, "news.2014"]
+
+
+def test_equal_languages_cannot_name_two_files(tmp_path: Path) -> None:
+    write_sides(tmp_path, "train")
+    with pytest.raises(UsageError, match=r"^data.src and data.tgt are both 'en': .*/train.en would be both sides"):
+        find(tmp_path, tgt="en", train=("train",))
 
 
 def test_a_folder_goes_before_the_hub(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mtx.data.bilingual import Unit, Variant
-from mtx.data.tmx import TmxReader
+from mtx.data.tmx_xliff import read_tmx
 
 MEMORY = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -28,7 +28,7 @@ MEMORY = """<?xml version="1.0" encoding="UTF-8"?>
 
 def test_units_of_every_element(tmp_path: Path) -> None:
     (tmp_path / "m.tmx").write_text(MEMORY, encoding="utf-8")
-    first, second = TmxReader(tmp_path / "m.tmx")
+    first, second = read_tmx(tmp_path / "m.tmx")
     assert first == Unit(
         8,
         [

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mtx.data.bilingual import Unit, Variant
-from mtx.data.xliff import XliffReader
+from mtx.data.tmx_xliff import read_xliff
 from mtx.errors import DataError
 
 VERSION_1 = """<?xml version="1.0"?>
@@ -39,7 +39,7 @@ VERSION_2 = """<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0
 
 def units(directory: Path, text: str) -> list[Unit]:
     (directory / "a.xlf").write_text(text, encoding="utf-8")
-    return list(XliffReader(directory / "a.xlf"))
+    return list(read_xliff(directory / "a.xlf"))
 
 
 def test_version_1(tmp_path: Path) -> None:

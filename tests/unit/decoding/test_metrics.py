@@ -2,7 +2,7 @@
 
 import pytest
 
-from mtx.data.writing_systems import tokenizer_of
+from mtx.data.languages import tokenizer_of
 from mtx.decoding import metrics
 from mtx.decoding.metrics import CorpusScore, Scores
 from mtx.errors import DataError

@@ -22,7 +22,7 @@ from mtx.decoding.continuous_batching import Request, RequestQueue
 from mtx.decoding.options import Candidate, Placement, Sampling, SearchOptions
 from mtx.decoding.text_translator import Hypothesis, best_combinations
 from mtx.decoding.torch_engine import TorchTranslator
-from mtx.documents.translate import translate_segments
+from mtx.documents.tagged_segments import translate_segments
 from mtx.errors import DataError, UsageError
 from tests.models import tiny_model
 from tests.unit.data.test_tokenizer import PIECES, side_model

@@ -15,7 +15,7 @@ from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Tag
-from mtx.documents.translate import Alignment, _balanced, align, translate_segments
+from mtx.documents.tagged_segments import Alignment, _balance, align, translate_segments
 
 SRC, TGT = ["a", "red", "dog"], ["un", "chien", "rouge"]
 ATTENTION = [[0.3, 0.1, 0.6, 0.0], [0.1, 0.1, 0.8, 0.0], [0.1, 0.4, 0.5, 0.0]]  # the noun draws all
@@ -39,10 +39,10 @@ class Fixed(TextTranslator):
 
 
 def test_balanced_attention_gives_each_source_piece_as_much() -> None:
-    balanced = _balanced(np.array(ATTENTION, np.float32)[:, :3])
+    balanced = _balance(np.array(ATTENTION, np.float32)[:, :3])
     assert balanced.sum(0) == pytest.approx([1, 1, 1]) and balanced.sum(1) == pytest.approx([1, 1, 1], abs=0.05)
     assert [int(row.argmax()) for row in balanced] == [0, 2, 1]
-    assert np.isfinite(_balanced(np.zeros((2, 3), np.float32))).all() and _balanced(np.empty((0, 3))).shape == (0, 3)
+    assert np.isfinite(_balance(np.zeros((2, 3), np.float32))).all() and _balance(np.empty((0, 3))).shape == (0, 3)
 
 
 def test_each_word_keeps_its_tags_though_one_draws_all_attention() -> None:

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from mtx.data.language_guess import Profile, are_exchanged, rank_languages
-from mtx.data.languages import KNOWN, code_of, languages_named, name_of, script_of
+from mtx.data.language_detection import Profile, are_exchanged, rank_languages
+from mtx.data.languages import KNOWN, code_of, name_of, script_of, tag_of
 from tests.unit.data.sentences import TEMPLATES, sentences
 
 PROFILES = {language: Profile.of(sentences(language)) for language in TEMPLATES}
@@ -110,7 +110,7 @@ def test_what_is_not_exchanged() -> None:
 
 
 def test_the_table_has_names_that_tell_languages_apart() -> None:
-    assert languages_named("FRANÇAIS") == languages_named("French") == {"fr"} and languages_named("anglais") == {"en"}
+    assert [tag_of(name) for name in ("FRANÇAIS", "French", "anglais", "fr-CA")] == ["fr", "fr", "en", "fr-CA"]
     assert (name_of("fra"), name_of("sr-Latn"), name_of("yo")) == ("French", "Croatian", "")
 
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
+from mtx.data.languages import IDEOGRAPHS
 from mtx.data.sentence_splitter import joined_sentences, sentence_splitter
 from mtx.data.sentencepiece_models import piece_bytes
-from mtx.data.writing_systems import IDEOGRAPHS
 from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Marked, bare
 from mtx.documents.placing import Link, in_proportion, put_back
@@ -87,10 +87,10 @@ def align(translator: TextTranslator, pairs: Sequence[tuple[str, str]]) -> list[
             start += len(translation)
         lines.append(sentences)
     _link(translator, [sentence for some in lines for sentence in some])
-    return [_aligned(src, tgt, _links(some)) for (src, tgt), some in zip(pairs, lines, strict=True)]
+    return [_align_words(src, tgt, _links(some)) for (src, tgt), some in zip(pairs, lines, strict=True)]
 
 
-def _aligned(src: str, tgt: str, links: Sequence[Link]) -> Alignment:
+def _align_words(src: str, tgt: str, links: Sequence[Link]) -> Alignment:
     sides = [_PARTS.findall(text) for text in (src, tgt)]
     # the number of each character's part, if this is a word
     src_words, tgt_words = (
@@ -148,7 +148,7 @@ def _link(translator: TextTranslator, sentences: Sequence[_Sentence]) -> None:
     for row, weights in zip(rows, attention, strict=True):
         sentence = sentences[row]
         src_ends = _ends(tokenizer.pieces(src[row]), sentence.text)
-        sentence.links = _linked(weights, src_ends, _ends(tokenizer.pieces(tgt[row]), sentence.translation))
+        sentence.links = _link_pieces(weights, src_ends, _ends(tokenizer.pieces(tgt[row]), sentence.translation))
 
 
 def _as_translated(translator: TextTranslator, sentence: _Sentence) -> tuple[str, str]:
@@ -158,12 +158,12 @@ def _as_translated(translator: TextTranslator, sentence: _Sentence) -> tuple[str
     return text, spelled.strip() if case else sentence.translation
 
 
-def _linked(attention: Attention, src_ends: list[float], tgt_ends: list[float]) -> list[Link]:
+def _link_pieces(attention: Attention, src_ends: list[float], tgt_ends: list[float]) -> list[Link]:
     """Links each piece of the translation to the middle of the source piece that it translates by the attention."""
     links = list[Link]()
     src_ends = [0.0, *src_ends]
     tgt_ends = [0.0, *tgt_ends]
-    balanced = _balanced(attention[: len(tgt_ends) - 2, : len(src_ends) - 2])  # without `</s>`
+    balanced = _balance(attention[: len(tgt_ends) - 2, : len(src_ends) - 2])  # without `</s>`
     for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
         column = int(row.argmax())
         if end > start:
@@ -171,7 +171,7 @@ def _linked(attention: Attention, src_ends: list[float], tgt_ends: list[float]) 
     return links
 
 
-def _balanced(attention: Attention) -> Attention:
+def _balance(attention: Attention) -> Attention:
     """Attention in which each source piece gets as much as another, and so does each piece of the translation.
 
     Some pieces draw the attention of many others, such as the first noun or a full stop. Sinkhorn and Knopp 1967.

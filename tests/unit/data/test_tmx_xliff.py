@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx.data import xml_stream
-from mtx.data.tmx import TmxReader
+from mtx.data import tmx_xliff
+from mtx.data.tmx_xliff import read_tmx, read_units
 from mtx.errors import DataError
 
 HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -23,7 +23,7 @@ def memory(body: str = UNIT, header: str = HEADER) -> str:
 def texts(directory: Path, data: bytes) -> list[list[str]]:
     path = directory / "memory.tmx"
     path.write_bytes(data)
-    return [[variant.text for variant in unit.variants] for unit in TmxReader(path)]
+    return [[variant.text for variant in unit.variants] for unit in read_tmx(path)]
 
 
 DECLARED = {
@@ -63,7 +63,7 @@ REFUSED = {
     "tags": (memory("<tu></tuv>").encode(), ":2: is not XML: mismatched tag"),
     "control": (memory(UNIT.replace("café", "&#1;")).encode(), ":2: is not XML: reference to invalid character number"),
     "NUL": (memory(UNIT.replace("café", "\0")).encode(), ":2: is not XML: "),
-    "Latin 1": (memory(UNIT * 3000).encode("latin-1"), ":2: is not UTF-8, perhaps WINDOWS-1252"),
+    "Latin 1": (memory(UNIT * 3000).encode("latin-1"), ":2: is not XML: not well-formed (invalid token)"),
     "Shift JIS": (memory(header='<?xml version="1.0" encoding="Shift_JIS"?>').encode(), "its encoding is not read"),
     "UTF-32": (memory().encode("utf-32"), "its encoding is not read"),
     "unknown": (memory(header='<?xml version="1.0" encoding="x-y"?>').encode(), "its encoding is not read"),
@@ -91,15 +91,15 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
 
 
 def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    long = "a" * (xml_stream.MAX_TEXT + 1)
-    with pytest.raises(DataError, match=":2: the texts of a unit have more than 1,048,576 characters"):
+    long = "a" * (2 * tmx_xliff.MAX_UNIT_BYTES)
+    with pytest.raises(DataError, match=":2: a unit has more than 2,097,152 bytes"):
         texts(tmp_path, memory(UNIT.replace("café", long)).encode())
-    monkeypatch.setattr(xml_stream, "_MAX_TOKEN_BYTES", 1 << 18)
+    monkeypatch.setattr(tmx_xliff, "_MAX_TOKEN_BYTES", 1 << 18)
     with pytest.raises(DataError, match=":2: a tag or comment has more than"):
         texts(tmp_path, memory(f'<tu x="{long}"/>').encode())
     document = memory(f'<tu x="{long}"/>')
     with pytest.raises(DataError, match=":2: a tag or comment has more than"):
-        list(TmxReader(tmp_path / "a.tmx", document))
+        list(read_units(tmp_path / "a.tmx", "TMX", document))
 
 
 @pytest.mark.seconds
@@ -111,8 +111,8 @@ def test_a_large_file_is_a_stream(tmp_path: Path) -> None:
         path = tmp_path / f"{units}.tmx"
         path.write_text(memory(UNIT.replace("café", "dog " * 100) * units), encoding="utf-8")
         code = (
-            "import resource, sys; from pathlib import Path; from mtx.data.tmx import TmxReader; "
-            "print(sum(1 for _ in TmxReader(Path(sys.argv[1]))), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+            "import resource, sys; from pathlib import Path; from mtx.data.tmx_xliff import read_tmx; "
+            "print(sum(1 for _ in read_tmx(Path(sys.argv[1]))), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
         count, memory_kb = map(int, result.stdout.split())

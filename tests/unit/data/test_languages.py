@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtx.data.languages import code_of, script_of
-from mtx.data.writing_systems import tokenizer_of, writes_spaces
+from mtx.data.languages import code_of, script_of, tokenizer_of, writes_spaces
 from mtx.decoding import metrics
 
 CODES = {

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtx.data.file_languages import find_languages
-from mtx.data.language_guess import language_of
+from mtx.data.language_detection import find_languages, language_of
 from mtx.errors import DataError, MtxError, UsageError
 from tests.unit.data.sentences import sentences
 
@@ -89,6 +88,24 @@ def test_a_damaged_file_is_refused(name: str, text: str, tmp_path: Path) -> None
     (tmp_path / name).write_text(text)
     with pytest.raises(MtxError):
         find_languages(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "tags, languages",
+    [
+        (["en-US", "de-DE"], "en de"), (["de", "en", "EN-gb"], "de en"), (["en-US", "en-GB"], "en-US en-GB"),
+        (["en", "de", "fr"], None), (["en"], None), (["en", ""], None), ([], None),
+    ],
+)  # fmt: skip
+def test_the_two_languages_of_a_memory(tags: list[str], languages: str | None, tmp_path: Path) -> None:
+    units = "".join(f'<tu><tuv xml:lang="{tag}"><seg>x</seg></tuv></tu>' for tag in tags)
+    (tmp_path / "a.tmx").write_text(f"<tmx>{units}</tmx>")
+    if languages:
+        found = find_languages(tmp_path / "a.tmx")
+        assert f"{found.src} {found.tgt}" == languages
+    else:
+        with pytest.raises(UsageError, match="a.tmx: which languages are in it. It has "):
+            find_languages(tmp_path / "a.tmx")
 
 
 @pytest.mark.parametrize("language", ["en", "fr", "de", "es", "ru", "ja", "zh"])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtx.data.corpora import Corpus
-from mtx.data.spreadsheet import columns_of_lines, is_spreadsheet
+from mtx.data.tables import is_spreadsheet, rows_of_tsv
 from mtx.errors import DataError
 from tests.unit.data.corpus_files import find, pairs_of, write
 
@@ -19,7 +19,7 @@ ROWS = st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=12)
 
 
 def columns(lines: list[str]) -> list[list[str]]:
-    return list(columns_of_lines(Path("t.tsv"), iter(lines)))
+    return list(rows_of_tsv(Path("t.tsv"), iter(lines)))
 
 
 @given(ROWS)

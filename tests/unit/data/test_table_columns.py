@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtx.data.spreadsheet import csv_separator, rows_of_csv
+from mtx.data.tables import csv_separator, rows_of_csv
 from mtx.errors import DataError, UsageError
 from tests.unit.data.corpus_files import PAIRS, find, pairs_of, write, write_sides
 

@@ -1,0 +1,223 @@
+"""In which language is a text, and which two does a file of pairs have?
+
+Flow: some sentences -> py3langid -> `Profile` -> how much a text looks like each language. A language that py3langid
+does not know is judged by the letters of its script, and Latin letters alone say nothing. Sentences of which it is not
+sure count for no language. Of a single sentence only `rank_languages` says something: which of a few languages is the
+likeliest.
+
+The languages of a file are named by its header, which is the first line of a table, the keys of JSON, the columns of
+Parquet, the attributes of XML, or the header of PO. Else its text shows them.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+import regex
+from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, list_languages
+from mtx.data.corpora import PairBlock
+from mtx.data.languages import KNOWN, code_of, key_of, script_of
+from mtx.data.readers import Reader, reader_of
+from mtx.data.tables import PLAIN_NAMES, TableReader, language_of_column, open_parquet, read_jsonl, read_parquet
+from mtx.errors import UsageError
+from mtx.formatting import mtx_command
+from mtx.storage.text_files import read_lines
+
+_SURE = 0.5  # probability from which a sentence counts for a language
+# Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
+_LOOKS_ALIKE, _TIMES = 0.5, 1.5  # likeness; how many times that of another language or text
+_ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # different sentences, and letters; less tells nothing
+_SAMPLE = 4_000  # pairs that are looked at
+_ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; beside two other languages an identifier and a number
+
+
+@cache
+def _detector() -> LanguageIdentifier:
+    """The detector of 140 languages; it takes half a second to load, and 74 MB."""
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=_SURE)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The share of a text's sentences in each language, and its letters; both are empty if it is too small."""
+
+    languages: dict[str, float]
+    letters: Counter[str]
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> "Profile":
+        """The profile of some sentences; one that repeats itself counts once."""
+        different = set(texts)
+        letters = _letters(different)
+        if len(different) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
+            return cls({}, Counter())
+        return cls(_by_key((_detector().classify(text)[0], 1 / len(different)) for text in different), letters)
+
+    def likeness(self, language: str) -> float | None:
+        """The share of the sentences in a language, or of the letters in its script if the detector does not know it.
+
+        None if nothing is known of the language, or the text is too small.
+        """
+        if not self.letters:
+            return None
+        if (key := key_of(language)) in map(key_of, _detector().labels):
+            return self.languages.get(key, 0.0)
+        script = script_of(language)
+        return None if script == "Latn" else _share_in_script(self.letters, script)
+
+    def other_language(self, language: str) -> str | None:
+        """The code of the language that a text looks like, if that is clearly another than the given one."""
+        own = self.likeness(language)
+        best = max(KNOWN, key=lambda key: self.languages.get(key, 0.0))
+        is_other = own is not None and self.languages.get(best, 0.0) >= max(_LOOKS_ALIKE, _TIMES * own)
+        return best if is_other and best != key_of(language) else None
+
+
+def language_of(texts: Iterable[str]) -> str | None:
+    """The code of the language that some sentences are in; None if they are too few, or it is not clear."""
+    shares = Profile.of(texts).languages
+    *_, (second, _), (best, language) = sorted((shares.get(key, 0.0), key) for key in KNOWN)
+    return language if best >= max(_LOOKS_ALIKE, _TIMES * second) else None
+
+
+def are_exchanged(src: Profile, tgt: Profile, languages: tuple[str, str]) -> bool:
+    """Whether the source text looks like the target language and the target text like the source language.
+
+    One language is enough of which something is known; if it is so of both, both must look exchanged.
+    """
+    sides = ((tgt, src, languages[0]), (src, tgt, languages[1]))
+    pairs = [(there.likeness(language), here.likeness(language)) for there, here, language in sides]
+    known = [(there, here) for there, here in pairs if there is not None and here is not None]
+    return bool(known) and all(there >= max(_LOOKS_ALIKE, _TIMES * here) for there, here in known)
+
+
+def rank_languages(text: str, languages: Sequence[str]) -> list[tuple[str, float]]:
+    """Some languages, the likeliest for a short text first, each with its share of the likelihood in per cent.
+
+    A language that the detector does not know gets what it leaves, by the letters of its script. All shares are 0
+    without letters, and for a text that is in none of the languages.
+    """
+    weights = dict.fromkeys(languages, 0.0)
+    if letters := _letters([text]):
+        likelihood = _by_key(_detector().rank(text))
+        rest = max(0.0, 1 - sum(likelihood.get(key_of(language), 0.0) for language in languages))
+        for language in languages:
+            share = _share_in_script(letters, script_of(language))
+            weights[language] = likelihood.get(key_of(language), rest if share is None else rest * share)
+    total = sum(weights.values()) or 1.0
+    ranked = [(language, round(100 * weight / total, 1)) for language, weight in weights.items()]
+    return sorted(ranked, key=lambda language: -language[1])
+
+
+def _by_key(numbers: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The sums of the numbers of the detector's codes, by the keys of `KNOWN`, which some codes share."""
+    sums = dict[str, float]()
+    for code, number in numbers:
+        sums[key_of(code)] = sums.get(key_of(code), 0.0) + number
+    return sums
+
+
+def _letters(texts: Iterable[str]) -> Counter[str]:
+    return Counter(letter for text in texts for letter in text if letter.isalpha())
+
+
+def _share_in_script(letters: Counter[str], script: str) -> float | None:
+    """The share of letters in a script by its ISO 15924 code; None if Unicode does not know it, such as Jpan."""
+    try:
+        in_script = regex.compile(rf"\p{{sc={script}}}").match
+    except regex.error:
+        return None
+    return sum(number for letter, number in letters.items() if in_script(letter)) / letters.total()
+
+
+@dataclass(frozen=True)
+class FileLanguages:
+    """The languages of a file of pairs, and what they were told by: its header or its text."""
+
+    src: str
+    tgt: str
+    told_by: str
+
+
+def find_languages(path: Path, columns: tuple[str, ...] = ()) -> FileLanguages:
+    """The languages of a file of pairs, the first one the source.
+
+    Args:
+        columns: data.columns.
+
+    Raises:
+        UsageError: if they cannot be told; the help has the command that names them.
+        DataError: if the file cannot be read.
+    """
+    reader = reader_of(path)
+    if isinstance(reader, BilingualReader):
+        return _languages_of_units(path, reader.units(path))
+    named = _languages_of_columns(_column_names(path, reader), columns)
+    if len(named) > 2:
+        raise _unknown(path, f"It has {', '.join(named)}")
+    if len(named) == 2:
+        is_by_key = reader in (read_jsonl, read_parquet) and not columns  # there languages are named by the keys
+        src, tgt = named.values() if is_by_key else named
+        return FileLanguages(src, tgt, "its header")
+    block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
+    return _detected(path, language_of(block.src[:_SAMPLE]), language_of(block.tgt[:_SAMPLE]))
+
+
+def _languages_of_units(path: Path, units: Iterable[Unit]) -> FileLanguages:
+    """The two languages of units: without regions, if they differ so. Those of sides without a name are detected."""
+    sample = [unit.variants for unit in islice(units, _SAMPLE)]
+    present = Counter(language for variants in sample for language in dict.fromkeys(v.language for v in variants))
+    sides = list(zip(*(variants for variants in sample if len(variants) == 2), strict=True))
+    if UNKNOWN in present and sides and all(len({variant.language for variant in side}) == 1 for side in sides):
+        src, tgt = (side[0].language or language_of(variant.text for variant in side) for side in sides)
+        return _detected(path, src, tgt)
+    codes = dict.fromkeys(map(code_of, present))
+    if len(codes) == 1:
+        codes = dict.fromkeys(present)
+    if len(codes) != 2 or UNKNOWN in codes:
+        raise _unknown(path, f"It has {list_languages(present)}")
+    src, tgt = codes
+    return FileLanguages(src, tgt, "its header")
+
+
+def _detected(path: Path, src: str | None, tgt: str | None) -> FileLanguages:
+    if src is None or tgt is None or src == tgt:
+        raise _unknown(path, "No header names them, and its text does not tell")
+    return FileLanguages(src, tgt, "its text")
+
+
+def _unknown(path: Path, why: str) -> UsageError:
+    command = mtx_command("train", path, "data.src=en", "data.tgt=de")
+    return UsageError(f"{path}: which languages are in it? {why}", command)
+
+
+def _languages_of_columns(names: Sequence[str], columns: tuple[str, ...]) -> dict[str, str]:
+    """The languages that the columns of both sides are named by, with these names; of data.columns, or of all."""
+    if columns:
+        chosen = [int(column) - 1 if column.isdecimal() else -1 for column in columns]
+        names = [names[at] if 0 <= at < len(names) else name for at, name in zip(chosen, columns, strict=True)]
+    named = {language: name for name in names if (language := language_of_column(name))}
+    if len(named) > 2:
+        named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
+    return named
+
+
+def _column_names(path: Path, reader: Reader) -> list[str]:
+    """What may name the columns of a table: its first row, the keys of its first object, or its columns."""
+    if reader is read_parquet:
+        with open_parquet(path) as file:
+            return list(file.schema.names)  # also those inside of `translation`
+    lines = read_lines(path)
+    if reader is read_jsonl:
+        try:
+            row = json.loads(next(lines, "{}"))
+            return [*row, *dict(row.get("translation", {}))]
+        except (ValueError, RecursionError, TypeError, AttributeError):
+            return []  # the reader says what is wrong
+    return next(reader.rows(path, lines), []) if isinstance(reader, TableReader) else []

@@ -1,0 +1,321 @@
+"""XLIFF, TMX and PO as documents: what has no translation, and how translations are written.
+
+Only translations change. In XLIFF 1 a new target has the state needs-review-translation, and the segments of its
+seg-source; what is locked stays, and so does what a person has confirmed. In TMX a unit without a text in the target
+language gets one. In PO a new translation is marked fuzzy, PO's word for unsure.
+Flow: text -> nodes or messages with their places (`mtx.data`) -> `Marked` segments -> translations -> `Edit`.
+"""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from mtx.data.bilingual import match_rank, require_languages
+from mtx.data.po import Message, messages
+from mtx.data.tables import PLAIN_NAMES
+from mtx.data.tmx_xliff import (
+    SIDES,
+    UNTRANSLATED,
+    Node,
+    language_of,
+    languages_of,
+    marks_of,
+    plain_text,
+    read_units,
+    sides_of,
+)
+from mtx.documents.edits import Edit, replace_text, space_before
+from mtx.documents.inline import element, parse, with_attribute, with_lines, write_xml
+from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_placeholders, with_tags
+from mtx.errors import DataError
+
+_STATE = "needs-review-translation"
+_QUALIFIER = "mt-suggestion"  # XLIFF 1.2, section 3.2: what a machine proposed
+_TRUE = frozenset(["true", "yes", "1", "locked"])
+# What says that a translation is locked, and that a person has confirmed it, by the attribute's name without its prefix
+_LOCKED = {"locked": _TRUE}
+_CONFIRMED = {
+    **_LOCKED,
+    "approved": _TRUE,
+    "confirmed": _TRUE,
+    "conf": frozenset(["translated", "approvedtranslation", "approvedsignoff"]),
+    "state": frozenset(["final", "signed-off", "reviewed"]),
+    "status": frozenset(["manuallyconfirmed", "proofread", "reviewer1confirmed", "reviewer2confirmed"]),
+}
+_ENTITY = re.compile(r"&(?:\w{2,10}|#\d{1,6});")
+_KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])  # others are characters of a word
+_MARKUP = re.compile(rf"(?<!%)</?[a-zA-Z][^<>]{{0,1000}}>|{'|'.join(sorted(_KEPT_ENTITIES))}")
+_SPACES = re.compile(r" *[\t\r\n]\s*|(?<=\S)  +(?=\S)")  # of texts in columns, too
+_ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
+_CHARSET = re.compile(r"charset=([^\s;]+)", re.IGNORECASE)
+_UTF_8 = ("utf-8", "utf8", "charset")  # the last one is that of templates
+
+
+def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
+    """The edits that translate a document.
+
+    Args:
+        languages: those of the model.
+        overwrite: whether existing translations are replaced, but for those that a person has confirmed.
+
+    Raises:
+        UsageError: if the document is in other languages.
+        DataError: if it is damaged.
+    """
+    units = [
+        unit for unit in read_units(path, "XLIFF", document) if "source" in sides_of(unit) and not _is_frozen(unit)
+    ]
+    for unit in units:
+        require_languages(path, languages_of(unit), languages)
+    files = set[Node]()
+    for unit in units:
+        plan = _XliffPlan(document, unit, overwrite)
+        if not plan.segments:
+            continue
+        file = unit.nearest("source-language", "srcLang")
+        if file and file not in files:
+            yield from _language_edit(document, file, languages[1])
+            files.add(file)
+        yield from plan.edits()
+
+
+class _XliffPlan:
+    """What is translated of a unit, and how its target is written.
+
+    Attributes:
+        segments: each part of the document that is translated, a mark or a side, with its text and tags.
+        given: marks whose content in a new target is known.
+        is_whole: whether the target is written as a whole, with the source's segments; else its own marks are filled.
+    """
+
+    def __init__(self, document: str, unit: Node, overwrite: bool):
+        self.document, self.unit = document, unit
+        self.segments = list[tuple[Node, Marked]]()
+        self.given = list[tuple[Node, str]]()
+        self.sides = sides_of(unit)
+        space = unit.nearest("xml:space")
+        self.keeps_lines = any(
+            node.attributes.get("xml:space") == "preserve" for node in (space, *self.sides.values()) if node
+        )
+        source, target = self.sides["source"], self.sides.get("target")
+        seg_source = self.sides.get("seg-source")
+        self.template = seg_source if seg_source and self._has_text(seg_source) else source
+        marks = marks_of(seg_source) if seg_source is self.template else []
+        definitions = {node.attributes["id"]: node.attributes for node in _definitions(unit)}
+        is_translated = has_confirmed = False
+        if target and self._has_text(target):
+            is_copy = unit.attributes.get("state") == "initial" and plain_text(target) == plain_text(source)
+            is_translated = target.attributes.get("state") not in UNTRANSLATED and not (is_copy and self._is_version_2)
+            has_confirmed = any(_says(definition, _CONFIRMED) for definition in definitions.values())
+        self.is_whole = not has_confirmed and (overwrite or not is_translated)
+        if _says({**unit.attributes, **(target.attributes if target else {})}, _CONFIRMED):
+            return
+        if target is None or self.is_whole:
+            parts = [(mark, mark) for mark in marks] or [(self.template, self.template)]
+        else:
+            parts = self._parts_of(target, marks)
+        given = [place for place, _ in self.given]
+        for origin, place in parts:
+            definition = definitions.get(_number(place), {})
+            may_stay = _says(definition, _CONFIRMED) or (is_translated and not overwrite)
+            is_kept = not self.is_whole and may_stay and self._has_text(place)
+            segment = self._parsed(origin)
+            if is_kept or place in given or not bare(segment)[0]:
+                continue
+            if _says(definition, _LOCKED) or is_choice(segment):
+                self.given.append((place, ""))
+            else:
+                self.segments.append((place, segment))
+
+    @property
+    def _is_version_2(self) -> bool:
+        return self.unit.name == "segment"
+
+    def _parts_of(self, target: Node, marks: list[Node]) -> list[tuple[Node, Node]]:
+        """The marks of both sides, by their number; without those whose number stands twice.
+
+        A target that lacks some of them, and has nothing outside of its own, is written as a whole.
+        """
+        own = marks_of(target)
+        sources, targets = ({_number(mark): mark for mark in side} for side in (marks, own))
+        is_part = targets.keys() < sources.keys() and len(marks) + len(own) == len(sources) + len(targets)
+        if own and is_part and all(child in own or child.isspace() for child in target.children):  # type: ignore[union-attr]
+            self.is_whole = True
+            kept = [(mid, mark) for mid, mark in targets.items() if self._has_text(mark)]
+            self.given = [(sources[mid], self.document[mark.inner_start : mark.inner_end]) for mid, mark in kept]
+            return [(mark, mark) for mark in marks]
+        counts = [Counter(map(_number, side)) for side in (marks, own)]
+        return [(sources[_number(mark)], mark) for mark in own if [count[_number(mark)] for count in counts] == [1, 1]]
+
+    def _parsed(self, node: Node) -> Marked:
+        return parse(self.document, node, self.keeps_lines)
+
+    def _has_text(self, node: Node) -> bool:
+        return bool(bare(self._parsed(node))[0])
+
+    def edits(self) -> Iterator[Edit]:
+        """The edits that write the target."""
+        document, template = self.document, self.template
+        source, target = self.sides["source"], self.sides.get("target")
+        if target is not None:
+            tag = self._target_tag(document[target.start : target.inner_start])
+            if not self.is_whole:
+                yield replace_text(target.start, target.inner_start, tag)
+                for node, segment in self.segments:
+                    yield self._filled(node, segment)
+                return
+            yield replace_text(target.start, at := target.end, "")
+        else:
+            at = self.sides.get("seg-source", source).end
+            tag = self._target_tag(document[source.start : source.inner_start].split("source")[0] + "target>")
+            yield replace_text(at, at, space_before(document, source.start))
+        before, after = element(tag, "\0").split("\0")
+        yield replace_text(at, at, before)
+        begin = template.inner_start
+        parts: list[tuple[Node, Marked | str]] = [*self.segments, *self.given]
+        for place, new in sorted(parts, key=lambda part: part[0].start):
+            yield replace_text(at, at, document[begin : place.inner_start])
+            yield replace_text(at, at, new) if isinstance(new, str) else Edit(at, at, new, write_xml)
+            begin = place.inner_end
+        yield replace_text(at, at, document[begin : template.inner_end] + after)
+
+    def _target_tag(self, tag: str) -> str:
+        """The opening tag of a target that has a new translation; XLIFF 2 has its states elsewhere."""
+        if self._is_version_2:
+            return tag
+        tag = with_attribute(tag, "state", _STATE)
+        has_qualifier = "target" in self.sides and "state-qualifier" in self.sides["target"].attributes
+        return with_attribute(tag, "state-qualifier", _QUALIFIER) if has_qualifier else tag
+
+    def _filled(self, mark: Node, segment: Marked) -> Edit:
+        """The edit that gives a mark of the target its content."""
+        if mark.end > mark.inner_start:
+            return Edit(mark.inner_start, mark.inner_end, segment, write_xml)
+        tag = self.document[mark.start : mark.end]
+        return Edit(mark.start, mark.end, segment, lambda new: element(tag, write_xml(new)))
+
+
+def _is_frozen(unit: Node) -> bool:
+    """Whether it says that it is not to be translated, or what is around it."""
+    node = unit.nearest("translate")
+    return node is not None and node.attributes["translate"] == "no"
+
+
+def _definitions(node: Node) -> Iterator[Node]:
+    """The definitions of a unit's segments, which Trados keeps beside the sides."""
+    for child in node.children:
+        if isinstance(child, Node) and child.name not in SIDES:
+            if child.name.endswith(":seg") and "id" in child.attributes:
+                yield child
+            yield from _definitions(child)
+
+
+def _number(mark: Node) -> str:
+    return mark.attributes.get("mid", "")
+
+
+def _says(attributes: Mapping[str, str], what: Mapping[str, frozenset[str]]) -> bool:
+    """Whether one of some attributes has such a value, by its name without the prefix."""
+    return any(value.lower() in what.get(name.rpartition(":")[2], ()) for name, value in attributes.items())
+
+
+def _language_edit(document: str, file: Node, tgt: str) -> Iterator[Edit]:
+    """The edit that names the target language of a file that names none."""
+    attributes = file.attributes
+    if {"target-language", "trgLang"}.isdisjoint(attributes) and tgt not in PLAIN_NAMES:
+        key, other = ("trgLang", "srcLang") if "srcLang" in attributes else ("target-language", "source-language")
+        new = with_attribute(document[file.start : file.inner_start], key, tgt, after=other)
+        yield replace_text(file.start, file.inner_start, new)
+
+
+def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
+    """The edits that translate a memory; see `edit_xliff`."""
+    for unit in read_units(path, "TMX", document):
+        variants = unit.named("tuv")
+        src, tgt = (_find_variant(variants, language) for language in languages)
+        tgt = None if tgt is src else tgt
+        if src is None or not src.named("seg") or (tgt is not None and not tgt.named("seg")):
+            continue  # no text in this language, or a damaged unit without a seg
+        segment = parse(document, src.named("seg")[-1])
+        if not bare(segment)[0] or is_choice(segment) or (tgt is not None and plain_text(tgt) and not overwrite):
+            continue
+        if tgt is not None:
+            seg = tgt.named("seg")[-1]
+            yield Edit(seg.start, seg.end, segment, partial(_write_seg, document[seg.start : seg.inner_start]))
+        else:
+            last = variants[-1]
+            tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(languages[1])}><seg>"
+            yield Edit(last.end, last.end, segment, partial(_write_tuv, tag))
+
+
+def _write_seg(tag: str, translation: Marked) -> str:
+    return element(tag, write_xml(translation))
+
+
+def _write_tuv(tag: str, translation: Marked) -> str:
+    return f"{tag}{write_xml(translation)}</seg></tuv>"
+
+
+def _find_variant(variants: list[Node], language: str) -> Node | None:
+    """The variant in a language: of the nearest region, with text if one has some."""
+    ranked = [
+        (rank, not plain_text(variant), number)
+        for number, variant in enumerate(variants)
+        if (rank := match_rank(language_of(variant), language)) is not None
+    ]
+    return variants[min(ranked)[-1]] if ranked else None
+
+
+def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
+    """The edits that translate a catalogue; see `edit_xliff`. Placeholders such as %s and {0} are tags."""
+    lines, line_end = _lines(document), "\r\n" if "\r\n" in document else "\n"
+    for message in messages(path, document.split("\n")):
+        if message.is_header:
+            require_languages(path, message.languages, languages)
+            _require_utf_8(path, message)
+            continue
+        forms = [key for key in message.texts if key.startswith("msgstr")]
+        is_flagged = message.is_fuzzy
+        for key in forms:
+            is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
+            source = _mark_up(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
+            if (message.texts[key] and not overwrite) or not bare(source)[0] or is_choice(source):
+                continue
+            if not is_flagged:
+                is_flagged, flags = True, message.flags_line
+                at = lines[message.line][0] if flags is None else lines[flags][1]
+                yield replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy")
+            first, last = message.lines[key]
+            yield Edit(lines[first][0], lines[last][1], source, partial(_write_string, key))
+
+
+def _write_string(key: str, translation: Marked) -> str:
+    return f'{key} "{raw(translation).translate(_ESCAPED)}"'
+
+
+def _require_utf_8(path: Path, header: Message) -> None:
+    charset = _CHARSET.search(header.field("Content-Type"))
+    if charset and charset[1].lower() not in _UTF_8:
+        raise DataError(f"{path}: its header says charset={charset[1]}", "msgconv --to-code=UTF-8 makes it UTF-8")
+
+
+def _lines(text: str) -> list[tuple[int, int]]:
+    """From where to where each line goes, without its white space at the end, by its number from 1."""
+    spans, at = [(0, 0)], 0
+    for line in text.split("\n"):
+        spans.append((at, at + len(line.rstrip())))
+        at += len(line) + 1
+    return spans
+
+
+def _mark_up(text: str) -> Marked:
+    """A message as text and tags: placeholders, markup, line breaks inside of it, and the spaces between columns."""
+    text = _ENTITY.sub(lambda match: match[0] if match[0] in _KEPT_ENTITIES else html.unescape(match[0]), text)
+    return with_lines(with_placeholders(with_tags([text], _MARKUP, element_tag)), _SPACES)
+
+
+EDITS = {"xliff": edit_xliff, "tmx": edit_tmx, "po": edit_po}
