@@ -20,9 +20,7 @@ from mtx.config.schema import Config
 from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
 from mtx.decoding import model_directory
-from mtx.decoding.ctranslate2_limits import export_note
-from mtx.decoding.load import fill_cache
-from mtx.decoding.metrics import Scores
+from mtx.decoding.load import export_note, fill_cache
 from mtx.decoding.model_description import info_of
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
@@ -30,6 +28,7 @@ from mtx.errors import Advice, DamagedFileError, MtxError, UsageError
 from mtx.evaluation.evaluate import translate_and_score
 from mtx.evaluation.gains import Gain, measure_gains, stored_gains
 from mtx.evaluation.protocols import Protocol
+from mtx.evaluation.scores import Scores
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import counted, format_duration
 from mtx.interop.cards import licences_of, run_card

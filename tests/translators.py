@@ -40,6 +40,7 @@ class FakeTranslator(Translator):
 
     name: ClassVar[EngineName] = "torch"
     num_tgt_positions = sys.maxsize
+    num_calls = 1
 
     def __init__(self, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions | None = None):
         super().__init__(self, tokenizer, info(max_tokens), options)
@@ -51,6 +52,3 @@ class FakeTranslator(Translator):
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         raise NotImplementedError
-
-    def share_workers(self) -> int:
-        return 1

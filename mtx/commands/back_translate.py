@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from mtx.commands.decoding import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
 from mtx.commands.options import Model, Shard, checked_output, open_output, refuse_own_output
-from mtx.commands.translate_lines import shard_bounds
-from mtx.commands.translators import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
+from mtx.commands.translate import shard_bounds
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 
@@ -32,7 +32,7 @@ def back_translate(
     place: Placement,
 ) -> None:
     """Make training pairs for the other direction from text of one language; the same command resumes if stopped."""
-    from mtx.commands.line_blocks import progress
+    from mtx.commands.decoding import progress
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, part_of
     from mtx.storage.run_contents import model_identity
@@ -58,11 +58,10 @@ def back_translate(
     }
     kept = ResumableRows.beside(output, about, BLOCK_LINES)
 
-    def translate(lines: list[str], first: int) -> list[str]:
-        return [hypotheses[0].text for hypotheses in translator.hypotheses(lines, None, first, n_best=1)]
-
     score = scorer and partial(_scores, scorer)
-    work = SyntheticText(lambda: islice(read_lines(mono), start, end), kept, translate, score)
+    work = SyntheticText(
+        lambda: islice(read_lines(mono), start, end), kept, lambda block, _: translator.translate(block), score
+    )
     with kept.held(), progress(end - start) as bar:
         work.run(bar.update)
         with open_output(output) as sink:

@@ -50,7 +50,7 @@ def serve(
     with _listener(host, port) as listener:
         log_as_json()
         translators = [load(model, SearchOptions(), Placement()) for model in models]
-        num_threads = max([translator.engine.share_workers() for translator in translators])
+        num_threads = max(translator.engine.num_calls for translator in translators)
         pairs = Pairs(translators)
         for translator in translators:
             translator.translate(["."])  # the first translation takes longer than others

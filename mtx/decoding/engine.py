@@ -21,10 +21,12 @@ class Engine(Protocol):
     Attributes:
         name: what `--engine` calls it.
         num_tgt_positions: the most tokens of a translation, `</s>` included; `sys.maxsize` means any number.
+        num_calls: how many calls at the same time are faster than one after the other.
     """
 
     name: ClassVar[EngineName]
     num_tgt_positions: int
+    num_calls: int
 
     def search(
         self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
@@ -43,9 +45,6 @@ class Engine(Protocol):
         Each row is a distribution: the attention of the last layer, averaged over its heads. Rows and columns of
         `</s>` may be missing. The caller passes sources that the model reads, and targets that it can write.
         """
-
-    def share_workers(self) -> int:
-        """Lets each call use one worker of the engine from now on; returns how many calls at once use them all."""
 
 
 def new_requests(

@@ -50,6 +50,7 @@ class TorchEngine:
     """
 
     name: ClassVar[EngineName] = "torch"
+    num_calls = 1
 
     def __init__(self, models: Sequence[TranslationModel], tokenizer: Tokenizer, placement: Placement | None = None):
         placement = placement or Placement()
@@ -109,10 +110,6 @@ class TorchEngine:
         for request in requests:
             found[request.number * len(sources) // len(requests)] += candidates[request.number]
         return found
-
-    def share_workers(self) -> int:
-        """See `Engine.share_workers`; one call searches at a time, with all workers."""
-        return 1
 
     def _search_model(self) -> Model:
         """Returns the model, or the models together, as search calls them."""

@@ -104,7 +104,7 @@ class Translator:
         src, tgt: the languages.
         max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
         splitter: splits a line into sentences, whose translations are joined again; None leaves lines whole. If the
-            model decided for it (`split_sentences=None`), the first line that is split is logged, and a line with a
+            model decided for it (`split_sentences=None`), splitting is logged once, and a line with a
             prefix, which may be that of several sentences, stays whole.
         glossary: whose terms the translations use; see `use_glossary`.
     """
@@ -213,22 +213,20 @@ class Translator:
 
         The language token of a line (`>>fra<<`, of imported multilingual models) goes before each of its parts.
         """
-        flat, num_sentences = list[tuple[str, str, Case | None]](), list[int]()
-        for line, prefix in zip(lines, prefixes or [""] * len(lines), strict=True):
-            text = clean_text(line)
-            language = self.tokenizer.language_token(text)
-            text = text.removeprefix(language)
-            stays_whole = prefix and self.options.split_sentences is None
-            sentences = self.splitter(text) if self.splitter and text and not stays_whole else [text]
-            num_sentences.append(len(sentences))
-            for sentence in sentences:  # a prefix stands in the translation as it is, so its line keeps its case
-                usual, case = (sentence, None) if prefix else self.usual_case(sentence)
-                flat.append((language, usual if self.glossary is None else self.glossary.annotate(usual), case))
-        self._log_split(num_sentences, first)
-        ids = self.tokenizer.encode([language + text for language, text, _ in flat])
-        rows = zip(ids, flat, strict=True)
-        parts = ([Part(part, case) for part in self._cut(row, bool(language))] for row, (language, _, case) in rows)
-        by_line = [[part for _ in range(count) for part in next(parts)] for count in num_sentences]
+        pairs = zip(lines, prefixes or [""] * len(lines), strict=True)
+        sentences = [self._sentences(line, has_prefix=bool(prefix)) for line, prefix in pairs]
+        is_split = any(len(of_line) > 1 for of_line in sentences)
+        if is_split and self.options.split_sentences is None and not self._has_logged_split:
+            self._has_logged_split = True
+            logger.info(
+                "a line has several sentences: each is translated alone, as this model learned from single sentences "
+                "(--no-split-sentences leaves lines whole)"
+            )
+        ids = iter(self.tokenizer.encode([language + text for of_line in sentences for language, text, _ in of_line]))
+        by_line = [
+            [Part(cut, case) for language, _, case in of_line for cut in self._cut(next(ids), bool(language))]
+            for of_line in sentences
+        ]
         if prefixes:
             prefix_ids = self.tokenizer.encode([clean_text(prefix) for prefix in prefixes], target=True, num_threads=1)
             check_lengths(prefix_ids, self.engine.num_tgt_positions, name, first)
@@ -236,7 +234,19 @@ class Translator:
                 line_parts[:1] = [replace(part, prefix=prefix_of_line[:-1]) for part in line_parts[:1]]
         return by_line
 
-    def usual_case(self, sentence: str) -> tuple[str, Case | None]:
+    def _sentences(self, line: str, has_prefix: bool) -> list[tuple[str, str, Case | None]]:
+        """The language token, the text as the model reads it, and the case of each sentence of a line."""
+        text = clean_text(line)
+        language = self.tokenizer.language_token(text)
+        text = text.removeprefix(language)
+        stays_whole = has_prefix and self.options.split_sentences is None
+        sentences = self.splitter(text) if self.splitter and text and not stays_whole else [text]
+        # a prefix is part of the translation as it is, so its line keeps its case
+        cased = ((sentence, None) if has_prefix else self.truecase(sentence) for sentence in sentences)
+        annotate = str if self.glossary is None else self.glossary.annotate
+        return [(language, annotate(usual), case) for usual, case in cased]
+
+    def truecase(self, sentence: str) -> tuple[str, Case | None]:
         """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
         case = case_of(sentence)
         if case is None:
@@ -249,25 +259,13 @@ class Translator:
     def _count_tokens(self, texts: list[str]) -> list[int]:
         return [len(ids) for ids in self.tokenizer.encode(texts, num_threads=1)]
 
-    def _log_split(self, num_sentences: list[int], first: int) -> None:
-        """Logs the first line that is split because of the model, with its number if the first one is `first`."""
-        number = next((number for number, count in enumerate(num_sentences, first) if count > 1), None)
-        if self.options.split_sentences is None and number is not None and not self._has_logged_split:
-            self._has_logged_split = True
-            logger.info(
-                "line %d has %d sentences: each is translated alone, as this model learned from single sentences "
-                "(--no-split-sentences leaves lines whole)",
-                number,
-                num_sentences[number - first],
-            )
-
     def _combined(self, parts: list[list[Hypothesis]]) -> list[Hypothesis]:
         """Returns the hypotheses of a line from those of its parts; an empty one if it has no parts."""
         if parts and self.options.sampling is not None:
             joined = [_join(samples) for samples in zip(*parts, strict=True)]
             is_mean = self.options.sampling.mbr
             return [replace(h, score=h.score / len(parts)) for h in joined] if is_mean else joined
-        return [_join(hypotheses) for hypotheses in best_combinations(parts, self.options.num_beams)]
+        return best_combinations(parts, self.options.num_beams)
 
     def _cut(self, ids: list[int], has_language: bool) -> list[list[int]]:
         start = ids[:1] if has_language else []
@@ -411,30 +409,23 @@ def require_lines(lines: Sequence[str], method: str, others: Sequence[str] | Non
         raise ValueError(f"there are {len(lines)} lines, but {len(others)} to go with them")
 
 
-def best_combinations(parts: Sequence[list[Hypothesis]], size: int) -> list[list[Hypothesis]]:
-    """Returns the `size` best combinations of one hypothesis from each part, best first.
+def best_combinations(parts: Sequence[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
+    """Joins one hypothesis of each part; returns the `size` best, best first.
 
     The best one lacks the fewest terms, and then has the largest sum of scores.
 
     Args:
         parts: the hypotheses of each part, best first. So only the first size / n can follow the n-th combination.
     """
-    best: list[tuple[int, float, Any]] = [(0, 0.0, None)]  # missing terms, minus the sum, the last and what is before
+    best = [Hypothesis("", 0.0, [])]
     for part in parts:
-        longer = [
-            (num_missing + hypothesis.num_missing, cost - hypothesis.score, (hypothesis, before))
-            for number, (num_missing, cost, before) in enumerate(best, start=1)
+        longer = (
+            _join([before, hypothesis])
+            for number, before in enumerate(best, start=1)
             for hypothesis in part[: max(1, size // number)]
-        ]
-        best = sorted(longer, key=lambda combination: combination[:2])[:size]
-    combinations = list[list[Hypothesis]]()
-    for *_, chain in best:
-        last_first = []
-        while chain is not None:
-            hypothesis, chain = chain
-            last_first.append(hypothesis)
-        combinations.append(last_first[::-1])
-    return combinations
+        )
+        best = sorted(longer, key=lambda joined: (joined.num_missing, -joined.score))[:size]
+    return best
 
 
 def _join(parts: Sequence[Hypothesis]) -> Hypothesis:

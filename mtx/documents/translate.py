@@ -154,7 +154,7 @@ def _link(translator: Translator, sentences: Sequence[_Sentence]) -> None:
 
 def _as_translated(translator: Translator, sentence: _Sentence) -> tuple[str, str]:
     """Source and translation as the model has seen them: not in capitals or title case, if it does not know them so."""
-    text, case = translator.usual_case(sentence.text)
+    text, case = translator.truecase(sentence.text)
     spelled = b"".join(map(piece_bytes, sentence.pieces)).decode("utf-8", "replace")
     return text, spelled.strip() if case else sentence.translation
 

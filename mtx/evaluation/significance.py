@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtx.data.writing_systems import tokenizer_of
-from mtx.decoding.metrics import ter_takes_too_long
 from mtx.errors import UsageError
 from mtx.evaluation import seed_variance
 from mtx.evaluation.protocols import Protocol
+from mtx.evaluation.scores import ter_takes_too_long
 
 TestType = Literal["bs", "ar"]  # bootstrap resampling (Koehn 2004), approximate randomisation (Riezler & Maxwell 2005)
 METRICS = ("bleu", "chrf", "ter")

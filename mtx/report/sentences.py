@@ -11,7 +11,7 @@ from itertools import groupby
 from typing import Any
 
 from mtx.data.writing_systems import tokenizer_of, writes_spaces
-from mtx.decoding.metrics import words
+from mtx.evaluation.scores import words
 from mtx.evaluation.test_sets import TestSet
 from mtx.report.run_summary import RunSummary
 

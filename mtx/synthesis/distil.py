@@ -10,7 +10,7 @@ import itertools
 import logging
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import TokenStore
-from mtx.decoding.metrics import nearest_by_chrf, normalize_lines
+from mtx.decoding.metrics import normalize_lines
 from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.evaluation.evaluate import score_translations
@@ -107,13 +107,13 @@ def translate_text(
         if references is None:
             references = itertools.islice((pair[1] for pair in _pairs(directory / TRAIN)), first - 1, None)
         chosen = []
-        for hypotheses in translator.hypotheses(block, None, first):
+        for hypotheses in translator.hypotheses(block):
             texts = [hypothesis.text for hypothesis in hypotheses]
             reference = next(references, None)
             chosen.append(texts[0] if reference is None else nearest_by_chrf(texts, reference))
         return chosen
 
-    about = {**about, "search": repr(translator.options), "translator": type(translator).__name__}
+    about = {**about, "search": repr(translator.options), "translator": translator.engine.name}
     kept = ResumableRows.beside(output, about, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
     with kept.held():
@@ -183,3 +183,11 @@ def weight_bytes(model: str) -> int:
     roots = map(find_model, require_models(model))
     files = (root / name for root in roots for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def nearest_by_chrf(texts: Sequence[str], reference: str) -> str:
+    """The text with the highest chrF2 against a reference, the first one of equal ones."""
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    return max(texts, key=lambda text: float(metric.sentence_score(text, [reference]).score))

@@ -78,7 +78,7 @@ def test_the_ctranslate2_engine_uses_the_cores_of_the_container(quota: Path, tmp
 
     quota.write_text("3 1\n")
     write_ctranslate2(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export", "fp32")
-    assert Translator.load(tmp_path / "export").engine.threads == 3
+    assert Translator.load(tmp_path / "export").engine.num_calls == 3
 
 
 def test_free_memory_is_what_machine_and_container_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,3 +93,12 @@ def test_free_memory_is_what_machine_and_container_leave(tmp_path: Path, monkeyp
         path.unlink()
     monkeypatch.delattr("os.sysconf")
     assert machine.available_bytes() is None
+
+
+def test_cores_on_which_something_runs_are_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_LOAD", tmp_path / "loadavg")
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert machine.num_idle_cores() == 4, "not reported"
+    for running, idle in ((1, 4), (3, 2), (0, 4)):
+        (tmp_path / "loadavg").write_text(f"0.10 0.20 0.30 {running}/321 4567\n")
+        assert machine.num_idle_cores() == idle

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -132,19 +133,41 @@ def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> Non
     assert found == [out] * 3
 
 
-def test_work_is_shared_among_threads(exports: Path) -> None:
+def test_work_is_shared_among_workers(exports: Path) -> None:
     engine, *_ = CTranslate2Engine.open(exports / "export-0", Placement(device="cpu", threads=4))
+    assert engine.num_calls == 4
 
-    def batches(lengths: list[int]) -> list[list[int]]:
+    def batches(lengths: list[int], num_workers: int = 4) -> list[list[int]]:
         sources = [[2] * length for length in lengths]
         requests = new_requests(sources, [[]] * len(lengths), SearchOptions(), 512)
-        return [[request.number for request in batch] for batch in engine._batches(requests)]
+        return [[request.number for request in batch] for batch in engine._batches(requests, num_workers)]
 
     few = batches([3, 9, 4, 8, 3, 9, 4, 8])
     assert len(few) >= 4 and sorted(sum(few, [])) == list(range(8))
     assert len(batches([10] * 1000)) >= 10_000 / engine.batch_tokens
-    assert engine.share_workers() == 4
-    assert len(batches([1] * 8)) == 1, "each call has one of them"
+    assert len(batches([1] * 8, 1)) == 1
+
+
+def test_a_sentence_that_waits_alone_has_all_cores(
+    tokenizer: Tokenizer, exports: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, _, info = CTranslate2Engine.open(exports / "export-0", Placement(device="cpu", threads=2))
+    src, options = sources(tokenizer), SearchOptions().of_model(info)
+    opened, open_runtime = list[tuple[int, int]](), engine._open_runtime
+    engine._open_runtime = lambda *how: opened.append(how) or open_runtime(*how)  # type: ignore[func-returns-value]
+    together = engine.search(src, [[]] * len(src), options)
+    monkeypatch.setattr(ctranslate2_engine, "num_idle_cores", lambda: 1)
+    engine.search(src[:1], [[]], options)
+    assert not opened, "a batch, and a busy machine, do without a second copy of the weights"
+    monkeypatch.setattr(ctranslate2_engine, "num_idle_cores", lambda: 2)
+    alone = [engine.search([source], [[]], options)[0] for source in src]
+    assert opened == [(1, 2)]
+    assert [[c.ids for c in found] for found in alone] == [[c.ids for c in found] for found in together]
+    for one, other in zip(alone, together, strict=True):
+        np.testing.assert_allclose([c.score for c in one], [c.score for c in other], rtol=0, atol=1e-4)
+    engine._runtimes = [SimpleNamespace(num_active_batches=1)]
+    assert engine.search(src[:1], [[]], options)[0][0].ids == together[0][0].ids
+    assert opened == [(1, 2)], "beside another call it has one worker"
 
 
 def test_it_does_not_import_torch(exports: Path) -> None:

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding import export_cache, model_directory
-from mtx.decoding.export_cache import cached_export
+from mtx.decoding import load as module
+from mtx.decoding import model_directory
+from mtx.decoding.load import cached_export
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import install_command
@@ -26,7 +27,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 LINES = ["ab cde", "fgü a", "cab fad gab"]
 KEEP = (
-    "import sys; from pathlib import Path; from mtx.decoding.export_cache import cached_export;"
+    "import sys; from pathlib import Path; from mtx.decoding.load import cached_export;"
     "print(cached_export(Path(sys.argv[1])).name, 'torch' in sys.modules)"
 )
 
@@ -171,10 +172,10 @@ def test_the_one_that_was_used_longest_ago_goes_first(
     os.utime(unused, (2, 2))
     assert cached_export(model) == used
     sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in (used, unused)}
-    monkeypatch.setattr(export_cache, "_MAX_BYTES", 2 * sizes[used])
+    monkeypatch.setattr(module, "_MAX_BYTES", 2 * sizes[used])
     new = cached_export(model, "int8")
     assert conversions(cache) == sorted([used.name, new.name])
-    monkeypatch.setattr(export_cache, "_MAX_BYTES", 1)
+    monkeypatch.setattr(module, "_MAX_BYTES", 1)
     assert conversions(cache) != [cached_export(model, "fp16").name] == conversions(cache), "the newest stays"
 
 
@@ -189,7 +190,7 @@ def test_where_nothing_can_be_written_is_said(model: Path, cache: Path, monkeypa
         def __exit__(self, *_: Any) -> None:
             pass
 
-    monkeypatch.setattr(export_cache, "FileLock", Refusing)
+    monkeypatch.setattr(module, "FileLock", Refusing)
     with pytest.raises(MtxError, match="mtx/ctranslate2: cannot be written: Permission denied") as error:
         cached_export(model)
     assert error.value.help is not None and "mtx export" in error.value.help

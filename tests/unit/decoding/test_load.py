@@ -9,14 +9,13 @@ import pytest
 pytest.importorskip("ctranslate2")
 
 from mtx.decoding import load as module
-from mtx.decoding.export_cache import cached_export
-from mtx.decoding.load import choose_engine, load
+from mtx.decoding.load import cached_export, choose_engine, export_note, load
 from mtx.decoding.options import Placement, Sampling, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model import device
-from mtx.storage import durable
 from tests.exports import lively_bundle, small_tokenizer
+from tests.models import tiny_config
 
 LINES = ["ab cde", "fgü a", "cab fad gab"]
 
@@ -155,18 +154,6 @@ def test_asked_wrongly(model: Path, tmp_path: Path) -> None:
         Translator.load(tmp_path / "nowhere")
 
 
-def test_what_an_export_in_8_bits_costs_is_said(model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    loaded(model, precision="int8")
-    assert "compared with fp32" not in caplog.text, "there is no text to compare on"
-    export = cached_export(model, "int8")
-    described = durable.read_json(export / "mtx.json")
-    durable.write_json(export / "mtx.json", {**described, "comparison": "200 lines: 90.0% identical, BLEU -0.10"})
-    durable.write_manifest(export, ("mtx.json",))
-    loaded(model, precision="int8")
-    assert caplog.messages[-1] == "int8, compared with fp32 on 200 lines: 90.0% identical, BLEU -0.10"
-
-
 def test_a_damaged_export_is_made_again_only_where_the_model_is(model: Path) -> None:
     export = cached_export(model)
     sound = Translator.load(model).translate(LINES)
@@ -175,3 +162,10 @@ def test_a_damaged_export_is_made_again_only_where_the_model_is(model: Path) -> 
         Translator.load(export)
     assert Translator.load(model).translate(LINES) == sound
     assert Translator.load(export).translate(LINES) == sound
+
+
+def test_what_cannot_be_exported_is_said() -> None:
+    assert export_note(tiny_config()) is None
+    note = export_note(tiny_config(norm="pre"))
+    assert note is not None
+    assert note.startswith("this model can be exported to ctranslate2, not to huggingface (model.norm=pre: ")

@@ -1,10 +1,20 @@
-"""Translators as commands load them, and the options that say what they search for and where they run."""
+"""Common to the commands that decode: their options, loading a translator, and reading lines in blocks.
 
+A file is read in large blocks, a pipe in blocks of what has arrived, a terminal line by line.
+"""
+
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+import itertools
+import os
+import queue
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Option
 
@@ -18,11 +28,14 @@ from mtx.config.limits import (
     MAX_TEMPERATURE,
 )
 from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, Sampling, SearchOptions
-from mtx.errors import UsageError
+from mtx.errors import DataError, UsageError
+from mtx.storage import streams, text_files
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
+BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
+_PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
 TorchPrecision = Annotated[Literal["fp32", "bf16"], Option(help="fp32 or bf16.")]
 BEAM = ("beam", "length_penalty")
 SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
@@ -126,29 +139,26 @@ def search_options(
     max_length: int | None = None,
     n_best: int = 1,
     split_sentences: bool | None = False,
-    seed: int | None = None,
     mbr: int | None = None,
-    **asked: float | None,
+    **asked: Any,
 ) -> SearchOptions:
     """The search that the options ask for; `asked` are those of `Sampling` with these names."""
-    sampling: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    if not sampling and mbr is None:
-        if seed is not None:
-            raise UsageError("--seed is only for samples", "--temperature 1 samples")
-        return SearchOptions(beam, length_penalty, max_length, None, split_sentences, n_best)
-    if beam is not None:
+    given = {name: value for name, value in asked.items() if value is not None}
+    sampling = None
+    if mbr is not None:
+        sampling = Sampling(mbr, **{"epsilon": MBR_EPSILON, **given}, mbr=True)
+    elif given.keys() - {"seed"}:
+        sampling = Sampling(n_best, **given)
+    if sampling is None and given:
+        raise UsageError("--seed is only for samples", "--temperature 1 samples")
+    if sampling is not None and beam is not None:
         names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
         raise UsageError(f"--beam searches, {names} sample", "--n-best N draws N samples")
-    if mbr is not None:
-        if n_best > 1:
-            raise UsageError("--mbr takes one of its samples, so there is no --n-best", f"--mbr {max(mbr, n_best)}")
-        sampling = {"epsilon": MBR_EPSILON, **sampling, "mbr": True}
-    drawn = Sampling(mbr or n_best, seed=1 if seed is None else seed, **sampling)
-    return SearchOptions(beam, length_penalty, max_length, drawn, split_sentences, n_best)
+    return SearchOptions(beam, length_penalty, max_length, sampling, split_sentences, n_best)
 
 
 def load_translator(model: str, search: SearchOptions, place: Placement, glossary: Path | None = None) -> "Translator":
-    """Load a model for this process; the libraries of the other engine are not imported.
+    """Loads a model for this process; the libraries of the other engine are not imported.
 
     Args:
         glossary: a file with terms that the translations use.
@@ -173,3 +183,105 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
         keep_freed_memory()
     translator.use_glossary(terms)
     return translator
+
+
+def progress(total: int | None = None, num_done: int = 0, unit: str = " lines", work: str = "translating") -> Any:
+    """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
+    from tqdm import tqdm
+
+    hidden = True if total is None and sys.stdout.isatty() else None
+    return tqdm(desc=work, total=total, initial=num_done, unit=unit, disable=hidden)
+
+
+def blocks(
+    source: IO[bytes],
+    file: Path | None,
+    prompt: str,
+    invalid: text_files.Invalid = "strict",
+    work: str = "translating",
+) -> Iterator[list[str]]:
+    """The lines of `source` in blocks that are translated together.
+
+    Args:
+        file: its name; None for stdin.
+        prompt: the prompt on a terminal.
+        invalid: see `read_lines`.
+        work: what the progress bar calls the work.
+    """
+    if file is None and source.isatty():
+        yield from ([line] for line in _typed_lines(prompt))
+        return
+    is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+    lines = text_files.decoded_lines(source, file or Path("/dev/stdin"), invalid)
+    with progress(work=work) as bar:
+        for block in in_blocks(lines) if is_whole else _arriving_blocks(lines):
+            yield block
+            bar.update(len(block))
+
+
+def in_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    """The lines in blocks of `BLOCK_LINES`; the last one may be smaller."""
+    while block := list(itertools.islice(lines, BLOCK_LINES)):
+        yield block
+
+
+def paired(
+    lines: Iterator[list[str]], path: Path | None, invalid: text_files.Invalid = "strict"
+) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Blocks of lines, each with the corresponding lines of another file, or with None if there is no file.
+
+    Args:
+        invalid: see `read_lines`.
+
+    Raises:
+        DataError: if the file has fewer or more lines.
+    """
+    others = None if path is None else text_files.read_lines(path, invalid)
+    for block in lines:
+        partners = None if others is None else list(itertools.islice(others, len(block)))
+        if partners is not None and len(partners) < len(block):
+            raise DataError(f"{path} has fewer lines than the text")
+        yield block, partners
+    if others is not None and next(others, None) is not None:
+        raise DataError(f"{path} has more lines than the text")
+
+
+def _typed_lines(prompt: str) -> Iterator[str]:
+    """The lines that a user types, until Ctrl-D; the prompt never goes to the output of the translations."""
+    with contextlib.suppress(ImportError):  # importing it gives `input` a history and line editing
+        import readline  # noqa: F401
+    on_terminal = sys.stdout.isatty()
+    with contextlib.suppress(EOFError):
+        while True:
+            if not on_terminal:
+                streams.show_prompt(prompt)
+            yield streams.typed_line(prompt if on_terminal else "")
+    streams.show([""])
+
+
+def _arriving_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Blocks of the lines that have arrived: a block ends when no line follows at once. A thread reads ahead."""
+    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * BLOCK_LINES)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                ready.put(line)
+            ready.put(None)
+        except BaseException as error:  # the consuming thread raises it again
+            ready.put(error)
+
+    threading.Thread(target=read, name="mtx-reader", daemon=True).start()
+    item: str | BaseException | None = ""
+    while item is not None:
+        block, item = list[str](), ready.get()
+        with contextlib.suppress(queue.Empty):
+            while isinstance(item, str):
+                block.append(item)
+                if len(block) == BLOCK_LINES:
+                    break
+                item = ready.get(timeout=_PAUSE_S)
+        if block:
+            yield block
+        if isinstance(item, BaseException):
+            raise item
