@@ -1,5 +1,6 @@
 """`mtx translate`: of lines, where a file's translation continues after a kill, and of documents."""
 
+import contextlib
 import functools
 import itertools
 import json
@@ -62,11 +63,16 @@ def translate(
 ) -> None:
     """Translate stdin or FILE, one line for one line; XLIFF, TMX, PO, HTML and Markdown stay what they are."""
     from mtx.config.value_types import FILE_ENDING
-    from mtx.documents.kinds import kind_of_document
 
     load = functools.partial(load_translator, model, search, place, glossary)
     is_file = file is not None and file.is_file()  # a pipe has lines
-    if file is not None and is_file and (kind := kind_of_document(file)):
+    kind = None
+    if file is not None and is_file:
+        with contextlib.suppress(ModuleNotFoundError):  # without mtx/documents every file has lines
+            from mtx.documents.kinds import kind_of_document
+
+            kind = kind_of_document(file)
+    if file is not None and kind is not None:
         if shard or fresh or search.n_best > 1 or prefix or as_json:
             raise UsageError(f"{file}: is a document ({kind}); {_FOR_LINES}")
         translate_document(file, kind, output, overwrite, load, glossary)

@@ -32,6 +32,7 @@ class Numbered:
     """Offers three hypotheses for each line, of which the third is the line with its number; dies after `last`."""
 
     options = SearchOptions(3)
+    engine = SimpleNamespace(name="torch")
 
     def __init__(self, last: int = 10_000):
         self.last = last
