@@ -16,18 +16,17 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from mtx.commands.attention import attention
 from mtx.commands.back_translate import back_translate
 from mtx.commands.compare import compare
 from mtx.commands.distil import distil
 from mtx.commands.doctor import doctor
-from mtx.commands.encode import encode
 from mtx.commands.evaluate import evaluate
+from mtx.commands.inspect_model import attention, encode, logprob
 from mtx.commands.interop import export, import_
 from mtx.commands.report import report
 from mtx.commands.serve import serve
 from mtx.commands.train import config, prepare, status, train
-from mtx.commands.translate import logprob, translate
+from mtx.commands.translate import translate
 from mtx.errors import (
     STOPPING_SIGNALS,
     MtxError,

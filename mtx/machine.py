@@ -9,6 +9,7 @@ from pathlib import Path
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # "MICROSECONDS PERIOD", in a container under cgroup v2
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # in bytes, or "max"
 _MEMINFO = Path("/proc/meminfo")
+_LOAD = Path("/proc/loadavg")  # "LOAD LOAD LOAD RUNNING/THREADS PID"
 
 
 def num_cores() -> int:
@@ -17,6 +18,15 @@ def num_cores() -> int:
     with contextlib.suppress(OSError, ValueError):  # no such file, or no quota ("max")
         quota, period = map(int, _CPU_QUOTA.read_text(encoding="ascii").split())
         cores = min(cores, max(1, quota // period))
+    return cores
+
+
+def num_idle_cores() -> int:
+    """The number of cores of this machine on which nothing runs now; all of them if the system does not report it."""
+    cores = os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        num_running = int(_LOAD.read_text(encoding="ascii").split()[3].partition("/")[0])
+        return cores - max(0, num_running - 1)  # this thread runs too
     return cores
 
 

@@ -19,7 +19,7 @@ from mtx.config.schema import ModelConfig, TokenizerConfig
 from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.export_cache import cached_export
+from mtx.decoding.load import cached_export
 from mtx.errors import MtxError, UsageError
 from mtx.evaluation.test_sets import parallel_lines
 from mtx.interop.huggingface import export_huggingface

@@ -117,7 +117,7 @@ class SourceLength(SearchOptions):
 
 def _mtx(job: "Job") -> Translate:
     """Returns mtx's translator, loaded as `mtx translate` and users' own programs do."""
-    from mtx.commands.translators import WHOLE_LINES, load_translator
+    from mtx.commands.decoding import WHOLE_LINES, load_translator
 
     _, engine, precision = job.system.split("-")
     threads = job.setting.threads
@@ -139,7 +139,7 @@ def _ctranslate2(job: "Job") -> Translate:
     import sentencepiece
 
     from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES
-    from mtx.decoding.export_cache import cached_export
+    from mtx.decoding.load import cached_export
     from mtx.storage.run_files import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
 
     precision, setting = job.system.rpartition("-")[2], job.setting

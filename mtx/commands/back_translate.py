@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from mtx.commands.decoding import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
 from mtx.commands.options import Model, Shard, checked_output, open_output, refuse_own_output
-from mtx.commands.translate_lines import shard_bounds
-from mtx.commands.translators import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
+from mtx.commands.translate import shard_bounds
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 
@@ -32,7 +32,7 @@ def back_translate(
     place: Placement,
 ) -> None:
     """Make training pairs for the other direction from text of one language; the same command resumes if stopped."""
-    from mtx.commands.line_blocks import progress
+    from mtx.commands.decoding import progress
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, part_of
     from mtx.storage.run_contents import model_identity
@@ -58,11 +58,10 @@ def back_translate(
     }
     kept = ResumableRows.for_output(output, about, BLOCK_LINES)
 
-    def translate(lines: list[str], first: int) -> list[str]:
-        return [hypotheses[0].text for hypotheses in translator.hypotheses(lines, None, first, n_best=1)]
-
     score = scorer and partial(_scores, scorer)
-    work = SyntheticText(lambda: islice(read_lines(mono), start, end), kept, translate, score)
+    work = SyntheticText(
+        lambda: islice(read_lines(mono), start, end), kept, lambda block, _: translator.translate(block), score
+    )
     with kept.lock(), progress(end - start) as bar:
         work.run(bar.update)
         with open_output(output) as sink:
@@ -84,9 +83,10 @@ def _scores(scorer: Any, translations: list[str], lines: list[str]) -> list[floa
         scorer.tokenizer.encode([clean_text(line) for line in side], target=is_target)
         for side, is_target in ((translations, False), (lines, True))
     )
-    most = scorer.max_tokens, scorer.num_tgt_positions
+    most = scorer.max_tokens, scorer.engine.num_tgt_positions
     rows = [row for row in range(len(src)) if 1 < len(src[row]) <= most[0] and 1 < len(tgt[row]) <= most[1]]
     scores: list[float | None] = [None] * len(lines)
-    for row, score in zip(rows, scorer.forced([src[row] for row in rows], [tgt[row] for row in rows]), strict=True):
+    pairs = [src[row] for row in rows], [tgt[row] for row in rows]
+    for row, score in zip(rows, scorer.torch.log_probs(*pairs, scorer.options.alpha), strict=True):
         scores[row] = score.log_prob / score.num_tokens
     return scores

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mtx.commands.decoding import load_translator, takes
 from mtx.commands.options import AsJson, resolve
 from mtx.commands.train import train_run
-from mtx.commands.translators import load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import draw_table
@@ -20,7 +20,7 @@ from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import print_json, print_lines
 
 if TYPE_CHECKING:
-    from mtx.decoding.text_translator import TextTranslator
+    from mtx.decoding.translator import Translator
     from mtx.synthesis import distil as distillation
 
 logger = logging.getLogger("mtx")
@@ -45,7 +45,7 @@ def distil(
     """Train a small student on a teacher's translations, and compare the two; the same command resumes if stopped."""
     mono, text, others = _sorted(settings or [])
     run_dir = dict(setting.partition("=")[::2] for setting in others).get("run_dir") or f"{_name(teacher)}-student"
-    from mtx.commands.line_blocks import progress
+    from mtx.commands.decoding import progress
     from mtx.storage.run_directory import refuse_foreign
     from mtx.synthesis import distil as distillation
 
@@ -91,7 +91,7 @@ def _name(teacher: str) -> str:
 
 
 def _own_text(
-    teacher: str, translator: "TextTranslator", paths: RunLayout, text: list[str], others: list[str]
+    teacher: str, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]
 ) -> list[str]:
     """Write the text of the teacher's run, or that of `text`, for the student; returns the settings that follow."""
     from mtx.data import prepare, token_store
@@ -121,7 +121,7 @@ def _own_text(
 
 
 def _compare(
-    teacher: str, translator: "TextTranslator", paths: RunLayout, load: "Callable[[str], TextTranslator]"
+    teacher: str, translator: "Translator", paths: RunLayout, load: "Callable[[str], Translator]"
 ) -> "list[distillation.System]":
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import default_directory, export

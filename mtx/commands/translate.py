@@ -1,15 +1,20 @@
-"""`mtx translate`, of lines (`translate_lines`) and of documents, and `mtx logprob`."""
+"""`mtx translate`: of lines, where a file's translation continues after a kill, and of documents."""
 
+import contextlib
+import functools
+import itertools
 import json
 import logging
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+import re
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from unicodedata import normalize
 
 import typer
 
+from mtx.commands import decoding
+from mtx.commands.decoding import ALL, load_translator, takes
 from mtx.commands.options import (
     AsJson,
     GlossaryFile,
@@ -21,19 +26,18 @@ from mtx.commands.options import (
     open_output,
     refuse_own_output,
 )
-from mtx.commands.translate_lines import LineWork, TermCount, translate_file
-from mtx.commands.translators import ALL, TorchPrecision, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import counted
+from mtx.storage.text_files import InvalidLines
 
 if TYPE_CHECKING:
-    from mtx.decoding.text_translator import TextTranslator
+    from mtx.decoding.translator import Translator
 
 logger = logging.getLogger("mtx")
 
 _SEGMENTS_AT_ONCE = 512
-_SHOWN_CHARS = 80
+_SHOWN_CHARS, _SHOWN_LINES = 80, 10
 _NO_TARGETS = "--overwrite is for documents with translations in them: XLIFF, TMX and PO"
 _FOR_LINES = "--shard, --fresh, --n-best, --prefix and --json are for lines of text"
 
@@ -58,23 +62,26 @@ def translate(
     place: Placement,
 ) -> None:
     """Translate stdin or FILE, one line for one line; XLIFF, TMX, PO, HTML and Markdown stay what they are."""
-    from mtx.commands import line_blocks
     from mtx.data.readers import FILE_ENDING
 
-    load = partial(load_translator, model, search, place, glossary)
+    load = functools.partial(load_translator, model, search, place, glossary)
     is_file = file is not None and file.is_file()  # a pipe has lines
-    if is_file:
-        from mtx.documents.document import kind_of_document
-    if file is not None and is_file and (kind := kind_of_document(file)):
+    kind = None
+    if file is not None and is_file:
+        with contextlib.suppress(ModuleNotFoundError):  # without mtx/documents every file has lines
+            from mtx.documents.document import kind_of_document
+
+            kind = kind_of_document(file)
+    if file is not None and kind is not None:
         if shard or fresh or search.n_best > 1 or prefix or as_json:
             raise UsageError(f"{file}: is a document ({kind}); {_FOR_LINES}")
-        _translate_document(file, kind, output, overwrite, load, glossary)
+        translate_document(file, kind, output, overwrite, load, glossary)
         return
     if overwrite:
         raise UsageError(_NO_TARGETS)
-    work = LineWork(load, search.n_best, as_json, prefix)
     if file is not None and is_file and FILE_ENDING.search(file.name):
         logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
+    work = LineWork(load, search.n_best, as_json, prefix)
     target = None if output is None else checked_output(output)
     if file is not None and target is not None and (target.is_file() or not target.exists()):
         others = [text for text in (prefix, glossary) if text is not None]
@@ -86,28 +93,177 @@ def translate(
         raise UsageError("--shard and --fresh are for a FILE of lines and -o FILE")
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, prefix, glossary)
-        lines = line_blocks.blocks(source, file, f"{work.translator.src}> ", "surrogateescape")
-        for block, prefixes in line_blocks.paired(lines, prefix, "surrogateescape"):
+        lines = decoding.blocks(source, file, f"{work.translator.src}> ", "surrogateescape")
+        for block, prefixes in decoding.paired(lines, prefix, "surrogateescape"):
             sink.writelines(row.encode() + b"\n" for row in work.rows(block, prefixes))
             sink.flush()
-    work.tell()
+    work.log_summary()
 
 
-def _translate_document(
+class LineWork:
+    """Translates blocks of lines, and reports at the end what was wrong with them.
+
+    Args:
+        load: loads the translator, when it is first used.
+    """
+
+    def __init__(self, load: "Callable[[], Translator]", n_best: int, as_json: bool, prefix: Path | None):
+        self._load, self._n_best = load, n_best
+        self._as_json, self.prefix = as_json, prefix
+        self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
+        self._num_lines = self._num_empty = 0
+
+    @functools.cached_property
+    def translator(self) -> "Translator":
+        return self._load()
+
+    @functools.cached_property
+    def _terms(self) -> "TermCount":
+        return TermCount(self.translator)
+
+    def rows(self, block: list[str], prefixes: list[str] | None, num_before: int = 0) -> list[str]:
+        """The output for the next lines, of a text that has `num_before` lines before the first of all."""
+        from mtx.decoding.metrics import suspicion
+
+        prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
+        first, name = num_before + self._num_lines + 1, "line" if self.prefix is None else f"{self.prefix}: line"
+        results = self.translator.hypotheses(self._invalid.replace(block), prefixes, first, name, self._n_best)
+        self._num_lines += len(block)
+        pairs = [(line, hypotheses[0].text) for line, hypotheses in zip(block, results, strict=True)]
+        self._terms.add(pairs)
+        self._num_empty += sum(not text and bool(line.strip()) for line, text in pairs)
+        if self._n_best == 1 and not self._as_json:
+            return [text for _, text in pairs]
+        rows = list[Any]()
+        for line, hypotheses in zip(block, results, strict=True):
+            values = [
+                {"text": hypothesis.text, "score": hypothesis.score}
+                | ({"suspicion": found} if (found := suspicion(line, hypothesis.text)) else {})
+                for hypothesis in hypotheses[: self._n_best]
+            ]
+            rows.append({"hypotheses": values} if self._n_best > 1 else values[0])
+        return [json.dumps(row, ensure_ascii=False) for row in rows]
+
+    def log_summary(self) -> None:
+        """Log what was noticed."""
+        is_empty = f"the translation of {self._num_empty:,} of {self._num_lines:,} lines is empty"
+        for message in (self._invalid.message(), self._invalid_prefixes.message(), is_empty * bool(self._num_empty)):
+            if message:
+                logger.warning(message)
+        self._terms.log_summary()
+
+
+class TermCount:
+    """Counts the terms of the glossary that translations use; without a glossary it does nothing."""
+
+    def __init__(self, translator: "Translator"):
+        self._translator, self._glossary = translator, translator.glossary
+        self._num_terms = self._num_used = 0
+        self._missed = list[tuple[str, str]]()  # terms that are not used, and their lines
+
+    def add(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Count the terms of these lines and their translations."""
+        if self._glossary is None:
+            return
+        from mtx.data.cleaning import clean_text
+        from mtx.data.glossary import num_used
+        from mtx.data.letter_case import in_case
+
+        for source, translation in pairs:
+            usual, case = self._translator.truecase(source)
+            expected = [match.tgt for match in self._glossary.matches(normalize("NFC", clean_text(usual)))]
+            if case is not None:  # the translation has it too
+                expected = [in_case(tgt, case, self._translator.tgt) for tgt in expected]
+            used = num_used(expected, clean_text(translation))
+            self._num_terms += len(expected)
+            self._num_used += used
+            if used < len(expected):
+                missing = [term for term in expected if not num_used([term], translation)]
+                self._missed.append((", ".join(missing or expected), source[:_SHOWN_CHARS]))
+
+    def log_summary(self) -> None:
+        """Log the counts, with the first lines that lack a term."""
+        if self._glossary is None:
+            return
+        used = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
+        logger.log(logging.WARNING if self._missed else logging.INFO, used + "; missing are:" * bool(self._missed))
+        for missed in self._missed[:_SHOWN_LINES]:
+            logger.info("  %s in the translation of: %s", *missed)
+
+
+def translate_file(
+    work: LineWork,
+    file: Path,
+    output: Path,
+    shard: str | None,
+    fresh: bool,
+    about: dict[str, Any],
+    others: Sequence[Path],
+) -> None:
+    """Translate a file into another one; a killed command continues where it was.
+
+    Args:
+        about: what else makes it this translation: options, and the name of the model.
+        others: further texts that are read.
+    """
+    from mtx.storage import durable
+    from mtx.storage.resumable import ResumableRows, part_of
+    from mtx.storage.run_contents import model_identity
+    from mtx.storage.text_files import read_lines
+
+    for written in (output, part_of(output)):
+        refuse_own_output(None, written, file, *others)
+    counted_blocks = decoding.paired(decoding.in_blocks(read_lines(file)), work.prefix, "surrogateescape")
+    start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
+    about |= {
+        "shard": [start, end],
+        "search": repr(work.translator.options),
+        "translator": work.translator.engine.name,
+        "texts": [durable.sha256(text) for text in (file, *others)],
+        "model": model_identity(about["model"]),
+    }
+    kept = ResumableRows.for_output(output, about, decoding.BLOCK_LINES)
+    with kept.lock():
+        if fresh:
+            kept.remove()
+        before = start + kept.resume()
+        texts = (read_lines(text, "surrogateescape") for text in (file, work.prefix) if text)
+        blocks = zip(*(decoding.in_blocks(itertools.islice(lines, before, end)) for lines in texts), strict=True)
+        with decoding.progress(end - start, before - start) as bar:
+            for block, *prefixes in blocks:
+                kept.append(work.rows(block, prefixes[0] if prefixes else None, before))
+                bar.update(len(block))
+        with open_output(output) as sink:
+            sink.writelines(kept.rows())
+        kept.remove()
+    work.log_summary()
+
+
+def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
+    """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
+    if shard is None:
+        return 0, num_lines
+    number, total = (int(n) for n in shard.split("/")) if re.fullmatch(r"\d+/\d+", shard) else (0, 0)
+    if not 1 <= number <= total:
+        raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
+    return num_lines * (number - 1) // total, num_lines * number // total
+
+
+def translate_document(
     file: Path,
     kind: str,
     output: Path | None,
     overwrite: bool,
-    load: Callable[[], "TextTranslator"],
+    load: "Callable[[], Translator]",
     glossary: Path | None,
 ) -> None:
-    from mtx.commands.line_blocks import progress
-    from mtx.decoding.suspicious import suspicion
-    from mtx.documents.document import BILINGUAL, translate_document
+    """Translate a document; all but its text stays as it is."""
+    from mtx.decoding.metrics import suspicion
+    from mtx.documents import document
     from mtx.documents.markup import Marked, bare
     from mtx.documents.tagged_segments import translate_segments
 
-    if overwrite and kind not in BILINGUAL:
+    if overwrite and kind not in document.BILINGUAL:
         raise UsageError(f"{file}: {_NO_TARGETS}")
     pairs = list[tuple[str, str]]()
     with file.open("rb") as source, open_output(output) as sink:
@@ -116,46 +272,19 @@ def _translate_document(
 
         def translate(segments: list[Marked]) -> list[Marked]:
             results = list[Marked]()
-            with progress(len(segments), unit=" segments") as bar:
+            with decoding.progress(len(segments), unit=" segments") as bar:
                 for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
-                    some = segments[start : start + _SEGMENTS_AT_ONCE]
-                    results += translate_segments(translator, some)
-                    bar.update(len(some))
+                    results += translate_segments(translator, segments[start : start + _SEGMENTS_AT_ONCE])
+                    bar.update(len(results) - start)
             pairs.extend((bare(src)[0], bare(tgt)[0]) for src, tgt in zip(segments, results, strict=True))
             return results
 
-        sink.write(translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
+        languages = translator.src, translator.tgt
+        sink.write(document.translate_document(file, kind, languages, overwrite, translate))
     logger.info("%s: %s translated", file, counted(len(pairs), "segment"))
     if suspicious := [tgt for src, tgt in pairs if suspicion(src, tgt)]:
         what = f"{counted(len(suspicious), 'translation')} with repeated words or a copied source"
         logger.warning("%s: look at %s, such as: %s", file, what, suspicious[0][:_SHOWN_CHARS])
     terms = TermCount(translator)
     terms.add(pairs)
-    terms.tell()
-
-
-@takes("length_penalty", "threads", "device")
-def logprob(
-    model: Model,
-    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text.")],
-    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translations, one line for one line.")],
-    output: Output = None,
-    precision: TorchPrecision = "fp32",
-    as_json: AsJson = False,
-    *,
-    search: SearchOptions,
-    place: Placement,
-) -> None:
-    """Print the natural log-probability that the model gives to each translation; --json adds tokens and score."""
-    from mtx.commands import line_blocks
-
-    with open_input(src) as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source, tgt)
-        translator: Any = load_translator(model, search, replace(place, precision=precision))
-        number = 1
-        for block, translations in line_blocks.paired(line_blocks.blocks(source, src, ""), tgt):
-            scores = translator.log_probs(block, translations, number, (f"{src}: line", f"{tgt}: line"))
-            number += len(block)
-            for score in scores:
-                value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
-                sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
+    terms.log_summary()

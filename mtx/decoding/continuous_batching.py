@@ -40,7 +40,7 @@ class Cache(Protocol):
 class Model(Protocol):
     """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them.
 
-    Search calls all but `source_states`, which gives `TorchTranslator.sentence_vectors` its vectors.
+    Search calls all but `source_states`, which gives `TorchEngine.sum_states` its vectors.
     """
 
     pad_id: int

@@ -6,24 +6,24 @@ until there are beam_size hypotheses, keeps those with the largest plain log-pro
 maximum length.
 """
 
+import functools
 import itertools
 import logging
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.options import NO_SCORES, Candidate, Placement, Request, SearchOptions, penalty
-from mtx.decoding.text_translator import Attention, TextTranslator
+from mtx.decoding.engine import Attention, new_requests
+from mtx.decoding.options import NO_SCORES, Candidate, EngineName, Placement, Request, SearchOptions, penalty
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.formatting import install_command, mtx_command
-from mtx.machine import num_cores
+from mtx.formatting import install_command
+from mtx.machine import num_cores, num_idle_cores
 from mtx.storage import model_description
 from mtx.storage.durable import read_untrusted_json
 from mtx.storage.run_files import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
@@ -32,6 +32,7 @@ _FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 # Source tokens of a batch. On the CPU 256 to 1,024 take equal time with 3+3 layers of 256, and 4,096 a fifth more; with
 # layers of 128 1,024 take 3% less than 512.
 _BATCH_TOKENS, _CUDA_BATCH_TOKENS = 1024, 8192
+_MOST_THREADS = 4  # for one sentence; CTranslate2 never takes more by itself
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
@@ -57,104 +58,107 @@ def library() -> Any:
     return ctranslate2
 
 
-@dataclass
-class _Hypothesis:
-    """The token ids of a hypothesis, `</s>` included, and its log-probability; None until it is computed."""
-
-    ids: list[int]
-    log_prob: float | None
-
-
-class CTranslate2Translator(TextTranslator):
-    """Translates lines of text with CTranslate2. Safe to call from several threads at once.
+class CTranslate2Engine:
+    """Searches with CTranslate2.
 
     Args:
-        runtime: the `ctranslate2.Translator`.
-        tokenizer, max_tokens, options: see `TextTranslator`.
+        open_runtime: opens the `ctranslate2.Translator`, with a number of workers and of threads of each.
+        tokenizer: gives the pieces, which CTranslate2 reads and writes.
         num_positions: number of positions of the model, the most tokens that a translation can have.
-        threads: number of batches of a call that `runtime`, with as many workers, translates at the same time.
+        num_workers: number of batches that are translated at the same time. A sentence that waits alone gets all
+            their cores instead, for which the weights are loaded a second time.
         batch_tokens: number of source tokens of a batch.
     """
 
-    engine_name = "ctranslate2"
+    name: ClassVar[EngineName] = "ctranslate2"
 
     def __init__(
         self,
-        runtime: Any,
+        open_runtime: Callable[[int, int], Any],
         tokenizer: Tokenizer,
-        max_tokens: int,
-        options: SearchOptions,
-        *,
         num_positions: int,
-        threads: int,
+        num_workers: int,
         batch_tokens: int,
     ):
-        super().__init__(tokenizer, max_tokens, options, num_positions)
-        self.runtime, self.threads = runtime, threads
+        self._open_runtime = open_runtime
+        self.runtime = open_runtime(num_workers, 1)
+        self._runtimes = [self.runtime]
+        self.num_tgt_positions = num_positions
+        self.num_calls = num_workers
         self.batch_tokens = batch_tokens
         self._pieces = tokenizer.vocabulary()
         self._ids = {piece: token for token, piece in enumerate(self._pieces)}
 
     @classmethod
-    def open(cls, model: str | Path, search: SearchOptions, placement: Placement) -> Self:
-        """See `FromModel.load`; the model is a directory that `mtx export --to ctranslate2` wrote.
+    def open(cls, path: Path, placement: Placement) -> tuple[Self, Tokenizer, Mapping[str, Any]]:
+        """Loads a directory that `mtx export --to ctranslate2` wrote; returns tokenizer and info too.
 
         Raises:
-            UsageError: the directory is not an export, or samples are asked for.
+            UsageError: the directory is not an export, or CTranslate2 lacks the device or the precision.
+            DamagedFileError: a file is missing or damaged.
+            MtxError: CTranslate2 is not installed, or cannot load the model.
         """
-        path = Path(model)
-        if search.sampling is not None:
-            raise UsageError("only the engine torch has random sampling")
-        if not (path / EXPORT_CONFIG).is_file():
-            help = mtx_command("export", path if path.exists() else "MODEL", "--to", "ctranslate2", "-o", "DIR")
-            raise UsageError(f"{path}: {'is no CTranslate2 export' if path.exists() else 'no such directory'}", help)
         described = model_description.read(path, _FILES, name=EXPORT_CONFIG)
         info, tokenizer = described.info, Tokenizer.load(path)
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != tokenizer.vocabulary():
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: is not the vocabulary of the tokenizer")
-        options = search.of_model(info)
         device = str(placement.device)
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
-        threads = (placement.threads or num_cores()) if device == "cpu" else 1
-        translator = cls(
-            _open(path, device, placement.precision, threads),
-            tokenizer,
-            int(info["max_tokens"]),
-            options,
-            num_positions=info["num_positions"],
-            threads=threads,
-            batch_tokens=placement.batch_tokens or (_BATCH_TOKENS if device == "cpu" else _CUDA_BATCH_TOKENS),
-        )
-        translator.describe(info)
-        return translator
+        num_workers = (placement.threads or num_cores()) if device == "cpu" else 1
+        batch_tokens = placement.batch_tokens or (_BATCH_TOKENS if device == "cpu" else _CUDA_BATCH_TOKENS)
+        open_runtime = functools.partial(_open_runtime, path, device, placement.precision)
+        return cls(open_runtime, tokenizer, int(info["num_positions"]), num_workers, batch_tokens), tokenizer, info
 
-    def share_workers(self) -> int:
-        """See `TextTranslator.share_workers`."""
-        num_workers, self.threads = self.threads, 1
-        return num_workers
+    def _runtime_for_one(self) -> Any:
+        """The runtime for a sentence that waits alone: its worker has all cores, unless others use them now.
 
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
-        """See `TextTranslator.decode`.
+        Threads that wait for each other hundreds of times in a sentence would wait for those others too: with one
+        more busy process, a sentence of 25 tokens took 20 to 240 ms instead of 7.
+        """
+        num_threads = min(self.num_calls, _MOST_THREADS)
+        if num_threads == 1 or num_idle_cores() < num_threads:
+            return self.runtime
+        if len(self._runtimes) < 2:
+            self._runtimes.append(self._open_runtime(1, num_threads))
+        return self._runtimes[1]
+
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
+        """See `Engine.search`.
 
         A batch is searched with the largest limit of its sentences. Sentences with a smaller limit whose hypotheses
         reach it are searched again, in batches of one limit.
         """
-        requests = self.requests(sources, prefixes)
-        batches = list(self._batches(requests))
-        found, again = self._translate(batches), defaultdict[int, list[Request]](list)
-        for batch in batches if self.options.num_beams > 1 else ():
+        requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
+        busy = sum(runtime.num_active_batches for runtime in self._runtimes)
+        runtime = self.runtime if busy or len(requests) > 1 else self._runtime_for_one()
+        num_workers = max(1, self.num_calls - busy)
+        batches = list(self._batches(requests, num_workers))
+        found, again = self._translate(runtime, batches, options), defaultdict[int, list[Request]](list)
+        for batch in batches if options.num_beams > 1 else ():
             longest = max(request.limit for request in batch)
             for request in batch:
                 if request.limit < longest and max(map(len, found[request.number][0])) >= request.limit:
                     again[request.limit].append(request)
-        found |= self._translate(batch for some in again.values() for batch in self._batches(some))
+        rest = [batch for some in again.values() for batch in self._batches(some, num_workers)]
+        found |= self._translate(runtime, rest, options)
         hypotheses = [self._hypotheses(request, *found[request.number]) for request in requests]
-        self._score(sources, hypotheses)
-        return [self._candidates(of_source) for of_source in hypotheses]
+        missing = [
+            (row, ids) for row, some in enumerate(hypotheses) for ids, log_prob in some.items() if math.isnan(log_prob)
+        ]
+        scored = self._log_probs(runtime, [(sources[row], ids) for row, ids in missing], num_workers)
+        for (row, ids), log_prob in zip(missing, scored, strict=True):
+            hypotheses[row][ids] = log_prob
+        candidates = (
+            [Candidate(list(ids), log_prob / penalty(len(ids), options.alpha)) for ids, log_prob in some.items()]
+            for some in hypotheses
+        )
+        return [sorted(some, key=lambda candidate: -candidate.score) for some in candidates]
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
-        """See `TextTranslator.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""
+        """See `Engine.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""
         if not sources:
             return []
         results = self.runtime.translate_batch(
@@ -173,22 +177,13 @@ class CTranslate2Translator(TextTranslator):
             for row, source in zip(rows, sources, strict=True)
         ]
 
-    def _translate(self, batches: Iterable[list[Request]]) -> dict[int, tuple[list[list[str]], list[float]]]:
-        """Returns CTranslate2's hypotheses, as pieces, and their scores for each request of the batches."""
-        started = [(batch, self._start(batch)) for batch in batches]
-        waiting = (
-            (request, result) for batch, results in started for request, result in zip(batch, results, strict=True)
-        )
-        results = ((request.number, result.result()) for request, result in waiting)
-        return {n: (result.hypotheses, result.scores) for n, result in results}  # each time they are read is a copy
-
-    def _batches(self, requests: Sequence[Request]) -> Iterator[list[Request]]:
-        """Yields requests in batches of similar length, longest first, and enough batches for all threads.
+    def _batches(self, requests: Sequence[Request], num_workers: int) -> Iterator[list[Request]]:
+        """Yields requests in batches of similar length, longest first, and enough batches for all workers.
 
         Those with a prefix (tokens that the translation must begin with) get their own batches: CTranslate2 would
         search the other sentences of a batch differently if one had a prefix.
         """
-        share = -(-sum(len(request.source) for request in requests) // self.threads)
+        share = -(-sum(len(request.source) for request in requests) // num_workers)
         longest_first = sorted(requests, key=lambda request: (bool(request.prefix), -len(request.source)))
         for _, group in itertools.groupby(longest_first, key=lambda request: bool(request.prefix)):
             batch: list[Request] = []
@@ -199,69 +194,73 @@ class CTranslate2Translator(TextTranslator):
                 batch.append(request)
             yield batch
 
-    def _start(self, batch: list[Request]) -> Any:
-        """Starts the translation of one batch; returns results that can be waited for."""
-        return self.runtime.translate_batch(
-            [self._text(request.source[:-1]) for request in batch],
-            [self._text(request.prefix) or None for request in batch] if batch[0].prefix else None,
-            beam_size=self.options.num_beams,
-            num_hypotheses=self.options.num_beams,
-            max_decoding_length=max(1, max(request.limit for request in batch) - 1),  # the last token is `</s>`
-            min_decoding_length=0,
-            max_input_length=0,
-            length_penalty=_NO_PENALTY,
-            return_scores=True,
-            return_end_token=True,
-            asynchronous=True,
-        )
+    def _translate(
+        self, runtime: Any, batches: Iterable[list[Request]], options: SearchOptions
+    ) -> dict[int, tuple[list[list[str]], list[float]]]:
+        """Returns CTranslate2's hypotheses, as pieces, and their scores for each request of the batches."""
+        started = [
+            (
+                batch,
+                runtime.translate_batch(
+                    [self._text(request.source[:-1]) for request in batch],
+                    [self._text(request.prefix) or None for request in batch] if batch[0].prefix else None,
+                    beam_size=options.num_beams,
+                    num_hypotheses=options.num_beams,
+                    max_decoding_length=max(1, max(request.limit for request in batch) - 1),  # then comes `</s>`
+                    min_decoding_length=0,
+                    max_input_length=0,
+                    length_penalty=_NO_PENALTY,
+                    return_scores=True,
+                    return_end_token=True,
+                    asynchronous=True,
+                ),
+            )
+            for batch in batches
+        ]
+        waiting = (pair for batch, results in started for pair in zip(batch, results, strict=True))
+        finished = ((request.number, result.result()) for request, result in waiting)
+        return {number: (result.hypotheses, result.scores) for number, result in finished}  # each read is a copy
 
-    def _text(self, ids: list[int]) -> list[str]:
+    def _text(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces[token] for token in ids]
 
-    def _hypotheses(self, request: Request, found: list[list[str]], scores: list[float]) -> list[_Hypothesis]:
-        """Returns the hypotheses of one source, cut to the limit, each with `</s>` at its end.
+    def _hypotheses(
+        self, request: Request, found: list[list[str]], scores: list[float]
+    ) -> dict[tuple[int, ...], float]:
+        """Returns the hypotheses of one source, cut to the limit, with `</s>`, and their log-probabilities.
 
-        CTranslate2's scores leave out the prefix, and the end of a hypothesis that it cut; `_score` computes those.
+        CTranslate2's scores leave out the prefix, and the end of a hypothesis that it cut; there it is NaN.
         """
         if not any(map(math.isfinite, scores)):
             raise MtxError(NO_SCORES)
-        hypotheses: list[_Hypothesis] = []
+        hypotheses = dict[tuple[int, ...], float]()
         for pieces, score in zip(found, scores, strict=True):
-            ids = list(map(self._ids.__getitem__, pieces))
+            ids = [self._ids[piece] for piece in pieces]
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit
             if not is_whole:
                 ids = [*ids[: request.limit - 1], EOS_ID]
-            if all(ids != hypothesis.ids for hypothesis in hypotheses):
-                hypotheses.append(_Hypothesis(ids, score if is_whole and not request.prefix else None))
+            hypotheses.setdefault(tuple(ids), score if is_whole and not request.prefix else math.nan)
         return hypotheses
 
-    def _score(self, sources: Sequence[list[int]], hypotheses: list[list[_Hypothesis]]) -> None:
-        """Computes missing log-probabilities."""
-        missing = [
-            (row, h) for row, row_hypotheses in enumerate(hypotheses) for h in row_hypotheses if h.log_prob is None
-        ]
-        if not missing:
-            return
-        share = -(-sum(len(hypothesis.ids) for _, hypothesis in missing) // self.threads)
-        results = self.runtime.score_batch(
-            [self._text(sources[row][:-1]) for row, _ in missing],
-            [self._text(hypothesis.ids[:-1]) for _, hypothesis in missing],
+    def _log_probs(
+        self, runtime: Any, pairs: Sequence[tuple[list[int], tuple[int, ...]]], num_workers: int
+    ) -> list[float]:
+        """Computes the log-probabilities of translations, `</s>` included."""
+        if not pairs:
+            return []
+        share = -(-sum(len(tgt) for _, tgt in pairs) // num_workers)
+        results = runtime.score_batch(
+            [self._text(src[:-1]) for src, _ in pairs],
+            [self._text(tgt[:-1]) for _, tgt in pairs],
             max_batch_size=min(self.batch_tokens, share),
             batch_type="tokens",
             max_input_length=0,
         )
-        for (_, hypothesis), result in zip(missing, results, strict=True):
-            hypothesis.log_prob = sum(result.log_probs)
-
-    def _candidates(self, hypotheses: list[_Hypothesis]) -> list[Candidate]:
-        """Returns hypotheses with mtx's scores, best first."""
-        alpha = self.options.alpha
-        candidates = [Candidate(h.ids, (h.log_prob or 0.0) / penalty(len(h.ids), alpha)) for h in hypotheses]
-        return sorted(candidates, key=lambda c: -c.score)
+        return [sum(result.log_probs) for result in results]
 
 
-def _open(path: Path, device: str, precision: str | None, workers: int) -> Any:
-    """Opens the model in CTranslate2, on a CPU with one thread for each worker."""
+def _open_runtime(path: Path, device: str, precision: str | None, num_workers: int, num_threads: int) -> Any:
+    """Opens the model in CTranslate2, on a CPU with so many threads for each worker."""
     runtime = library()
     kind, _, index = device.partition(":")
     try:
@@ -270,8 +269,8 @@ def _open(path: Path, device: str, precision: str | None, workers: int) -> Any:
             kind,
             device_index=int(index or 0),
             compute_type="default" if precision is None else COMPUTE_TYPES[precision],
-            inter_threads=workers,
-            intra_threads=1,
+            inter_threads=num_workers,
+            intra_threads=num_threads,
         )
         if kind == "cuda":  # CTranslate2 loads cuBLAS only now
             translator.translate_batch([["</s>"]], max_decoding_length=1)

@@ -1,6 +1,6 @@
 """Evaluation: models translate test sets, and the hypotheses are scored.
 
-Flow: `TestSet` and translator -> hypotheses -> `metrics.score` -> `Scores`, with files in evaluation/NAME of a run.
+Flow: `TestSet` and translator -> hypotheses -> `scores.score` -> `Scores`, with files in evaluation/NAME of a run.
 For `mtx compare`, `system_outputs` collects the hypotheses of several systems, which `comparison.py` then compares.
 """
 
@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mtx.data.cleaning import clean_text
-from mtx.decoding.metrics import TOO_SHORT, Scores, normalize_lines, score, too_short_for_bleu
-from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.metrics import TOO_SHORT, normalize_lines, too_short_for_bleu
+from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.evaluation.protocols import Protocol
+from mtx.evaluation.scores import Scores, score
 from mtx.evaluation.significance import System
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable, text_files
@@ -23,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def translate_and_score(
-    translator: TextTranslator,
+    translator: Translator,
     test_set: TestSet,
     directory: Path | None = None,
     protocol: Protocol | None = None,
@@ -83,7 +84,7 @@ def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:
 
 
 def system_outputs(
-    test_set: TestSet, paths: Sequence[Path], translators: Mapping[Path, TextTranslator]
+    test_set: TestSet, paths: Sequence[Path], translators: Mapping[Path, Translator]
 ) -> tuple[list[System], list[str]]:
     """The hypotheses of all systems on one test set, in the order of `paths`, and the references.
 

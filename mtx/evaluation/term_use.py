@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
-from mtx.decoding.metrics import Scores, normalize_lines
-from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.metrics import normalize_lines
+from mtx.decoding.translator import Translator
 from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.protocols import Protocol
+from mtx.evaluation.scores import Scores
 from mtx.evaluation.test_sets import TestSet
 
 
@@ -44,7 +45,7 @@ class GlossaryScores(Scores):
 
 
 def score_with_glossary(
-    translator: TextTranslator, test_set: TestSet, glossary: Glossary, protocol: Protocol | None = None
+    translator: Translator, test_set: TestSet, glossary: Glossary, protocol: Protocol | None = None
 ) -> tuple[Scores, GlossaryScores]:
     """Translate a test set without a glossary and with it, and score both.
 

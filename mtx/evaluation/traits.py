@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtx.decoding.suspicious import suspicion
+from mtx.decoding.metrics import suspicion
 
 ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
 

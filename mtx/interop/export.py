@@ -11,9 +11,9 @@ from pathlib import Path
 from mtx.data.token_store import load_valid
 from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_engine import library
-from mtx.decoding.ctranslate2_limits import check_is_transformer, check_replaceable
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
-from mtx.errors import MtxError, UsageError
+from mtx.decoding.load import check_is_transformer
+from mtx.errors import UsageError
 from mtx.interop.argos import ENDING, is_package, write_argos
 from mtx.interop.cards import ctranslate2_card, marian_card
 from mtx.interop.huggingface import export_huggingface
@@ -71,7 +71,7 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32", text: Pa
     if lines is None:
         logger.warning("there is no validation text to compare translations on; --text FILE gives some")
     loaded = model_directory.load(root)
-    check_is_transformer(loaded.model.config.architecture)
+    check_is_transformer(loaded.model.config)
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
@@ -102,14 +102,26 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32", text: Pa
     return ExportResult(str(output), to, precision, comparison)
 
 
-def measure_cost(root: Path, kept: Path) -> None:
-    """Compare a conversion for CTranslate2 with its model, if there is text for it, and note the result in it."""
-    try:
-        text = _comparison_text(_model_and_run(root)[1], None)
-        if text is not None:
-            _note(compare_export(root, "ctranslate2", kept, text), kept)
-    except MtxError as error:
-        logger.warning("%s; could not measure the quality loss", error)
+def check_replaceable(directory: Path, marks: set[str]) -> None:
+    """Raise UsageError if an export or import would replace anything but an earlier one, which has these files.
+
+    mtx wrote what the manifest lists, and temporary files of an interruption.
+    """
+    if not directory.exists() and not directory.is_symlink():
+        return
+    if not directory.is_dir():
+        raise UsageError(f"{directory}: is not a directory")
+    has_manifest = (directory / durable.MANIFEST).exists()
+    others = sorted(durable.foreign_entries(directory) if has_manifest else directory.iterdir())
+    if others:
+        problem = f"holds {others[0].name}, which mtx did not write there and would replace"
+    elif RunLayout(run := directory.resolve().parent).model == directory.resolve() and is_run(run):
+        problem = "is the model of a run, so it is not replaced"
+    elif has_manifest and not marks <= durable.read_manifest(directory).keys():
+        problem = "is another directory of mtx, so it is not replaced"
+    else:
+        return
+    raise UsageError(f"{directory}: {problem}", "name a new directory")
 
 
 def _note(comparison: Comparison | None, directory: Path) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mtx.data.sentencepiece_models import EOS, PAD, UNK
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.ctranslate2_limits import huggingface_obstacles
+from mtx.decoding.load import huggingface_obstacles
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import UsageError

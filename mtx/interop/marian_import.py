@@ -18,8 +18,8 @@ from mtx.config.schema import ModelConfig
 from mtx.data.sentencepiece_models import check_vocabulary, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.ctranslate2_limits import check_replaceable
 from mtx.errors import DamagedFileError, UsageError
+from mtx.interop.export import check_replaceable
 from mtx.interop.huggingface import (
     GENERATION_CONFIG,
     OUTPUT_BIAS,

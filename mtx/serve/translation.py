@@ -18,8 +18,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from mtx.decoding.suspicious import Suspicion, suspicion
-from mtx.decoding.text_translator import Hypothesis
+from mtx.decoding.metrics import Suspicion, suspicion
+from mtx.decoding.translator import Hypothesis
 from mtx.documents import html
 from mtx.documents.edits import Edit, apply, segments
 from mtx.documents.markup import Marked

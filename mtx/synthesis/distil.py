@@ -10,7 +10,7 @@ import itertools
 import logging
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from mtx.data.token_store import PreparedData, TokenStore
-from mtx.decoding.metrics import nearest_by_chrf, normalize_lines
-from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.metrics import normalize_lines
+from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.test_sets import TestSet
@@ -83,7 +83,7 @@ def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[s
 
 
 def translate_text(
-    translator: TextTranslator,
+    translator: Translator,
     directory: Path,
     mono: Path | None,
     about: dict[str, Any],
@@ -112,7 +112,7 @@ def translate_text(
             chosen.append(texts[0] if reference is None else nearest_by_chrf(texts, reference))
         return chosen
 
-    about = {**about, "search": repr(translator.options), "translator": type(translator).__name__}
+    about = {**about, "search": repr(translator.options), "translator": translator.engine.name}
     kept = ResumableRows.for_output(output, about, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
     with kept.lock():
@@ -158,7 +158,7 @@ class System:
         return [self.name, *numbers, f"{self.milliseconds:.1f}"]
 
 
-def measure(name: str, translator: TextTranslator, num_bytes: int, test_set: TestSet) -> System:
+def measure(name: str, translator: Translator, num_bytes: int, test_set: TestSet) -> System:
     """Translate a test set, score it and take the time."""
     translator.translate(test_set.sources[:_NUM_ALONE])
     times = []
@@ -182,3 +182,11 @@ def weight_bytes(model: str) -> int:
     roots = map(find_model, require_models(model))
     files = (root / name for root in roots for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def nearest_by_chrf(texts: Sequence[str], reference: str) -> str:
+    """The text with the highest chrF2 against a reference, the first one of equal ones."""
+    from sacrebleu.metrics import CHRF
+
+    metric = CHRF()
+    return max(texts, key=lambda text: float(metric.sentence_score(text, [reference]).score))

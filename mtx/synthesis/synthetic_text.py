@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import IO, Literal
 
 from mtx.data.cleaning import Limits, clean_pair
-from mtx.decoding.suspicious import suspicion
+from mtx.decoding.metrics import suspicion
 from mtx.errors import DamagedFileError
 from mtx.formatting import counted
 from mtx.storage.resumable import ResumableRows

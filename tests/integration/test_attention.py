@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mtx.decoding.attention_maps import AttentionMaps
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from tests.integration.commands import mtx
 
 
@@ -41,7 +41,6 @@ def test_what_is_asked_wrongly(trained: Path, tmp_path: Path, refused: Callable[
     page = tmp_path / "a.html"
     refused(2, ["x.png", "ends in .html"], "attention", trained, "one", "-o", tmp_path / "x.png")
     refused(2, ["no directory"], "attention", trained, "one", "-o", tmp_path / "no" / "a.html")
-    refused(2, ["sentence 2 is empty"], "attention", trained, "one", " \t", "-o", page)
     refused(2, ["1 --target for 2"], "attention", trained, "one", "two", "--target", "a", "-o", page)
     refused(2, ["no such model"], "attention", tmp_path / "none", "one", "-o", page)
     refused(1, ["line 1 has", "the model takes 32"], "attention", trained, "one " * 60, "-o", page)
@@ -64,7 +63,9 @@ def test_a_model_that_copies_attends_to_what_it_copies(tmp_path: Path) -> None:
     ]  # fmt: skip
     result = mtx("train", f"data.train={tmp_path}/copy.tsv", *settings, f"run_dir={tmp_path}/run")
     assert result.returncode == 0, result.stderr.decode()
-    found = TorchTranslator.load(tmp_path / "run").attention_maps(lines[:30], [line.upper() for line in lines[:30]])
+    found = Translator.load(tmp_path / "run", engine="torch").attention_maps(
+        lines[:30], [line.upper() for line in lines[:30]]
+    )
     assert all(len(maps.src_tokens) == len(maps.tgt_tokens) for maps in found)
     assert max(on_diagonal(found, head) for head in range(2)) > 0.9
     assert max(on_diagonal(found, head, offset) for head in range(2) for offset in (-1, 1)) < 0.1

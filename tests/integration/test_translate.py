@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.decoding.export_cache import cached_export
+from mtx.decoding.load import cached_export
 from tests.integration.commands import ENVIRONMENT, MTX, check_error, flip_bit, mtx, spawn, tree
 from tests.rig import PATIENCE_S
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import mtx.cli
-import mtx.commands.line_blocks
+import mtx.commands.decoding
 import mtx.decoding.torch_engine
 import mtx.pipeline  # noqa: F401
 from mtx.config import settings

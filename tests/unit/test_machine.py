@@ -13,7 +13,7 @@ from mtx import machine
 from mtx.commands import doctor
 from mtx.config import settings
 from mtx.data.workers import map_in_workers
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.machine import num_cores
 from mtx.model import device
 from mtx.model.device import num_threads
@@ -60,7 +60,7 @@ def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, 
     assert device.machine(torch.device("cpu"))["cores"] == 3
     assert doctor._cpu()["cores"] == doctor._cpu()["threads"] == 3
     lively_bundle(small_tokenizer(), tmp_path / "model")
-    assert TorchTranslator.load(tmp_path / "model").num_workers == 3
+    assert Translator.load(tmp_path / "model", engine="torch").torch.num_workers == 3
 
 
 def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
@@ -74,12 +74,12 @@ def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -
 
 def test_the_ctranslate2_engine_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
-    from mtx.decoding.ctranslate2_engine import CTranslate2Translator
     from mtx.decoding.ctranslate2_writer import write_ctranslate2
+    from mtx.decoding.translator import Translator
 
     quota.write_text("3 1\n")
     write_ctranslate2(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export", "fp32")
-    assert CTranslate2Translator.load(tmp_path / "export").threads == 3
+    assert Translator.load(tmp_path / "export").engine.num_calls == 3
 
 
 def test_free_memory_is_what_machine_and_container_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,3 +94,12 @@ def test_free_memory_is_what_machine_and_container_leave(tmp_path: Path, monkeyp
         path.unlink()
     monkeypatch.delattr("os.sysconf")
     assert machine.available_bytes() is None
+
+
+def test_cores_on_which_something_runs_are_not_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "_LOAD", tmp_path / "loadavg")
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert machine.num_idle_cores() == 4, "not reported"
+    for running, idle in ((1, 4), (3, 2), (0, 4)):
+        (tmp_path / "loadavg").write_text(f"0.10 0.20 0.30 {running}/321 4567\n")
+        assert machine.num_idle_cores() == idle

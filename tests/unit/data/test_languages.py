@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mtx.data.languages import code_of, script_of, tokenizer_of, writes_spaces
-from mtx.decoding import metrics
+from mtx.evaluation.scores import score
 
 CODES = {
     "zh": "zh zho chi cmn zh-CN ZH-cn zh_Hans zho_Hant zh-Hant-TW yue zh-yue wuu nan lzh hak gan und-Hani",
@@ -60,7 +60,5 @@ def test_the_code_without_script_and_region(code: str) -> None:
 
 
 def test_a_score_is_the_same_for_all_codes_of_a_language() -> None:
-    scores = {
-        metrics.score(["今天天气很好"], ["今天天气很坏"], code).bleu for code in ("zh", "zho", "zh-CN", "tgt", "")
-    }
+    scores = {score(["今天天气很好"], ["今天天气很坏"], code).bleu for code in ("zh", "zho", "zh-CN", "tgt", "")}
     assert len(scores) == 1 and scores.pop().score > 50

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding import export_cache, model_directory
-from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-from mtx.decoding.export_cache import cached_export
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding import load as module
+from mtx.decoding import model_directory
+from mtx.decoding.load import cached_export
+from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.storage import durable
@@ -27,7 +27,7 @@ ctranslate2 = pytest.importorskip("ctranslate2")
 
 LINES = ["ab cde", "fgü a", "cab fad gab"]
 KEEP = (
-    "import sys; from pathlib import Path; from mtx.decoding.export_cache import cached_export;"
+    "import sys; from pathlib import Path; from mtx.decoding.load import cached_export;"
     "print(cached_export(Path(sys.argv[1])).name, 'torch' in sys.modules)"
 )
 
@@ -79,8 +79,8 @@ def test_a_copy_of_a_model_has_the_same_one_and_other_weights_another(
     lively_bundle(tokenizer, tmp_path / "other", seed=5)
     other = cached_export(tmp_path / "other")
     assert len({export, other, cached_export(model, "int8")}) == len(conversions(cache)) == 3
-    out = [CTranslate2Translator.load(path).translate(LINES) for path in (export, other)]
-    assert out == [TorchTranslator.load(path).translate(LINES) for path in (model, tmp_path / "other")]
+    out = [Translator.load(path).translate(LINES) for path in (export, other)]
+    assert out == [Translator.load(path, engine="torch").translate(LINES) for path in (model, tmp_path / "other")]
     assert out[0] != out[1]
 
 
@@ -90,8 +90,8 @@ def test_other_search_settings_of_the_same_weights_are_another(model: Path) -> N
     info.pop("format")
     durable.write_json(model / "config.json", {**info, "beam_size": 1})
     durable.write_manifest(model)
-    assert CTranslate2Translator.load(export).options.beam_size != 1
-    assert CTranslate2Translator.load(cached_export(model)).options.beam_size == 1
+    assert Translator.load(export).options.beam_size != 1
+    assert Translator.load(cached_export(model)).options.beam_size == 1
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json", "tokenizer.model", "tokenizer.json"])
@@ -172,10 +172,10 @@ def test_the_one_that_was_used_longest_ago_goes_first(
     os.utime(unused, (2, 2))
     assert cached_export(model) == used
     sizes = {path: sum(file.stat().st_size for file in path.iterdir()) for path in (used, unused)}
-    monkeypatch.setattr(export_cache, "_MAX_BYTES", 2 * sizes[used])
+    monkeypatch.setattr(module, "_MAX_BYTES", 2 * sizes[used])
     new = cached_export(model, "int8")
     assert conversions(cache) == sorted([used.name, new.name])
-    monkeypatch.setattr(export_cache, "_MAX_BYTES", 1)
+    monkeypatch.setattr(module, "_MAX_BYTES", 1)
     assert conversions(cache) != [cached_export(model, "fp16").name] == conversions(cache), "the newest stays"
 
 
@@ -190,7 +190,7 @@ def test_where_nothing_can_be_written_is_said(model: Path, cache: Path, monkeypa
         def __exit__(self, *_: Any) -> None:
             pass
 
-    monkeypatch.setattr(export_cache, "FileLock", Refusing)
+    monkeypatch.setattr(module, "FileLock", Refusing)
     with pytest.raises(MtxError, match="mtx/ctranslate2: cannot be written: Permission denied") as error:
         cached_export(model)
     assert error.value.help is not None and "mtx export" in error.value.help

@@ -7,21 +7,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtx.commands.translate import _translate_document
+from mtx.commands.translate import translate_document
 from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
 from mtx.data.sentence_splitter import sentence_splitter
 from mtx.data.tokenizer import train_tokenizer
+from mtx.decoding.engine import Attention
 from mtx.decoding.options import Candidate, SearchOptions
-from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Tag
 from mtx.documents.tagged_segments import Alignment, _balance, align, translate_segments
+from tests.translators import FakeTranslator
 
 SRC, TGT = ["a", "red", "dog"], ["un", "chien", "rouge"]
 ATTENTION = [[0.3, 0.1, 0.6, 0.0], [0.1, 0.1, 0.8, 0.0], [0.1, 0.4, 0.5, 0.0]]  # the noun draws all
 
 
-class Fixed(TextTranslator):
+class Fixed(FakeTranslator):
     """Translates SRC into TGT; the attention is that of whole words, in any case."""
 
     def __init__(self) -> None:
@@ -29,7 +30,9 @@ class Fixed(TextTranslator):
         super().__init__(train_tokenizer(lines, TokenizerConfig(vocab_size=305), 1, []), 20, SearchOptions())
         self.attended: list[list[str]] = []
 
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
         [ids] = self.tokenizer.encode([" ".join(TGT)], target=True)
         return [[Candidate(ids, 0.0)] for _ in sources]
 
@@ -68,7 +71,7 @@ def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.
     page = tmp_path / "a.html"
     page.write_text("<p>a red dog</p><p>a <b>red</b> one</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
-        _translate_document(page, "html", tmp_path / "out.html", False, load, None)
+        translate_document(page, "html", tmp_path / "out.html", False, load, None)
     told = [record.getMessage() for record in caplog.records]
     assert "2 of 3 terms of the glossary used; missing are:" in told
     assert "  loup in the translation of: a red dog" in told
@@ -80,16 +83,18 @@ def test_terms_of_a_sentence_in_capitals(tmp_path: Path, caplog: pytest.LogCaptu
         translator.glossary = Glossary({"red": "rouge", "DOG": "loup"})
         return translator
 
-    assert load().usual_case("A RED DOG") == ("A red DOG", "upper"), "a term stays as it is"
+    assert load().truecase("A RED DOG") == ("A red DOG", "upper"), "a term stays as it is"
     page = tmp_path / "a.html"
     page.write_text("<p>A RED DOG</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
-        _translate_document(page, "html", tmp_path / "out.html", False, load, None)
+        translate_document(page, "html", tmp_path / "out.html", False, load, None)
     assert "1 of 2 terms of the glossary used" in caplog.text
 
 
 class Copying(Fixed):
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
         return [[Candidate(ids, 0.0)] for ids in sources]
 
 
@@ -97,7 +102,7 @@ def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: 
     page, out = tmp_path / "a.html", tmp_path / "out.html"
     page.write_text("<p>a red dog</p><p>dog</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
-        _translate_document(page, "html", out, False, Copying, None)
+        translate_document(page, "html", out, False, Copying, None)
     assert out.read_text() == page.read_text() and "2 segments translated" in caplog.text
     assert "look at 1 translation with repeated words or a copied source, such as: a red dog" in caplog.text
 

@@ -1,4 +1,4 @@
-from mtx.decoding.suspicious import suspicion
+from mtx.decoding.metrics import suspicion
 from mtx.evaluation.traits import Traits
 
 

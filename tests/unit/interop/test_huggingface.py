@@ -12,12 +12,11 @@ import torch
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.ctranslate2_limits import huggingface_obstacles
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import UsageError
 from mtx.interop.cards import marian_card
 from mtx.interop.export import export
-from mtx.interop.huggingface import PAD_BIAS, export_huggingface
+from mtx.interop.huggingface import PAD_BIAS, export_huggingface, huggingface_obstacles
 from mtx.interop.verify import Comparison
 from mtx.storage import durable
 from tests.models import random_ids, tiny_config, tiny_model

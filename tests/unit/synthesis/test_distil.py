@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtx.decoding.metrics import nearest_by_chrf
 from mtx.decoding.options import SearchOptions
-from mtx.decoding.text_translator import Hypothesis
+from mtx.decoding.translator import Hypothesis
 from mtx.errors import UsageError
 from mtx.synthesis import distil
-from mtx.synthesis.distil import DISTILLED, TRAIN, source_lines, translate_text, write_text
+from mtx.synthesis.distil import DISTILLED, TRAIN, nearest_by_chrf, source_lines, translate_text, write_text
 
 
 class Store:
@@ -33,6 +32,7 @@ class Numbered:
     """Offers three hypotheses for each line, of which the third is the line with its number; dies after `last`."""
 
     options = SearchOptions(3)
+    engine = SimpleNamespace(name="torch")
 
     def __init__(self, last: int = 10_000):
         self.last = last

@@ -17,7 +17,6 @@ from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.ctranslate2_limits import export_note
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import durable
 from mtx.storage.run_files import REPORT, WEIGHTS, RunLayout
@@ -224,10 +223,3 @@ def test_the_state_of_a_checkpoint_keeps_the_initial_model(tmp_path: Path) -> No
 def test_settings_need_no_torch() -> None:
     code = "import sys, mtx.training.init_from; print({'torch', 'datasets'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
-
-
-def test_what_cannot_be_exported_is_said() -> None:
-    assert export_note(tiny_config()) is None
-    note = export_note(tiny_config(norm="pre"))
-    assert note is not None
-    assert note.startswith("this model can be exported to ctranslate2, not to huggingface (model.norm=pre: ")

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from mtx.commands import line_blocks, translate_lines
+from mtx.commands import decoding, translate
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
-from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.errors import DataError, UsageError
+from tests.translators import FakeTranslator
 
 SEARCH = SearchOptions()
 LINES = [f"{n % 7} a {n}" for n in range(23)]
 
 
-class Copying(TextTranslator):
+class Copying(FakeTranslator):
     """Writes the prefix and the source; a call is made with the number of lines of each block."""
 
     def __init__(self, called: Callable[[int], object]):
@@ -24,17 +24,16 @@ class Copying(TextTranslator):
         super().__init__(tokenizer, 40, SEARCH)
         self.called = called
 
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
         self.called(len(sources))
         return [[Candidate([*prefix, *ids], 0.0)] for ids, prefix in zip(sources, prefixes, strict=True)]
-
-    def cross_attention(self, sources: object, targets: object) -> list[Attention]:
-        raise NotImplementedError
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(line_blocks, "BLOCK_LINES", 5)
+    monkeypatch.setattr(decoding, "BLOCK_LINES", 5)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "manifest.json").write_text("{}")
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))
@@ -45,8 +44,8 @@ def run(
     place: Path, name: str = "out.txt", called: Callable[[int], object] = bool, shard: str | None = None,
     fresh: bool = False, prefix: Path | None = None, search: str = "",
 ) -> list[str]:  # fmt: skip
-    work = translate_lines.LineWork(lambda: Copying(called), 1, False, prefix)
-    translate_lines.translate_file(
+    work = translate.LineWork(lambda: Copying(called), 1, False, prefix)
+    translate.translate_file(
         work,
         place / "in.txt",
         place / name,
@@ -111,7 +110,7 @@ def test_each_line_has_its_prefix_also_in_a_shard_and_after_a_kill(place: Path) 
     expected = [f"{n % 5} {line}" for n, line in enumerate(LINES)]
     assert run(place, prefix=prefix) == expected
     assert run(place, prefix=prefix, shard="2/2") == expected[11:]
-    for lines, message in (("a\n", "has 1 line, the text has more"), ("a\n" * 24, "has more lines than the text")):
+    for lines, message in (("a\n", "has fewer lines than the text"), ("a\n" * 24, "has more lines than the text")):
         prefix.write_text(lines)
         with pytest.raises(DataError, match=message):
             run(place, "other.txt", prefix=prefix)
@@ -133,8 +132,8 @@ def test_a_file_of_somebody_else_is_not_replaced(place: Path, fresh: bool) -> No
     part.unlink()
     (place / "in.txt").rename(part)
     with pytest.raises(UsageError, match="is a text that is read"):
-        translate_lines.translate_file(
-            translate_lines.LineWork(lambda: Copying(bool), 1, False, None), part, place / "out.txt", None, fresh,
+        translate.translate_file(
+            translate.LineWork(lambda: Copying(bool), 1, False, None), part, place / "out.txt", None, fresh,
             {"model": str(place / "model")}, [],
         )  # fmt: skip
     assert part.read_text().splitlines() == LINES
@@ -165,7 +164,7 @@ def test_the_rows_have_the_permissions_of_the_output(place: Path) -> None:
 
 def test_another_search_is_another_translation(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(place, 2)
-    monkeypatch.setattr("tests.unit.commands.test_translate_file.SEARCH", SearchOptions(2))
+    monkeypatch.setattr("tests.unit.commands.test_translate.SEARCH", SearchOptions(2))
     with pytest.raises(UsageError, match="was begun with another"):
         run(place)
 

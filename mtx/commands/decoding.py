@@ -1,0 +1,287 @@
+"""Common to the commands that decode: their options, loading a translator, and reading lines in blocks.
+
+A file is read in large blocks, a pipe in blocks of what has arrived, a terminal line by line.
+"""
+
+import contextlib
+import functools
+import inspect
+import itertools
+import os
+import queue
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+
+from typer import Option
+
+from mtx.commands.options import Device
+from mtx.config.limits import (
+    MAX_BATCH_TOKENS,
+    MAX_BEAM_SIZE,
+    MAX_LENGTH,
+    MAX_LENGTH_PENALTY,
+    MAX_SAMPLES,
+    MAX_TEMPERATURE,
+)
+from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, Sampling, SearchOptions
+from mtx.errors import DataError, UsageError
+from mtx.storage import streams, text_files
+
+if TYPE_CHECKING:
+    from mtx.decoding.translator import Translator
+
+BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
+_PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
+TorchPrecision = Annotated[Literal["fp32", "bf16"], Option(help="fp32 or bf16.")]
+BEAM = ("beam", "length_penalty")
+SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
+PLACEMENT = ("engine", "precision", "threads", "device", "batch_tokens")
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "beam": (int | None, Option(None, min=1, max=MAX_BEAM_SIZE, help="Beam size; the run's own by default.")),
+    "length_penalty": (
+        float | None,
+        Option(None, min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default."),
+    ),
+    "max_length": (
+        int | None,
+        Option(
+            None, min=1, max=MAX_LENGTH, help="Maximum tokens of a translation; those of the source + 50 by default."
+        ),
+    ),
+    "n_best": (
+        int,
+        Option(1, min=1, max=MAX_SAMPLES, help="Hypotheses for each line, as JSON; at most the beam size."),
+    ),
+    "split_sentences": (
+        bool | None,
+        Option(
+            None,
+            "--split-sentences/--no-split-sentences",
+            help="Translate the sentences of a line one by one; by default if the model learned from single ones.",
+        ),
+    ),
+    "temperature": (
+        float | None,
+        Option(None, min=0.01, max=MAX_TEMPERATURE, help="Sample translations instead of searching."),
+    ),
+    "top_k": (int | None, Option(None, min=1, help="Sample from the k most probable tokens.")),
+    "top_p": (float | None, Option(None, min=0.01, max=1, help="Sample from the nucleus of p.")),
+    "epsilon": (float | None, Option(None, min=0, max=1, help="Sample only tokens of at least this probability.")),
+    "mbr": (
+        int | None,
+        Option(
+            None,
+            min=2,
+            max=MAX_SAMPLES,
+            help="Minimum Bayes risk: of so many samples (--epsilon 0.02), the one of the highest mean chrF.",
+        ),
+    ),
+    "seed": (int | None, Option(None, min=0, help="Seed of the samples; 1 by default.")),
+    "engine": (
+        EngineName,
+        Option("auto", help="auto: ctranslate2 on a CPU, torch on a GPU and for what ctranslate2 does not have."),
+    ),
+    "precision": (
+        Precision | None,
+        Option(None, help="fp32 (default); with torch also bf16, with ctranslate2 also fp16 and int8."),
+    ),
+    "threads": (int | None, Option(None, min=1, help="CPU threads; all cores by default, and never more.")),
+    "device": (Device, "auto"),
+    "batch_tokens": (
+        int | None,
+        Option(
+            None,
+            min=1,
+            max=MAX_BATCH_TOKENS,
+            help="Source tokens that are decoded together; fewer take less memory. torch halves them when it runs out.",
+        ),
+    ),
+}
+ALL = (*_OPTIONS,)
+WHOLE_LINES = SearchOptions(split_sentences=False)
+
+
+def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Gives a command these options, of which its parameters `search` and `place` are made.
+
+    Without the option --engine torch translates, and without --split-sentences lines stay whole.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+            for name, (kind, option) in _OPTIONS.items()
+            if name in names
+        ]
+
+        @functools.wraps(command)
+        def run(**values: Any) -> None:
+            given = {name: values.pop(name) for name in names}
+            place = {name: given.pop(name) for name in PLACEMENT if name in given}
+            command(**values, search=search_options(**given), place=Placement(**{"engine": "torch", **place}))
+
+        parameters = [*(each for each in own if each.name not in ("search", "place")), *options]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def search_options(
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    max_length: int | None = None,
+    n_best: int = 1,
+    split_sentences: bool | None = False,
+    mbr: int | None = None,
+    **asked: Any,
+) -> SearchOptions:
+    """The search that the options ask for; `asked` are those of `Sampling` with these names."""
+    given = {name: value for name, value in asked.items() if value is not None}
+    sampling = None
+    if mbr is not None:
+        sampling = Sampling(mbr, **{"epsilon": MBR_EPSILON, **given}, mbr=True)
+    elif given.keys() - {"seed"}:
+        sampling = Sampling(n_best, **given)
+    if sampling is None and given:
+        raise UsageError("--seed is only for samples", "--temperature 1 samples")
+    if sampling is not None and beam is not None:
+        names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
+        raise UsageError(f"--beam searches, {names} sample", "--n-best N draws N samples")
+    return SearchOptions(beam, length_penalty, max_length, sampling, split_sentences, n_best)
+
+
+def load_translator(model: str, search: SearchOptions, place: Placement, glossary: Path | None = None) -> "Translator":
+    """Loads a model for this process; the libraries of the other engine are not imported.
+
+    Args:
+        glossary: a file with terms that the translations use.
+    """
+    from mtx.data.glossary import Glossary
+    from mtx.decoding.load import load
+
+    terms = None if glossary is None else Glossary.read(glossary)
+    translator = load(model, search, place)
+    n_best, num_beams = search.n_best, translator.options.num_beams
+    if search.sampling is None and n_best > num_beams:
+        help = f"--beam {n_best}" if n_best <= MAX_BEAM_SIZE else f"--n-best {num_beams}"
+        raise UsageError(f"--n-best {n_best} is more than the beam size of {num_beams}", help)
+    if translator.engine.name == "torch":  # a library may not do that for its process
+        import torch
+
+        from mtx.model.device import keep_freed_memory
+
+        engine = translator.torch
+        if engine.device.type == "cpu" and engine.num_workers != torch.get_num_threads():
+            torch.set_num_threads(engine.num_workers)
+        keep_freed_memory()
+    translator.use_glossary(terms)
+    return translator
+
+
+def progress(total: int | None = None, num_done: int = 0, unit: str = " lines", work: str = "translating") -> Any:
+    """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
+    from tqdm import tqdm
+
+    hidden = True if total is None and sys.stdout.isatty() else None
+    return tqdm(desc=work, total=total, initial=num_done, unit=unit, disable=hidden)
+
+
+def blocks(
+    source: IO[bytes],
+    file: Path | None,
+    prompt: str,
+    invalid: text_files.Invalid = "strict",
+    work: str = "translating",
+) -> Iterator[list[str]]:
+    """The lines of `source` in blocks that are translated together.
+
+    Args:
+        file: its name; None for stdin.
+        prompt: the prompt on a terminal.
+        invalid: see `read_lines`.
+        work: what the progress bar calls the work.
+    """
+    if file is None and source.isatty():
+        yield from ([line] for line in _typed_lines(prompt))
+        return
+    is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+    lines = text_files.decoded_lines(source, file or Path("/dev/stdin"), invalid)
+    with progress(work=work) as bar:
+        for block in in_blocks(lines) if is_whole else _arriving_blocks(lines):
+            yield block
+            bar.update(len(block))
+
+
+def in_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    """The lines in blocks of `BLOCK_LINES`; the last one may be smaller."""
+    while block := list(itertools.islice(lines, BLOCK_LINES)):
+        yield block
+
+
+def paired(
+    lines: Iterator[list[str]], path: Path | None, invalid: text_files.Invalid = "strict"
+) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Blocks of lines, each with the corresponding lines of another file, or with None if there is no file.
+
+    Args:
+        invalid: see `read_lines`.
+
+    Raises:
+        DataError: if the file has fewer or more lines.
+    """
+    others = None if path is None else text_files.read_lines(path, invalid)
+    for block in lines:
+        partners = None if others is None else list(itertools.islice(others, len(block)))
+        if partners is not None and len(partners) < len(block):
+            raise DataError(f"{path} has fewer lines than the text")
+        yield block, partners
+    if others is not None and next(others, None) is not None:
+        raise DataError(f"{path} has more lines than the text")
+
+
+def _typed_lines(prompt: str) -> Iterator[str]:
+    """The lines that a user types, until Ctrl-D; the prompt never goes to the output of the translations."""
+    with contextlib.suppress(ImportError):  # importing it gives `input` a history and line editing
+        import readline  # noqa: F401
+    on_terminal = sys.stdout.isatty()
+    with contextlib.suppress(EOFError):
+        while True:
+            if not on_terminal:
+                streams.show_prompt(prompt)
+            yield streams.typed_line(prompt if on_terminal else "")
+    streams.show([""])
+
+
+def _arriving_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Blocks of the lines that have arrived: a block ends when no line follows at once. A thread reads ahead."""
+    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * BLOCK_LINES)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                ready.put(line)
+            ready.put(None)
+        except BaseException as error:  # the consuming thread raises it again
+            ready.put(error)
+
+    threading.Thread(target=read, name="mtx-reader", daemon=True).start()
+    item: str | BaseException | None = ""
+    while item is not None:
+        block, item = list[str](), ready.get()
+        with contextlib.suppress(queue.Empty):
+            while isinstance(item, str):
+                block.append(item)
+                if len(block) == BLOCK_LINES:
+                    break
+                item = ready.get(timeout=_PAUSE_S)
+        if block:
+            yield block
+        if isinstance(item, BaseException):
+            raise item

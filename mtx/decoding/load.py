@@ -1,0 +1,239 @@
+"""Loads a model as a `Translator`, with CTranslate2 on a CPU, and torch on a GPU and for what CTranslate2 cannot do.
+
+CTranslate2 in fp32 gives the translations of torch, and faster. It needs a conversion of the model, which the user's
+cache keeps: made from verified weights, and found again by their sha256, the precision and the version of CTranslate2.
+A model is verified before its conversion is used. No engine is imported before it is used.
+"""
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import platformdirs
+from filelock import FileLock
+
+from mtx.config.schema import ModelConfig
+from mtx.data.tokenizer import Tokenizer
+from mtx.decoding.options import EngineName, Placement, SearchOptions
+from mtx.decoding.translator import Translator
+from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.formatting import mtx_command
+from mtx.machine import num_cores
+from mtx.storage import durable, model_description
+from mtx.storage.durable import MANIFEST
+from mtx.storage.run_contents import find_model, is_run, require_models
+from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS
+
+if TYPE_CHECKING:
+    from mtx.decoding.ctranslate2_engine import CTranslate2Engine
+    from mtx.decoding.torch_engine import TorchEngine
+
+logger = logging.getLogger(__name__)
+
+Kind = Literal["model", "export", "ensemble"]
+# one of these files is there if the driver of a GPU is; importing torch only to learn that there is none takes a second
+_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", f"{os.environ.get('SYSTEMROOT', '')}/System32/nvcuda.dll")
+_SECONDS_BYTES = 100_000_000  # weights whose conversion takes seconds
+_MAX_BYTES = 5_000_000_000  # of all conversions together; the one that was used longest ago goes first
+
+
+def load(model: str | Path, search: SearchOptions, placement: Placement) -> Translator:
+    """Loads MODEL, a model directory, run, export or ensemble A+B, for the engine that `choose_engine` takes.
+
+    Raises:
+        UsageError: there is no such model, device or precision.
+        DamagedFileError: a file of the model is missing or damaged.
+        MtxError: CTranslate2 is needed, and cannot be used.
+    """
+    models = require_models(model)
+    is_export = (models[0] / EXPORT_CONFIG).is_file()
+    kind: Kind = "ensemble" if len(models) > 1 else "export" if is_export else "model"
+    placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
+    engine, reason = choose_engine(placement, kind, search.sampling is not None, has_gpu)
+
+    def load_torch() -> "TorchEngine":
+        from mtx.decoding.torch_engine import TorchEngine
+
+        return TorchEngine.open(models, replace(placement, precision=None))[0]
+
+    try:
+        if engine != "torch":  # auto is a CPU, whatever CTranslate2 finds
+            own = placement if engine == "ctranslate2" else replace(placement, device="cpu")
+            return Translator(*_open_ctranslate2(models[0], own, is_export), search, load_torch)
+    except MtxError as error:
+        if engine == "ctranslate2":
+            raise
+        reason = str(error)
+    if reason:
+        logger.info("torch translates: %s", reason)
+    from mtx.decoding.torch_engine import TorchEngine
+
+    return Translator(*TorchEngine.open(models, placement), search)
+
+
+def choose_engine(
+    placement: Placement, kind: Kind, draws: bool, has_gpu: Callable[[], bool]
+) -> tuple[EngineName, str | None]:
+    """The engine that translates: torch or ctranslate2, or auto, which is CTranslate2 if it can be used, else torch.
+
+    Args:
+        kind: what the model is.
+        draws: whether samples are drawn. torch draws each by the seed, its line and its number alone.
+        has_gpu: whether this machine has one; asked only where that decides.
+
+    Returns:
+        The engine, and why auto takes torch, unless that goes without saying.
+
+    Raises:
+        UsageError: CTranslate2 is needed for what only torch has.
+    """
+    asked, precision = placement.engine, placement.precision
+    only_torch = "ensembles of models" if kind == "ensemble" else "random sampling" if draws else None
+    if asked == "torch" or (asked == "auto" and precision == "bf16"):
+        return "torch", None
+    if asked == "ctranslate2" or precision in ("fp16", "int8") or kind == "export":
+        if only_torch:
+            raise UsageError(f"only the engine torch has {only_torch}", "leave it out, or take --engine torch")
+        return "ctranslate2", None
+    on_cpu = placement.device == "cpu" or (placement.device == "auto" and not has_gpu())
+    if not on_cpu:
+        return "torch", None
+    return ("torch", f"only it has {only_torch}") if only_torch else ("auto", None)
+
+
+def has_gpu() -> bool:
+    """Whether this machine has a GPU that torch can use."""
+    if "torch" not in sys.modules and not any(Path(path).exists() for path in _DRIVERS):
+        return False
+    from mtx.model.device import find_device
+
+    return find_device("auto").type != "cpu"
+
+
+def _open_ctranslate2(
+    model: Path, placement: Placement, is_export: bool
+) -> "tuple[CTranslate2Engine, Tokenizer, Mapping[str, Any]]":
+    """Opens an export, or MODEL's conversion in the cache, which is made again if it is damaged."""
+    from mtx.decoding.ctranslate2_engine import CTranslate2Engine
+
+    if is_export:
+        return CTranslate2Engine.open(model, placement)
+    precision, placement = placement.precision or "fp32", replace(placement, precision=None)
+    export = cached_export(model, precision)
+    try:
+        return CTranslate2Engine.open(export, placement)
+    except DamagedFileError as error:
+        logger.warning("%s; it is made again", error)
+        shutil.rmtree(export, ignore_errors=True)
+        return CTranslate2Engine.open(cached_export(model, precision), placement)
+
+
+def fill_cache(model: Path) -> None:
+    """Converts a model now, so that its first translation here need not wait."""
+    if not has_gpu():
+        try:
+            cached_export(model)
+        except MtxError as error:
+            logger.info("torch translates: %s", error)
+
+
+def cached_export(model: Path, precision: str = "fp32") -> Path:
+    """The directory of MODEL's conversion for CTranslate2, converted now if it is not in the cache.
+
+    Args:
+        model: run directory or model directory.
+
+    Raises:
+        UsageError: if there is no finished model, or it is not a Transformer.
+        DamagedFileError: if a file of the model differs from its manifest.
+        MtxError: if CTranslate2 is not installed, or the cache cannot be written.
+    """
+    from mtx.decoding.ctranslate2_engine import library
+
+    root = find_model(model)
+    if not (root / MANIFEST).is_file():
+        help = mtx_command("train", model) if is_run(model) else None
+        raise UsageError(f"{model}: is not a model directory, nor a run that has one", help)
+    version = library().__version__
+    check_is_transformer(model_description.read(root, (WEIGHTS,)).config)
+    cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
+    export = cache / f"{_identity(root)}-{precision}-{version}"
+    try:
+        if durable.has_manifest(export):
+            with contextlib.suppress(OSError):
+                os.utime(export)
+            return export
+        durable.make_directories(cache)
+        with FileLock(cache / "lock"):
+            if not durable.has_manifest(export):  # else another process has converted it meanwhile
+                shutil.rmtree(export, ignore_errors=True)
+                _convert(root, export, precision)
+                _remove_oldest(cache, export)
+    except OSError as error:
+        elsewhere = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
+        raise MtxError(
+            f"{cache}: cannot be written: {error.strerror or error}",
+            f"write it elsewhere: {elsewhere} -o DIR",
+        ) from None
+    return export
+
+
+def check_is_transformer(config: ModelConfig) -> None:
+    """Raises UsageError for a model of another architecture, which no other program runs."""
+    if config.architecture != "transformer":
+        raise UsageError(str(export_note(config)))
+
+
+def export_note(config: ModelConfig) -> str | None:
+    """Which format this architecture cannot be exported to, and why; None if it can be exported to all of them."""
+    if config.architecture != "transformer":
+        return f"a model of model.architecture={config.architecture} cannot be exported, only a Transformer can"
+    obstacles = "; ".join(huggingface_obstacles(config))
+    return f"this model can be exported to ctranslate2, not to huggingface ({obstacles})" if obstacles else None
+
+
+def huggingface_obstacles(config: ModelConfig) -> list[str]:
+    """Why MarianMT cannot represent this architecture; empty if it can."""
+    obstacles = []
+    if config.norm != "post":
+        obstacles.append(f"model.norm={config.norm}: MarianMT has its norms after each residual sum (model.norm=post)")
+    if config.positions != "sinusoidal":
+        obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
+    return obstacles
+
+
+def _identity(root: Path) -> str:
+    """A hash of what a conversion is made from: the weights, the configuration and the tokenizer."""
+    entries = durable.read_manifest(root)
+    names = (WEIGHTS, MODEL_CONFIG, *Tokenizer.file_names_in(root))
+    return hashlib.sha256(json.dumps([entries[name]["sha256"] for name in names]).encode()).hexdigest()[:32]
+
+
+def _convert(root: Path, export: Path, precision: str) -> None:
+    if (root / WEIGHTS).stat().st_size > _SECONDS_BYTES:
+        logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
+    from mtx.decoding import model_directory
+    from mtx.decoding.ctranslate2_writer import write_ctranslate2
+
+    durable.remove_temporaries(export.parent)
+    loaded = model_directory.load(root)
+    if not export.name.startswith(_identity(root)):
+        raise DamagedFileError(f"{root}: changed while it was read")
+    write_ctranslate2(loaded, export, precision)
+
+
+def _remove_oldest(cache: Path, newest: Path) -> None:
+    """Removes the conversions that were used longest ago until all together have at most `_MAX_BYTES`."""
+    size = 0
+    for path in sorted(filter(Path.is_dir, cache.iterdir()), key=lambda path: -path.stat().st_mtime):
+        size += sum(file.stat().st_size for file in path.iterdir())
+        if size > _MAX_BYTES and path != newest:
+            shutil.rmtree(path, ignore_errors=True)
