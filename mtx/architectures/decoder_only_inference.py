@@ -45,7 +45,7 @@ class _Layer(InferenceLayer):
 
 
 class DecoderSearchModel(StackModel):
-    """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects."""
+    """`model` in `dtype`, with the interface that `mtx.decoding.beam_search` expects."""
 
     def __init__(self, model: DecoderModel, dtype: torch.dtype = torch.float32):
         self._stack = [_Layer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]

@@ -107,7 +107,7 @@ class RecurrentCache(SourceSlots):
 
 
 class RecurrentSearchModel(SearchModel):
-    """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects."""
+    """`model` in `dtype`, with the interface that `mtx.decoding.beam_search` expects."""
 
     def __init__(self, model: RecurrentModel, dtype: torch.dtype = torch.float32):
         super().__init__(model, dtype)

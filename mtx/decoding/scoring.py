@@ -1,6 +1,6 @@
 """Forced scoring: the probability that a model gives to existing translations.
 
-`mtx logprob` and the tests of search use it. Flow: ids of pairs -> packed batches -> `ForcedScore`.
+`mtx logprob`, validation and the tests of search use it. Flow: ids of pairs -> packed batches -> `ForcedScore`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,8 @@ from mtx.decoding.options import penalty
 from mtx.model.translation_model import TranslationModel
 
 _BATCH_LOGITS = 1 << 25  # of one batch
-_LOGIT_BYTES = 1 << 26  # in memory at once
+# In memory at once; in a validation next to all that training keeps there, and larger blocks leave holes in it.
+_MAX_LOGITS = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -40,22 +41,26 @@ def score_pairs(
         model.prepare_positions(batch.max_tokens)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
             hidden = model.decode(batch, model.encode(batch))
-            log_probs = target_log_probs(model, hidden, batch.tgt_out_ids)
+            nll = target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
         ends = np.cumsum([len(tgt[r]) for r in rows])
-        totals = [float(part.sum()) for part in np.split(log_probs.numpy(), ends[:-1])]
+        totals = [-float(part.sum()) for part in np.split(nll.numpy(), ends[:-1])]
         for row, total in zip(rows, totals, strict=True):
             results[row] = ForcedScore(total, len(tgt[row]), total / penalty(len(tgt[row]), alpha))
     return [results[row] for row in range(len(src))]
 
 
-def target_log_probs(model: TranslationModel, hidden: Tensor, ids: Tensor) -> Tensor:
-    """Returns the log-probability of each target token, fp64 [N] in host memory, from hidden states [N, D] and ids."""
-    rows = max(1, _LOGIT_BYTES // (4 * len(model.output_weight)))
+def target_nll(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns the nll of each target token, fp64 [N] in host memory; 0 for pad, the id after the last output.
+
+    Args:
+        hidden: [N, D]. targets: [N]. weight: [V, D]. bias: [V] or None.
+    """
+    rows = max(1, _MAX_LOGITS // len(weight))
     parts = [
-        torch.log_softmax(F.linear(h, model.output_weight, model.output_bias), -1, dtype=torch.float).gather(1, y)
-        for h, y in zip(torch.split(hidden, rows), torch.split(ids.long()[:, None], rows), strict=True)
+        F.cross_entropy(F.linear(h, weight, bias).float(), y, ignore_index=len(weight), reduction="none")
+        for h, y in zip(torch.split(hidden, rows), torch.split(targets.long(), rows), strict=True)
     ]
-    return torch.cat(parts)[:, 0].cpu().double()  # on the CPU, because MPS has no float64
+    return torch.cat(parts).cpu().double()  # on the CPU, because MPS has no float64
 
 
 def similar_batches(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:

@@ -20,8 +20,7 @@ from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.continuous_batching import Model, RequestQueue, search
-from mtx.decoding.ensemble import ModelsTogether
+from mtx.decoding.beam_search import Model, RequestQueue, search
 from mtx.decoding.options import EXTRA_LENGTH, Candidate, Placement, Request, SearchOptions
 from mtx.decoding.scoring import ForcedScore, score_pairs, similar_batches
 from mtx.decoding.text_translator import Attention, TextTranslator, check_lengths, require_lines
@@ -47,7 +46,7 @@ class TorchTranslator(TextTranslator):
         tokenizer, max_tokens, options: see `TextTranslator`.
         placement: precision is that of weights and computation; batch_tokens is by default 4,096, and on CUDA 32,768,
             and is halved when memory runs out. The models are on their device already.
-        others: models with the same tokenizer that search together with the first (`mtx.decoding.ensemble`).
+        others: models with the same tokenizer that search together with the first, as an ensemble.
     """
 
     engine_name = "torch"
@@ -71,7 +70,7 @@ class TorchTranslator(TextTranslator):
         self.batch_tokens = placement.batch_tokens or (_CUDA_BATCH_TOKENS if is_cuda else _BATCH_TOKENS)
         self.num_workers = (placement.threads or num_threads()) if self.device.type == "cpu" else 1
         self._lock = threading.Lock()
-        self._engine: Model | None = None
+        self._search_models: list[Model] = []  # made in the first search
 
     @classmethod
     def open(cls, model: str | Path, search: SearchOptions, placement: Placement) -> Self:
@@ -112,18 +111,17 @@ class TorchTranslator(TextTranslator):
         requests = self.requests(sources, prefixes)
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self._evaluating():
-            candidates = self._search_in_memory(self._search_model(), longest_first)
+            candidates = self._search_in_memory(longest_first)
         found: list[list[Candidate]] = [[] for _ in sources]
         for request in requests:
             found[request.number * len(sources) // len(requests)] += candidates[request.number]
         return found
 
-    def _search_model(self) -> Model:
-        """Returns the model, or the models together, as search calls them."""
-        if self._engine is None:
-            engines = [search_model(model, _DTYPES[self.precision]) for model in self.models]
-            self._engine = engines[0] if len(engines) == 1 else ModelsTogether(engines)
-        return self._engine
+    def _models_for_search(self) -> list[Model]:
+        """Returns the models as search calls them."""
+        if not self._search_models:
+            self._search_models = [search_model(model, _DTYPES[self.precision]) for model in self.models]
+        return self._search_models
 
     def log_probs(
         self, src: Sequence[str], tgt: Sequence[str], first: int = 1, names: tuple[str, str] = ("line", "target")
@@ -180,13 +178,14 @@ class TorchTranslator(TextTranslator):
         parts = [(number, part.ids) for number, of_line in enumerate(self.split(lines)) for part in of_line]
         sources, num_pieces = [ids for _, ids in parts], np.zeros((len(lines), 1), np.float32)
         with self._evaluating():
-            engine = self._search_model()
-            vectors = np.zeros((len(lines), engine.source_states([[EOS_ID]])[0].shape[1]), np.float32)
+            models = self._models_for_search()
+            size = sum(model.source_states([[EOS_ID]])[0].shape[1] for model in models)
+            vectors = np.zeros((len(lines), size), np.float32)
             for rows in similar_batches(sources, sources, self.batch_tokens):
-                states = engine.source_states([sources[row] for row in rows])
-                for row, state in zip(rows, states, strict=True):
-                    vectors[parts[row][0]] += state.float().sum(0).cpu().numpy()
-                    num_pieces[parts[row][0]] += len(state)
+                by_model = [model.source_states([sources[row] for row in rows]) for model in models]
+                for row, *states in zip(rows, *by_model, strict=True):
+                    vectors[parts[row][0]] += torch.cat(states, -1).float().sum(0).cpu().numpy()
+                    num_pieces[parts[row][0]] += len(states[0])
         vectors /= np.maximum(num_pieces, 1)
         return vectors
 
@@ -213,32 +212,32 @@ class TorchTranslator(TextTranslator):
             training = [model for model in self.models if model.training]
             for model in training:
                 model.eval()
-                self._engine = None  # it holds copies of the weights, which training has changed since
+                self._search_models = []  # they hold copies of the weights, which training has changed since
             try:
                 yield
             finally:
                 for model in training:
                     model.train()
 
-    def _search_in_memory(self, engine: Model, requests: list[Request]) -> dict[int, list[Candidate]]:
+    def _search_in_memory(self, requests: list[Request]) -> dict[int, list[Candidate]]:
         """Searches; when memory runs out it tries again with half the batch."""
         while True:
             try:
-                return self._search(engine, requests)
+                return self._search(requests)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or all(group.num_slots == 1 for group in self._groups(requests)):
                     raise
                 shortage = first_line(error)
                 self.batch_tokens //= 2
             # Here the error is gone, and with it the tensors of its frames.
-            free_unused_memory(engine.device)
+            free_unused_memory(self.device)
             logger.info("out of memory (%s): batches have %s source tokens now", shortage, f"{self.batch_tokens:,}")
 
-    def _search(self, engine: Model, requests: list[Request]) -> dict[int, list[Candidate]]:
-        groups = list(self._groups(requests))
+    def _search(self, requests: list[Request]) -> dict[int, list[Candidate]]:
+        models, groups = self._models_for_search(), list(self._groups(requests))
 
         def search_groups() -> dict[int, list[Candidate]]:
-            return {k: v for group in groups for k, v in search(engine, group, self.options).items()}
+            return {k: v for group in groups for k, v in search(models, group, self.options).items()}
 
         if self.num_workers == 1 or len(requests) < 2 * self.num_workers:
             return search_groups()
@@ -263,11 +262,11 @@ class TorchTranslator(TextTranslator):
             slots = self._num_slots(group[0]) if group else 0
             is_full = bool(group) and len(group) >= slots * self.num_workers
             if is_full and 2 * _num_read(request) <= _num_read(group[0]) and self._num_slots(request) > slots:
-                yield RequestQueue.of(group, slots, self.num_workers)
+                yield RequestQueue(group, slots, self.num_workers)
                 group = []
             group.append(request)
         if group:
-            yield RequestQueue.of(group, self._num_slots(group[0]), self.num_workers)
+            yield RequestQueue(group, self._num_slots(group[0]), self.num_workers)
 
     def _num_slots(self, longest: Request) -> int:
         most = _MAX_SLOTS.get(self.device.type, 64)

@@ -48,5 +48,5 @@ def new_model(config: ModelConfig, num_ids: int) -> TranslationModel:
 
 
 def search_model(model: TranslationModel, dtype: torch.dtype) -> Any:
-    """The model as search calls it, a `mtx.decoding.continuous_batching.Model`."""
+    """The model as search calls it, a `mtx.decoding.beam_search.Model`."""
     return ARCHITECTURES[model.config.architecture].search(model, dtype)

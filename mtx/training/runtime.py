@@ -46,9 +46,8 @@ from mtx.model.translation_model import TranslationModel
 from mtx.report.checks import steps_per_epoch
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
-from mtx.training.fast_path import StepResult, take_step
 from mtx.training.loader import load_steps
-from mtx.training.micro_step import MicroStep
+from mtx.training.micro_step import MicroStep, StepResult, take_step
 from mtx.training.planned_end import planned_end
 from mtx.training.ranks import Ranks
 from mtx.training.sharding import is_sharded

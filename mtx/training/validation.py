@@ -4,6 +4,7 @@ Flow: model, data -> the part of each rank (`validate_part`) -> `Validation` on 
 fp32, BLEU and chrF2 by greedy decoding.
 """
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -21,10 +22,10 @@ from mtx.data.token_store import TokenStore
 from mtx.decoding import metrics
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import SearchOptions
+from mtx.decoding.scoring import target_nll
 from mtx.decoding.torch_engine import TorchTranslator
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.run_events import quality
-from mtx.training.loss import unsmoothed_loss
 
 BATCH_TOKENS = 8192  # target tokens in a batch, approximately
 _NUM_SAMPLES = 5
@@ -115,10 +116,7 @@ def validate_part(
 
 def interleaved(parts: Sequence[list[str]]) -> list[str]:
     """The translations of sentences in order, of which each rank has made every n-th."""
-    lines = [""] * sum(map(len, parts))
-    for number, part in enumerate(parts):
-        lines[number :: len(parts)] = part
-    return lines
+    return [line for lines in itertools.zip_longest(*parts) for line in lines if line is not None]
 
 
 def validation_of(
@@ -165,4 +163,4 @@ def summed_nll(
 def batch_nll(model: TranslationModel, batch: PackedBatch) -> Tensor:
     """Unsmoothed nll of a batch on the device of the model, summed over its target tokens."""
     hidden = model.decode(batch, model.encode(batch))
-    return unsmoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids)
+    return target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias).sum()
