@@ -8,26 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mtx.decoding.attention_maps import AttentionMaps
-    from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-    from mtx.decoding.engines import Translator
     from mtx.decoding.options import Sampling
     from mtx.decoding.scoring import ForcedScore
-    from mtx.decoding.text_translator import Hypothesis
+    from mtx.decoding.translator import Hypothesis, Translator
     from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 
     __version__: str
 
 __all__ = [
-    "AttentionMaps", "CTranslate2Translator", "DamagedFileError", "DataError", "ForcedScore", "Hypothesis", "MtxError",
+    "AttentionMaps", "DamagedFileError", "DataError", "ForcedScore", "Hypothesis", "MtxError",
     "Sampling", "Translator", "UsageError", "__version__",
 ]  # fmt: skip
 _MODULES = {
     "AttentionMaps": "mtx.decoding.attention_maps",
-    "CTranslate2Translator": "mtx.decoding.ctranslate2_engine",
     "ForcedScore": "mtx.decoding.scoring",
-    "Hypothesis": "mtx.decoding.text_translator",
     "Sampling": "mtx.decoding.options",
-    "Translator": "mtx.decoding.engines",
+    **dict.fromkeys(("Hypothesis", "Translator"), "mtx.decoding.translator"),
     **dict.fromkeys(("DamagedFileError", "DataError", "MtxError", "UsageError"), "mtx.errors"),
 }
 

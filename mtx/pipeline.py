@@ -21,12 +21,11 @@ from mtx.data import preprocess, source_record
 from mtx.data.preprocess import PreparedData
 from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_limits import export_note
-from mtx.decoding.engines import fill_cache
+from mtx.decoding.load import fill_cache
 from mtx.decoding.metrics import Scores
 from mtx.decoding.model_description import info_of
 from mtx.decoding.model_directory import LoadedModel
-from mtx.decoding.text_translator import TextTranslator
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import Advice, DamagedFileError, MtxError, UsageError
 from mtx.evaluation.evaluate import translate_and_score
 from mtx.evaluation.gains import Gain, measure_gains, stored_gains
@@ -267,8 +266,12 @@ def _score(trainer: Trainer) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
     ranks, translations = trainer.ranks, dict[str, list[str]]()
     batch_tokens = trainer.config.decoding.batch_tokens
-    translator = TorchTranslator.load(
-        trainer.paths.model, device=trainer.runtime.device, batch_tokens=batch_tokens, split_sentences=False
+    translator = Translator.load(
+        trainer.paths.model,
+        engine="torch",
+        device=trainer.runtime.device,
+        batch_tokens=batch_tokens,
+        split_sentences=False,
     )
     for name, store in trainer.data.tests.items():
         _announce_translation(translator, name, store.num_pairs)
@@ -277,11 +280,11 @@ def _score(trainer: Trainer) -> None:
     ranks.run_on_rank_zero(lambda: _store_all_scores(trainer, translator, translations))
 
 
-def _announce_translation(translator: TextTranslator, name: str, num_sources: int) -> None:
+def _announce_translation(translator: Translator, name: str, num_sources: int) -> None:
     logger.info("translating %s: %s sentences, beam size %d", name, f"{num_sources:,}", translator.options.beam_size)
 
 
-def _store_all_scores(trainer: Trainer, translator: TorchTranslator, translations: dict[str, list[str]]) -> None:
+def _store_all_scores(trainer: Trainer, translator: Translator, translations: dict[str, list[str]]) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
     config = trainer.config
     paths = trainer.paths
@@ -324,7 +327,7 @@ def _renew_card(config: Config, paths: RunLayout) -> None:
 
 
 def evaluate_tests(
-    translator: TextTranslator,
+    translator: Translator,
     paths: RunLayout,
     data: PreparedData,
     config: Config,
@@ -356,7 +359,7 @@ def evaluate_tests(
     return scores
 
 
-def evaluate_run(translator: TextTranslator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
+def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
     """`evaluate_tests` for a run directory; its model directory does not change.
 
     Raises:

@@ -19,7 +19,7 @@ import sacrebleu
 from mtx.data.glossary import occurrences
 from mtx.data.preprocess import load_prepared
 from mtx.data.terms import Words, learn_lexicon
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.documents.markup import Marked, Tag, bare, raw
 from mtx.documents.translate import translate_segments
 from mtx.storage.run_files import RunLayout
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--segments", type=int, default=2000, help="at most; drawn with a seed")
     arguments = parser.parse_args()
     data = load_prepared(RunLayout(arguments.run).data)
-    translator = TorchTranslator.load(arguments.run)
+    translator = Translator.load(arguments.run, engine="torch")
     test = data.tests[arguments.test or next(iter(data.tests))]
     words = Words(), Words()
     for side, texts in zip(words, (data.train.src_texts(), data.train.tgt_texts()), strict=True):

@@ -15,7 +15,7 @@ from pathlib import Path
 from mtx.data.glossary import Glossary, occurrences
 from mtx.data.preprocess import load_prepared
 from mtx.data.terms import Words, learn_lexicon
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.evaluation.term_use import score_with_glossary
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage.run_files import RunLayout
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--test", help="the test set; default: the first")
     arguments = parser.parse_args()
     data = load_prepared(RunLayout(arguments.run).data)
-    translator = TorchTranslator.load(arguments.run)
+    translator = Translator.load(arguments.run, engine="torch")
     name = arguments.test or next(iter(data.tests))
     src, tgt = data.train.src_texts(), data.train.tgt_texts()
     words = Words(), Words()

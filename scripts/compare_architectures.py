@@ -40,7 +40,7 @@ from mtx.config.schema import ModelConfig
 from mtx.config.settings import is_override
 from mtx.data.preprocess import load_prepared
 from mtx.decoding.options import Placement
-from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.translator import Translator
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.evaluate import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
@@ -175,7 +175,7 @@ def _measure(runs: Mapping[str, Path], arguments: argparse.Namespace) -> Result:
     return Result(rows, curves, target, comparison)
 
 
-def _seconds(model: TextTranslator, sources: list[str]) -> float:
+def _seconds(model: Translator, sources: list[str]) -> float:
     started = time.perf_counter()
     model.translate(sources)
     return time.perf_counter() - started

@@ -84,9 +84,10 @@ def _scores(scorer: Any, translations: list[str], lines: list[str]) -> list[floa
         scorer.tokenizer.encode([clean_text(line) for line in side], target=is_target)
         for side, is_target in ((translations, False), (lines, True))
     )
-    most = scorer.max_tokens, scorer.num_tgt_positions
+    most = scorer.max_tokens, scorer.engine.num_tgt_positions
     rows = [row for row in range(len(src)) if 1 < len(src[row]) <= most[0] and 1 < len(tgt[row]) <= most[1]]
     scores: list[float | None] = [None] * len(lines)
-    for row, score in zip(rows, scorer.forced([src[row] for row in rows], [tgt[row] for row in rows]), strict=True):
+    pairs = [src[row] for row in rows], [tgt[row] for row in rows]
+    for row, score in zip(rows, scorer.torch.log_probs(*pairs, scorer.options.alpha), strict=True):
         scores[row] = score.log_prob / score.num_tokens
     return scores

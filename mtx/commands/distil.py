@@ -20,7 +20,7 @@ from mtx.storage.run_files import TOKENIZER_JSON, RunLayout
 from mtx.storage.streams import print_json, print_lines
 
 if TYPE_CHECKING:
-    from mtx.decoding.text_translator import TextTranslator
+    from mtx.decoding.translator import Translator
     from mtx.synthesis import distil as distillation
 
 logger = logging.getLogger("mtx")
@@ -91,7 +91,7 @@ def _name(teacher: str) -> str:
 
 
 def _own_text(
-    teacher: str, translator: "TextTranslator", paths: RunLayout, text: list[str], others: list[str]
+    teacher: str, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]
 ) -> list[str]:
     """Write the text of the teacher's run, or that of `text`, for the student; returns the settings that follow."""
     from mtx.data import preprocess
@@ -121,7 +121,7 @@ def _own_text(
 
 
 def _compare(
-    teacher: str, translator: "TextTranslator", paths: RunLayout, load: "Callable[[str], TextTranslator]"
+    teacher: str, translator: "Translator", paths: RunLayout, load: "Callable[[str], Translator]"
 ) -> "list[distillation.System]":
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import default_directory, export

@@ -12,7 +12,7 @@ from mtx.storage.run_contents import checkpoint_steps, find_model, require_run
 from mtx.storage.run_files import RunLayout
 
 if TYPE_CHECKING:
-    from mtx.decoding.torch_engine import TorchTranslator
+    from mtx.decoding.translator import Translator
 
 logger = logging.getLogger("mtx")
 
@@ -39,14 +39,14 @@ def report(
     logger.info("report: %s", output)
 
 
-def _translator(run: Path) -> "TorchTranslator | None":
+def _translator(run: Path) -> "Translator | None":
     """A translator with the run's model or best checkpoint; None if the run has neither, or if they are damaged."""
     if find_model(run) == run and not checkpoint_steps(RunLayout(run)):
         return None
-    from mtx.decoding.torch_engine import TorchTranslator
+    from mtx.decoding.translator import Translator
 
     try:
-        return TorchTranslator.load(run, device="cpu", split_sentences=False)
+        return Translator.load(run, engine="torch", device="cpu", split_sentences=False)
     except (DamagedFileError, UsageError) as error:
         logger.warning("%s; the report shows no attention", error)
         return None

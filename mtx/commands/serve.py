@@ -39,7 +39,7 @@ def serve(
         )
     if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
-    from mtx.decoding.engines import load
+    from mtx.decoding.load import load
     from mtx.decoding.options import Placement, SearchOptions
     from mtx.serve import server
     from mtx.serve.guard import Limits, log_as_json
@@ -50,7 +50,7 @@ def serve(
     with _listener(host, port) as listener:
         log_as_json()
         translators = [load(model, SearchOptions(), Placement()) for model in models]
-        num_threads = max([translator.share_workers() for translator in translators])
+        num_threads = max([translator.engine.share_workers() for translator in translators])
         pairs = Pairs(translators)
         for translator in translators:
             translator.translate(["."])  # the first translation takes longer than others

@@ -29,7 +29,7 @@ from mtx.errors import UsageError
 from mtx.formatting import counted
 
 if TYPE_CHECKING:
-    from mtx.decoding.text_translator import TextTranslator
+    from mtx.decoding.translator import Translator
 
 logger = logging.getLogger("mtx")
 
@@ -97,7 +97,7 @@ def _translate_document(
     kind: str,
     output: Path | None,
     overwrite: bool,
-    load: Callable[[], "TextTranslator"],
+    load: Callable[[], "Translator"],
     glossary: Path | None,
 ) -> None:
     from mtx.commands.line_blocks import progress

@@ -16,7 +16,7 @@ from mtx.formatting import counted
 from mtx.storage.text_files import InvalidLines
 
 if TYPE_CHECKING:
-    from mtx.decoding.text_translator import Hypothesis, TextTranslator
+    from mtx.decoding.translator import Hypothesis, Translator
 
 logger = logging.getLogger("mtx")
 
@@ -30,14 +30,14 @@ class LineWork:
         load: loads the translator, when it is first used.
     """
 
-    def __init__(self, load: "Callable[[], TextTranslator]", n_best: int, as_json: bool, prefix: Path | None):
+    def __init__(self, load: "Callable[[], Translator]", n_best: int, as_json: bool, prefix: Path | None):
         self._load, self._n_best = load, n_best
         self._as_json, self.prefix = as_json, prefix
         self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
         self._num_lines = self._num_empty = 0
 
     @functools.cached_property
-    def translator(self) -> "TextTranslator":
+    def translator(self) -> "Translator":
         return self._load()
 
     @functools.cached_property
@@ -69,7 +69,7 @@ class LineWork:
 class TermCount:
     """Counts the terms of the glossary that translations use; without a glossary it does nothing."""
 
-    def __init__(self, translator: "TextTranslator"):
+    def __init__(self, translator: "Translator"):
         self._translator, self._glossary = translator, translator.glossary
         self._num_terms = self._num_used = 0
         self._missed = list[tuple[str, str]]()  # terms that are not used, and their lines
@@ -137,7 +137,7 @@ def translate_file(
     about |= {
         "shard": [start, end],
         "search": repr(translator.options),
-        "translator": type(translator).__name__,
+        "translator": translator.engine.name,
         "texts": [durable.sha256(text) for text in (file, *others)],
         "model": model_identity(about["model"]),
     }

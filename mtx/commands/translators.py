@@ -21,7 +21,7 @@ from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, 
 from mtx.errors import UsageError
 
 if TYPE_CHECKING:
-    from mtx.decoding.text_translator import TextTranslator
+    from mtx.decoding.translator import Translator
 
 TorchPrecision = Annotated[Literal["fp32", "bf16"], Option(help="fp32 or bf16.")]
 BEAM = ("beam", "length_penalty")
@@ -147,30 +147,29 @@ def search_options(
     return SearchOptions(beam, length_penalty, max_length, drawn, split_sentences, n_best)
 
 
-def load_translator(
-    model: str, search: SearchOptions, place: Placement, glossary: Path | None = None
-) -> "TextTranslator":
+def load_translator(model: str, search: SearchOptions, place: Placement, glossary: Path | None = None) -> "Translator":
     """Load a model for this process; the libraries of the other engine are not imported.
 
     Args:
         glossary: a file with terms that the translations use.
     """
     from mtx.data.glossary import Glossary
-    from mtx.decoding.engines import load
+    from mtx.decoding.load import load
 
     terms = None if glossary is None else Glossary.read(glossary)
-    translator: Any = load(model, search, place)
+    translator = load(model, search, place)
     n_best, num_beams = search.n_best, translator.options.num_beams
     if search.sampling is None and n_best > num_beams:
         help = f"--beam {n_best}" if n_best <= MAX_BEAM_SIZE else f"--n-best {num_beams}"
         raise UsageError(f"--n-best {n_best} is more than the beam size of {num_beams}", help)
-    if translator.engine_name == "torch":  # a library may not do that for its process
+    if translator.engine.name == "torch":  # a library may not do that for its process
         import torch
 
         from mtx.model.device import keep_freed_memory
 
-        if translator.device.type == "cpu" and translator.num_workers != torch.get_num_threads():
-            torch.set_num_threads(translator.num_workers)
+        engine = translator.torch
+        if engine.device.type == "cpu" and engine.num_workers != torch.get_num_threads():
+            torch.set_num_threads(engine.num_workers)
         keep_freed_memory()
     translator.use_glossary(terms)
-    return translator  # type: ignore[no-any-return]
+    return translator

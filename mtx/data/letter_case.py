@@ -1,7 +1,7 @@
 """Sentences in capital letters and in title case, and the same sentences as they are usually written.
 
 A model that has seen little of such text cuts its words into single letters and translates them badly. So it is
-translated as it is usually written, and the translation gets the case of its source (`mtx.decoding.text_translator`).
+translated as it is usually written, and the translation gets the case of its source (`mtx.decoding.translator`).
 Which words have a capital usually, the pieces of the tokenizer tell: it knows `Haus` as a whole, and `haus` in two. Of
 names that are words, too (`US`), they tell nothing.
 """

@@ -53,7 +53,7 @@ class Cache(Protocol):
 class Model(Protocol):
     """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them.
 
-    Search calls all but `source_states`, which gives sentence vectors.
+    Search calls all but `source_states`, which `TorchEngine.sum_states` calls.
     """
 
     pad_id: int

@@ -11,19 +11,19 @@ import logging
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import model_description
-from mtx.decoding.options import NO_SCORES, Candidate, Placement, Request, SearchOptions, penalty
-from mtx.decoding.text_translator import Attention, TextTranslator
+from mtx.decoding.engine import Attention, new_requests
+from mtx.decoding.options import NO_SCORES, Candidate, EngineName, Placement, Request, SearchOptions, penalty
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.formatting import install_command, mtx_command
+from mtx.formatting import install_command
 from mtx.machine import num_cores
 from mtx.storage.run_files import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
 from mtx.storage.untrusted import read_untrusted_json
@@ -65,96 +65,76 @@ class _Hypothesis:
     log_prob: float | None
 
 
-class CTranslate2Translator(TextTranslator):
-    """Translates lines of text with CTranslate2. Safe to call from several threads at once.
+class CTranslate2Engine:
+    """Searches with CTranslate2.
 
     Args:
         runtime: the `ctranslate2.Translator`.
-        tokenizer, max_tokens, options: see `TextTranslator`.
+        tokenizer: gives the pieces, which CTranslate2 reads and writes.
         num_positions: number of positions of the model, the most tokens that a translation can have.
         threads: number of batches of a call that `runtime`, with as many workers, translates at the same time.
         batch_tokens: number of source tokens of a batch.
     """
 
-    engine_name = "ctranslate2"
+    name: ClassVar[EngineName] = "ctranslate2"
 
-    def __init__(
-        self,
-        runtime: Any,
-        tokenizer: Tokenizer,
-        max_tokens: int,
-        options: SearchOptions,
-        *,
-        num_positions: int,
-        threads: int,
-        batch_tokens: int,
-    ):
-        super().__init__(tokenizer, max_tokens, options, num_positions)
+    def __init__(self, runtime: Any, tokenizer: Tokenizer, num_positions: int, threads: int, batch_tokens: int):
         self.runtime, self.threads = runtime, threads
+        self.num_tgt_positions = num_positions
         self.batch_tokens = batch_tokens
         self._pieces = tokenizer.vocabulary()
         self._ids = {piece: token for token, piece in enumerate(self._pieces)}
 
     @classmethod
-    def open(cls, model: str | Path, search: SearchOptions, placement: Placement) -> Self:
-        """See `FromModel.load`; the model is a directory that `mtx export --to ctranslate2` wrote.
+    def open(cls, path: Path, placement: Placement) -> tuple[Self, Tokenizer, Mapping[str, Any]]:
+        """Loads a directory that `mtx export --to ctranslate2` wrote; returns tokenizer and info too.
 
         Raises:
-            UsageError: the directory is not an export, or samples are asked for.
+            UsageError: the directory is not an export, or CTranslate2 lacks the device or the precision.
+            DamagedFileError: a file is missing or damaged.
+            MtxError: CTranslate2 is not installed, or cannot load the model.
         """
-        path = Path(model)
-        if search.sampling is not None:
-            raise UsageError("only the engine torch has random sampling")
-        if not (path / EXPORT_CONFIG).is_file():
-            help = mtx_command("export", path if path.exists() else "MODEL", "--to", "ctranslate2", "-o", "DIR")
-            raise UsageError(f"{path}: {'is no CTranslate2 export' if path.exists() else 'no such directory'}", help)
         described = model_description.read(path, _FILES, name=EXPORT_CONFIG)
         info = described.info
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != described.tokenizer.vocabulary():
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: is not the vocabulary of the tokenizer")
-        options = search.of_model(info)
         device = str(placement.device)
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
         threads = (placement.threads or num_cores()) if device == "cpu" else 1
-        translator = cls(
-            _open(path, device, placement.precision, threads),
-            described.tokenizer,
-            int(info["max_tokens"]),
-            options,
-            num_positions=info["num_positions"],
-            threads=threads,
-            batch_tokens=placement.batch_tokens or (_BATCH_TOKENS if device == "cpu" else _CUDA_BATCH_TOKENS),
-        )
-        translator.describe(info)
-        return translator
+        batch_tokens = placement.batch_tokens or (_BATCH_TOKENS if device == "cpu" else _CUDA_BATCH_TOKENS)
+        runtime = _open(path, device, placement.precision, threads)
+        engine = cls(runtime, described.tokenizer, int(info["num_positions"]), threads, batch_tokens)
+        return engine, described.tokenizer, info
 
     def share_workers(self) -> int:
-        """See `TextTranslator.share_workers`."""
+        """See `Engine.share_workers`."""
         num_workers, self.threads = self.threads, 1
         return num_workers
 
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
-        """See `TextTranslator.decode`.
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
+        """See `Engine.search`.
 
         A batch is searched with the largest limit of its sentences. Sentences with a smaller limit whose hypotheses
         reach it are searched again, in batches of one limit.
         """
-        requests = self.requests(sources, prefixes)
+        requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         batches = list(self._batches(requests))
-        found, again = self._translate(batches), defaultdict[int, list[Request]](list)
-        for batch in batches if self.options.num_beams > 1 else ():
+        found, again = self._translate(batches, options), defaultdict[int, list[Request]](list)
+        for batch in batches if options.num_beams > 1 else ():
             longest = max(request.limit for request in batch)
             for request in batch:
                 if request.limit < longest and max(map(len, found[request.number][0])) >= request.limit:
                     again[request.limit].append(request)
-        found |= self._translate(batch for some in again.values() for batch in self._batches(some))
+        found |= self._translate((batch for some in again.values() for batch in self._batches(some)), options)
         hypotheses = [self._hypotheses(request, *found[request.number]) for request in requests]
         self._score(sources, hypotheses)
-        return [self._candidates(of_source) for of_source in hypotheses]
+        return [_candidates(of_source, options.alpha) for of_source in hypotheses]
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
-        """See `TextTranslator.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""
+        """See `Engine.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""
         if not sources:
             return []
         results = self.runtime.translate_batch(
@@ -173,9 +153,11 @@ class CTranslate2Translator(TextTranslator):
             for row, source in zip(rows, sources, strict=True)
         ]
 
-    def _translate(self, batches: Iterable[list[Request]]) -> dict[int, tuple[list[list[str]], list[float]]]:
+    def _translate(
+        self, batches: Iterable[list[Request]], options: SearchOptions
+    ) -> dict[int, tuple[list[list[str]], list[float]]]:
         """Returns CTranslate2's hypotheses, as pieces, and their scores for each request of the batches."""
-        started = [(batch, self._start(batch)) for batch in batches]
+        started = [(batch, self._start(batch, options)) for batch in batches]
         waiting = (
             (request, result) for batch, results in started for request, result in zip(batch, results, strict=True)
         )
@@ -199,13 +181,13 @@ class CTranslate2Translator(TextTranslator):
                 batch.append(request)
             yield batch
 
-    def _start(self, batch: list[Request]) -> Any:
+    def _start(self, batch: list[Request], options: SearchOptions) -> Any:
         """Starts the translation of one batch; returns results that can be waited for."""
         return self.runtime.translate_batch(
             [self._text(request.source[:-1]) for request in batch],
             [self._text(request.prefix) or None for request in batch] if batch[0].prefix else None,
-            beam_size=self.options.num_beams,
-            num_hypotheses=self.options.num_beams,
+            beam_size=options.num_beams,
+            num_hypotheses=options.num_beams,
             max_decoding_length=max(1, max(request.limit for request in batch) - 1),  # the last token is `</s>`
             min_decoding_length=0,
             max_input_length=0,
@@ -253,11 +235,11 @@ class CTranslate2Translator(TextTranslator):
         for (_, hypothesis), result in zip(missing, results, strict=True):
             hypothesis.log_prob = sum(result.log_probs)
 
-    def _candidates(self, hypotheses: list[_Hypothesis]) -> list[Candidate]:
-        """Returns hypotheses with mtx's scores, best first."""
-        alpha = self.options.alpha
-        candidates = [Candidate(h.ids, (h.log_prob or 0.0) / penalty(len(h.ids), alpha)) for h in hypotheses]
-        return sorted(candidates, key=lambda c: -c.score)
+
+def _candidates(hypotheses: list[_Hypothesis], alpha: float) -> list[Candidate]:
+    """Returns hypotheses with mtx's scores, best first."""
+    candidates = [Candidate(h.ids, (h.log_prob or 0.0) / penalty(len(h.ids), alpha)) for h in hypotheses]
+    return sorted(candidates, key=lambda c: -c.score)
 
 
 def _open(path: Path, device: str, precision: str | None, workers: int) -> Any:

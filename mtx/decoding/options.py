@@ -113,8 +113,8 @@ class SearchOptions:
 
     def of_model(self, info: Mapping[str, Any]) -> "SearchOptions":
         """These options with what they leave to the model, by the `info` of its directory."""
-        beam_size = int(info["beam_size"]) if self.beam_size is None else self.beam_size
-        alpha = float(info["length_penalty"]) if self.length_penalty is None else self.length_penalty
+        beam_size = info.get("beam_size") if self.beam_size is None else self.beam_size
+        alpha = info.get("length_penalty") if self.length_penalty is None else self.length_penalty
         return replace(self, beam_size=beam_size, length_penalty=alpha)
 
     def limit(self, source: list[int], prefix: list[int]) -> int:

@@ -36,7 +36,7 @@ def score_pairs(
     """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
     results: dict[int, ForcedScore] = {}
     device = model.output_weight.device
-    for rows in similar_batches(src, tgt, max(1, _BATCH_LOGITS // len(model.output_weight))):
+    for rows in batch_by_length(src, tgt, max(1, _BATCH_LOGITS // len(model.output_weight))):
         batch = to_device(pack_sentences([src[r] for r in rows], [tgt[r] for r in rows], model.pad_id), device)
         model.prepare_positions(batch.max_tokens)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
@@ -63,7 +63,7 @@ def target_nll(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | N
     return torch.cat(parts).cpu().double()  # on the CPU, because MPS has no float64
 
 
-def similar_batches(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:
+def batch_by_length(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:
     """Yields rows of similar length that have at most `max_tokens` tokens together, or a single longer row."""
     rows: list[int] = []
     total = 0

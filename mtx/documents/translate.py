@@ -13,7 +13,8 @@ import numpy as np
 from mtx.data.sentence_splitter import joined_sentences, sentence_splitter
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.data.writing_systems import IDEOGRAPHS
-from mtx.decoding.text_translator import Attention, TextTranslator
+from mtx.decoding.engine import Attention
+from mtx.decoding.translator import Translator
 from mtx.documents.markup import Marked, bare
 from mtx.documents.placing import Link, in_proportion, put_back
 
@@ -42,7 +43,7 @@ class _Sentence:
     links: Sequence[Link] = ()
 
 
-def translate_segments(translator: TextTranslator, segments: Sequence[Marked]) -> list[Marked]:
+def translate_segments(translator: Translator, segments: Sequence[Marked]) -> list[Marked]:
     """Returns the translations of some segments, each with all tags of its source. A segment without text stays."""
     texts = [bare(segment) for segment in segments]
     sentences = [_sentences(translator, text) for text, _ in texts]
@@ -72,7 +73,7 @@ class Alignment:
     links: list[tuple[int, int]]
 
 
-def align(translator: TextTranslator, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
+def align(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
     """Returns the alignment of each line and its translation, of one or more sentences."""
     split_tgt = sentence_splitter(translator.tgt)
     lines = list[list[_Sentence]]()
@@ -106,7 +107,7 @@ def _aligned(src: str, tgt: str, links: Sequence[Link]) -> Alignment:
     return Alignment(sides[0], sides[1], sorted(pair for pair in found if min(pair) >= 0))
 
 
-def _sentences(translator: TextTranslator, text: str) -> list[_Sentence]:
+def _sentences(translator: Translator, text: str) -> list[_Sentence]:
     sentences, start = list[_Sentence](), 0
     language = translator.tokenizer.language_token(text)
     for sentence in translator.splitter(text) if translator.splitter and text else [text] if text else []:
@@ -134,15 +135,15 @@ def _links(sentences: Sequence[_Sentence]) -> list[Link]:
     ]
 
 
-def _link(translator: TextTranslator, sentences: Sequence[_Sentence]) -> None:
+def _link(translator: Translator, sentences: Sequence[_Sentence]) -> None:
     """Finds the links of sentences; in proportion for one that is too long for the model to look at as a whole."""
     tokenizer, limit = translator.tokenizer, translator.max_tokens
     texts = [_as_translated(translator, sentence) for sentence in sentences]
     src = tokenizer.encode([text for text, _ in texts])
     tgt = tokenizer.encode([text for _, text in texts], target=True)
-    most = min(limit, translator.num_tgt_positions)
+    most = min(limit, translator.engine.num_tgt_positions)
     rows = [row for row in range(len(src)) if len(src[row]) <= limit and 1 < len(tgt[row]) <= most]
-    attention = translator.cross_attention([src[row] for row in rows], [tgt[row] for row in rows])
+    attention = translator.engine.cross_attention([src[row] for row in rows], [tgt[row] for row in rows])
     for sentence in sentences:
         sentence.links = in_proportion(sentence.text, sentence.translation)
     for row, weights in zip(rows, attention, strict=True):
@@ -151,7 +152,7 @@ def _link(translator: TextTranslator, sentences: Sequence[_Sentence]) -> None:
         sentence.links = _linked(weights, src_ends, _ends(tokenizer.pieces(tgt[row]), sentence.translation))
 
 
-def _as_translated(translator: TextTranslator, sentence: _Sentence) -> tuple[str, str]:
+def _as_translated(translator: Translator, sentence: _Sentence) -> tuple[str, str]:
     """Source and translation as the model has seen them: not in capitals or title case, if it does not know them so."""
     text, case = translator.usual_case(sentence.text)
     spelled = b"".join(map(piece_bytes, sentence.pieces)).decode("utf-8", "replace")

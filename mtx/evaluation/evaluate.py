@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mtx.data.cleaning import clean_text
 from mtx.decoding.metrics import TOO_SHORT, Scores, normalize_lines, score, too_short_for_bleu
-from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import System
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def translate_and_score(
-    translator: TextTranslator,
+    translator: Translator,
     test_set: TestSet,
     directory: Path | None = None,
     protocol: Protocol | None = None,
@@ -84,7 +84,7 @@ def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:
 
 
 def system_outputs(
-    test_set: TestSet, paths: Sequence[Path], translators: Mapping[Path, TextTranslator]
+    test_set: TestSet, paths: Sequence[Path], translators: Mapping[Path, Translator]
 ) -> tuple[list[System], list[str]]:
     """The hypotheses of all systems on one test set, in the order of `paths`, and the references.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
 from mtx.decoding.metrics import Scores, normalize_lines
-from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.translator import Translator
 from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
@@ -58,7 +58,7 @@ class GlossaryScores(Scores):
 
 
 def score_with_glossary(
-    translator: TextTranslator, test_set: TestSet, glossary: Glossary, protocol: Protocol | None = None
+    translator: Translator, test_set: TestSet, glossary: Glossary, protocol: Protocol | None = None
 ) -> tuple[Scores, GlossaryScores]:
     """Translate a test set without a glossary and with it, and score both.
 

@@ -18,9 +18,8 @@ import torch
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import normalize
 from mtx.decoding import metrics
-from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import MtxError
 from mtx.formatting import install_command
 from mtx.interop.argos import translate_as_argos
@@ -76,11 +75,11 @@ def compare_export(root: Path, to: str, new: Path, text: Text) -> Comparison | N
     logger.info("comparing the translations of %d lines", len(text.sources))
     if to == "huggingface":
         return _compare_huggingface(root, new, text)
-    ours = TorchTranslator.load(root, device="cpu", split_sentences=False)
+    ours = Translator.load(root, engine="torch", device="cpu", split_sentences=False)
     if to == "argos":
         theirs = translate_as_argos(new, text.sources)
     else:
-        theirs = CTranslate2Translator.load(new, device="cpu", split_sentences=False).translate(text.sources)
+        theirs = Translator.load(new, device="cpu", split_sentences=False).translate(text.sources)
     return compare_translations(ours.translate(text.sources), theirs, text.references, ours.tgt)
 
 
@@ -122,7 +121,7 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
         install = install_command("transformers")
         logger.warning("transformers is not installed, so translations were not compared\n  help: %s", install)
         return None
-    ours = TorchTranslator.load(root, device="cpu", beam_size=1, split_sentences=False)
+    ours = Translator.load(root, engine="torch", device="cpu", beam_size=1, split_sentences=False)
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
     lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in text.sources]

@@ -13,7 +13,7 @@ from mtx.config import settings
 from mtx.config.schema import Config, DataConfig, leaves
 from mtx.data.cleaning import clean_text
 from mtx.decoding.attention_maps import AttentionMaps
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import p_text
 from mtx.evaluation.differing_settings import LOCATION_KEYS, differing_settings, setting_text
@@ -49,7 +49,7 @@ _FOLLOWS = ("config, sha256", "starts", "seed")  # these differ when settings do
 Row = tuple[Any, ...]
 
 
-def report_page(roots: Sequence[Path], translator: TorchTranslator | None = None) -> str:
+def report_page(roots: Sequence[Path], translator: Translator | None = None) -> str:
     """The report of one run, or of several runs side by side.
 
     Args:
@@ -258,7 +258,7 @@ def _example(pair: Mapping[str, Any] | None) -> tuple[str, ...]:
     return (f"{pair['corpus']}, line {pair['line']:,}", pair["src"], pair["tgt"]) if pair else ()
 
 
-def _sample_maps(run: RunSummary, translator: TorchTranslator) -> list[AttentionMaps]:
+def _sample_maps(run: RunSummary, translator: Translator) -> list[AttentionMaps]:
     """Attention maps of the last validation's samples: of short sentences only, and as many as fit into the page."""
     events = run.validations_with_samples()
     sources = [sample["src"] for sample in events[-1]["samples"]] if events else []

@@ -5,7 +5,7 @@ from functools import partial
 
 from mtx.data.language_guess import rank_languages
 from mtx.data.languages import code_of, name_of
-from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.translator import Translator
 from mtx.documents.translate import Alignment, align, translate_segments
 from mtx.errors import UsageError
 
@@ -16,7 +16,7 @@ class Pair:
     Lines are submitted in the parts that the translator translates them in, so that none, however long, takes long.
     """
 
-    def __init__(self, translator: TextTranslator):
+    def __init__(self, translator: Translator):
         self.translator = translator
         self.best = partial(translator.decode_parts, n_best=1)
         self.segments = partial(translate_segments, translator)
@@ -34,7 +34,7 @@ class Pairs:
         UsageError: if two models translate the same pair.
     """
 
-    def __init__(self, translators: Iterable[TextTranslator]):
+    def __init__(self, translators: Iterable[Translator]):
         self._pairs = dict[tuple[str, str], Pair]()
         for translator in translators:
             if (languages := (translator.src, translator.tgt)) in self._pairs:

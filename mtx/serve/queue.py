@@ -1,6 +1,6 @@
 """Requests of many clients, translated together by a few threads. Knows neither HTTP nor translators.
 
-A job is what one request needs of one function: a list of items, such as sentences for `TextTranslator.decode_parts`.
+A job is what one request needs of one function: a list of items, such as sentences for `Translator.decode_parts`.
 Each batch takes items of all waiting jobs with the same function, one of each in turn, so that a large job does not
 hold up a small one.
 """

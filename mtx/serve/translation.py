@@ -14,7 +14,7 @@ from pathlib import Path
 from starlette.concurrency import run_in_threadpool
 
 from mtx.decoding.suspicious import Suspicion, suspicion
-from mtx.decoding.text_translator import Hypothesis
+from mtx.decoding.translator import Hypothesis
 from mtx.documents import html
 from mtx.documents.edits import Edit, apply, segments
 from mtx.documents.markup import Marked

@@ -20,7 +20,7 @@ import numpy as np
 from mtx.data.preprocess import PreparedData
 from mtx.data.token_store import TokenStore
 from mtx.decoding.metrics import nearest_by_chrf, normalize_lines
-from mtx.decoding.text_translator import TextTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.test_sets import TestSet
@@ -84,7 +84,7 @@ def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[s
 
 
 def translate_text(
-    translator: TextTranslator,
+    translator: Translator,
     directory: Path,
     mono: Path | None,
     about: dict[str, Any],
@@ -159,7 +159,7 @@ class System:
         return [self.name, *numbers, f"{self.milliseconds:.1f}"]
 
 
-def measure(name: str, translator: TextTranslator, num_bytes: int, test_set: TestSet) -> System:
+def measure(name: str, translator: Translator, num_bytes: int, test_set: TestSet) -> System:
     """Translate a test set, score it and take the time."""
     translator.translate(test_set.sources[:_NUM_ALONE])
     times = []

@@ -62,14 +62,13 @@ def choose(
         return next(iter(scores))
     metric = deciding_metric(data, config)
     model = new_model(config, runtime, data.tokenizer.num_ids)
-    scored = list[tuple[float, tuple[int, ...]]]()
-    for steps, score in scores.items():
-        if score is None:
-            started = time.monotonic()
-            model.load_state_dict(average(paths, steps))
-            part = validate_part(model, data, config.data.max_tokens)
-            score = validation_of([part], data, config.data.tgt, metric, started).score
-        scored.append((score, steps))
+
+    def validate(steps: tuple[int, ...]) -> float:
+        model.load_state_dict(average(paths, steps))
+        part = validate_part(model, data, config.data.max_tokens)
+        return validation_of([part], data, config.data.tgt, metric, time.monotonic()).score
+
+    scored = [(validate(steps) if score is None else score, steps) for steps, score in scores.items()]
     scored.sort(key=lambda pair: pair[0], reverse=True)
     best, *others = (f"{in_words(steps)} {abs(score):.2f}" for score, steps in scored)
     logger.info("the model is %s, by validation %s (%s)", best, DECIDING_METRICS[metric], "; ".join(others))

@@ -24,7 +24,7 @@ from mtx.storage.run_files import WEIGHTS, RunLayout
 
 if TYPE_CHECKING:
     from mtx.decoding.model_directory import LoadedModel
-    from mtx.decoding.torch_engine import TorchTranslator
+    from mtx.decoding.translator import Translator
 
 logger = logging.getLogger(__name__)
 
@@ -128,14 +128,15 @@ def load(config: Config) -> "LoadedModel | None":
     return loaded
 
 
-def translator(config: Config, device: str) -> "TorchTranslator":
+def translator(config: Config, device: str) -> "Translator":
     """The model of `training.init_from` with the search of the run; `load` has checked that it can be used."""
-    from mtx.decoding.torch_engine import TorchTranslator
+    from mtx.decoding.translator import Translator
 
     assert config.training.init_from is not None
     decoding = config.decoding
-    return TorchTranslator.load(
+    return Translator.load(
         _model_directory(config.training.init_from),
+        engine="torch",
         device=device,
         beam_size=decoding.beam_size,
         length_penalty=decoding.length_penalty,

@@ -60,7 +60,7 @@ class MicroStep:
         self._scale = torch.zeros((), device=self.device)
         is_varlen = self.device.type == "cuda" and model.kernel == "varlen"
         self._is_static = is_varlen and root is None  # a graph is recorded
-        self._predict = functools.partial(_fused_predictions, model) if compiled else model.predictions
+        self._predict = functools.partial(_predict_fused, model) if compiled else model.predictions
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
         if root is not None:
             self._forward = functools.partial(root, self._loss)
@@ -87,7 +87,7 @@ class MicroStep:
         """
         self._scale.fill_(scale)
         if not self._is_static:
-            self._run(self._moved(batch))
+            self._run(self._move(batch))
             return
         if self._graph is None or self.addresses() != self._recorded_at:
             self._record(batch)
@@ -95,7 +95,7 @@ class MicroStep:
         self._batch.buffer.copy_(batch.buffer, non_blocking=True)
         self._graph.replay()
 
-    def _moved(self, batch: PackedBatch) -> PackedBatch:
+    def _move(self, batch: PackedBatch) -> PackedBatch:
         """The batch on the device; for `varlen` without its counts, which it does not need and which would vary."""
         moved = to_device(batch, self.device)
         if self.model.kernel == "padded":
@@ -140,9 +140,9 @@ class MicroStep:
         started = time.monotonic()
         if self._compiled:
             logger.info("compiling the training step: once, a minute or two, less where it was compiled before")
-        self._batch = self._moved(batch)
+        self._batch = self._move(batch)
         state = torch.cuda.get_rng_state(self.device)
-        gradients, sums = _gradients(self.model), self.sums.clone()
+        gradients, sums = _copy_gradients(self.model), self.sums.clone()
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self._graph = CudaGraph(functools.partial(self._run, self._batch), stream)
         for _ in range(_WARM_UPS):
@@ -170,15 +170,15 @@ def take_step(step: MicroStep, batches: Sequence[PackedBatch], seed: int) -> Ste
     for number, batch in enumerate(batches):
         seed_all(seed, 1, number)
         step(batch, 1 / sum(batch.num_tgt_tokens for batch in batches))
-    return StepResult(float(step.sums[0]), _gradients(step.model))
+    return StepResult(float(step.sums[0]), _copy_gradients(step.model))
 
 
-def _gradients(model: TranslationModel) -> list[Tensor]:
+def _copy_gradients(model: TranslationModel) -> list[Tensor]:
     """Copies of the gradients of all parameters."""
     return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
 
 
-def _fused_predictions(model: TranslationModel, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
+def _predict_fused(model: TranslationModel, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
     assert isinstance(model, Transformer)
     return [(hidden_states(model, batch), batch.tgt_out_ids)]
 

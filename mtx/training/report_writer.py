@@ -5,7 +5,8 @@ import time
 from mtx.config.schema import Config
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import SearchOptions
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.torch_engine import TorchEngine
+from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
 from mtx.report.report_page import report_page
 from mtx.storage import durable
@@ -30,12 +31,13 @@ class ReportWriter:
         started = time.monotonic()
         if started < self._next_at:
             return
-        options = SearchOptions(beam_size=1)
-        self.write(TorchTranslator(model, self._tokenizer, self._config.data.max_tokens, options))
+        options = SearchOptions(beam_size=1, split_sentences=False)
+        engine, tokenizer = TorchEngine([model], self._tokenizer), self._tokenizer
+        self.write(Translator(engine, tokenizer, self._config.data.model_dump(), options))
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _MAX_SHARE
 
-    def write(self, translator: TorchTranslator) -> None:
+    def write(self, translator: Translator) -> None:
         """Write the report with the attention maps of this translator's model."""
         try:
             durable.write_bytes(self._paths.report, report_page([self._paths.root], translator).encode())

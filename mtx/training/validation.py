@@ -23,7 +23,8 @@ from mtx.decoding import metrics
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.scoring import target_nll
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.torch_engine import TorchEngine
+from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.run_events import quality
 
@@ -109,7 +110,9 @@ def validate_part(
         What JSON can hold: the nll summed over this rank's batches, their target tokens, and translations.
     """
     nll, num_tokens = summed_nll(model, data.valid, data.tokenizer.pad_id, number, size)
-    translator = TorchTranslator(model, data.tokenizer, max_tokens, SearchOptions(beam_size=1))
+    info = {"src": "src", "tgt": "tgt", "max_tokens": max_tokens}
+    search = SearchOptions(beam_size=1, split_sentences=False)
+    translator = Translator(TorchEngine([model], data.tokenizer), data.tokenizer, info, search)
     hypotheses = translator.translate(data.valid.src_texts()[number::size])
     return {"nll": nll, "tokens": num_tokens, "hypotheses": hypotheses}
 

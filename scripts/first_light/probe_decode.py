@@ -14,7 +14,7 @@ from turns import errors_reported, report, wait_for_turn
 from mtx.config import settings
 from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import Placement
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.torch_engine import TorchEngine
 from mtx.model.device import find_device, use_device
 from mtx.model.transformer import Transformer
 
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
     wait_for_turn()
     for precision, beam_size in (("bf16", 4), ("bf16", 1), ("fp32", 4)):
         with errors_reported("decode", system="mtx", precision=precision, beam=beam_size):
-            ours(model, config.data.max_tokens, sources, precision, beam_size, device)
+            ours(model, sources, precision, beam_size, device)
     with errors_reported("decode", system="transformers"):
         model.output_bias = None
         precision = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -60,22 +60,20 @@ def forbid_end(model) -> None:
     model.output_bias = torch.nn.Parameter(bias)
 
 
-def ours(model, max_tokens, sources, precision, beam_size, device) -> None:
+def ours(model, sources, precision, beam_size, device) -> None:
     """Reports the rate of mtx's engine over all sources, and the time of a call with one of 25 tokens."""
     tokenizer = SimpleNamespace(num_ids=model.pad_id, pad_id=model.pad_id, marks=None)
-    translator = TorchTranslator(
-        model, tokenizer, max_tokens, SourceLength(beam_size, 0.6), Placement(precision=precision)
-    )
+    engine, search = TorchEngine([model], tokenizer, Placement(precision=precision)), SourceLength(beam_size, 0.6)
     times = []
     for _ in range(2):
         begun = time.perf_counter()
-        found = translator.decode(sources, [[] for _ in sources])
+        found = engine.search(sources, [[] for _ in sources], search)
         synchronize(device)
         times.append(time.perf_counter() - begun)
     written = sum(len(candidates[0].ids) for candidates in found)
     one, begun = [*max(sources, key=len)[:24], 0], time.perf_counter()
     for _ in range(NUM_SINGLE):
-        translator.decode([one], [[]])
+        engine.search([one], [[]], search)
     single_ms = 1e3 * (time.perf_counter() - begun) / NUM_SINGLE
     report(
         "decode", system="mtx", precision=precision, beam=beam_size, lines=len(sources),

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from tests.exports import lively_bundle, small_tokenizer
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
@@ -21,7 +21,7 @@ def name(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_cuda_finds_what_the_cpu_finds(name: str, beam_size: int) -> None:
     ours, expected = (
-        TorchTranslator.load(name, device=device, beam_size=beam_size, threads=1).hypotheses(LINES)
+        Translator.load(name, engine="torch", device=device, beam_size=beam_size, threads=1).hypotheses(LINES)
         for device in ("cuda", "cpu")
     )
     same = sum(a[0].text == b[0].text for a, b in zip(ours, expected, strict=True))
@@ -30,6 +30,6 @@ def test_cuda_finds_what_the_cpu_finds(name: str, beam_size: int) -> None:
 
 
 def test_bf16_runs_with_caches_that_grow(name: str) -> None:
-    translator = TorchTranslator.load(name, device="cuda", precision="bf16", batch_tokens=256)
+    translator = Translator.load(name, engine="torch", device="cuda", precision="bf16", batch_tokens=256)
     assert len(translator.models) == 2
     assert len(translator.translate(LINES)) == len(LINES)

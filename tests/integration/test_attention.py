@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mtx.decoding.attention_maps import AttentionMaps
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from tests.integration.commands import mtx
 
 
@@ -64,7 +64,9 @@ def test_a_model_that_copies_attends_to_what_it_copies(tmp_path: Path) -> None:
     ]  # fmt: skip
     result = mtx("train", f"data.train={tmp_path}/copy.tsv", *settings, f"run_dir={tmp_path}/run")
     assert result.returncode == 0, result.stderr.decode()
-    found = TorchTranslator.load(tmp_path / "run").attention_maps(lines[:30], [line.upper() for line in lines[:30]])
+    found = Translator.load(tmp_path / "run", engine="torch").attention_maps(
+        lines[:30], [line.upper() for line in lines[:30]]
+    )
     assert all(len(maps.src_tokens) == len(maps.tgt_tokens) for maps in found)
     assert max(on_diagonal(found, head) for head in range(2)) > 0.9
     assert max(on_diagonal(found, head, offset) for head in range(2) for offset in (-1, 1)) < 0.1

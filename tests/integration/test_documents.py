@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from tests.integration.commands import mtx, pairs
 
 STATE = "needs-review-translation"
@@ -51,7 +51,7 @@ def test_every_tag_comes_out_once_and_the_text_is_that_without_tags(trained: Pat
     raw = re.findall(r"<target[^>]*>(.*?)</target>", out.read_text(encoding="utf-8"))
     assert [sorted(CODE.findall(target)) for target in raw] == [sorted(CODE.findall(source)) for source in sources]
     written = [" ".join("".join(target.itertext()).split()) for target in targets]
-    assert written == [" ".join(text.split()) for text in TorchTranslator.load(trained).translate(texts)]
+    assert written == [" ".join(text.split()) for text in Translator.load(trained, engine="torch").translate(texts)]
     without = re.sub(f'<target state="{STATE}">.*?</target>', "", out.read_text(encoding="utf-8"))
     assert without == document.read_text(encoding="utf-8")
     printed = mtx("translate", trained, out, "--engine", engine)

@@ -85,7 +85,7 @@ def test_an_export_that_translates_otherwise_is_not_left_behind(
     run_copy: Path, tmp_path: Path, refused: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(verify.CTranslate2Translator, "translate", lambda self, lines: ["x"] * len(lines))
+    monkeypatch.setattr(verify.Translator, "translate", lambda self, lines: ["x"] * len(lines))
     before = tree(tmp_path)
     refused(1, ["100.0% of", "nothing is written"], "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
     assert tree(tmp_path) == before and not any((tmp_path / "out").iterdir())

@@ -9,7 +9,7 @@ import pytest
 from mtx.commands.options import resolve
 from mtx.data.glossary import TERM_MARKS, Glossary
 from mtx.data.preprocess import load_prepared
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from tests.integration.commands import mtx
 
 TERMS = "two\tzwo\nthree four\tdrei vier\n"
@@ -30,7 +30,7 @@ def glossary(tmp_path: Path) -> Path:
     return path
 
 
-def ids_of(translator: TorchTranslator, line: str) -> list[list[int]]:
+def ids_of(translator: Translator, line: str) -> list[list[int]]:
     [parts] = translator.split([line])
     return [part.ids for part in parts]
 
@@ -41,7 +41,7 @@ def test_a_run_learns_terms_of_its_text(model: Path) -> None:
 
 
 def test_the_model_reads_the_translation_beside_the_term(model: Path) -> None:
-    translator = TorchTranslator.load(model, device="cpu")
+    translator = Translator.load(model, engine="torch", device="cpu")
     plain = ids_of(translator, "one two")
     translator.use_glossary(Glossary({"two": "zwo"}))
     marks, encode = list(translator.tokenizer.marks.values()), translator.tokenizer.encode
@@ -53,7 +53,7 @@ def test_the_model_reads_the_translation_beside_the_term(model: Path) -> None:
 
 
 def test_a_long_line_is_not_cut_inside_a_term(model: Path) -> None:
-    translator = TorchTranslator.load(model, device="cpu", split_sentences=False)
+    translator = Translator.load(model, engine="torch", device="cpu", split_sentences=False)
     translator.use_glossary(Glossary({"two": "zwo"}))
     first, _, last = translator.tokenizer.marks.values()
     parts = ids_of(translator, "two " * 40)

@@ -20,14 +20,15 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.cleaning import clean_text
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
-from mtx.decoding.text_translator import Attention, Hypothesis, Part, TextTranslator
+from mtx.decoding.translator import Hypothesis, Part
 from tests.integration.commands import ENVIRONMENT, MTX, mtx, pairs
 from tests.reliability import fuzzed
 from tests.reliability.properties import Tally
 from tests.rig import PATIENCE_S
+from tests.translators import FakeTranslator
 
 
-class Echo(TextTranslator):
+class Echo(FakeTranslator):
     """In place of a model: the translation of every line is its number, a sum over its text, and what is no text."""
 
     HOSTILE = [
@@ -51,9 +52,6 @@ class Echo(TextTranslator):
         assert len(found) == len(lines)
         return found
 
-    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
-        raise NotImplementedError("for documents only")
-
     def split(self, lines: Sequence[str], *others: Any) -> list[list[Part]]:
         parts, start = super().split(lines, *others), len(self.num_parts)
         self.num_parts += map(len, parts)
@@ -61,7 +59,9 @@ class Echo(TextTranslator):
         self._answers = [text for text, of_line in zip(answers, parts, strict=True) for _ in of_line]
         return parts
 
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
         assert len(sources) == len(prefixes) == len(self._answers)
         assert all(0 < len(ids) <= 256 for ids in sources)
         texts = [text + b" " + self.HOSTILE[i % len(self.HOSTILE)] for i, text in enumerate(self._answers)]

@@ -13,6 +13,8 @@ import pytest
 import mtx
 from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
+from mtx.decoding.options import Placement, SearchOptions
+from mtx.decoding.translator import LoadOptions
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
@@ -38,12 +40,11 @@ def test_the_examples_print_what_is_shown(trained: Path, tmp_path: Path, monkeyp
 def test_the_page_lists_every_public_name_and_argument() -> None:
     listed = re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`[^|]*`) \|", TEXT, re.MULTILINE)))
     assert {*mtx.__all__} - {"__version__"} <= {*listed}
-    for translator in (mtx.Translator, mtx.CTranslate2Translator):
-        arguments = [*inspect.signature(translator.load).parameters][1:]
-        assert [name for name in arguments if name not in listed] == []
+    arguments = {**Placement.__dataclass_fields__, **SearchOptions.__dataclass_fields__}
     defaults = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| `([^|]*)` \|", TEXT, re.MULTILINE))
-    for name, parameter in inspect.signature(mtx.Translator.load).parameters.items():
-        assert name == "model" or defaults[name].replace('"', "'") == repr(parameter.default), name
+    assert defaults.keys() == LoadOptions.__annotations__.keys() == arguments.keys() - {"n_best"}
+    for name, default in defaults.items():
+        assert default.replace('"', "'") == repr(arguments[name].default), name
     assert str(inspect.signature(mtx.Sampling)) in "".join(re.findall(r"`Sampling(\(.*?\))`", TEXT)) + (
         "(num_samples: int = 1, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, seed: int = 1, "
         "epsilon: float = 0.0, mbr: bool = False) -> None"
@@ -53,8 +54,8 @@ def test_the_page_lists_every_public_name_and_argument() -> None:
 def test_a_name_is_imported_when_it_is_used() -> None:
     code = (
         "import sys, mtx; assert set(mtx.__all__) == set(dir(mtx)); print(mtx.__version__ != ''); import mtx.cli;"
-        "from mtx import Hypothesis, MtxError, CTranslate2Translator; print('torch' in sys.modules);"
-        "import mtx.decoding.engines as module; print(mtx.Translator is module.Translator, 'torch' in sys.modules)"
+        "from mtx import Hypothesis, MtxError, Translator; print('torch' in sys.modules);"
+        "import mtx.decoding.translator as module; print(mtx.Translator is module.Translator, 'torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert result.stdout.split() == [b"True", b"False", b"True", b"False"], result.stderr.decode()

@@ -13,7 +13,7 @@ from mtx import machine
 from mtx.commands import doctor
 from mtx.config import settings
 from mtx.data.workers import Workers
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.machine import num_cores
 from mtx.model import device
 from mtx.model.device import num_threads
@@ -59,7 +59,7 @@ def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, 
     assert device.machine(torch.device("cpu"))["cores"] == 3
     assert doctor._cpu()["cores"] == doctor._cpu()["threads"] == 3
     lively_bundle(small_tokenizer(), tmp_path / "model")
-    assert TorchTranslator.load(tmp_path / "model").num_workers == 3
+    assert Translator.load(tmp_path / "model", engine="torch").torch.num_workers == 3
 
 
 def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -
 
 def test_the_ctranslate2_engine_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
     pytest.importorskip("ctranslate2")
-    from mtx.decoding.ctranslate2_engine import CTranslate2Translator
     from mtx.decoding.ctranslate2_writer import write_ctranslate2
+    from mtx.decoding.translator import Translator
 
     quota.write_text("3 1\n")
     write_ctranslate2(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export", "fp32")
-    assert CTranslate2Translator.load(tmp_path / "export").threads == 3
+    assert Translator.load(tmp_path / "export").engine.threads == 3
 
 
 def test_free_memory_is_what_machine_and_container_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,14 +9,14 @@ from mtx.commands import line_blocks, translate_lines
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
-from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.errors import DataError, UsageError
+from tests.translators import FakeTranslator
 
 SEARCH = SearchOptions()
 LINES = [f"{n % 7} a {n}" for n in range(23)]
 
 
-class Copying(TextTranslator):
+class Copying(FakeTranslator):
     """Writes the prefix and the source; a call is made with the number of lines of each block."""
 
     def __init__(self, called: Callable[[int], object]):
@@ -24,12 +24,11 @@ class Copying(TextTranslator):
         super().__init__(tokenizer, 40, SEARCH)
         self.called = called
 
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
         self.called(len(sources))
         return [[Candidate([*prefix, *ids], 0.0)] for ids, prefix in zip(sources, prefixes, strict=True)]
-
-    def cross_attention(self, sources: object, targets: object) -> list[Attention]:
-        raise NotImplementedError
 
 
 @pytest.fixture

@@ -194,10 +194,9 @@ def test_a_model_with_it_is_exported(models: list[Path], tmp_path: Path) -> None
     assert theirs(plain).input_ids == tokenizer.encode(plain)
     assert theirs(text_target=plain).input_ids == tokenizer.encode(plain, target=True)
     pytest.importorskip("ctranslate2")
-    from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-    from mtx.decoding.torch_engine import TorchTranslator
+    from mtx.decoding.translator import Translator
 
     write_ctranslate2(loaded, tmp_path / "ctranslate2", "fp32")
-    expected = TorchTranslator.load(tmp_path / "ours", device="cpu").translate(LINES)
-    assert CTranslate2Translator.load(tmp_path / "ctranslate2", device="cpu").translate(LINES) == expected
+    expected = Translator.load(tmp_path / "ours", engine="torch", device="cpu").translate(LINES)
+    assert Translator.load(tmp_path / "ctranslate2", device="cpu").translate(LINES) == expected
     assert len(set(expected)) > 2

@@ -12,11 +12,12 @@ from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.options import SearchOptions
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.model.transformer import Transformer
 from tests.attended import KINDS, largest_error, recorded
 from tests.models import OTHERS, random_ids, tiny_model
+from tests.translators import torch_translator
 
 VARIANTS: list[dict[str, Any]] = [
     {}, {"norm": "pre"}, {"positions": "learned"}, {"norm": "pre", "tie": "none", "activation": "swish"},
@@ -81,7 +82,7 @@ def test_maps_of_other_architectures_are_distributions(tokenizer: Tokenizer, cha
         np.testing.assert_allclose(np.concatenate(parts, -1).sum(-1), 1, rtol=0, atol=1e-5)
         np.testing.assert_allclose(found.encoder.sum(-1), 1, rtol=0, atol=1e-5)
         assert not found.decoder.size or np.triu(found.decoder, 1).max() == 0, "nothing from the future"
-    for weights in TorchTranslator(model, tokenizer, 64, SearchOptions(1)).cross_attention(src, tgt):
+    for weights in torch_translator(model, tokenizer, 64, SearchOptions(1)).engine.cross_attention(src, tgt):
         np.testing.assert_allclose(weights.sum(-1), 1, rtol=0, atol=1e-5)
 
 
@@ -93,29 +94,29 @@ def test_rows_and_columns_are_named_by_pieces(tokenizer: Tokenizer) -> None:
 
 
 @pytest.fixture
-def translator(tokenizer: Tokenizer) -> TorchTranslator:
+def translator(tokenizer: Tokenizer) -> Translator:
     model = model_of(tokenizer, output_bias=True, positions="learned", dropout=0.5)
     with torch.no_grad():
         assert model.output_bias is not None
         model.output_bias[EOS_ID] += 2
-    return TorchTranslator(model.train(), tokenizer, 12, SearchOptions(3))
+    return torch_translator(model.train(), tokenizer, 12, SearchOptions(3))
 
 
-def test_without_a_target_it_is_the_models_own_translation(translator: TorchTranslator) -> None:
+def test_without_a_target_it_is_the_models_own_translation(translator: Translator) -> None:
     lines = ["ab cd", "ef"]
     found = translator.attention_maps(lines)
     best = [hypotheses[0] for hypotheses in translator.hypotheses(lines)]
     assert [list(each.tgt_tokens) for each in found] == [hypothesis.pieces for hypothesis in best]
     again = translator.attention_maps(lines)
-    assert np.array_equal(found[1].cross, again[1].cross) and translator.model.training
+    assert np.array_equal(found[1].cross, again[1].cross) and translator.torch.model.training
 
 
-def test_a_target_replaces_the_models_translation(translator: TorchTranslator) -> None:
+def test_a_target_replaces_the_models_translation(translator: Translator) -> None:
     (found,) = translator.attention_maps(["ab\tcd"], ["ef\x0bgh"])
     assert "".join(found.src_tokens) == "▁ab▁cd</s>" and "".join(found.tgt_tokens) == "▁ef▁gh</s>"
 
 
-def test_a_sentence_that_is_too_long_is_refused(translator: TorchTranslator) -> None:
+def test_a_sentence_that_is_too_long_is_refused(translator: Translator) -> None:
     with pytest.raises(DataError, match="line 2 has .* pieces, the model takes 12"):
         translator.attention_maps(["ab", "ab " * 40])
     with pytest.raises(DataError, match="target 1 has .* pieces, the model takes 62"):
@@ -131,7 +132,7 @@ def test_an_imported_model(tmp_path: Path) -> None:
     import_marian(tmp_path / "published", tmp_path / "ours")
     loaded = model_directory.load(tmp_path / "ours")
     assert len(loaded.tokenizer.file_names) == 3, "a model for each side"
-    translator = TorchTranslator(loaded.model, loaded.tokenizer, 48, SearchOptions(2, max_length=9))
+    translator = torch_translator(loaded.model, loaded.tokenizer, 48, SearchOptions(2, max_length=9))
     with recorded(loaded.model) as calls:
         (found,) = translator.attention_maps(["abc fed ab"])
     check(found, len(found.src_tokens), len(found.tgt_tokens))

@@ -11,13 +11,15 @@ import pytest
 
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import ctranslate2_engine
-from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+from mtx.decoding.ctranslate2_engine import CTranslate2Engine
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
-from mtx.decoding.options import Sampling, penalty
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.engine import new_requests
+from mtx.decoding.options import Placement, Sampling, SearchOptions, penalty
+from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 from tests.exports import VARIANTS, lively_bundle, small_tokenizer
 from tests.models import random_ids
+from tests.translators import search
 
 pytest.importorskip("ctranslate2")
 
@@ -53,9 +55,9 @@ def test_it_finds_what_our_search_finds(
     how: dict[str, Any] = {"beam_size": beam_size, "length_penalty": alpha, "threads": 1}
     src = sources(tokenizer)
     for max_length in (12, None):
-        ours = TorchTranslator.load(exports / f"model-{number}", **how, max_length=max_length)
-        theirs = CTranslate2Translator.load(exports / f"export-{number}", **how, max_length=max_length)
-        best = [[found[0] for found in t.decode(src, [[]] * len(src))] for t in (ours, theirs)]
+        ours = Translator.load(exports / f"model-{number}", engine="torch", **how, max_length=max_length)
+        theirs = Translator.load(exports / f"export-{number}", **how, max_length=max_length)
+        best = [[found[0] for found in search(t, src)] for t in (ours, theirs)]
         assert [candidate.ids for candidate in best[1]] == [candidate.ids for candidate in best[0]]
         np.testing.assert_allclose([c.score for c in best[1]], [c.score for c in best[0]], rtol=0, atol=1e-4)
         assert len({tuple(candidate.ids) for candidate in best[0]}) >= 5
@@ -63,12 +65,12 @@ def test_it_finds_what_our_search_finds(
 
 @pytest.mark.parametrize("number", range(len(VARIANTS)))
 def test_its_attention_is_ours(tokenizer: Tokenizer, exports: Path, number: int) -> None:
-    ours = TorchTranslator.load(exports / f"model-{number}", threads=1)
-    theirs = CTranslate2Translator.load(exports / f"export-{number}", threads=1)
+    ours = Translator.load(exports / f"model-{number}", engine="torch", threads=1)
+    theirs = Translator.load(exports / f"export-{number}", threads=1)
     text = [ids for ids in sources(tokenizer) if max(ids) < tokenizer.num_pieces]
     src, tgt = [*text[:20], text[0]], [*text[20:40], [EOS_ID]]
-    maps = [translator.cross_attention(src, tgt) for translator in (ours, theirs)]
-    assert [len(translator.cross_attention([], [])) for translator in (ours, theirs)] == [0, 0]
+    maps = [translator.engine.cross_attention(src, tgt) for translator in (ours, theirs)]
+    assert [len(translator.engine.cross_attention([], [])) for translator in (ours, theirs)] == [0, 0]
     for one, other, src_ids, tgt_ids in zip(*maps, src, tgt, strict=True):
         assert len(one) == len(tgt_ids) and len(other) in (len(tgt_ids) - 1, len(tgt_ids))
         np.testing.assert_allclose(one.sum(1), 1, rtol=1e-5)
@@ -79,19 +81,19 @@ def test_its_attention_is_ours(tokenizer: Tokenizer, exports: Path, number: int)
 def test_hypotheses_are_whole_different_and_in_order(tokenizer: Tokenizer, exports: Path) -> None:
     src, alpha = sources(tokenizer), 1.0
     for number in range(len(VARIANTS)):
-        theirs = CTranslate2Translator.load(exports / f"export-{number}", max_length=9, length_penalty=alpha)
-        for source, found in zip(src, theirs.decode(src, [[]] * len(src)), strict=True):
+        theirs = Translator.load(exports / f"export-{number}", max_length=9, length_penalty=alpha)
+        for source, found in zip(src, search(theirs, src), strict=True):
             assert all(c.ids.index(EOS_ID) == len(c.ids) - 1 < 9 for c in found)
             assert len({tuple(c.ids) for c in found}) == len(found) and 1 <= len(found) <= 4
             assert [c.score for c in found] == sorted((c.score for c in found), reverse=True)
             pieces = [tokenizer.pieces(found[-1].ids[:-1])], [tokenizer.pieces(source[:-1])]
-            forced = sum(theirs.runtime.score_batch(pieces[1], pieces[0])[0].log_probs)
+            forced = sum(theirs.engine.runtime.score_batch(pieces[1], pieces[0])[0].log_probs)
             assert found[-1].score == pytest.approx(forced / penalty(len(found[-1].ids), alpha), abs=1e-4)
 
 
 def test_an_empty_translation_is_possible(tokenizer: Tokenizer, exports: Path) -> None:
     src = sources(tokenizer)
-    short = [CTranslate2Translator.load(exports / "export-0", max_length=n).decode(src, [[]] * 60) for n in (1, 12)]
+    short = [search(Translator.load(exports / "export-0", max_length=n), src) for n in (1, 12)]
     assert all([c.ids for c in found] == [[EOS_ID]] for found in short[0])
     assert any(found[0].ids == [EOS_ID] for found in short[1])
 
@@ -101,8 +103,8 @@ def test_prefixes_are_begun_with_and_scored(tokenizer: Tokenizer, exports: Path,
     src = sources(tokenizer, 50)
     prefixes = [ids[:-1] for ids in random_ids([1, 2, 3, 5, 1] * 10, tokenizer.num_ids, 9)]
     how: dict[str, Any] = {"beam_size": beam_size, "max_length": 12, "threads": 1}
-    ours = TorchTranslator.load(exports / f"model-{number}", **how).decode(src, prefixes)
-    theirs = CTranslate2Translator.load(exports / f"export-{number}", **how).decode(src, prefixes)
+    ours = search(Translator.load(exports / f"model-{number}", engine="torch", **how), src, prefixes)
+    theirs = search(Translator.load(exports / f"export-{number}", **how), src, prefixes)
     assert all(found[0].ids[: len(prefix)] == prefix for prefix, found in zip(prefixes, theirs, strict=True))
     same = [(a[0], b[0]) for a, b in zip(ours, theirs, strict=True) if a[0].ids == b[0].ids]
     assert len(same) >= 48  # two beams end otherwise at the maximum length
@@ -111,15 +113,15 @@ def test_prefixes_are_begun_with_and_scored(tokenizer: Tokenizer, exports: Path,
 
 def test_a_prefix_longer_than_the_limit_is_all_there_is(tokenizer: Tokenizer, exports: Path) -> None:
     prefix = [5, 6, 7, 8]
-    found = CTranslate2Translator.load(exports / "export-2", max_length=2).decode([[9, EOS_ID]], [prefix])
+    found = search(Translator.load(exports / "export-2", max_length=2), [[9, EOS_ID]], [prefix])
     assert [candidate.ids for candidate in found[0]] == [[*prefix, EOS_ID]]
 
 
 def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> None:
     lines = ["ab cde", "", "fgü a", "cab " * 60, "x\u2028y", "gab fad"]
-    translator = CTranslate2Translator.load(exports / "export-0", threads=2, max_length=12)
+    translator = Translator.load(exports / "export-0", threads=2, max_length=12)
     out = translator.translate(lines)
-    assert out == TorchTranslator.load(exports / "model-0", max_length=12).translate(lines)
+    assert out == Translator.load(exports / "model-0", engine="torch", max_length=12).translate(lines)
     assert [translator.translate([line])[0] for line in lines] == out
     found: list[list[str]] = [[] for _ in range(3)]
     threads = [threading.Thread(target=lambda i=i: found[i].extend(translator.translate(lines))) for i in range(3)]
@@ -131,16 +133,17 @@ def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> Non
 
 
 def test_work_is_shared_among_threads(exports: Path) -> None:
-    translator = CTranslate2Translator.load(exports / "export-0", threads=4)
+    engine, *_ = CTranslate2Engine.open(exports / "export-0", Placement(device="cpu", threads=4))
 
     def batches(lengths: list[int]) -> list[list[int]]:
-        requests = translator.requests([[2] * length for length in lengths], [[]] * len(lengths))
-        return [[request.number for request in batch] for batch in translator._batches(requests)]
+        sources = [[2] * length for length in lengths]
+        requests = new_requests(sources, [[]] * len(lengths), SearchOptions(), 512)
+        return [[request.number for request in batch] for batch in engine._batches(requests)]
 
     few = batches([3, 9, 4, 8, 3, 9, 4, 8])
     assert len(few) >= 4 and sorted(sum(few, [])) == list(range(8))
-    assert len(batches([10] * 1000)) >= 10_000 / translator.batch_tokens
-    assert translator.share_workers() == 4
+    assert len(batches([10] * 1000)) >= 10_000 / engine.batch_tokens
+    assert engine.share_workers() == 4
     assert len(batches([1] * 8)) == 1, "each call has one of them"
 
 
@@ -157,19 +160,16 @@ def test_it_does_not_import_torch(exports: Path) -> None:
 def test_other_directories_devices_and_damaged_files_are_refused(exports: Path, tmp_path: Path) -> None:
     def refused(error: type[Exception], match: str, directory: Path, **how: Any) -> None:
         with pytest.raises(error, match=match):
-            CTranslate2Translator.load(directory, **how)
+            Translator.load(directory, **how)
 
-    refused(UsageError, "no CTranslate2 export", exports / "model-0")
-    refused(UsageError, "no CTranslate2 export", tmp_path)
+    refused(UsageError, "is not a model directory", tmp_path)
     refused(UsageError, "device mps", exports / "export-0", device="mps")
     refused(MtxError, "cannot load|cuda:99", exports / "export-0", device="cuda:99")
     refused(UsageError, "precision bfloat1", exports / "export-0", precision="bfloat1")
     refused(ValueError, "threads=0: expected", exports / "export-0", threads=0)
     refused(ValueError, "beam_size=0: expected", exports / "export-0", beam_size=0)
     refused(UsageError, "device None", exports / "export-0", device=None)
-    with pytest.raises(UsageError, match="nope: no such directory") as caught:
-        CTranslate2Translator.load("nope")
-    assert "export MODEL --to" in (caught.value.help or "")
+    refused(UsageError, "nope: no such model directory", Path("nope"))
     broken = tmp_path / "broken"
     broken.mkdir()
     for path in (exports / "export-0").iterdir():
@@ -181,8 +181,8 @@ def test_other_directories_devices_and_damaged_files_are_refused(exports: Path, 
 
 
 def test_nothing_goes_beyond_the_positions(exports: Path) -> None:
-    translator = CTranslate2Translator.load(exports / "export-1", max_length=5000, threads=1)
-    assert len(translator.decode([[5, 6, EOS_ID]], [[]])[0][0].ids) == 512
+    translator = Translator.load(exports / "export-1", max_length=5000, threads=1)
+    assert len(search(translator, [[5, 6, EOS_ID]])[0][0].ids) == 512
     ids = translator.tokenizer.encode(["ab " * 1000])[0]
     longest, longer = (translator.tokenizer.decode([ids[:count]])[0] for count in (511, 512))
     assert translator.hypotheses(["ab"], [longest])[0][0].text == longest
@@ -192,7 +192,7 @@ def test_nothing_goes_beyond_the_positions(exports: Path) -> None:
 
 def test_it_draws_no_samples(exports: Path) -> None:
     with pytest.raises(UsageError, match="^only the engine torch has random sampling$"):
-        CTranslate2Translator.load(exports / "export-2", sampling=Sampling())
+        Translator.load(exports / "export-2", sampling=Sampling())
 
 
 def test_a_gpu_without_the_cublas_of_ctranslate2_is_told_at_the_start(
@@ -207,5 +207,5 @@ def test_a_gpu_without_the_cublas_of_ctranslate2_is_told_at_the_start(
     library = type("Library", (), {"Translator": lambda *_, **__: Runtime(), "get_cuda_device_count": lambda: 1})
     monkeypatch.setattr(ctranslate2_engine, "library", lambda: library)
     with pytest.raises(MtxError, match="libcublas.so.12 is not found") as caught:
-        CTranslate2Translator.load(exports / "export-0", device="cuda")
+        Translator.load(exports / "export-0", device="cuda")
     assert "pip install nvidia-cublas-cu12" in (caught.value.help or "")

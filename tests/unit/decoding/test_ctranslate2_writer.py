@@ -112,7 +112,7 @@ runpy.run_path(sys.argv[1], run_name="__main__")
 
 
 def test_the_example_translates_without_torch_and_mtx(tokenizer: Tokenizer, tmp_path: Path) -> None:
-    from mtx.decoding.torch_engine import TorchTranslator
+    from mtx.decoding.translator import Translator
 
     write_ctranslate2(lively_bundle(tokenizer, tmp_path / "model", **VARIANTS[2]), tmp_path / "export", "fp32")
     lines = ["ab cde", "", "fgu\u0308 a", " b ", "cab fad gab"]
@@ -121,6 +121,6 @@ def test_the_example_translates_without_torch_and_mtx(tokenizer: Tokenizer, tmp_
         input="".join(f"{line}\n" for line in lines).encode(), capture_output=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr.decode()
-    expected = TorchTranslator.load(tmp_path / "model", max_length=INFO["max_tokens"] + 50).translate(lines)
+    expected = Translator.load(tmp_path / "model", engine="torch", max_length=INFO["max_tokens"] + 50).translate(lines)
     assert result.stdout.decode().split("\n")[:-1] == expected
     assert len(set(expected)) >= 3

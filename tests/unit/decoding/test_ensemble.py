@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.decoding.engines import Translator
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.storage.run_contents import model_identity
 from tests.exports import lively_bundle, small_tokenizer
@@ -51,8 +50,8 @@ def test_a_wide_beam_is_brute_force_over_the_mean_probability(alpha: float) -> N
 
 def test_a_model_with_itself_is_the_model(models: Path) -> None:
     names = models / "model-1", f"{models}/model-1+{models}/model-1"
-    one, twice = (TorchTranslator.load(name, threads=1) for name in names)
-    assert [len(one.models), len(twice.models)] == [1, 2]
+    one, twice = (Translator.load(name, engine="torch", threads=1) for name in names)
+    assert [len(one.torch.models), len(twice.torch.models)] == [1, 2]
     pairs = zip(one.hypotheses(LINES), twice.hypotheses(LINES), strict=True)
     for own, both in pairs:
         assert [h.text for h in own] == [h.text for h in both]
@@ -68,9 +67,9 @@ def test_what_an_ensemble_does_and_does_not(models: Path, caplog: pytest.LogCapt
     out = translator.translate(LINES)
     assert out == [translator.translate([line])[0] for line in LINES]
     assert all(out != one.translate(LINES) for one in alone)
-    ids = translator.torch.tokenizer.encode(["ab cde"])
+    ids = translator.tokenizer.encode(["ab cde"])
     rows = [one.torch.cross_attention(ids, ids)[0] for one in alone]
-    assert np.allclose(translator.torch.cross_attention(ids, ids)[0], np.mean(rows, axis=0), atol=1e-6)
+    assert np.allclose(translator.engine.cross_attention(ids, ids)[0], np.mean(rows, axis=0), atol=1e-6)
     for refused in (lambda: translator.log_probs(["ab"], ["ab"]), lambda: translator.attention_maps(["ab"])):
         with pytest.raises(UsageError, match="an ensemble of models only translates"):
             refused()
@@ -81,13 +80,15 @@ def test_what_an_ensemble_does_and_does_not(models: Path, caplog: pytest.LogCapt
 
 def test_the_vectors_of_an_ensemble_are_those_of_its_models_side_by_side(models: Path) -> None:
     names = models / "model-1", models / "model-2", f"{models}/model-1+{models}/model-2"
-    one, two, both = (TorchTranslator.load(name, threads=1).sentence_vectors(["ab cde", "fgü"]) for name in names)
+    one, two, both = (
+        Translator.load(name, engine="torch", threads=1).sentence_vectors(["ab cde", "fgü"]) for name in names
+    )
     np.testing.assert_allclose(both, np.concatenate([one, two], 1), atol=1e-6)
 
 
 def test_models_that_cannot_search_together(models: Path) -> None:
     with pytest.raises(UsageError, match="model-1 and .*other: have different tokenizers"):
-        TorchTranslator.load(f"{models}/model-1+{models}/other")
+        Translator.load(f"{models}/model-1+{models}/other", engine="torch")
     for name, missing in ((f"{models}/model-1+", r"\+"), (f"{models}/model-1+nowhere", "nowhere")):
         with pytest.raises(UsageError, match=f"^{missing}: no such model directory"):
-            TorchTranslator.load(name)
+            Translator.load(name, engine="torch")

@@ -12,9 +12,8 @@ import pytest
 
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import export_cache, model_directory
-from mtx.decoding.ctranslate2_engine import CTranslate2Translator
 from mtx.decoding.export_cache import cached_export
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.storage import durable
@@ -79,8 +78,8 @@ def test_a_copy_of_a_model_has_the_same_one_and_other_weights_another(
     lively_bundle(tokenizer, tmp_path / "other", seed=5)
     other = cached_export(tmp_path / "other")
     assert len({export, other, cached_export(model, "int8")}) == len(conversions(cache)) == 3
-    out = [CTranslate2Translator.load(path).translate(LINES) for path in (export, other)]
-    assert out == [TorchTranslator.load(path).translate(LINES) for path in (model, tmp_path / "other")]
+    out = [Translator.load(path).translate(LINES) for path in (export, other)]
+    assert out == [Translator.load(path, engine="torch").translate(LINES) for path in (model, tmp_path / "other")]
     assert out[0] != out[1]
 
 
@@ -90,8 +89,8 @@ def test_other_search_settings_of_the_same_weights_are_another(model: Path) -> N
     info.pop("format")
     durable.write_json(model / "config.json", {**info, "beam_size": 1})
     durable.write_manifest(model)
-    assert CTranslate2Translator.load(export).options.beam_size != 1
-    assert CTranslate2Translator.load(cached_export(model)).options.beam_size == 1
+    assert Translator.load(export).options.beam_size != 1
+    assert Translator.load(cached_export(model)).options.beam_size == 1
 
 
 @pytest.mark.parametrize("name", [WEIGHTS, "config.json", "tokenizer.model", "tokenizer.json"])

@@ -12,7 +12,7 @@ from mtx.data.glossary import Glossary
 from mtx.decoding import minimum_bayes_risk
 from mtx.decoding.minimum_bayes_risk import mean_chrf
 from mtx.decoding.options import Sampling, SearchOptions
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import MtxError
 from mtx.formatting import install_command
 from tests.exports import lively_bundle, small_tokenizer
@@ -51,10 +51,10 @@ def test_equal_samples_are_compared_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert compared == [([["a b", "c d"]], [["a b", "c d"]])]
 
 
-def translator(tmp_path: Path, **options: Any) -> TorchTranslator:
+def translator(tmp_path: Path, **options: Any) -> Translator:
     lively_bundle(small_tokenizer(), tmp_path / "model")
     sampling = Sampling(12, temperature=2.0, epsilon=0.02, **options)
-    return TorchTranslator.load(tmp_path / "model", sampling=sampling, threads=1)
+    return Translator.load(tmp_path / "model", engine="torch", sampling=sampling, threads=1)
 
 
 def test_the_translation_is_the_sample_that_the_mean_chooses(tmp_path: Path) -> None:

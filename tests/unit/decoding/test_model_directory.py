@@ -12,7 +12,7 @@ from torch import Tensor
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.model.transformer import Transformer
 from mtx.storage import durable
@@ -54,10 +54,10 @@ def test_what_is_written_is_loaded(tmp_path: Path, tokenizer: Tokenizer) -> None
 
 def test_a_translator_takes_a_model_directory_and_its_settings(tmp_path: Path, tokenizer: Tokenizer) -> None:
     make(tmp_path / "model", tokenizer)
-    translator = TorchTranslator.load(tmp_path / "model")
+    translator = Translator.load(tmp_path / "model", engine="torch")
     assert (translator.src, translator.tgt, translator.max_tokens) == ("de", "en", 40)
     assert (translator.options.beam_size, translator.options.length_penalty) == (3, 0.7)
-    other = TorchTranslator.load(tmp_path / "model", beam_size=1, length_penalty=0.0)
+    other = Translator.load(tmp_path / "model", engine="torch", beam_size=1, length_penalty=0.0)
     assert (other.options.beam_size, other.options.length_penalty) == (1, 0.0)
     assert len(other.translate(["abc", ""])) == 2
 

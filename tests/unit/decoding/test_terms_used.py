@@ -1,12 +1,14 @@
 """With a glossary, the best hypothesis is the one with the most of its terms, then the one with the best score."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding.options import Candidate, Sampling, SearchOptions
-from mtx.decoding.text_translator import Attention, TextTranslator
+from tests.translators import FakeTranslator
 
 GLOSSARY = Glossary({"two": "zwo", "five": "fünf"})
 BEAM = 3
@@ -18,7 +20,7 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(iter(lines), TokenizerConfig(vocab_size=300), 400, [], has_marks=True)
 
 
-class Fixed(TextTranslator):
+class Fixed(FakeTranslator):
     """Each part has the same hypotheses, the scores of which fall by one."""
 
     def __init__(self, tokenizer: Tokenizer, texts: list[str], options: SearchOptions):
@@ -26,11 +28,10 @@ class Fixed(TextTranslator):
         self.splitter = lambda line: line.split("|")
         self.candidates = [Candidate(ids, -float(n)) for n, ids in enumerate(tokenizer.encode(texts, target=True), 1)]
 
-    def decode(self, sources: list[list[int]], prefixes: list[list[int]]) -> list[list[Candidate]]:  # type: ignore[override]
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
         return [self.candidates for _ in sources]
-
-    def cross_attention(self, sources: object, targets: object) -> list[Attention]:
-        raise NotImplementedError
 
 
 def order(

@@ -20,15 +20,15 @@ from mtx.decoding import scoring
 from mtx.decoding import torch_engine as module
 from mtx.decoding.beam_search import Request, RequestQueue
 from mtx.decoding.options import Candidate, Placement, Sampling, SearchOptions
-from mtx.decoding.text_translator import Hypothesis, best_combinations
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Hypothesis, Translator, best_combinations
 from mtx.documents.translate import translate_segments
 from mtx.errors import DataError, UsageError
 from tests.models import tiny_model
+from tests.translators import torch_translator
 from tests.unit.data.test_tokenizer import PIECES, side_model
 
 MAX_TOKENS = 24
-EN_DE = {"src": "en", "tgt": "de"}
+EN_DE = {"src": "en", "tgt": "de", "max_tokens": MAX_TOKENS}
 NASTY = [
     "", " ", "   \t ", "\x00", "a\x00b", "one\u2028two", "one\u2029two", "one\x85two", "one\rtwo", "\r", "one\ntwo\r\n",
     "a\x0bb\x0cc\x1cd\x1ee", "x" * 20_000, "\ud800", "a\udfffb", "</s> <unk> <pad>", "\U0001f468\u200d\U0001f469",
@@ -45,13 +45,13 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def translator(tokenizer: Tokenizer) -> TorchTranslator:
+def translator(tokenizer: Tokenizer) -> Translator:
     """A random model that ends its sentences soon."""
     model = tiny_model(tokenizer.num_ids, seed=4, dtype=torch.float32, output_bias=True, dropout=0.3)
     with torch.no_grad():
         assert model.output_bias is not None
         model.output_bias[EOS_ID] += 2
-    return TorchTranslator(model, tokenizer, MAX_TOKENS, SearchOptions(2), Placement(batch_tokens=2000))
+    return torch_translator(model, tokenizer, MAX_TOKENS, SearchOptions(2), Placement(batch_tokens=2000))
 
 
 def sentences(count: int, seed: int) -> list[str]:
@@ -64,7 +64,7 @@ def one_line(text: str) -> bool:
 
 
 @pytest.mark.seconds
-def test_as_many_lines_come_out_as_go_in(translator: TorchTranslator) -> None:
+def test_as_many_lines_come_out_as_go_in(translator: Translator) -> None:
     out = translator.translate(NASTY)
     assert len(out) == len(NASTY)
     assert [out[NASTY.index(line)] for line in ("", " ", "\r")] == ["", "", ""]
@@ -73,19 +73,19 @@ def test_as_many_lines_come_out_as_go_in(translator: TorchTranslator) -> None:
         assert translator.translate([line]) == [text]
 
 
-def test_no_lines_give_no_lines(translator: TorchTranslator) -> None:
+def test_no_lines_give_no_lines(translator: Translator) -> None:
     assert translator.translate([]) == []
     assert translator.translate(["", ""]) == ["", ""]
 
 
 @pytest.mark.seconds
 @pytest.mark.parametrize("beam_size", [pytest.param(1, marks=pytest.mark.extended), 3])
-def test_batches_and_order_change_nothing(translator: TorchTranslator, tokenizer: Tokenizer, beam_size: int) -> None:
+def test_batches_and_order_change_nothing(translator: Translator, tokenizer: Tokenizer, beam_size: int) -> None:
     lines = sentences(30, seed=5)
     shuffled = random.Random(2).sample(range(30), 30)
     large, small, alone = (
-        TorchTranslator(
-            translator.model,
+        torch_translator(
+            translator.torch.model,
             tokenizer,
             MAX_TOKENS,
             SearchOptions(beam_size),
@@ -100,12 +100,12 @@ def test_batches_and_order_change_nothing(translator: TorchTranslator, tokenizer
     assert [large.translate([line])[0] for line in lines] == expected
 
 
-def test_groups_stay_within_their_budget_of_tokens(translator: TorchTranslator) -> None:
+def test_groups_stay_within_their_budget_of_tokens(translator: Translator) -> None:
     requests = [Request(n, [1] * n, 60, []) for n in (30, 20, 16, 15, 8, 4, 3, 2, 2, 1)]
-    small = TorchTranslator(
-        translator.model, translator.tokenizer, MAX_TOKENS, placement=Placement(batch_tokens=64, threads=1)
+    small = torch_translator(
+        translator.torch.model, translator.tokenizer, MAX_TOKENS, placement=Placement(batch_tokens=64, threads=1)
     )
-    groups = list(small._groups(requests))
+    groups = list(small.torch._groups(requests))
     # 2 slots of 30, until sentences are half as long; 4 of 15; then short ones, which count as 8
     assert [[request.number for request in group.waiting] for group in groups] == [
         [30, 20, 16],
@@ -115,7 +115,7 @@ def test_groups_stay_within_their_budget_of_tokens(translator: TorchTranslator) 
     assert [group.num_slots for group in groups] == [2, 4, 3]
 
 
-def test_hypotheses_are_at_most_beam_size_and_best_first(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
+def test_hypotheses_are_at_most_beam_size_and_best_first(translator: Translator, tokenizer: Tokenizer) -> None:
     for line in translator.hypotheses(["abc de", "", "fgh a b c"]):
         assert 1 <= len(line) <= 2
         assert all(a.score >= b.score for a, b in zip(line, line[1:], strict=False))
@@ -124,11 +124,11 @@ def test_hypotheses_are_at_most_beam_size_and_best_first(translator: TorchTransl
             assert hypothesis.text == tokenizer.decode([ids])[0]
 
 
-def test_an_empty_line_has_one_empty_hypothesis(translator: TorchTranslator) -> None:
+def test_an_empty_line_has_one_empty_hypothesis(translator: Translator) -> None:
     assert translator.hypotheses(["  "]) == [[Hypothesis("", 0.0, [])]]
 
 
-def test_a_long_line_is_translated_in_parts(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
+def test_a_long_line_is_translated_in_parts(translator: Translator, tokenizer: Tokenizer) -> None:
     line = " ".join(sentences(12, seed=9))
     ids = tokenizer.encode([line])[0]
     assert len(ids) > 2 * MAX_TOKENS
@@ -142,7 +142,7 @@ def test_a_long_line_is_translated_in_parts(translator: TorchTranslator, tokeniz
     assert got.pieces == [piece for h in best for piece in h.pieces]
 
 
-def test_the_longest_line_that_is_one_part(translator: TorchTranslator) -> None:
+def test_the_longest_line_that_is_one_part(translator: Translator) -> None:
     pieces = translator.tokenizer.encode(["ab " * 60])[0]
     for count, parts in ((MAX_TOKENS - 1, 1), (MAX_TOKENS, 2)):
         text = translator.tokenizer.decode([pieces[:count]])[0]
@@ -150,7 +150,7 @@ def test_the_longest_line_that_is_one_part(translator: TorchTranslator) -> None:
         assert len(translator.split([text])[0]) == parts
 
 
-def test_a_sentence_in_capitals_is_translated_as_it_is_usually_written(translator: TorchTranslator) -> None:
+def test_a_sentence_in_capitals_is_translated_as_it_is_usually_written(translator: Translator) -> None:
     lines = [" ".join(line.split()).capitalize() for line in sentences(30, seed=3) if len(line) > 12]
     usual, capitals = translator.hypotheses(lines), translator.hypotheses([line.upper() for line in lines])
     assert any(h.text != h.text.upper() for found in usual for h in found)
@@ -162,13 +162,13 @@ def test_a_sentence_in_capitals_is_translated_as_it_is_usually_written(translato
     assert with_prefix.startswith("abc")
 
 
-def test_each_sentence_of_a_line_has_its_case(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
-    split = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2))
+def test_each_sentence_of_a_line_has_its_case(translator: Translator, tokenizer: Tokenizer) -> None:
+    split = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, SearchOptions(2))
     split.splitter = lambda line: line.split(".")
     assert [part.case for part in split.split(["ABC DFG. abc dfg"])[0]] == ["upper", None]
 
 
-def test_a_prefix_is_what_the_translation_begins_with(translator: TorchTranslator) -> None:
+def test_a_prefix_is_what_the_translation_begins_with(translator: Translator) -> None:
     lines = ["abc de", "fgh a b c", "ab " * 60, "ha"]
     prefixes = ["cafe dead", "", "bad", "gh " * 20]
     got = translator.translate(lines, prefixes)
@@ -178,8 +178,8 @@ def test_a_prefix_is_what_the_translation_begins_with(translator: TorchTranslato
     assert len(got[0]) > len(prefixes[0])
 
 
-def test_sentences_of_a_line_are_translated_one_by_one(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
-    split = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2))
+def test_sentences_of_a_line_are_translated_one_by_one(translator: Translator, tokenizer: Tokenizer) -> None:
+    split = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, SearchOptions(2))
     split.splitter = lambda text: text.split("|")
     assert split.translate(["abc|de|fgh", "ab", ""]) == [
         " ".join(translator.translate(["abc", "de", "fgh"])), *translator.translate(["ab", ""])
@@ -190,15 +190,15 @@ def test_a_language_token_goes_before_each_sentence_and_each_part(monkeypatch: p
     models = SplitModel(side_model("ab"), side_model("xy"), {piece: i for i, piece in enumerate(PIECES)})
     multilingual = Tokenizer(models, "none", [])
     language = PIECES.index(">>fr<<")
-    split = TorchTranslator(tiny_model(multilingual.num_ids, seed=4), multilingual, 8, SearchOptions(2))
+    split = torch_translator(tiny_model(multilingual.num_ids, seed=4), multilingual, 8, SearchOptions(2))
     split.splitter = lambda text: text.split("|")
     [parts] = split.split([">>fr<< ab|a|" + "ab" * 20])
     assert len(parts) > 4 and all(part.ids[0] == language and len(part.ids) <= 8 for part in parts)
     [plain] = split.split(["ab|a"])
     assert [part.ids[1:] for part in parts[:2]] == [part.ids for part in plain]
     assert split.translate([">>fr<<"]) == [""]
-    asked, decode = list[list[int]](), split.decode
-    monkeypatch.setattr(split, "decode", lambda sources, prefixes: asked.extend(sources) or decode(sources, prefixes))
+    asked, search = list[list[int]](), split.engine.search
+    monkeypatch.setattr(split.engine, "search", lambda sources, *rest: asked.extend(sources) or search(sources, *rest))
     translate_segments(split, [[">>fr<< ab|a"]])
     assert asked == [part.ids for part in parts[:2]]
 
@@ -220,15 +220,15 @@ def test_the_best_combinations_are_those_of_all(size: int) -> None:
 
 
 def test_a_line_in_parts_has_as_many_hypotheses_and_samples_as_another(
-    translator: TorchTranslator, tokenizer: Tokenizer
+    translator: Translator, tokenizer: Tokenizer
 ) -> None:
-    split = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2))
+    split = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, SearchOptions(2))
     split.splitter = lambda text: text.split("|")
     (parts,), alone = split.hypotheses(["abc|de"]), translator.hypotheses(["abc", "de"])
     sums = sorted((a.score + b.score for a, b in itertools.product(*alone)), reverse=True)
     assert [h.score for h in parts] == pytest.approx(sums[:2]) and parts[0].text != parts[1].text
     split.options = translator_options = SearchOptions(1, sampling=Sampling(num_samples=3))
-    sampler = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, translator_options)
+    sampler = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, translator_options)
     drawn = zip(*sampler.hypotheses(["abc", "de"]), strict=True)
     assert [h.text for h in split.hypotheses(["abc|de"])[0]] == [joined_sentences([h.text for h in s]) for s in drawn]
 
@@ -245,19 +245,18 @@ def test_a_line_in_parts_has_as_many_hypotheses_and_samples_as_another(
     ],
 )
 def test_lines_are_split_where_the_model_knows_single_sentences(
-    translator: TorchTranslator, tokenizer: Tokenizer, share: float | None, asked: bool | None, is_split: bool
+    translator: Translator, tokenizer: Tokenizer, share: float | None, asked: bool | None, is_split: bool
 ) -> None:
-    automatic = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2, split_sentences=asked))
-    automatic.describe(EN_DE if share is None else {**EN_DE, "multi_sentence_share": share})
+    info = EN_DE if share is None else {**EN_DE, "multi_sentence_share": share}
+    automatic = Translator(translator.engine, tokenizer, info, SearchOptions(2, split_sentences=asked))
     assert [len(parts) for parts in automatic.split(["ab cd. Dr. Ab", "ab", ""])] == [2 if is_split else 1, 1, 0]
 
 
 def test_what_the_model_decides_is_told_once(
-    translator: TorchTranslator, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+    translator: Translator, tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "mtx")
-    automatic = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2))
-    automatic.describe(EN_DE)
+    automatic = Translator(translator.engine, tokenizer, EN_DE, SearchOptions(2))
     one = ["ab cd.", "Dr. Ab", "", "1. ab"]
     assert automatic.translate(one) == translator.translate(one) and not caplog.messages
     alone = automatic.translate(["Ab.", "Cd."])
@@ -270,7 +269,7 @@ def test_what_the_model_decides_is_told_once(
     assert automatic.hypotheses(["Ab. Cd."], prefix) != translator.hypotheses(["Ab. Cd."], prefix)
 
 
-def test_a_single_line_is_no_list_of_lines(translator: TorchTranslator) -> None:
+def test_a_single_line_is_no_list_of_lines(translator: Translator) -> None:
     wrong = r"expected a list of lines, got a single str; for one line: {}\(\['I work.'\]\)\[0\]"
     for name in ("translate", "hypotheses", "attention_maps"):
         with pytest.raises(TypeError, match=wrong.format(name)):
@@ -309,7 +308,7 @@ def test_arguments_out_of_their_range_are_refused(
     arguments: dict[str, Any], error: type[Exception], message: str, trained: Path
 ) -> None:
     with pytest.raises(error, match=f"^{re.escape(message)}$"):
-        TorchTranslator.load(trained, **arguments)
+        Translator.load(trained, engine="torch", **arguments)
 
 
 @pytest.mark.parametrize("wrong, expected", [
@@ -324,9 +323,9 @@ def test_samples_of_no_distribution_are_refused(wrong: dict[str, Any], expected:
         Sampling(**wrong)
 
 
-def test_samples_are_repeatable_and_differ(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
+def test_samples_are_repeatable_and_differ(translator: Translator, tokenizer: Tokenizer) -> None:
     options = SearchOptions(4, sampling=Sampling(num_samples=5, seed=3))
-    sampler = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, options)
+    sampler = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, options)
     lines = sentences(6, seed=1)
     first = sampler.hypotheses(lines)
     assert [[h.text for h in found] for found in first] == [
@@ -337,16 +336,16 @@ def test_samples_are_repeatable_and_differ(translator: TorchTranslator, tokenize
     assert len({h.text for h in first[0]}) > 1
 
 
-def test_no_translation_is_longer_than_the_longest(translator: TorchTranslator, tokenizer: Tokenizer) -> None:
-    short = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(2, max_length=3))
+def test_no_translation_is_longer_than_the_longest(translator: Translator, tokenizer: Tokenizer) -> None:
+    short = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, SearchOptions(2, max_length=3))
     assert max(len(h.pieces) for found in short.hypotheses(sentences(9, seed=2)) for h in found) == 3
 
 
 def test_scores_are_the_same_with_logits_of_few_positions_at_once(
-    translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     src = [part.ids for line in sentences(9, seed=2) if line.strip() for part in translator.split([line])[0]]
-    expected = translator.forced(src, src[::-1])
+    expected = translator.torch.log_probs(src, src[::-1], 0.6)
     rows: list[int] = []
     cross_entropy = torch.nn.functional.cross_entropy
 
@@ -354,9 +353,9 @@ def test_scores_are_the_same_with_logits_of_few_positions_at_once(
         rows.append(len(logits))
         return cross_entropy(logits, *arguments, **named)
 
-    monkeypatch.setattr(scoring, "_MAX_LOGITS", 7 * len(translator.model.output_weight))
+    monkeypatch.setattr(scoring, "_MAX_LOGITS", 7 * len(translator.torch.model.output_weight))
     monkeypatch.setattr(torch.nn.functional, "cross_entropy", counted)
-    got = translator.forced(src, src[::-1])
+    got = translator.torch.log_probs(src, src[::-1], 0.6)
     assert max(rows) == 7 and sum(rows) == sum(map(len, src))
     assert [s.log_prob for s in got] == pytest.approx([s.log_prob for s in expected], abs=1e-4)
 
@@ -364,11 +363,13 @@ def test_scores_are_the_same_with_logits_of_few_positions_at_once(
 @pytest.mark.seconds
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.extended)])
 def test_a_batch_is_halved_while_memory_runs_out(
-    translator: TorchTranslator, tokenizer: Tokenizer, threads: int, monkeypatch: pytest.MonkeyPatch
+    translator: Translator, tokenizer: Tokenizer, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = sentences(80, seed=3)
     expected = [hypotheses[0].score for hypotheses in translator.hypotheses(lines)]
-    searched = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, translator.options, Placement(threads=threads))
+    searched = torch_translator(
+        translator.torch.model, tokenizer, MAX_TOKENS, translator.options, Placement(threads=threads)
+    )
     original, room, tried = module.search, 5, list[int]()
 
     def short_of_memory(engine: Any, group: RequestQueue, options: SearchOptions) -> dict[int, list[Candidate]]:
@@ -391,7 +392,7 @@ def test_a_batch_is_halved_while_memory_runs_out(
     assert tried[-1] == 1
 
 
-def test_other_errors_are_not_tried_again(translator: TorchTranslator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_are_not_tried_again(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def broken(*_: Any) -> None:
@@ -400,19 +401,19 @@ def test_other_errors_are_not_tried_again(translator: TorchTranslator, monkeypat
 
     monkeypatch.setattr(module, "search", broken)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        TorchTranslator(translator.model, translator.tokenizer, MAX_TOKENS, placement=Placement(threads=1)).hypotheses(
-            ["ab"]
-        )
+        torch_translator(
+            translator.torch.model, translator.tokenizer, MAX_TOKENS, placement=Placement(threads=1)
+        ).hypotheses(["ab"])
     assert len(calls) == 1
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_scores_are_forced_scores(translator: TorchTranslator, tokenizer: Tokenizer, alpha: float) -> None:
-    searched = TorchTranslator(translator.model, tokenizer, MAX_TOKENS, SearchOptions(3, alpha))
+def test_scores_are_forced_scores(translator: Translator, tokenizer: Tokenizer, alpha: float) -> None:
+    searched = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, SearchOptions(3, alpha))
     sources = [searched.split([line])[0][0].ids for line in sentences(12, seed=8) if line.strip()]
-    found = searched.decode(sources, [[] for _ in sources])
+    found = searched.engine.search(sources, [[] for _ in sources], searched.options)
     pairs = [(source, c) for source, candidates in zip(sources, found, strict=True) for c in candidates]
-    forced = searched.forced([source for source, _ in pairs], [c.ids for _, c in pairs])
+    forced = searched.torch.log_probs([source for source, _ in pairs], [c.ids for _, c in pairs], alpha)
     assert [c.score for _, c in pairs] == pytest.approx([f.score for f in forced], abs=1e-4)
     assert [f.score for f in forced] == pytest.approx(
         [f.log_prob / ((5 + len(c.ids)) / 6) ** alpha for f, (_, c) in zip(forced, pairs, strict=True)]
@@ -424,7 +425,7 @@ def test_scores_are_forced_scores(translator: TorchTranslator, tokenizer: Tokeni
 
 def test_a_target_beyond_the_learned_positions_is_refused(tokenizer: Tokenizer) -> None:
     model = tiny_model(tokenizer.num_ids, dtype=torch.float32, positions="learned")
-    translator = TorchTranslator(model, tokenizer, MAX_TOKENS)
+    translator = torch_translator(model, tokenizer, MAX_TOKENS)
     ids = tokenizer.encode(["ab " * 2000])[0]
     longest, longer = (tokenizer.decode([ids[:count]])[0] for count in (1023, 1024))
     assert [len(tokenizer.encode([text])[0]) for text in (longest, longer)] == [1024, 1025], "</s> included"
@@ -437,11 +438,11 @@ def test_a_prefix_beyond_the_learned_positions_is_refused(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_model(tokenizer.num_ids, dtype=torch.float32, positions="learned")
-    translator = TorchTranslator(model, tokenizer, MAX_TOKENS, SearchOptions(beam_size=1))
+    translator = torch_translator(model, tokenizer, MAX_TOKENS, SearchOptions(beam_size=1))
     ids = tokenizer.encode(["ab " * 2000])[0]
     longest, longer = (tokenizer.decode([ids[:count]])[0] for count in (1023, 1024))
     assert translator.hypotheses(["ab"], [longest])[0][0].text == longest
-    monkeypatch.setattr(translator, "decode", None)  # nothing of the block is translated
+    monkeypatch.setattr(translator.engine, "search", None)  # nothing of the block is translated
     with pytest.raises(DataError, match="^prefix 1 has 1025 pieces, the model takes 1024$"):
         translator.translate(["ab"], [longer])
     with pytest.raises(DataError, match="^out.de: line 8 has 1025 pieces, the model takes 1024$"):
@@ -449,7 +450,7 @@ def test_a_prefix_beyond_the_learned_positions_is_refused(
 
 
 @pytest.mark.seconds
-def test_several_threads_get_what_one_gets(translator: TorchTranslator) -> None:
+def test_several_threads_get_what_one_gets(translator: Translator) -> None:
     lines = [sentences(8, seed) for seed in range(4)]
     expected = [translator.translate(part) for part in lines]
     results: list[list[str] | None] = [None] * 4
@@ -465,14 +466,14 @@ def test_several_threads_get_what_one_gets(translator: TorchTranslator) -> None:
     assert results == expected
 
 
-def test_the_model_is_left_in_the_mode_in_which_it_was(translator: TorchTranslator) -> None:
+def test_the_model_is_left_in_the_mode_in_which_it_was(translator: Translator) -> None:
     expected = translator.translate(["abc"])
-    translator.model.train()
+    translator.torch.model.train()
     assert translator.translate(["abc"]) == expected
-    assert translator.model.training
-    translator.model.eval()
+    assert translator.torch.model.training
+    translator.torch.model.eval()
 
 
 def test_a_path_that_is_no_directory_is_refused() -> None:
     with pytest.raises(UsageError, match="/no/such/model"):
-        TorchTranslator.load("/no/such/model")
+        Translator.load("/no/such/model", engine="torch")

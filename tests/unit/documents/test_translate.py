@@ -12,16 +12,17 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
 from mtx.data.sentence_splitter import sentence_splitter
 from mtx.data.tokenizer import train_tokenizer
+from mtx.decoding.engine import Attention
 from mtx.decoding.options import Candidate, SearchOptions
-from mtx.decoding.text_translator import Attention, TextTranslator
 from mtx.documents.markup import Tag
 from mtx.documents.translate import Alignment, _balanced, align, translate_segments
+from tests.translators import FakeTranslator
 
 SRC, TGT = ["a", "red", "dog"], ["un", "chien", "rouge"]
 ATTENTION = [[0.3, 0.1, 0.6, 0.0], [0.1, 0.1, 0.8, 0.0], [0.1, 0.4, 0.5, 0.0]]  # the noun draws all
 
 
-class Fixed(TextTranslator):
+class Fixed(FakeTranslator):
     """Translates SRC into TGT; the attention is that of whole words, in any case."""
 
     def __init__(self) -> None:
@@ -29,7 +30,9 @@ class Fixed(TextTranslator):
         super().__init__(train_tokenizer(lines, TokenizerConfig(vocab_size=305), 1, []), 20, SearchOptions())
         self.attended: list[list[str]] = []
 
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
         [ids] = self.tokenizer.encode([" ".join(TGT)], target=True)
         return [[Candidate(ids, 0.0)] for _ in sources]
 
@@ -89,7 +92,9 @@ def test_terms_of_a_sentence_in_capitals(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 class Copying(Fixed):
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
         return [[Candidate(ids, 0.0)] for ids in sources]
 
 

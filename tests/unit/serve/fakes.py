@@ -11,12 +11,14 @@ from starlette.testclient import TestClient
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
-from mtx.decoding.options import Candidate, SearchOptions
-from mtx.decoding.text_translator import Attention, Hypothesis, Part, TextTranslator
+from mtx.decoding.engine import Attention
+from mtx.decoding.options import SearchOptions
+from mtx.decoding.translator import Hypothesis, Part, Translator
 from mtx.serve.guard import Limits
 from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.server import Server
+from tests.translators import FakeTranslator
 
 
 @functools.cache
@@ -24,7 +26,7 @@ def tokenizer() -> Tokenizer:
     return train_tokenizer(["a red dog", "A RED DOG"] * 50, TokenizerConfig(vocab_size=290), 1, [])
 
 
-class Upper(TextTranslator):
+class Upper(FakeTranslator):
     """Translates into capitals; the other hypotheses have one and two exclamation marks. `fail` fails, `wait` waits.
 
     Attributes:
@@ -57,15 +59,12 @@ class Upper(TextTranslator):
             raise ValueError(f"cannot translate {lines}")
         return [[Hypothesis(line.upper() + "!" * n, 0.0, []) for n in range(3)] for line in lines]
 
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
-        raise NotImplementedError
-
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         return [np.eye(len(tgt), len(src), dtype=np.float32) for src, tgt in zip(sources, targets, strict=True)]
 
 
 @contextlib.contextmanager
-def served(*translators: TextTranslator, keys: Sequence[str] = (), **limits: Any) -> Iterator[TestClient]:
+def served(*translators: Translator, keys: Sequence[str] = (), **limits: Any) -> Iterator[TestClient]:
     """A client of a server with these translators (one from en to de by default) and limits."""
     values = Limits(**limits)
     with TranslationQueue(values.batch_tokens, values.waiting_tokens) as queue:

@@ -10,7 +10,7 @@ import pytest
 
 from mtx.decoding.metrics import nearest_by_chrf
 from mtx.decoding.options import SearchOptions
-from mtx.decoding.text_translator import Hypothesis
+from mtx.decoding.translator import Hypothesis
 from mtx.errors import UsageError
 from mtx.synthesis import distil
 from mtx.synthesis.distil import DISTILLED, TRAIN, source_lines, translate_text, write_text

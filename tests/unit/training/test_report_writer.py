@@ -23,7 +23,8 @@ class _Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
     monkeypatch.setattr(report_writer, "time", clock)
-    monkeypatch.setattr(report_writer, "TorchTranslator", lambda *_: None)
+    for name in ("TorchEngine", "Translator"):
+        monkeypatch.setattr(report_writer, name, lambda *_: None)
     return clock
 
 

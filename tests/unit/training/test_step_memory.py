@@ -13,13 +13,13 @@ from mtx.config import settings
 from mtx.data.packing import PackedBatch
 from mtx.data.preprocess import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.decoding.torch_engine import TorchTranslator
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint, runtime
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
 from mtx.training.validation import BATCH_TOKENS, validate_part
 from tests.integration.commands import TINY, write_tsv
+from tests.translators import search, torch_translator
 
 MAX_TOKENS = 32
 
@@ -59,8 +59,8 @@ def test_a_validation_replaces_nothing_that_a_step_reads(prepared: RunLayout, tm
     assert sources.max() + EXTRA_LENGTH > MAX_TOKENS
     validate_part(run.model, run.data, MAX_TOKENS)
     longest = [9] * (MAX_TOKENS - 1) + [0]
-    translator = TorchTranslator(run.model, run.data.tokenizer, MAX_TOKENS)
-    translator.decode([longest], [[]])
+    translator = torch_translator(run.model, run.data.tokenizer, MAX_TOKENS)
+    search(translator, [longest])
     lines = ["nine " * 6, "one"]
     for targets in (None, ["x" * (MAX_TOKENS + EXTRA_LENGTH - 2)] * 2):  # of the report, the longest that it accepts
         translator.attention_maps(lines, targets)

@@ -8,13 +8,11 @@ import pytest
 
 pytest.importorskip("ctranslate2")
 
-from mtx.decoding import engines
-from mtx.decoding.ctranslate2_engine import CTranslate2Translator
-from mtx.decoding.engines import Translator, choose_engine, load
+from mtx.decoding import load as module
 from mtx.decoding.export_cache import cached_export
+from mtx.decoding.load import choose_engine, load
 from mtx.decoding.options import Placement, Sampling, SearchOptions
-from mtx.decoding.text_translator import TextTranslator
-from mtx.decoding.torch_engine import TorchTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model import device
 from mtx.storage import durable
@@ -78,23 +76,23 @@ def test_nobody_looks_for_a_gpu_where_that_decides_nothing() -> None:
         choose_engine(Placement(**asked), kind, False, has_gpu)  # type: ignore[arg-type]
 
 
-def loaded(model: Path, **placement: Any) -> TextTranslator:
+def loaded(model: Path, **placement: Any) -> Translator:
     return load(model, SearchOptions(), Placement(**placement))
 
 
 def test_on_a_cpu_it_is_ctranslate2(model: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    assert isinstance(loaded(model), CTranslate2Translator)
+    assert loaded(model).engine.name == "ctranslate2"
     export, quantized = cached_export(model), cached_export(model, "int8")
     assert loaded(export).translate(LINES) == loaded(model, device="cpu").translate(LINES)
-    assert isinstance(loaded(quantized), CTranslate2Translator) and export != quantized
+    assert loaded(quantized).engine.name == "ctranslate2" and export != quantized
     assert "torch" not in caplog.text
 
 
 def test_a_gpu_is_one_that_torch_can_use(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("cuda", "cpu"):
         monkeypatch.setattr(device, "find_device", lambda name, kind=kind: type("Device", (), {"type": kind}))
-        assert engines.has_gpu() == (kind == "cuda")
+        assert module.has_gpu() == (kind == "cuda")
 
 
 def test_what_an_engine_lacks_is_refused(model: Path) -> None:
@@ -108,7 +106,7 @@ def test_what_an_engine_lacks_is_refused(model: Path) -> None:
 def test_batch_tokens_are_those_of_either_engine(model: Path) -> None:
     for engine in ("torch", "ctranslate2"):
         small: Any = loaded(model, engine=engine, batch_tokens=64)
-        assert small.batch_tokens == 64
+        assert small.engine.batch_tokens == 64
         assert small.translate(LINES) == loaded(model, engine=engine).translate(LINES)
 
 
@@ -129,7 +127,7 @@ def test_where_a_kept_export_is_of_no_use_torch_translates(
         assert [text.partition(": ")[0] for text in caplog.messages if "No space left" in text] == ["torch translates"]
         with pytest.raises(Exception, match="No space left"):
             loaded(model, engine="ctranslate2")
-    assert isinstance(Translator.load(model).engine, CTranslate2Translator)
+    assert Translator.load(model).engine.name == "ctranslate2"
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     assert Translator.load(model).translate(LINES) == sound
     assert "torch translates: CTranslate2 is not installed" in caplog.messages[-1]
@@ -139,13 +137,13 @@ def test_where_a_kept_export_is_of_no_use_torch_translates(
 
 def test_a_translator_does_everything_with_either_engine(model: Path) -> None:
     fast, slow = Translator.load(model), Translator.load(model, engine="torch")
-    assert isinstance(fast.engine, CTranslate2Translator) and isinstance(slow.engine, TorchTranslator)
-    assert fast.translate(LINES) == slow.translate(LINES) == TorchTranslator.load(model).translate(LINES)
+    assert (fast.engine.name, slow.engine.name) == ("ctranslate2", "torch")
+    assert fast.translate(LINES) == slow.translate(LINES)
     out = fast.translate(LINES)
     assert fast.log_probs(LINES, out) == slow.log_probs(LINES, out)
     shapes = [[maps.cross.shape for maps in translator.attention_maps(LINES)] for translator in (fast, slow)]
     assert shapes[0] == shapes[1]
-    assert isinstance(Translator.load(model, sampling=Sampling(2)).engine, TorchTranslator)
+    assert Translator.load(model, sampling=Sampling(2)).engine.name == "torch"
     assert (fast.src, fast.tgt, fast.max_tokens) == (slow.src, slow.tgt, slow.max_tokens) == ("de", "en", 24)
 
 

@@ -3,17 +3,15 @@
 Each input line gives exactly one output line: line breaks inside a line become spaces, an empty line stays empty, and a
 line that is longer than the model's limit, or has several sentences where the model knows only single ones, is
 translated in parts. A sentence in capitals or in title case is translated as it is usually written, if the tokenizer
-knows it better so, and its translation gets that case (`mtx.data.letter_case`). This module does not need torch; the
-engines are `mtx.decoding.torch_engine` (torch) and `mtx.decoding.ctranslate2_engine`.
+knows it better so, and its translation gets that case (`mtx.data.letter_case`). This module imports no engine.
 """
 
+import functools
 import logging
-import sys
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from unicodedata import is_normalized
 
 import numpy as np
@@ -24,14 +22,27 @@ from mtx.data.glossary import Glossary, num_used
 from mtx.data.letter_case import Case, case_of, in_case, usual_case
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
+from mtx.decoding.engine import Engine
 from mtx.decoding.minimum_bayes_risk import mean_chrf, pairwise_chrf
-from mtx.decoding.options import Candidate, EngineName, Placement, Precision, Request, Sampling, SearchOptions
+from mtx.decoding.options import (
+    EXTRA_LENGTH,
+    Candidate,
+    EngineName,
+    Placement,
+    Precision,
+    Sampling,
+    SearchOptions,
+)
 from mtx.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from mtx.decoding.attention_maps import AttentionMaps
+    from mtx.decoding.scoring import ForcedScore
+    from mtx.decoding.torch_engine import TorchEngine
 
 logger = logging.getLogger(__name__)
 
 Splitter = Callable[[str], list[str]]
-Attention = npt.NDArray[np.float32]  # [T, S]
 
 
 @dataclass(frozen=True)
@@ -64,93 +75,84 @@ class Part:
     prefix: list[int] = field(default_factory=list)
 
 
-class FromModel:
-    """What `load` makes of a model."""
+class LoadOptions(TypedDict, total=False):
+    """What `Translator.load` takes: the fields of `SearchOptions` and of `Placement`."""
 
-    engine_name: ClassVar[EngineName] = "auto"
-
-    @classmethod
-    def load(
-        cls,
-        model: str | Path,
-        *,
-        engine: EngineName = "auto",
-        device: str = "auto",
-        precision: Precision | None = None,
-        threads: int | None = None,
-        beam_size: int | None = None,
-        length_penalty: float | None = None,
-        max_length: int | None = None,
-        sampling: Sampling | None = None,
-        batch_tokens: int | None = None,
-        split_sentences: bool | None = None,
-    ) -> Self:
-        """Loads a model directory (or the model of a run directory), or an ensemble A+B of several.
-
-        Args:
-            engine: auto means CTranslate2 on a CPU, and torch on a GPU and for samples.
-            device: auto, cpu, cuda, cuda:1 or mps.
-            precision: fp32; bf16 with torch, fp16 or int8 with CTranslate2; None means fp32, or that of an export.
-            beam_size, length_penalty: None means the run's configuration.
-            max_length: most target tokens; None means the source's number of tokens + 50.
-            split_sentences: whether the sentences of a line are translated one by one; None means if the model was
-                trained on single sentences.
-
-        Raises:
-            UsageError: there is no such model, engine, device or precision.
-            TypeError, ValueError: another argument is of another type, or out of its range.
-            DamagedFileError: a file of the model is missing or damaged.
-        """
-        search = SearchOptions(beam_size, length_penalty, max_length, sampling, split_sentences)
-        engine = engine if cls.engine_name == "auto" else cls.engine_name
-        return cls.open(model, search, Placement(device, precision, threads, batch_tokens, engine))
-
-    @classmethod
-    def open(cls, model: str | Path, search: SearchOptions, placement: Placement) -> Self:
-        """Does what `load` says."""
-        raise NotImplementedError
+    engine: EngineName
+    device: str
+    precision: Precision | None
+    threads: int | None
+    beam_size: int | None
+    length_penalty: float | None
+    max_length: int | None
+    sampling: Sampling | None
+    batch_tokens: int | None
+    split_sentences: bool | None
 
 
-class TextTranslator(FromModel, ABC):
-    """Translates lines of text; a subclass, the engine, implements `decode` on token ids.
+class Translator:
+    """Translates lines of text with one model or an ensemble, by an engine; see `load`. Thread-safe.
 
     Args:
-        max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
-        num_tgt_positions: the most tokens of a translation, `</s>` included; None means any number.
+        info: of the model's directory: src, tgt, max_tokens, and perhaps beam_size, length_penalty and
+            multi_sentence_share. A model without the last one, which was imported, counts as trained on single
+            sentences, which nearly all parallel text consists of.
+        load_torch: loads the same model for torch, which computes log-probabilities and attention maps; None if that
+            is the engine.
 
     Attributes:
-        src, tgt: the languages, for messages and scores.
+        src, tgt: the languages.
+        max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
         splitter: splits a line into sentences, whose translations are joined again; None leaves lines whole. If the
             model decided for it (`split_sentences=None`), the first line that is split is logged, and a line with a
             prefix, which may be that of several sentences, stays whole.
         glossary: whose terms the translations use; see `use_glossary`.
     """
 
-    src, tgt = "src", "tgt"
-    splitter: Splitter | None = None
-    glossary: Glossary | None = None
-    _has_told = False
-
     def __init__(
-        self, tokenizer: Tokenizer, max_tokens: int, options: SearchOptions, num_tgt_positions: int | None = None
+        self,
+        engine: Engine,
+        tokenizer: Tokenizer,
+        info: Mapping[str, Any],
+        options: SearchOptions | None = None,
+        load_torch: "Callable[[], TorchEngine] | None" = None,
     ):
-        self.tokenizer, self.max_tokens = tokenizer, max_tokens
-        self.options = options
-        self.num_tgt_positions = num_tgt_positions or sys.maxsize
-        if options.sampling is not None and options.sampling.mbr:
-            pairwise_chrf()  # if it is missing, that is known before anything is translated
-
-    def describe(self, info: Mapping[str, Any]) -> None:
-        """Takes the languages from the `info` of a model's directory, and splits lines as its text was, if not asked.
-
-        A model without a record, which was imported, counts as trained on single sentences, which nearly all parallel
-        text consists of.
-        """
+        self.engine, self.tokenizer = engine, tokenizer
+        self.options = (options or SearchOptions()).of_model(info)
         self.src, self.tgt = str(info["src"]), str(info["tgt"])
+        self.max_tokens = int(info["max_tokens"])
         is_split = self.options.split_sentences
         if is_split is None:
             is_split = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
-        self.splitter = sentence_splitter(self.src) if is_split else None
+        self.splitter: Splitter | None = sentence_splitter(self.src) if is_split else None
+        self.glossary: Glossary | None = None
+        self._load_torch = load_torch
+        self._has_logged_split = False
+        if self.options.sampling is not None and self.options.sampling.mbr:
+            pairwise_chrf()  # if it is missing, that is known before anything is translated
+
+    @classmethod
+    def load(cls, model: str | Path, **options: Unpack[LoadOptions]) -> "Translator":
+        """Loads a model directory, the model of a run directory, an export, or an ensemble A+B of several models.
+
+        The options are the fields of `SearchOptions` and of `Placement`, which say what they mean.
+
+        Raises:
+            UsageError: there is no such model, engine, device or precision.
+            TypeError, ValueError: another argument is unknown, of another type, or out of its range.
+            DamagedFileError: a file of the model is missing or damaged.
+        """
+        from mtx.decoding.load import load
+
+        place: dict[str, Any] = dict(options)
+        search = {name: place.pop(name) for name in SearchOptions.__dataclass_fields__ if name in place}
+        return load(model, SearchOptions(**search), Placement(**place))
+
+    @functools.cached_property
+    def torch(self) -> "TorchEngine":
+        """The model for torch."""
+        engine: Any = self.engine
+        return engine if self._load_torch is None else self._load_torch()
 
     def use_glossary(self, glossary: Glossary | None) -> None:
         """Use the terms of a glossary from now on; None uses none.
@@ -163,36 +165,6 @@ class TextTranslator(FromModel, ABC):
                 "this model did not learn terms, so it cannot use a glossary", "mtx train ... data.terms=auto"
             )
         self.glossary = glossary
-
-    def share_workers(self) -> int:
-        """Let each call use one worker of the engine from now on; returns how many calls at once use them all."""
-        return 1
-
-    def requests(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[Request]:
-        """Returns a request for each source, or for each of its samples, with what `decode` gets."""
-        samples = 1 if self.options.sampling is None else self.options.sampling.num_samples
-        limits = (
-            min(self.options.limit(*each), self.num_tgt_positions) for each in zip(sources, prefixes, strict=True)
-        )
-        rows = enumerate(zip(sources, limits, prefixes, strict=True))
-        return [Request(row * samples + n, *sentence, n) for row, sentence in rows for n in range(samples)]
-
-    @abstractmethod
-    def decode(self, sources: Sequence[list[int]], prefixes: Sequence[list[int]]) -> list[list[Candidate]]:
-        """Returns the hypotheses of each source, at least one, best first; samples are in the order of drawing.
-
-        Args:
-            sources: token ids, each ending in `</s>`, at most max_tokens.
-            prefixes: for each source the target ids that its translations must begin with, without `</s>`.
-        """
-
-    @abstractmethod
-    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
-        """Returns for each pair of ids, both ending in `</s>`, from which source tokens each target token comes.
-
-        Each row is a distribution: the attention of the last layer, averaged over its heads. Rows and columns of
-        `</s>` may be missing. The caller passes sources of at most max_tokens, and targets that the model can write.
-        """
 
     def translate(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[str]:
         """Returns one translation per line, in order; an empty line gives an empty line.
@@ -252,14 +224,14 @@ class TextTranslator(FromModel, ABC):
             for sentence in sentences:  # a prefix stands in the translation as it is, so its line keeps its case
                 usual, case = (sentence, None) if prefix else self.usual_case(sentence)
                 flat.append((language, usual if self.glossary is None else self.glossary.annotate(usual), case))
-        self._tell_once(num_sentences, first)
+        self._log_split(num_sentences, first)
         ids = self.tokenizer.encode([language + text for language, text, _ in flat])
         rows = zip(ids, flat, strict=True)
         parts = ([Part(part, case) for part in self._cut(row, bool(language))] for row, (language, _, case) in rows)
         by_line = [[part for _ in range(count) for part in next(parts)] for count in num_sentences]
         if prefixes:
             prefix_ids = self.tokenizer.encode([clean_text(prefix) for prefix in prefixes], target=True, num_threads=1)
-            check_lengths(prefix_ids, self.num_tgt_positions, name, first)
+            check_lengths(prefix_ids, self.engine.num_tgt_positions, name, first)
             for line_parts, prefix_of_line in zip(by_line, prefix_ids, strict=True):
                 line_parts[:1] = [replace(part, prefix=prefix_of_line[:-1]) for part in line_parts[:1]]
         return by_line
@@ -277,11 +249,11 @@ class TextTranslator(FromModel, ABC):
     def _count_tokens(self, texts: list[str]) -> list[int]:
         return [len(ids) for ids in self.tokenizer.encode(texts, num_threads=1)]
 
-    def _tell_once(self, num_sentences: list[int], first: int) -> None:
+    def _log_split(self, num_sentences: list[int], first: int) -> None:
         """Logs the first line that is split because of the model, with its number if the first one is `first`."""
         number = next((number for number, count in enumerate(num_sentences, first) if count > 1), None)
-        if self.options.split_sentences is None and number is not None and not self._has_told:
-            self._has_told = True
+        if self.options.split_sentences is None and number is not None and not self._has_logged_split:
+            self._has_logged_split = True
             logger.info(
                 "line %d has %d sentences: each is translated alone, as this model learned from single sentences "
                 "(--no-split-sentences leaves lines whole)",
@@ -321,7 +293,7 @@ class TextTranslator(FromModel, ABC):
         Args:
             n_best: see `hypotheses`. The texts of the others are not made where none of them can become the best.
         """
-        decoded = self.decode([part.ids for part in parts], [part.prefix for part in parts])
+        decoded = self.engine.search([part.ids for part in parts], [part.prefix for part in parts], self.options)
         terms = [self.tokenizer.terms(part.ids) for part in parts]
         if self.options.sampling is None:  # parts have equally many samples, which are joined by their numbers
             decoded = [found if some else found[:n_best] for found, some in zip(decoded, terms, strict=True)]
@@ -354,6 +326,62 @@ class TextTranslator(FromModel, ABC):
         num_missing = len(terms) - num_used(terms, text)
         cased = text if case is None else in_case(text, case, self.tgt)
         return Hypothesis(cased, candidate.score, self.tokenizer.pieces(candidate.ids), num_missing)
+
+    def log_probs(
+        self, src: Sequence[str], tgt: Sequence[str], first: int = 1, names: tuple[str, str] = ("line", "target")
+    ) -> "list[ForcedScore]":
+        """Scores each line of `tgt` as a translation of the same line of `src`, on torch.
+
+        Args:
+            first: number of the first line, for messages.
+            names: how messages call a line of `src` and of `tgt`, before its number.
+
+        Raises:
+            TypeError: `src` or `tgt` is no list of str.
+            ValueError: they have different numbers of lines.
+            DataError: a source has more than max_tokens pieces, or a target more pieces than learned positions.
+        """
+        require_lines(src, "log_probs", tgt)
+        src_ids, tgt_ids = self._ids(src), self._ids(tgt, is_target=True)
+        check_lengths(src_ids, self.max_tokens, names[0], first)
+        check_lengths(tgt_ids, self.torch.num_tgt_positions, names[1], first)
+        return self.torch.log_probs(src_ids, tgt_ids, self.options.alpha)
+
+    def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> "list[AttentionMaps]":
+        """Returns the attention weights of each line of `src` and its translation `tgt`, by default the model's own.
+
+        Raises:
+            TypeError: `src` or `tgt` is no list of str.
+            ValueError: they have different numbers of lines.
+            DataError: a source has more than max_tokens pieces, or a target more than the model can write.
+        """
+        require_lines(src, "attention_maps", tgt)
+        src_ids = self._ids(src)
+        check_lengths(src_ids, self.max_tokens, "line")
+        if tgt is None:
+            found = self.torch.search(src_ids, [[] for _ in src_ids], self.options)
+            tgt_ids = [candidates[0].ids for candidates in found]
+        else:
+            tgt_ids = self._ids(tgt, is_target=True)
+            check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self.torch.num_tgt_positions), "target")
+        return self.torch.attention_maps(src_ids, tgt_ids)
+
+    def sentence_vectors(self, lines: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Returns for each line the mean of the encoder's outputs over its pieces, [L, D]; zeros if it has no text.
+
+        A line with more than max_tokens pieces is encoded in parts, which count by their pieces.
+        """
+        parts = [(number, part.ids) for number, of_line in enumerate(self.split(lines)) for part in of_line]
+        sums = self.torch.sum_states([ids for _, ids in parts])
+        vectors, num_pieces = np.zeros((len(lines), sums.shape[1]), np.float32), np.zeros((len(lines), 1), np.float32)
+        for (number, ids), part_sum in zip(parts, sums, strict=True):
+            vectors[number] += part_sum
+            num_pieces[number] += len(ids)
+        vectors /= np.maximum(num_pieces, 1)
+        return vectors
+
+    def _ids(self, lines: Sequence[str], is_target: bool = False) -> list[list[int]]:
+        return self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
 
 
 def check_lengths(sentences: Sequence[list[int]], limit: int, name: str, first: int = 1) -> None:

@@ -4,7 +4,6 @@ CTranslate2 in fp32 gives the translations of torch, and faster. The user's cach
 (`export_cache`). This module imports neither engine before one is used.
 """
 
-import functools
 import logging
 import os
 import shutil
@@ -16,17 +15,14 @@ from typing import TYPE_CHECKING, Literal
 
 from mtx.decoding.export_cache import cached_export
 from mtx.decoding.options import EngineName, Placement, SearchOptions
-from mtx.decoding.text_translator import FromModel, Hypothesis, TextTranslator
+from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.machine import num_cores
-from mtx.storage import durable
 from mtx.storage.run_contents import require_models
 from mtx.storage.run_files import EXPORT_CONFIG
 
 if TYPE_CHECKING:
-    from mtx.decoding.attention_maps import AttentionMaps
-    from mtx.decoding.scoring import ForcedScore
-    from mtx.decoding.torch_engine import TorchTranslator
+    from mtx.decoding.torch_engine import TorchEngine
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +61,8 @@ def choose_engine(
     return ("torch", f"only it has {only_torch}") if only_torch else ("auto", None)
 
 
-def load(model: str | Path, search: SearchOptions, placement: Placement) -> TextTranslator:
-    """Load MODEL, a model directory, run, export or ensemble A+B, for the engine that `choose_engine` takes.
+def load(model: str | Path, search: SearchOptions, placement: Placement) -> Translator:
+    """Loads MODEL, a model directory, run, export or ensemble A+B, for the engine that `choose_engine` takes.
 
     Raises:
         UsageError: there is no such model, device or precision.
@@ -78,38 +74,42 @@ def load(model: str | Path, search: SearchOptions, placement: Placement) -> Text
     engine, reason = choose_engine(placement, kind_of(models), search.sampling is not None, has_gpu)
     try:
         if engine == "ctranslate2":
-            return _load_fast(models[0], search, placement)
+            return _load_ctranslate2(models[0], search, placement)
         if engine == "auto":
-            return _load_fast(models[0], search, replace(placement, device="cpu"))  # whatever CTranslate2 finds
+            return _load_ctranslate2(models[0], search, replace(placement, device="cpu"))  # whatever CTranslate2 finds
     except MtxError as error:
         if engine == "ctranslate2":
             raise
         reason = str(error)
     if reason:
         logger.info("torch translates: %s", reason)
-    from mtx.decoding.torch_engine import TorchTranslator
+    from mtx.decoding.torch_engine import TorchEngine
 
-    return TorchTranslator.open(model, search, placement)
+    return Translator(*TorchEngine.open(models, placement), search)
 
 
-def _load_fast(model: Path, search: SearchOptions, placement: Placement) -> TextTranslator:
-    """Load MODEL for CTranslate2: an export, or the conversion in the cache, which is made again if it is damaged."""
-    from mtx.decoding.ctranslate2_engine import CTranslate2Translator
+def _load_ctranslate2(model: Path, search: SearchOptions, placement: Placement) -> Translator:
+    """Loads an export, or the conversion of MODEL in the cache, which is made again if it is damaged."""
+    from mtx.decoding.ctranslate2_engine import CTranslate2Engine
+
+    def load_torch() -> "TorchEngine":
+        from mtx.decoding.torch_engine import TorchEngine
+
+        return TorchEngine.open([model], replace(placement, precision=None))[0]
 
     if kind_of([model]) == "export":
-        return CTranslate2Translator.open(model, search, placement)
+        return Translator(*CTranslate2Engine.open(model, placement), search, load_torch)
     precision, placement = placement.precision or "fp32", replace(placement, precision=None)
     export = cached_export(model, precision)
     try:
-        loaded = CTranslate2Translator.open(export, search, placement)
+        opened = CTranslate2Engine.open(export, placement)
     except DamagedFileError as error:
         logger.warning("%s; it is made again", error)
         shutil.rmtree(export, ignore_errors=True)
-        cached_export(model, precision)
-        loaded = CTranslate2Translator.open(export, search, placement)
-    if found := durable.read_json(export / EXPORT_CONFIG).get("comparison"):  # of fp16 or int8, if it was measured
+        opened = CTranslate2Engine.open(cached_export(model, precision), placement)
+    if found := opened[2].get("comparison"):  # of fp16 or int8, if it was measured
         logger.info("%s, compared with fp32 on %s", precision, found)
-    return loaded
+    return Translator(*opened, search, load_torch)
 
 
 def fill_cache(model: Path) -> None:
@@ -135,49 +135,3 @@ def has_gpu() -> bool:
     from mtx.model.device import find_device
 
     return find_device("auto").type != "cpu"
-
-
-class Translator(FromModel):
-    """Translates lines of text with one model, by the engine that is fastest for it here; see `load`. Thread-safe.
-
-    Attributes:
-        src, tgt: the languages.
-        max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
-    """
-
-    def __init__(self, model: str | Path, search: SearchOptions, placement: Placement):
-        self._model = model
-        self._search, self._placement = search, placement
-        self.engine = load(model, search, placement)
-        self.src, self.tgt = self.engine.src, self.engine.tgt
-        self.max_tokens = self.engine.max_tokens
-
-    @classmethod
-    def open(cls, model: str | Path, search: SearchOptions, placement: Placement) -> "Translator":
-        """See `FromModel.load`."""
-        return cls(model, search, placement)
-
-    def translate(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[str]:
-        """See `TextTranslator.translate`."""
-        return self.engine.translate(lines, prefixes)
-
-    def hypotheses(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[list[Hypothesis]]:
-        """See `TextTranslator.hypotheses`."""
-        return self.engine.hypotheses(lines, prefixes)
-
-    @functools.cached_property
-    def torch(self) -> "TorchTranslator":
-        """The same model for torch, which computes log-probabilities and attention."""
-        from mtx.decoding.torch_engine import TorchTranslator
-
-        if isinstance(self.engine, TorchTranslator):
-            return self.engine
-        return TorchTranslator.open(self._model, self._search, replace(self._placement, engine="torch", precision=None))
-
-    def log_probs(self, src: Sequence[str], tgt: Sequence[str]) -> "list[ForcedScore]":
-        """See `TorchTranslator.log_probs`."""
-        return self.torch.log_probs(src, tgt)
-
-    def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> "list[AttentionMaps]":
-        """See `TorchTranslator.attention_maps`."""
-        return self.torch.attention_maps(src, tgt)
