@@ -6,16 +6,16 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mtx.data.packing import PackedBatch
 from mtx.decoding.batches import pack_sentences, to_device
 from mtx.decoding.options import penalty
 from mtx.model.translation_model import TranslationModel
 
-_BATCH_LOGITS = 1 << 25  # of one batch
+BATCH_TOKENS = 8192  # in a batch, or those of a single longer pair
 # In memory at once; in a validation next to all that training keeps there, and larger blocks leave holes in it.
 _MAX_LOGITS = 1 << 21
 
@@ -36,17 +36,22 @@ def score_pairs(
     """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
     results: dict[int, ForcedScore] = {}
     device = model.output_weight.device
-    for rows in batch_by_length(src, tgt, max(1, _BATCH_LOGITS // len(model.output_weight))):
+    for rows in batch_by_length(src, tgt, BATCH_TOKENS):
         batch = to_device(pack_sentences([src[r] for r in rows], [tgt[r] for r in rows], model.pad_id), device)
         model.prepare_positions(batch.max_tokens)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            hidden = model.decode(batch, model.encode(batch))
-            nll = target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
-        ends = np.cumsum([len(tgt[r]) for r in rows])
-        totals = [-float(part.sum()) for part in np.split(nll.numpy(), ends[:-1])]
-        for row, total in zip(rows, totals, strict=True):
-            results[row] = ForcedScore(total, len(tgt[row]), total / penalty(len(tgt[row]), alpha))
+            nll = batch_nll(model, batch)
+        for row, part in zip(rows, torch.split(nll, [len(tgt[r]) for r in rows]), strict=True):
+            log_prob, length = -float(part.numpy().sum()), len(tgt[row])
+            results[row] = ForcedScore(log_prob, length, log_prob / penalty(length, alpha))
     return [results[row] for row in range(len(src))]
+
+
+@torch.inference_mode()
+def batch_nll(model: TranslationModel, batch: PackedBatch) -> Tensor:
+    """Returns the nll of each target token of a batch on the model's device, fp64 [N] in host memory."""
+    hidden = model.decode(batch, model.encode(batch))
+    return target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
 
 
 def target_nll(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -143,15 +143,15 @@ class TorchEngine:
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""
-        by_model: list[list[Attention]] = [[] for _ in self.models]
+        found: list[Attention] = []
         with self._evaluating():
-            for model, found in zip(self.models, by_model, strict=True):
-                for start in range(0, len(sources), _MAPS_AT_ONCE):
-                    rows = slice(start, start + _MAPS_AT_ONCE)
-                    maps = attention_maps(model, self.tokenizer, sources[rows], targets[rows])
-                    means = [pair.cross[-1].mean(0) + _TINY for pair in maps]
-                    found += [one / one.sum(-1, keepdims=True) for one in means]  # also of a decoder alone
-        return [np.mean(found, axis=0) for found in zip(*by_model, strict=True)]
+            for start in range(0, len(sources), _MAPS_AT_ONCE):
+                pairs = [side[start : start + _MAPS_AT_ONCE] for side in (sources, targets)]
+                by_model = [attention_maps(model, self.tokenizer, *pairs) for model in self.models]
+                for maps in zip(*by_model, strict=True):
+                    means = [one.cross[-1].mean(0) + _TINY for one in maps]  # also of a decoder alone
+                    found.append(np.mean([mean / mean.sum(-1, keepdims=True) for mean in means], axis=0))
+        return found
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -207,19 +207,17 @@ class TorchEngine:
         A new group begins when sentences are half as long, more slots are possible, and the group fills its own slots.
         """
         group: list[Request] = []
+        slots = 0
         for request in requests:
-            slots = self._num_slots(group[0]) if group else 0
-            is_full = bool(group) and len(group) >= slots * self.num_workers
-            if is_full and 2 * _num_read(request) <= _num_read(group[0]) and self._num_slots(request) > slots:
+            more = max(1, min(_MAX_SLOTS.get(self.device.type, 64), self.batch_tokens // max(_num_read(request), 8)))
+            is_full = len(group) >= slots * self.num_workers
+            if group and is_full and 2 * _num_read(request) <= _num_read(group[0]) and more > slots:
                 yield RequestQueue(group, slots, self.num_workers)
                 group = []
+            slots = slots if group else more
             group.append(request)
         if group:
-            yield RequestQueue(group, self._num_slots(group[0]), self.num_workers)
-
-    def _num_slots(self, longest: Request) -> int:
-        most = _MAX_SLOTS.get(self.device.type, 64)
-        return max(1, min(most, self.batch_tokens // max(_num_read(longest), 8)))
+            yield RequestQueue(group, slots, self.num_workers)
 
 
 def _num_read(request: Request) -> int:

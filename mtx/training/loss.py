@@ -59,7 +59,8 @@ class _ChunkedLoss(torch.autograd.Function):
         mask = (targets < num_outputs)[:, None]  # pad is the id after the last output
         with torch.autocast(device, enabled=False):
             h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
-            signs, factor = _signs_and_factor(rdrop_alpha, h.device)
+            divergence_factor = max(rdrop_alpha / 2, _LEAST_FACTOR) if rdrop_alpha else 0.0
+            factor = divergence_factor or 1.0
             uniform = smoothing / num_outputs / factor
             d_hidden, d_weight = torch.empty_like(h), torch.zeros_like(w, dtype=exact)
             d_bias = d_weight.new_zeros(0 if bias is None else len(w))
@@ -70,12 +71,12 @@ class _ChunkedLoss(torch.autograd.Function):
             for start in range(0, len(targets), rows):
                 part = slice(start, start + rows)
                 z_y[:, part], log_p_y[:, part], divergence[part], d_hidden[:, part], d_weight_part, d_bias_part = run(
-                    h[:, part], w, bias, targets[part], num_outputs, smoothing, rdrop_alpha
+                    h[:, part], w, bias, targets[part], num_outputs, smoothing, divergence_factor
                 )
                 d_weight += d_weight_part
                 d_bias += d_bias_part
             scale_of_products = scale * factor
-            d_hidden = (d_hidden - uniform * signs * weight.sum(0)) * (mask * signs * scale_of_products)
+            d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale_of_products)
             d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum((0, 1), dtype=exact))
             d_weight.mul_(scale_of_products)
             d_bias = (d_bias[:num_outputs] - num_passes * uniform * mask.sum()) * scale_of_products
@@ -104,16 +105,17 @@ def _chunk(
     targets: Tensor,
     num_outputs: int,
     smoothing: float,
-    rdrop_alpha: float,
+    factor: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Some positions of all passes.
 
     Args:
         h: [P, n, D]. w: with rows that are added to `num_outputs`. targets: [n].
+        factor: f, which the gradients are divided by until their products are made; 0 without a divergence.
 
     Returns:
-        z_y and log softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the products of the gradients of
-        h (times the signs), of w and of the bias, all divided by the factor. That of the bias is empty without a bias.
+        z_y and log softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the gradients of h, of w and of
+        the bias, divided by f. That of the bias is empty without a bias.
     """
     exact = torch.promote_types(h.dtype, torch.float32)
     mask = (targets < num_outputs)[:, None]
@@ -127,22 +129,16 @@ def _chunk(
     shape = (*h.shape[:2], 1)
     z_y, p_y = (values.gather(1, ys).to(exact).view(shape) for values in (logits, p))
     log_p_y = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # a token's nll is at most 87
-    signs, factor = _signs_and_factor(rdrop_alpha, h.device)
-    divergence = _divergence(logits, p, factor) if rdrop_alpha else torch.zeros_like(y, dtype=exact)
+    divergence, signs = torch.zeros_like(y, dtype=exact), torch.ones_like(h[:, :1, :1], dtype=torch.long)
+    if factor:
+        divergence, signs[1] = _divergence(logits, p, factor), -1
     at_y = ys[:, 0] + torch.arange(len(p), device=p.device) * len(w)
-    d_y = p.gather(1, ys).to(exact).view(shape) - (1 - smoothing) / factor * signs
+    d_y = p.gather(1, ys).to(exact).view(shape) - (1 - smoothing) / (factor or 1.0) * signs.to(exact)
     p.view(-1).index_copy_(0, at_y, d_y.flatten().to(h.dtype))
     d_logits = p.view(*shape[:2], -1)
     mask = mask * signs
     d_bias = z_y.new_empty(0) if bias is None else (d_logits * mask).sum((0, 1), dtype=exact)
-    return z_y, log_p_y, divergence, d_logits @ w, p.T @ (h * mask).flatten(0, 1), d_bias
-
-
-def _signs_and_factor(rdrop_alpha: float, device: torch.device) -> tuple[Tensor | int, float]:
-    """The signs of two passes, [2, 1, 1], and f: d loss / d z is divided by both until its products are made."""
-    if not rdrop_alpha:
-        return 1, 1.0
-    return 1 - 2 * torch.arange(2, device=device)[:, None, None], max(rdrop_alpha / 2, _LEAST_FACTOR)
+    return z_y, log_p_y, divergence, (d_logits @ w) * signs, p.T @ (h * mask).flatten(0, 1), d_bias
 
 
 def _divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
@@ -179,7 +175,7 @@ def _(
     targets: Tensor,
     num_outputs: int,
     smoothing: float,
-    rdrop_alpha: float,
+    factor: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     of_positions = h.new_empty((*h.shape[:2], 1), dtype=torch.promote_types(h.dtype, torch.float32))
     z_y, log_p_y = of_positions, torch.empty_like(of_positions)

@@ -29,6 +29,7 @@ from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.batches import to_device, to_tensors
 from mtx.decoding.options import EXTRA_LENGTH
+from mtx.decoding.scoring import BATCH_TOKENS, batch_nll
 from mtx.errors import DamagedFileError, MtxError, UsageError, first_line, is_out_of_memory
 from mtx.formatting import readable
 from mtx.model import architectures
@@ -51,7 +52,6 @@ from mtx.training.micro_step import MicroStep, StepResult, take_step
 from mtx.training.planned_end import planned_end
 from mtx.training.ranks import Ranks
 from mtx.training.sharding import is_sharded
-from mtx.training.validation import BATCH_TOKENS, batch_nll
 
 logger = logging.getLogger(__name__)
 
