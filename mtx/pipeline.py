@@ -48,7 +48,7 @@ from mtx.storage.run_files import (
     RunLayout,
 )
 from mtx.storage.run_status import StatusFile, read_events, track_status
-from mtx.training import checkpoint, final_weights, init_from
+from mtx.training import averaging, checkpoint, init_from
 from mtx.training.metrics import require_tensorboard
 from mtx.training.ranks import Ranks, rank_device
 from mtx.training.report_writer import ReportWriter
@@ -250,9 +250,9 @@ def _write_model(trainer: Trainer) -> None:
     data = trainer.data
     paths = trainer.paths
     StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
-    steps = final_weights.choose(config, trainer.runtime, data, paths, trainer.state)
-    info = {**info_of(config, data.report), "weights": final_weights.in_words(steps)}
-    model_directory.write(paths.model, checkpoint.average(paths, list(steps)), config.model, data.tokenizer, info)
+    steps = averaging.choose(config, trainer.runtime, data, paths, trainer.state)
+    info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
+    model_directory.write(paths.model, averaging.average(paths, steps), config.model, data.tokenizer, info)
 
 
 def _score(trainer: Trainer) -> None:

@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import pictures
 from matplotlib import style
 from matplotlib.figure import Figure
@@ -40,6 +41,7 @@ from mtx.config.schema import ModelConfig
 from mtx.config.settings import is_override
 from mtx.data.token_store import load_prepared
 from mtx.decoding.options import Placement
+from mtx.decoding.scoring import score_pairs
 from mtx.decoding.translator import Translator
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.evaluate import system_outputs
@@ -50,7 +52,6 @@ from mtx.report.run_history import Curve, training_history
 from mtx.storage.run_contents import load_config
 from mtx.storage.run_files import RunLayout
 from mtx.storage.run_status import read_events
-from mtx.training.validation import summed_nll
 
 _ROUNDS = 3  # of each measurement of speed; the best one counts
 
@@ -184,10 +185,10 @@ def _seconds(model: Translator, sources: list[str]) -> float:
 def _perplexity(model: TranslationModel, run: Path) -> float:
     """That of the final model on the validation set, per target token and without smoothing."""
     paths = RunLayout(run)
-    data = load_prepared(paths.data)
-    model.prepare_positions(load_config(paths).data.max_tokens)
-    nll, num_tokens = summed_nll(model, data.valid, data.tokenizer.pad_id)
-    return math.exp(nll / num_tokens)
+    valid = load_prepared(paths.data).valid
+    rows = np.arange(valid.num_pairs)
+    scores = score_pairs(model.eval(), valid.src.sentences(rows), valid.tgt.sentences(rows), alpha=0.0)
+    return math.exp(-sum(score.log_prob for score in scores) / sum(score.num_tokens for score in scores))
 
 
 def _reached(curve: Curve, target: float) -> dict[str, str]:

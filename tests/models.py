@@ -46,6 +46,15 @@ def tiny_model(num_ids: int = 13, seed: int = 1, dtype: torch.dtype = torch.floa
     return model.to(dtype).eval()
 
 
+def adam(model: torch.nn.Module, lr: float = 0.01) -> torch.optim.Adam:
+    """An optimizer whose moments exist before its first step, as those of a run."""
+    optimizer = torch.optim.Adam(model.parameters(), lr, betas=(0.9, 0.98), eps=1e-9, fused=True)
+    for p in model.parameters():
+        moments = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        optimizer.state[p] = {"step": torch.zeros((), device=p.device), **moments}
+    return optimizer
+
+
 def random_ids(lengths: Sequence[int], num_ids: int, seed: int) -> list[list[int]]:
     """Sentences of such lengths, each ending in `</s>` (0) and nowhere else holding it."""
     rng = np.random.default_rng(seed)

@@ -125,7 +125,7 @@ class _Layer(InferenceLayer):
 
 
 class DecoderSearchModel(StackModel):
-    """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects."""
+    """`model` in `dtype`, with the interface that `mtx.decoding.beam_search` expects."""
 
     is_causal = True
 

@@ -133,7 +133,7 @@ def _fast_path(name: str) -> dict[str, Any]:
     from mtx.config.schema import ModelConfig
     from mtx.errors import first_line
     from mtx.model.device import attention_kernel, fast_precision, find_device
-    from mtx.training.fast_path import compare, make_steps
+    from mtx.report.fast_path import compare, make_steps
 
     device = find_device(name)
     if device.type != "cuda":

@@ -1,27 +1,225 @@
-"""The rules of beam search, greedy search and sampling (6.1 of the paper): from log-probabilities to hypotheses.
+"""Beam search, greedy search and sampling (6.1 of the paper): from token ids to finished hypotheses.
 
 The score of a hypothesis is its log-probability / ((5 + |Y|) / 6)^alpha; |Y| counts `</s>`. A hypothesis finishes when
 its `</s>` is among the top `beam_size` candidates. A sentence is done when `beam_size` hypotheses have finished, or
 when the best open hypothesis cannot beat the worst finished one even at the maximum length. At the maximum length only
-`</s>` is allowed. Greedy search is a beam of one; sampling is a beam of one whose token is drawn.
+`</s>` is allowed. Greedy search is a beam of one; sampling is a beam of one whose token is drawn. `Beams` has these
+rules; all its sentences take a step together, and the results of a step stay on the device.
 
-All sentences take a step together, and the results of a step stay on the device. `mtx.decoding.continuous_batching`
-decides which sentence is in which slot.
+`search` has the loop. A model decodes a fixed number of slots at once. When a sentence is done it leaves its slot, and
+a waiting sentence takes that slot, so the device stays full to the end (continuous batching). On CUDA, a step is
+recorded once as a graph for each shape and replayed. The host learns only some steps later that a sentence is done; the
+steps that a finished sentence takes in the meantime change nothing.
 
-Shapes: B slots, J beams, V outputs, T target length, P tokens that the translation must begin with.
+Several models with one tokenizer search together, as an ensemble: every step takes the mean of the probabilities that
+they give to the next token (Sutskever et al. 2014). Each has its own cache, and the hypotheses are shared.
+
+Shapes: B slots, J beams, V outputs, T target length.
 """
 
+import contextlib
+import threading
+from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from mtx.data.tokenizer import EOS_ID
-from mtx.decoding.options import Candidate
+from mtx.decoding.options import NO_SCORES, Candidate, Request, SearchOptions
+from mtx.decoding.sampling import Sampler
+from mtx.errors import MtxError
+from mtx.model.cuda_graphs import CudaGraph, HostCopy
 
+_WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
+_HOST_LAG = 2  # number of steps that the host is behind CUDA
+_REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
 _GROUP = 64  # number of neighbouring tokens in a group, see `top_continuations`
+
+
+class Cache(Protocol):
+    """What a model keeps of the sentences in the slots; `mtx.model.kv_cache.KVCache` documents the methods."""
+
+    def admit(self, slots: list[int], sources: Any, rows: list[int]) -> None: ...
+    def release(self, slots: list[int]) -> None: ...
+    def prepare(self) -> int: ...
+    def count_step(self) -> None: ...
+    def reorder(self, parents: Tensor) -> None: ...
+
+
+class Model(Protocol):
+    """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them.
+
+    Search calls all but `source_states`, which `TorchEngine.sum_states` calls.
+    """
+
+    pad_id: int
+    device: torch.device
+
+    def encode(self, sources: Sequence[Any]) -> Any: ...
+    def source_states(self, sources: Sequence[Any]) -> list[Tensor]: ...
+    def start(self, num_slots: int, beam_size: int, max_length: int) -> Cache: ...
+    def step(self, ids: Tensor, lengths: Tensor, cache: Any) -> Tensor: ...
+
+
+class RequestQueue:
+    """Waiting sentences of similar length, longest first; several workers may take from one queue.
+
+    Args:
+        num_slots: number of sentences that a worker decodes at once, at most.
+        num_workers: number of workers that share the queue.
+
+    Attributes:
+        max_length: the largest limit.
+        cancelled: set to make all workers stop early.
+    """
+
+    def __init__(self, requests: Sequence[Request], num_slots: int, num_workers: int = 1):
+        self.waiting, self.num_workers = deque(requests), num_workers
+        self.num_slots = max(1, min(num_slots, -(-len(requests) // num_workers)))
+        self.max_length = max(request.limit for request in requests)
+        self.cancelled = threading.Event()
+
+    def take(self, max_requests: int) -> list[Request]:
+        """Removes the next sentences, to encode together; fewer towards the end, so that all workers end together."""
+        num_requests = min(max_requests, max(8, len(self.waiting) // (2 * self.num_workers)))
+        requests: list[Request] = []
+        with contextlib.suppress(IndexError):  # there are no more; another worker may have taken the last one
+            while len(requests) < num_requests:
+                requests.append(self.waiting.popleft())
+        return requests
+
+
+@torch.inference_mode()
+def search(models: Sequence[Model], queue: RequestQueue, options: SearchOptions) -> dict[int, list[Candidate]]:
+    """Translates waiting sentences until the queue is empty, with one model or an ensemble.
+
+    Returns:
+        For each request's number its finished hypotheses, at most beam_size, best first.
+
+    Raises:
+        MtxError: if all scores of the model are NaN or infinite.
+    """
+    return _Search(models, queue, options).run()
+
+
+class _Search:
+    def __init__(self, models: Sequence[Model], queue: RequestQueue, options: SearchOptions):
+        self.models, self.queue = models, queue
+        device, sampling, max_length = models[0].device, options.sampling, queue.max_length
+        num_beams = options.num_beams if sampling is None else 1
+        self.caches = [model.start(queue.num_slots, num_beams, max_length) for model in models]
+        self.beams = Beams(queue.num_slots, num_beams, max_length, options.alpha, models[0].pad_id, device)
+        self.sampler = None if sampling is None else Sampler(sampling, queue.num_slots, max_length, device)
+        self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
+        self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
+        self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
+        self.num_steps = 0
+        self.polls: deque[tuple[int, HostCopy]] = deque()  # `done` after a step, on its way to the host
+        self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
+        self.results: dict[int, list[Candidate]] = {}
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.graph: CudaGraph | None = None
+        self.versions = list[int]()  # of the caches that the graph was made for
+        self.num_warm_ups = 0
+
+    def run(self) -> dict[int, list[Candidate]]:
+        while not self.queue.cancelled.is_set() and self._fill():
+            self._step()
+            self._collect()
+            self._read(wait=False)
+        self._read(wait=True)
+        return self.results
+
+    def _fill(self) -> bool:
+        """Fills free slots with waiting sentences; returns whether any slot is in use."""
+        num_slots = self.queue.num_slots
+        free = [slot for slot in range(num_slots) if slot not in self.running]
+        if self.stream is not None and self.running and len(free) * _REFILL_FRACTION < num_slots:
+            return True
+        while free:
+            if not self.encoded and (requests := self.queue.take(num_slots)):
+                self.sources = [model.encode([request.source for request in requests]) for model in self.models]
+                self.encoded = list(enumerate(requests))
+            if not self.encoded:
+                break
+            self._admit(free, self.encoded[: len(free)])
+            free, self.encoded = free[len(self.encoded) :], self.encoded[len(free) :]
+        return bool(self.running)
+
+    def _admit(self, free: list[int], encoded: list[tuple[int, Request]]) -> None:
+        slots = free[: len(encoded)]
+        rows, requests = zip(*encoded, strict=True)
+        for cache, sources in zip(self.caches, self.sources, strict=True):
+            cache.admit(slots, sources, list(rows))
+        self.beams.admit(slots, requests)
+        if self.sampler is not None:
+            self.sampler.admit(slots, requests)
+        self.running |= {slot: (request, self.num_steps) for slot, request in zip(slots, requests, strict=True)}
+
+    def _step(self) -> None:
+        """Takes a step; on CUDA by a graph, which is recorded again when a cache has another version."""
+        versions = [cache.prepare() for cache in self.caches]
+        if self.stream is None:
+            self._extend()
+        else:
+            if self.graph is None or versions != self.versions:
+                self.graph = CudaGraph(self._extend, self.stream)
+                self.versions, self.num_warm_ups = versions, 0
+            self.num_warm_ups += 1
+            (self.graph.warm_up if self.num_warm_ups <= _WARM_UP_STEPS else self.graph.replay)()
+        for cache in self.caches:
+            cache.count_step()
+        self.num_steps += 1
+
+    def _extend(self) -> None:
+        """Adds one token to every hypothesis, without waiting for the device."""
+        beams, caches = self.beams, self.caches
+        logits = [model.step(beams.ids, beams.lengths, cache) for model, cache in zip(self.models, caches, strict=True)]
+        log_probs = [torch.log_softmax(each, -1, dtype=torch.float) for each in logits]
+        if len(log_probs) > 1:  # logits of the mean probability
+            logits = [torch.stack(log_probs).logsumexp(0)]
+            log_probs = [torch.log_softmax(logits[0], -1)]
+        samples = None if self.sampler is None else self.sampler.draw(logits[0], beams.lengths)
+        parents = beams.advance(*beams.candidates(log_probs[0], samples))
+        for cache in caches:
+            cache.reorder(parents)
+
+    def _collect(self) -> None:
+        """Takes the hypotheses of finished sentences out of their slots, on CUDA some steps after they were done."""
+        beams = self.beams
+        self.polls.append((self.num_steps, HostCopy(beams.done)))
+        if self.stream is not None and len(self.polls) <= _HOST_LAG:
+            return
+        step, copy = self.polls.popleft()
+        done = copy.tensor().tolist()
+        finished = {
+            slot: request.number
+            for slot, (request, admitted_at) in self.running.items()
+            if done[slot] and admitted_at < step
+        }
+        if not finished:
+            return
+        slots = list(finished)
+        slot_ids = torch.tensor(slots).to(beams.ids.device, non_blocking=True)
+        results = [tensor.index_select(0, slot_ids) for tensor in (beams.history, beams.finished, beams.ends)]
+        self.unread.append((list(finished.values()), list(map(HostCopy, results))))
+        for cache in self.caches:
+            cache.release(slots)
+        for slot in slots:
+            del self.running[slot]
+
+    def _read(self, wait: bool) -> None:
+        """Turns finished sentences that have reached the host into hypotheses."""
+        while self.unread and (wait or self.unread[0][1][-1].is_ready()):
+            numbers, copies = self.unread.popleft()
+            for number, *of_sentence in zip(numbers, *(copy.tensor() for copy in copies), strict=True):
+                self.results[number] = backtrace(*of_sentence)
+                if not self.results[number]:
+                    raise MtxError(NO_SCORES)
 
 
 class Beams:
@@ -32,53 +230,47 @@ class Beams:
         scores: its log-probability, -inf if there is no hypothesis, [B, J].
         lengths: number of tokens so far, [B].
         limits: largest number of tokens, [B].
+        required: the token that is required at each length, of a prefix or `</s>` at the limit; -1 if any is allowed,
+            [B, T].
         history: the choice of each beam at each length, token * J + parent, [B, J, T].
         finished: scores of finished hypotheses, best first, -inf if there are fewer than J, [B, J].
         ends: the place of each finished hypothesis in `history`, length * J + parent, [B, J].
         done: whether the sentence needs no further step, or the slot is empty, [B].
-        prefixes: the token that is required at each length, -1 if any is allowed, [B, P].
     """
 
     def __init__(
-        self,
-        num_slots: int,
-        beam_size: int,
-        alpha: float,
-        max_length: int,
-        prefix_width: int,
-        pad_id: int,
-        device: torch.device,
+        self, num_slots: int, num_beams: int, max_length: int, alpha: float, pad_id: int, device: torch.device
     ):
-        beams, self.pad_id = beam_size, pad_id
-
-        def full(*shape: int, value: Any, dtype: torch.dtype = torch.long) -> Tensor:
-            return torch.full((num_slots, *shape), value, dtype=dtype, device=device)
+        def full(value: float, *shape: int) -> Tensor:
+            return torch.full((num_slots, *shape), value, device=device)
 
         minus_inf = float("-inf")
-        self.ids, self.scores = full(beams, value=pad_id), full(beams, value=minus_inf, dtype=torch.float)
-        self.lengths, self.limits = full(value=0), full(value=1)
-        self.history = full(beams, max_length, value=0)
-        self.finished, self.ends = full(beams, value=minus_inf, dtype=torch.float), full(beams, value=0)
-        self.done = full(value=True, dtype=torch.bool)
-        self.prefixes = full(prefix_width, value=-1)
+        self.pad_id = pad_id
+        self.ids, self.scores = full(pad_id, num_beams), full(minus_inf, num_beams)
+        self.lengths, self.limits = full(0), full(1)
+        self.required = full(-1, max_length)
+        self.history = full(0, num_beams, max_length)
+        self.finished, self.ends = full(minus_inf, num_beams), full(0, num_beams)
+        self.done = full(True)
         all_lengths = torch.arange(max_length + 1, dtype=torch.float)
         self.penalties = (((5 + all_lengths) / 6) ** alpha).to(device)
-        self.ranks = torch.arange(2 * beams, device=device)
 
-    def admit(self, slots: list[int], limits: Sequence[int], prefixes: Sequence[list[int]]) -> None:
-        """Begins sentences with these limits and prefixes in these slots."""
+    def admit(self, slots: list[int], requests: Sequence[Request]) -> None:
+        """Begins these sentences in these slots."""
+        required = np.full((len(slots), self.required.shape[1]), -1)
+        for row, request in zip(required, requests, strict=True):
+            row[: len(request.prefix)] = request.prefix
+            row[request.limit - 1] = EOS_ID
         device = self.ids.device
         slot_ids = torch.tensor(slots, device=device)
+        self.required[slot_ids] = torch.from_numpy(required).to(device)
+        self.limits[slot_ids] = torch.tensor([request.limit for request in requests], device=device)
         self.ids[slot_ids] = self.pad_id
         self.lengths[slot_ids] = 0
         self.done[slot_ids] = False
         self.scores[slot_ids] = float("-inf")
         self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
         self.finished[slot_ids] = float("-inf")
-        self.limits[slot_ids] = torch.tensor(limits, device=device)
-        if width := self.prefixes.shape[1]:
-            rows = [prefix + [-1] * (width - len(prefix)) for prefix in prefixes]
-            self.prefixes[slot_ids] = torch.tensor(rows, device=device)
 
     def candidates(self, log_probs: Tensor, samples: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the best continuations of each slot: the best 2 J of all beams and tokens, or the required token.
@@ -97,22 +289,13 @@ class Beams:
         else:
             tokens = samples[..., 0]
             best = self.scores + log_probs.gather(-1, samples)[..., 0], torch.zeros_like(tokens), tokens
-        required = self._required_tokens()[:, None]
+        required = self.required.gather(1, self.lengths[:, None])
         scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
         scores, beams = (self.scores + scores).sort(-1, descending=True)
         rest = (0, best[0].shape[1] - num_beams)
         forced = F.pad(scores, rest, value=float("-inf")), F.pad(beams, rest), required.expand_as(best[2])
         top, parents, tokens = (torch.where(required < 0, a, b) for a, b in zip(best, forced, strict=True))
         return top, parents, tokens
-
-    def _required_tokens(self) -> Tensor:
-        """Returns the only token that each sentence may have next, -1 if any is allowed, [B]."""
-        required = torch.where(self.lengths + 1 == self.limits, EOS_ID, -1)
-        if width := self.prefixes.shape[1]:
-            next_position = self.lengths.clamp(max=width - 1)[:, None]
-            prefix = torch.where(self.lengths < width, self.prefixes.gather(1, next_position)[:, 0], -1)
-            required = torch.where(required < 0, prefix, required)
-        return required
 
     def advance(self, top: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         """Continues with the best of `candidates` that do not end, and adds those that end to the finished hypotheses.
@@ -121,10 +304,14 @@ class Beams:
             The parent of each new beam: the beam that it continues, [B, J].
         """
         beams = self.ids.shape[1]
-        is_end, is_last = tokens == EOS_ID, (self.lengths + 1 == self.limits)[:, None]
-        may_end = (self.ranks[: top.shape[1]] < beams) | is_last
-        ends = is_end & may_end & (top > float("-inf")) & ~self.done[:, None]
-        self._finish(top, parents, ends)
+        is_end = tokens == EOS_ID
+        may_end = top[:, :beams]  # the others are not good enough
+        ends = is_end[:, :beams] & (may_end > float("-inf")) & ~self.done[:, None]
+        new = (may_end / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, float("-inf"))
+        places = self.lengths[:, None] * beams + parents[:, :beams]
+        finished, order = torch.cat([self.finished, new], 1).topk(beams, dim=1)
+        self.ends.copy_(torch.cat([self.ends, places], 1).gather(1, order))
+        self.finished.copy_(finished)
         if beams > 1:
             top, order = top.masked_fill(is_end, float("-inf")).topk(beams, dim=1)
             parents, tokens = parents.gather(1, order), tokens.gather(1, order)
@@ -137,13 +324,6 @@ class Beams:
         self.history.scatter_(2, position, (tokens * beams + parents)[:, :, None])
         self.lengths += ~self.done
         return parents
-
-    def _finish(self, top: Tensor, parents: Tensor, ends: Tensor) -> None:
-        beams = self.finished.shape[1]
-        new = (top / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, float("-inf"))
-        finished, order = torch.cat([self.finished, new], 1).topk(beams, dim=1)
-        self.ends.copy_(torch.cat([self.ends, self.lengths[:, None] * beams + parents], 1).gather(1, order))
-        self.finished.copy_(finished)
 
     def _mark_done(self, scores: Tensor) -> None:
         """Marks the sentences that are done, given the scores of the open hypotheses, best first."""

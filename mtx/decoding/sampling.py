@@ -1,7 +1,7 @@
 """Random sampling of the next token: temperature, top-k, top-p and epsilon (`Sampling` in options.py explains them).
 
 A sample depends on the seed, its source, its prefix and its number, but not on other sentences of the batch. The
-search in `mtx.decoding.continuous_batching` uses it in place of the best token.
+search in `mtx.decoding.beam_search` uses it in place of the best token.
 
 Shapes: B slots, J beams (always 1 here), V outputs.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtx.decoding.options import Sampling
+from mtx.decoding.options import Request, Sampling
 
 
 class Sampler:
@@ -27,16 +27,14 @@ class Sampler:
         self.sampling = sampling
         self.uniform = torch.zeros(num_slots, max_length, device=device)
 
-    def admit(self, slots: list[int], sentences: Sequence[Sequence[int]], samples: Sequence[int]) -> None:
-        """Draws the random numbers of these sentences, sources with their prefixes, for these slots."""
-        rows = [self._numbers(sentence, sample) for sentence, sample in zip(sentences, samples, strict=True)]
-        slot_ids = torch.tensor(slots, device=self.uniform.device)
-        self.uniform[slot_ids] = torch.from_numpy(np.stack(rows)).to(self.uniform)
+    def admit(self, slots: list[int], requests: Sequence[Request]) -> None:
+        """Draws the random numbers of these sentences for these slots, each by its source and prefix."""
+        self.uniform[slots] = torch.from_numpy(np.stack(list(map(self._numbers, requests)))).to(self.uniform)
 
-    def _numbers(self, sentence: Sequence[int], sample: int) -> "np.typing.NDArray[np.float32]":
-        key = hashlib.sha256(repr((self.sampling.seed, sample, list(sentence))).encode()).digest()
-        generator = np.random.Generator(np.random.Philox(key=int.from_bytes(key[:16], "little")))
-        return generator.random(self.uniform.shape[1], dtype=np.float32)
+    def _numbers(self, request: Request) -> "np.typing.NDArray[np.float32]":
+        key = repr((self.sampling.seed, request.sample, [*request.source, *request.prefix])).encode()
+        number = int.from_bytes(hashlib.sha256(key).digest()[:16], "little")
+        return np.random.Generator(np.random.Philox(key=number)).random(self.uniform.shape[1], dtype=np.float32)
 
     def draw(self, logits: Tensor, lengths: Tensor) -> Tensor:
         """Returns a token for each slot, [B, 1, 1], from logits [B, 1, V]; `lengths` [B] counts tokens so far."""

@@ -1,22 +1,22 @@
 """Forced scoring: the probability that a model gives to existing translations.
 
-`mtx logprob` and the tests of search use it. Flow: ids of pairs -> packed batches -> `ForcedScore`.
+`mtx logprob`, validation and the tests of search use it. Flow: ids of pairs -> packed batches -> `ForcedScore`.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtx.data.batches import pack_sentences, to_device
+from mtx.data.batches import PackedBatch, pack_sentences, to_device
 from mtx.decoding.options import penalty
 from mtx.model.translation_model import TranslationModel
 
-_BATCH_LOGITS = 1 << 25  # of one batch
-_LOGIT_BYTES = 1 << 26  # in memory at once
+BATCH_TOKENS = 8192  # in a batch, or those of a single longer pair
+# In memory at once; in a validation next to all that training keeps there, and larger blocks leave holes in it.
+_MAX_LOGITS = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -35,30 +35,39 @@ def score_pairs(
     """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
     results: dict[int, ForcedScore] = {}
     device = model.output_weight.device
-    for rows in similar_batches(src, tgt, max(1, _BATCH_LOGITS // len(model.output_weight))):
+    for rows in batch_by_length(src, tgt, BATCH_TOKENS):
         batch = to_device(pack_sentences([src[r] for r in rows], [tgt[r] for r in rows], model.pad_id), device)
         model.prepare_positions(batch.max_tokens)
         with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            hidden = model.decode(batch, model.encode(batch))
-            log_probs = target_log_probs(model, hidden, batch.tgt_out_ids)
-        ends = np.cumsum([len(tgt[r]) for r in rows])
-        totals = [float(part.sum()) for part in np.split(log_probs.numpy(), ends[:-1])]
-        for row, total in zip(rows, totals, strict=True):
-            results[row] = ForcedScore(total, len(tgt[row]), total / penalty(len(tgt[row]), alpha))
+            nll = batch_nll(model, batch)
+        for row, part in zip(rows, torch.split(nll, [len(tgt[r]) for r in rows]), strict=True):
+            log_prob, length = -float(part.numpy().sum()), len(tgt[row])
+            results[row] = ForcedScore(log_prob, length, log_prob / penalty(length, alpha))
     return [results[row] for row in range(len(src))]
 
 
-def target_log_probs(model: TranslationModel, hidden: Tensor, ids: Tensor) -> Tensor:
-    """Returns the log-probability of each target token, fp64 [N] in host memory, from hidden states [N, D] and ids."""
-    rows = max(1, _LOGIT_BYTES // (4 * len(model.output_weight)))
+@torch.inference_mode()
+def batch_nll(model: TranslationModel, batch: PackedBatch) -> Tensor:
+    """Returns the nll of each target token of a batch on the model's device, fp64 [N] in host memory."""
+    hidden = model.decode(batch, model.encode(batch))
+    return target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
+
+
+def target_nll(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns the nll of each target token, fp64 [N] in host memory; 0 for pad, the id after the last output.
+
+    Args:
+        hidden: [N, D]. targets: [N]. weight: [V, D]. bias: [V] or None.
+    """
+    rows = max(1, _MAX_LOGITS // len(weight))
     parts = [
-        torch.log_softmax(F.linear(h, model.output_weight, model.output_bias), -1, dtype=torch.float).gather(1, y)
-        for h, y in zip(torch.split(hidden, rows), torch.split(ids.long()[:, None], rows), strict=True)
+        F.cross_entropy(F.linear(h, weight, bias).float(), y, ignore_index=len(weight), reduction="none")
+        for h, y in zip(torch.split(hidden, rows), torch.split(targets.long(), rows), strict=True)
     ]
-    return torch.cat(parts)[:, 0].cpu().double()  # on the CPU, because MPS has no float64
+    return torch.cat(parts).cpu().double()  # on the CPU, because MPS has no float64
 
 
-def similar_batches(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:
+def batch_by_length(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:
     """Yields rows of similar length that have at most `max_tokens` tokens together, or a single longer row."""
     rows: list[int] = []
     total = 0

@@ -20,11 +20,10 @@ import torch
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.attention_maps import AttentionMaps, attention_maps
-from mtx.decoding.continuous_batching import Model, RequestQueue, search
+from mtx.decoding.beam_search import Model, RequestQueue, search
 from mtx.decoding.engine import Attention, new_requests
-from mtx.decoding.ensemble import ModelsTogether
 from mtx.decoding.options import Candidate, EngineName, Placement, Request, SearchOptions
-from mtx.decoding.scoring import ForcedScore, score_pairs, similar_batches
+from mtx.decoding.scoring import ForcedScore, batch_by_length, score_pairs
 from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel
@@ -40,7 +39,7 @@ _BATCH_TOKENS, _CUDA_BATCH_TOKENS = 4096, 32_768  # by default, until memory run
 
 
 class TorchEngine:
-    """Searches with one model, or several with the same tokenizer (`mtx.decoding.ensemble`). One call decodes at once.
+    """Searches with one model, or an ensemble of several with the same tokenizer. One call decodes at once.
 
     Args:
         models: on their device already.
@@ -62,7 +61,7 @@ class TorchEngine:
         self.batch_tokens = placement.batch_tokens or (_CUDA_BATCH_TOKENS if is_cuda else _BATCH_TOKENS)
         self.num_workers = (placement.threads or num_threads()) if self.device.type == "cpu" else 1
         self._lock = threading.Lock()
-        self._engine: Model | None = None
+        self._search_models: list[Model] = []  # made in the first search
 
     @classmethod
     def open(cls, paths: Sequence[Path], placement: Placement) -> tuple[Self, Tokenizer, Mapping[str, Any]]:
@@ -104,18 +103,17 @@ class TorchEngine:
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self._evaluating():
-            candidates = self._search_in_memory(self._search_model(), longest_first, options)
+            candidates = self._search_in_memory(longest_first, options)
         found: list[list[Candidate]] = [[] for _ in sources]
         for request in requests:
             found[request.number * len(sources) // len(requests)] += candidates[request.number]
         return found
 
-    def _search_model(self) -> Model:
-        """Returns the model, or the models together, as search calls them."""
-        if self._engine is None:
-            engines = [model.make_search_model(_DTYPES[self.precision]) for model in self.models]
-            self._engine = engines[0] if len(engines) == 1 else ModelsTogether(engines)
-        return self._engine
+    def _models_for_search(self) -> list[Model]:
+        """Returns the models as search calls them."""
+        if not self._search_models:
+            self._search_models = [model.make_search_model(_DTYPES[self.precision]) for model in self.models]
+        return self._search_models
 
     def log_probs(self, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float) -> list[ForcedScore]:
         """Scores existing translations, each ending in `</s>`; see `score_pairs`."""
@@ -130,24 +128,26 @@ class TorchEngine:
     def sum_states(self, sources: Sequence[list[int]]) -> npt.NDArray[np.float32]:
         """Returns for each source the sum of the encoder's outputs over its tokens, [N, D]."""
         with self._evaluating():
-            engine = self._search_model()
-            sums = np.zeros((len(sources), engine.source_states([[EOS_ID]])[0].shape[1]), np.float32)
-            for rows in similar_batches(sources, sources, self.batch_tokens):
-                for row, state in zip(rows, engine.source_states([sources[row] for row in rows]), strict=True):
-                    sums[row] = state.float().sum(0).cpu().numpy()
+            models = self._models_for_search()
+            size = sum(model.source_states([[EOS_ID]])[0].shape[1] for model in models)
+            sums = np.zeros((len(sources), size), np.float32)
+            for rows in batch_by_length(sources, sources, self.batch_tokens):
+                by_model = [model.source_states([sources[row] for row in rows]) for model in models]
+                for row, *states in zip(rows, *by_model, strict=True):
+                    sums[row] = torch.cat(states, -1).float().sum(0).cpu().numpy()
         return sums
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""
-        by_model: list[list[Attention]] = [[] for _ in self.models]
+        found: list[Attention] = []
         with self._evaluating():
-            for model, found in zip(self.models, by_model, strict=True):
-                for start in range(0, len(sources), _MAPS_AT_ONCE):
-                    rows = slice(start, start + _MAPS_AT_ONCE)
-                    maps = attention_maps(model, self.tokenizer, sources[rows], targets[rows])
-                    means = [pair.cross[-1].mean(0) + _TINY for pair in maps]
-                    found += [one / one.sum(-1, keepdims=True) for one in means]  # also of a decoder alone
-        return [np.mean(found, axis=0) for found in zip(*by_model, strict=True)]
+            for start in range(0, len(sources), _MAPS_AT_ONCE):
+                pairs = [side[start : start + _MAPS_AT_ONCE] for side in (sources, targets)]
+                by_model = [attention_maps(model, self.tokenizer, *pairs) for model in self.models]
+                for maps in zip(*by_model, strict=True):
+                    means = [one.cross[-1].mean(0) + _TINY for one in maps]  # also of a decoder alone
+                    found.append(np.mean([mean / mean.sum(-1, keepdims=True) for mean in means], axis=0))
+        return found
 
     @contextlib.contextmanager
     def _evaluating(self) -> Iterator[None]:
@@ -157,34 +157,32 @@ class TorchEngine:
             training = [model for model in self.models if model.training]
             for model in training:
                 model.eval()
-                self._engine = None  # it holds copies of the weights, which training has changed since
+                self._search_models = []  # they hold copies of the weights, which training has changed since
             try:
                 yield
             finally:
                 for model in training:
                     model.train()
 
-    def _search_in_memory(
-        self, engine: Model, requests: list[Request], options: SearchOptions
-    ) -> dict[int, list[Candidate]]:
+    def _search_in_memory(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
         """Searches; when memory runs out it tries again with half the batch."""
         while True:
             try:
-                return self._search(engine, requests, options)
+                return self._search(requests, options)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error) or all(group.num_slots == 1 for group in self._groups(requests)):
                     raise
                 shortage = first_line(error)
                 self.batch_tokens //= 2
             # Here the error is gone, and with it the tensors of its frames.
-            free_unused_memory(engine.device)
+            free_unused_memory(self.device)
             logger.info("out of memory (%s): batches have %s source tokens now", shortage, f"{self.batch_tokens:,}")
 
-    def _search(self, engine: Model, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
-        groups = list(self._groups(requests))
+    def _search(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
+        models, groups = self._models_for_search(), list(self._groups(requests))
 
         def search_groups() -> dict[int, list[Candidate]]:
-            return {k: v for group in groups for k, v in search(engine, group, options).items()}
+            return {k: v for group in groups for k, v in search(models, group, options).items()}
 
         if self.num_workers == 1 or len(requests) < 2 * self.num_workers:
             return search_groups()
@@ -205,19 +203,17 @@ class TorchEngine:
         A new group begins when sentences are half as long, more slots are possible, and the group fills its own slots.
         """
         group: list[Request] = []
+        slots = 0
         for request in requests:
-            slots = self._num_slots(group[0]) if group else 0
-            is_full = bool(group) and len(group) >= slots * self.num_workers
-            if is_full and 2 * _num_read(request) <= _num_read(group[0]) and self._num_slots(request) > slots:
-                yield RequestQueue.of(group, slots, self.num_workers)
+            more = max(1, min(_MAX_SLOTS.get(self.device.type, 64), self.batch_tokens // max(_num_read(request), 8)))
+            is_full = len(group) >= slots * self.num_workers
+            if group and is_full and 2 * _num_read(request) <= _num_read(group[0]) and more > slots:
+                yield RequestQueue(group, slots, self.num_workers)
                 group = []
+            slots = slots if group else more
             group.append(request)
         if group:
-            yield RequestQueue.of(group, self._num_slots(group[0]), self.num_workers)
-
-    def _num_slots(self, longest: Request) -> int:
-        most = _MAX_SLOTS.get(self.device.type, 64)
-        return max(1, min(most, self.batch_tokens // max(_num_read(longest), 8)))
+            yield RequestQueue(group, slots, self.num_workers)
 
 
 def _num_read(request: Request) -> int:

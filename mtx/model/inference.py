@@ -272,7 +272,7 @@ class StackModel(SearchModel):
 
 
 class IncrementalModel(StackModel):
-    """`model` in `dtype`, with the interface that `mtx.decoding.continuous_batching` expects."""
+    """`model` in `dtype`, with the interface that `mtx.decoding.beam_search` expects."""
 
     def __init__(self, model: Transformer, dtype: torch.dtype = torch.float32):
         super().__init__(model, dtype)

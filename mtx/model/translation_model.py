@@ -142,7 +142,7 @@ class TranslationModel(nn.Module):
 
     @abstractmethod
     def make_search_model(self, dtype: torch.dtype) -> Any:
-        """Returns a copy of the model as search calls it, a `mtx.decoding.continuous_batching.Model`."""
+        """Returns a copy of the model as search calls it, a `mtx.decoding.beam_search.Model`."""
 
     @staticmethod
     @abstractmethod

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from mtx.training.schedule import Cooldown
 
 logger = logging.getLogger(__name__)
 
-_HELP = "use another run_dir=DIR to start again"
+START_AGAIN = "use another run_dir=DIR to start again"
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
@@ -76,22 +76,24 @@ class Snapshot:
     moments: dict[str, torch.Tensor]
 
 
+def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Adam's state of all parameters, by names."""
+    named = model.named_parameters()
+    return {f"{name}.{key}": optimizer.state[parameter][key] for name, parameter in named for key in MOMENTS}
+
+
 def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
     """Copy on the device what a checkpoint holds; on CUDA the copies may still be in progress on return."""
-    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-    moments = {
-        f"{names[parameter]}.{key}": value.clone()
-        for parameter, values in optimizer.state.items()
-        for key, value in values.items()
-    }
-    return Snapshot({name: tensor.detach().clone() for name, tensor in model.state_dict().items()}, moments)
+
+    def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+    return Snapshot(copied(model.state_dict()), copied(moments(model, optimizer)))
 
 
-def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     """The weights and Adam's state of a training, in the order of the parameters, to be overwritten."""
-    for parameter in model.parameters():
-        yield parameter.detach()
-        yield from (optimizer.state[parameter][key] for key in MOMENTS)
+    return [*(parameter.detach() for parameter in model.parameters()), *moments(model, optimizer).values()]
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
@@ -152,19 +154,18 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
     Raises:
         DamagedFileError: if no checkpoint is intact; names the file of the newest one.
     """
-    damaged: list[DamagedFileError] = []
-    steps = full_checkpoint_steps(paths)[::-1]
-    for step in steps:
+    damaged: dict[int, DamagedFileError] = {}
+    for step in reversed(full_checkpoint_steps(paths)):
         try:
             state = load(paths.checkpoint(step), model, optimizer)
         except DamagedFileError as error:
-            damaged.append(error)
+            damaged[step] = error
             continue
-        for bad, why in zip(steps, damaged, strict=False):
+        for bad, why in damaged.items():
             aside = durable.set_aside(paths.checkpoint(bad))
             logger.warning("%s; resuming from step %d instead, and %s keeps the damaged one", why, step, aside)
         return state
-    raise DamagedFileError(f"{damaged[0]}; no checkpoint of this run is whole", _HELP)
+    raise DamagedFileError(f"{next(iter(damaged.values()))}; no checkpoint of this run is whole", START_AGAIN)
 
 
 def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -174,15 +175,10 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: is of step {state.step}")
     model_directory.load_weights(model, path / WEIGHTS)
-    moments, count = model_directory.load_tensors(path / OPTIMIZER), torch.zeros(())
-    expected = {
-        f"{name}.{key}": count if key == "step" else parameter
-        for name, parameter in model.named_parameters()
-        for key in MOMENTS
-    }
-    model_directory.check_tensors(path / OPTIMIZER, moments, expected)
-    for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = {key: moments[f"{name}.{key}"].to(parameter.device) for key in MOMENTS}
+    saved, own = model_directory.load_tensors(path / OPTIMIZER), moments(model, optimizer)
+    model_directory.check_tensors(path / OPTIMIZER, saved, own)
+    for name, tensor in own.items():
+        tensor.copy_(saved[name])
     return state
 
 
@@ -215,42 +211,6 @@ def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -
     steps = checkpoint_steps(paths)
     regular = [step for step in steps if step % checkpoint_every == 0 or step == steps[-1]]
     return [step for step in regular if step >= _RECENT * steps[-1]][-average_last:]
-
-
-def whole_steps(paths: RunLayout, steps: list[int]) -> list[int]:
-    """Those of `steps` whose weights are not damaged; a warning names the others.
-
-    Raises:
-        DamagedFileError: if all are damaged.
-    """
-    whole: list[int] = []
-    for step in steps:
-        try:
-            durable.verify(paths.checkpoint(step), (WEIGHTS,))
-            whole.append(step)
-        except DamagedFileError as error:
-            if step == steps[-1] and not whole:
-                raise DamagedFileError(f"{error}; no checkpoint to average is whole", _HELP) from None
-            logger.warning("%s; skipping it in the average", error)
-    return whole
-
-
-def average(paths: RunLayout, steps: list[int]) -> dict[str, torch.Tensor]:
-    """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
-
-    Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
-    """
-    total: dict[str, torch.Tensor] = {}
-    first: dict[str, torch.Tensor] = {}
-    whole = whole_steps(paths, steps)
-    for step in whole:
-        path = paths.checkpoint(step)
-        tensors = model_directory.load_tensors(path / WEIGHTS)
-        first = first or {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
-        model_directory.check_tensors(path / WEIGHTS, tensors, first)
-        for name, tensor in tensors.items():
-            total[name] = total[name] + tensor if name in total else tensor.double()
-    return {name: (tensor / len(whole)).float() for name, tensor in total.items()}
 
 
 class AsyncCheckpointer:
@@ -288,16 +248,15 @@ class AsyncCheckpointer:
         """Start to write a checkpoint as `written`, and then remove the checkpoints no longer needed."""
         self.saved = written
         device = next(iter(copies.weights.values())).device
-        copied = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
-        self._writing = self._thread.submit(self._write, copies, written, copied)
+        stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream(device))  # until the copies are complete
+        self._writing = self._thread.submit(self._write, copies, written, stream)
 
-    def _write(self, copies: Snapshot, state: State, copied: torch.cuda.Event | None) -> None:
-        """Write on this thread; with CUDA, on a second stream, which waits until the copies are complete."""
-        with contextlib.ExitStack() as stack:
-            if copied is not None:
-                stream = torch.cuda.Stream(next(iter(copies.weights.values())).device)  # type: ignore[no-untyped-call]
-                stream.wait_event(copied)
-                stack.enter_context(torch.cuda.stream(stream))
+    def _write(self, copies: Snapshot, state: State, stream: torch.cuda.Stream | None) -> None:
+        """Write on this thread; with CUDA, on another stream than that of training."""
+        with contextlib.nullcontext() if stream is None else torch.cuda.stream(stream):
             save(self._paths, copies, state)
             prune(self._paths, state, self._training.checkpoint_every, self._training.average_last)
             self.status.write("running", "training", state.step)

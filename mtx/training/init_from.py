@@ -27,16 +27,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_FIXED = tuple(f"model.{name}" for name in ModelConfig.model_fields if name not in ("dropout", "licence"))
-_FIXED += ("tokenizer.vocab_size", "tokenizer.normalization")
-_FREE = (
-    "model.dropout",
-    "data.src",
-    "data.tgt",
-    "data.terms",
-    "decoding.beam_size",
-    "decoding.length_penalty",
-)  # inherited only if no recipe, file or command line sets them
+_FIXED = [f"model.{name}" for name in ModelConfig.model_fields if name not in ("dropout", "licence")]
+_FIXED += ["tokenizer.vocab_size", "tokenizer.normalization"]
+# Inherited only if no recipe, file or command line sets them.
+_FREE = ["model.dropout", "data.src", "data.tgt", "data.terms", "decoding.beam_size", "decoding.length_penalty"]
 _LINE = "command line"
 _MIN_VOCAB_SIZE = 270  # the smallest tokenizer.vocab_size
 _HELP = "use another run_dir=DIR to start from it"
@@ -52,14 +46,19 @@ def inherit(resolved: Resolved) -> Resolved:
     name, run = resolved.config.training.init_from, RunLayout(Path(resolved.config.run_dir))
     assert name is not None
     if settings.exists(run.config) and has_begun(run) and (own := fixed_config(run)).training.init_from == name:
-        values = dict(leaves(own.model_dump()))
-        return _merged(resolved, {key: values[key] for key in (*_FIXED, *_FREE)})
-    values = describe(name)
-    _check_overrides(resolved, values, name)
-    resolved = _merged(resolved, values)
-    data, (src, tgt) = resolved.config.data, (values["data.src"], values["data.tgt"])
-    if (data.src, data.tgt) != (src, tgt):
-        logger.warning("%s translates %s-%s, this run %s", name, src, tgt, data.direction)
+        values = {key: value for key, value in leaves(own.model_dump()) if key in _FIXED + _FREE}
+    else:
+        values = describe(name)
+        _check_overrides(resolved, values, name)
+    inherited = {
+        key: value
+        for key, value in values.items()
+        if resolved.origins[key] != _LINE and not (key in _FREE and resolved.is_explicit(key))
+    }
+    resolved = settings.replace_values(resolved, inherited, "init_from")
+    direction = f"{values['data.src']}-{values['data.tgt']}"
+    if resolved.config.data.direction != direction:
+        logger.warning("%s translates %s, this run %s", name, direction, resolved.config.data.direction)
     return resolved
 
 
@@ -77,12 +76,10 @@ def _model_directory(name: str) -> Path:
 def describe(name: str) -> dict[str, Any]:
     """The settings of a model, by their keys; verifies its files."""
     directory = _model_directory(name)
-    is_checkpoint = is_run(directory)
-    model = (
-        model_description.read_run(RunLayout(directory))
-        if is_checkpoint
-        else model_description.read(directory, (WEIGHTS,))
-    )
+    if is_run(directory):
+        model = model_description.read_run(RunLayout(directory))
+    else:
+        model = model_description.read(directory, (WEIGHTS,))
     tokenizer = Tokenizer.load(model.tokenizer_dir)
     size = tokenizer.num_pieces
     return {
@@ -97,33 +94,19 @@ def describe(name: str) -> dict[str, Any]:
     }
 
 
-def _merged(resolved: Resolved, values: Mapping[str, Any]) -> Resolved:
-    """The configuration with the values of a model, except where its own take precedence."""
-    new = {
-        key: value
-        for key, value in values.items()
-        if resolved.origins[key] != _LINE and not (key in _FREE and resolved.is_explicit(key))
-    }
-    return settings.replace_values(resolved, new, "init_from")
-
-
 def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -> None:
     """Refuse settings of the command line that contradict the model; log those of a file that it overrides."""
     configured = dict(leaves(resolved.config.model_dump()))
     different = [key for key in _FIXED if configured[key] != values[key] and resolved.is_explicit(key)]
-    refused = [
-        f"{key} is {configured[key]}, the model's is {values[key]}"
-        for key in different
-        if resolved.origins[key] == _LINE
-    ]
-    if refused:
+    on_line = [key for key in different if resolved.origins[key] == _LINE]
+    if refused := [f"{key} is {configured[key]}, the model's is {values[key]}" for key in on_line]:
         raise UsageError(
             f"training.init_from {name} has its own tokenizer and architecture: {'; '.join(refused)}",
             "leave these settings out",
         )
     if different:
         keys, origin = ", ".join(different), resolved.origins[different[0]]
-        logger.info("tokenizer and architecture are those of %s; what %s says of %s gives way", name, origin, keys)
+        logger.info("tokenizer and architecture are those of %s, which override %s of %s", name, keys, origin)
 
 
 def load(config: Config) -> "LoadedModel | None":
@@ -139,10 +122,8 @@ def load(config: Config) -> "LoadedModel | None":
     from mtx.decoding import model_directory
 
     loaded = model_directory.load(_model_directory(name))
-    ignored = {"preset", "dropout", "licence"}  # models with the same weights may differ in these
-    both = (one.stored().items() for one in (loaded.model.config, config.model))
-    theirs, ours = ({name: value for name, value in items if name not in ignored} for items in both)
-    if theirs != ours:
+    free = {"preset", "dropout", "licence"}  # models with the same weights may differ in these
+    if loaded.model.config.model_dump(exclude=free) != config.model.model_dump(exclude=free):
         raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _HELP)
     return loaded
 
@@ -166,7 +147,6 @@ def translator(config: Config, device: str) -> "Translator":
 
 def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None:
     """Raise UsageError if the model's tokenizer is not the one that the data of the run was prepared with."""
-    same_ids = own.vocabulary() == prepared.vocabulary() and own.normalization == prepared.normalization
-    if not same_ids or own.models.files != prepared.models.files:
+    if not own.is_same(prepared):
         text = "its tokenizer is not the one that the data of this run has"
         raise UsageError(f"training.init_from {config.training.init_from}: {text}", _HELP)

@@ -24,7 +24,7 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from mtx.errors import STOPPING_SIGNALS, TerminatedError
 from mtx.machine import num_cores
 from mtx.storage import streams
-from mtx.training.signals import SAVE, handling, is_ignored_hangup
+from mtx.training.signals import handled_signals, handling
 
 _HOST = "127.0.0.1"
 _MAX_LINES = 20  # of what a failed rank wrote
@@ -70,8 +70,7 @@ def _passing_signals_on(agent: LocalElasticAgent) -> Iterator[None]:
         if not ranks and number in STOPPING_SIGNALS:
             raise TerminatedError(number)
 
-    numbers = [*STOPPING_SIGNALS, *([SAVE] if SAVE else [])]
-    with handling(pass_on, (number for number in numbers if not is_ignored_hangup(number))):
+    with handling(pass_on, handled_signals()):
         yield
 
 

@@ -28,8 +28,6 @@ from torch import Tensor
 _CPU_CHUNK = 512  # positions whose logits are held at once: more leave the caches, fewer make small products
 _CPU_CHUNK_ELEMENTS = 1 << 24  # the most logits that are held at once
 _CHUNK_BYTES = 1 << 28  # the same elsewhere, in bytes: few, large products, whose gradients are sums over chunks
-# In a validation, next to all that training keeps in memory; larger blocks leave holes in the memory of a process.
-_ELEMENTS_WITHOUT_GRADIENT = 1 << 21
 _LEAST_FACTOR = 1e-6  # a weight of the divergence that makes no difference, and has an inverse
 _ALIGNMENT = 64  # the outputs are padded to a multiple: products of odd sizes are slow, above all on AMX and GPUs
 
@@ -58,73 +56,70 @@ class _ChunkedLoss(torch.autograd.Function):
         exact = torch.promote_types(compute, torch.float32)
         num_outputs, num_passes = len(weight), len(hidden)
         scale = scale / num_passes
-        real = targets < num_outputs  # pad is the id after the last output
-        y, mask = torch.where(real, targets, 0)[:, None], real[:, None]
+        mask = (targets < num_outputs)[:, None]  # pad is the id after the last output
         with torch.autocast(device, enabled=False):
             h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
-            signs, factor = _signs_and_factor(rdrop_alpha, h.device)
+            divergence_factor = max(rdrop_alpha / 2, _LEAST_FACTOR) if rdrop_alpha else 0.0
+            factor = divergence_factor or 1.0
             uniform = smoothing / num_outputs / factor
-            d_hidden, masked_h = torch.empty_like(h), h * (mask * signs)
-            d_weight = torch.zeros(w.shape, dtype=exact, device=w.device)
-            d_bias = None if bias is None else torch.zeros(len(w), dtype=exact, device=w.device)
-            log_p_y, z_y = (torch.empty((num_passes, len(y), 1), dtype=exact, device=h.device) for _ in range(2))
-            divergence = torch.zeros((len(y), 1), dtype=exact, device=h.device)
+            d_hidden, d_weight = torch.empty_like(h), torch.zeros_like(w, dtype=exact)
+            d_bias = d_weight.new_zeros(0 if bias is None else len(w))
+            log_p_y, z_y = (d_weight.new_empty((*h.shape[:2], 1)) for _ in range(2))
+            divergence = d_weight.new_empty((len(targets), 1))
             rows = max(1, _rows_at_once(w) // num_passes)
             run = _compiled_chunk if torch.compiler.is_compiling() else _chunk
             for start in range(0, len(targets), rows):
                 part = slice(start, start + rows)
-                z_y[:, part], p_y, divergence[part], d_hidden[:, part], d_weight_part, d_bias_part = run(
-                    h[:, part], masked_h[:, part], w, bias, y[part], mask[part], num_outputs, smoothing, rdrop_alpha
+                z_y[:, part], log_p_y[:, part], divergence[part], d_hidden[:, part], d_weight_part, d_bias_part = run(
+                    h[:, part], w, bias, targets[part], num_outputs, smoothing, divergence_factor
                 )
                 d_weight += d_weight_part
-                if d_bias is not None:
-                    d_bias += d_bias_part
-                log_p_y[:, part] = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # a token's nll is at most 87
+                d_bias += d_bias_part
             scale_of_products = scale * factor
-            d_hidden = (d_hidden - uniform * signs * weight.sum(0)) * (mask * signs * scale_of_products)
+            d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale_of_products)
             d_weight = d_weight[:num_outputs].sub_(uniform * (hidden * mask).sum((0, 1), dtype=exact))
             d_weight.mul_(scale_of_products)
-            if d_bias is not None:
-                d_bias = (d_bias[:num_outputs] - num_passes * uniform * real.sum()) * scale_of_products
+            d_bias = (d_bias[:num_outputs] - num_passes * uniform * mask.sum()) * scale_of_products
             ctx.save_for_backward(d_hidden.to(hidden.dtype), d_weight.to(weight.dtype), d_bias)
             mean_z = hidden.to(exact) @ weight.to(exact).mean(0) + (0 if bias is None else bias.mean())
-            nll = -log_p_y[..., 0] * real
-            spread = (z_y - log_p_y)[..., 0] - mean_z  # z_y - log p_y = log sum_j exp(z_j)
-            loss = (1 - smoothing) * nll.sum() + smoothing * (spread * real).sum()
+            nll = (-log_p_y * mask).sum()
+            spread = z_y - log_p_y - mean_z[..., None]  # z_y - log p_y = log sum_j exp(z_j)
+            loss = (1 - smoothing) * nll + smoothing * (spread * mask).sum()
             loss = loss + rdrop_alpha / 2 * (divergence * mask).sum()
-            return loss * scale, nll.sum() / num_passes
+            return loss * scale, nll / num_passes
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        gradients = ctx.saved_tensors
         is_eager_on_cpu = grad_loss.device.type == "cpu" and not torch.compiler.is_compiling()
         if not is_eager_on_cpu or grad_loss != 1:  # else it saves a pass over the vocabulary's gradient
-            d_hidden, d_weight = d_hidden * grad_loss, d_weight * grad_loss
-            d_bias = None if d_bias is None else d_bias * grad_loss
-        return d_hidden, d_weight, d_bias, None, None, None, None
+            gradients = [gradient * grad_loss for gradient in gradients]
+        d_hidden, d_weight, d_bias = gradients
+        return d_hidden, d_weight, d_bias if ctx.needs_input_grad[2] else None, None, None, None, None
 
 
 def _chunk(
     h: Tensor,
-    masked_h: Tensor,
     w: Tensor,
     bias: Tensor | None,
-    y: Tensor,
-    mask: Tensor,
+    targets: Tensor,
     num_outputs: int,
     smoothing: float,
-    rdrop_alpha: float,
+    factor: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Some positions of all passes.
 
     Args:
-        h: [P, n, D]. masked_h: h times the mask and the signs. y, mask: [n, 1].
+        h: [P, n, D]. w: with rows that are added to `num_outputs`. targets: [n].
+        factor: f, which the gradients are divided by until their products are made; 0 without a divergence.
 
     Returns:
-        z_y and softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the products of the gradients of h
-        (times the signs), of w and of the bias, all divided by the factor. That of the bias is empty without a bias.
+        z_y and log softmax(z)_y, [P, n, 1]; the divergence of two passes, [n, 1]; and the gradients of h, of w and of
+        the bias, divided by f. That of the bias is empty without a bias.
     """
     exact = torch.promote_types(h.dtype, torch.float32)
+    mask = (targets < num_outputs)[:, None]
+    y = torch.where(mask, targets[:, None], 0)
     logits = h.flatten(0, 1) @ w.T
     if bias is not None:
         logits[:, :num_outputs] += bias.to(h.dtype)
@@ -132,23 +127,18 @@ def _chunk(
     p = torch.softmax(logits, -1)
     ys = y.repeat(len(h), 1)
     shape = (*h.shape[:2], 1)
-    z_y, p_y = logits.gather(1, ys).to(exact), p.gather(1, ys).to(exact)
-    signs, factor = _signs_and_factor(rdrop_alpha, h.device)
-    divergence = _divergence(logits, p, factor) if rdrop_alpha else p.new_zeros(shape[1:], dtype=exact)
-    z_y, p_y = z_y.view(shape), p_y.view(shape)
+    z_y, p_y = (values.gather(1, ys).to(exact).view(shape) for values in (logits, p))
+    log_p_y = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # a token's nll is at most 87
+    divergence, signs = torch.zeros_like(y, dtype=exact), torch.ones_like(h[:, :1, :1], dtype=torch.long)
+    if factor:
+        divergence, signs[1] = _divergence(logits, p, factor), -1
     at_y = ys[:, 0] + torch.arange(len(p), device=p.device) * len(w)
-    d_y = p.gather(1, ys).to(exact).view(shape) - (1 - smoothing) / factor * signs
+    d_y = p.gather(1, ys).to(exact).view(shape) - (1 - smoothing) / (factor or 1.0) * signs.to(exact)
     p.view(-1).index_copy_(0, at_y, d_y.flatten().to(h.dtype))
     d_logits = p.view(*shape[:2], -1)
-    d_bias = h.new_empty(0) if bias is None else (d_logits * (mask * signs)).sum((0, 1), dtype=exact)
-    return z_y, p_y, divergence, d_logits @ w, p.T @ masked_h.flatten(0, 1), d_bias
-
-
-def _signs_and_factor(rdrop_alpha: float, device: torch.device) -> tuple[Tensor | int, float]:
-    """The signs of two passes, [2, 1, 1], and f: d loss / d z is divided by both until its products are made."""
-    if not rdrop_alpha:
-        return 1, 1.0
-    return 1 - 2 * torch.arange(2, device=device)[:, None, None], max(rdrop_alpha / 2, _LEAST_FACTOR)
+    mask = mask * signs
+    d_bias = z_y.new_empty(0) if bias is None else (d_logits * mask).sum((0, 1), dtype=exact)
+    return z_y, log_p_y, divergence, (d_logits @ w) * signs, p.T @ (h * mask).flatten(0, 1), d_bias
 
 
 def _divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
@@ -180,19 +170,17 @@ _compiled_chunk = torch.library.custom_op("mtx::loss_chunk", _chunk, mutates_arg
 @_compiled_chunk.register_fake
 def _(
     h: Tensor,
-    masked_h: Tensor,
     w: Tensor,
     bias: Tensor | None,
-    y: Tensor,
-    mask: Tensor,
+    targets: Tensor,
     num_outputs: int,
     smoothing: float,
-    rdrop_alpha: float,
+    factor: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    exact = torch.promote_types(h.dtype, torch.float32)
-    d_bias = h.new_empty(0) if bias is None else w.new_empty(len(w), dtype=exact)
-    z_y, p_y = (h.new_empty((*h.shape[:2], 1), dtype=exact) for _ in range(2))
-    return z_y, p_y, torch.empty_like(y, dtype=exact), torch.empty_like(h), torch.empty_like(w), d_bias
+    of_positions = h.new_empty((*h.shape[:2], 1), dtype=torch.promote_types(h.dtype, torch.float32))
+    z_y, log_p_y = of_positions, torch.empty_like(of_positions)
+    d_bias = of_positions.new_empty(0 if bias is None else len(w))
+    return z_y, log_p_y, torch.empty_like(z_y[0]), torch.empty_like(h), torch.empty_like(w), d_bias
 
 
 def _rows_at_once(weight: Tensor) -> int:
@@ -200,15 +188,6 @@ def _rows_at_once(weight: Tensor) -> int:
     if weight.device.type == "cpu":
         return min(_CPU_CHUNK, max(1, _CPU_CHUNK_ELEMENTS // len(weight)))
     return max(1, _CHUNK_BYTES // weight.itemsize // len(weight))
-
-
-def unsmoothed_loss(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """The nll of packed hidden states, summed, without a gradient; the arguments are those of `smoothed_loss`."""
-    rows = max(1, _ELEMENTS_WITHOUT_GRADIENT // len(weight))
-    total = hidden.new_zeros(())
-    for h, y in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
-        total += F.cross_entropy(F.linear(h, weight, bias), y, ignore_index=len(weight), reduction="sum")
-    return total
 
 
 def smoothed_loss(

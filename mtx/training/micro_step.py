@@ -8,8 +8,9 @@ run compiles them first.
 import functools
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,6 +59,7 @@ class MicroStep:
         self._scale = torch.zeros((), device=self.device)
         is_varlen = self.device.type == "cuda" and model.kernel == "varlen"
         self._is_static = is_varlen and root is None  # a graph is recorded
+        self._predict = functools.partial(_predict_fused, model) if compiled else model.predictions
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
         if root is not None:
             self._forward = functools.partial(root, self._loss)
@@ -84,7 +86,7 @@ class MicroStep:
         """
         self._scale.fill_(scale)
         if not self._is_static:
-            self._run(self._moved(batch))
+            self._run(self._move(batch))
             return
         if self._graph is None or self.addresses() != self._recorded_at:
             self._record(batch)
@@ -92,15 +94,7 @@ class MicroStep:
         self._batch.buffer.copy_(batch.buffer, non_blocking=True)
         self._graph.replay()
 
-    def addresses(self) -> list[int]:
-        """Where the tensors lie that a recorded graph reads and writes; nothing without a graph."""
-        if self._graph is None:
-            return []
-        assert self._batch is not None
-        tensors = (*self.model.step_tensors(), self._batch.buffer, self.sums, self._scale)
-        return [tensor.data_ptr() for tensor in tensors]
-
-    def _moved(self, batch: PackedBatch) -> PackedBatch:
+    def _move(self, batch: PackedBatch) -> PackedBatch:
         """The batch on the device; for `varlen` without its counts, which it does not need and which would vary."""
         moved = to_device(batch, self.device)
         if self.model.kernel == "padded":
@@ -108,50 +102,46 @@ class MicroStep:
         return replace(moved, num_sentences=0, num_src_tokens=0, num_tgt_tokens=0)
 
     def _run(self, batch: PackedBatch) -> None:
+        """The forward and the backward pass of a batch on the device."""
         loss, nll = self._forward(batch, self._scale)
         loss.backward()  # type: ignore[no-untyped-call]
         self.sums += torch.stack([loss.detach(), nll.detach()])
 
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
-        model = self.model
+        """The loss of the target, perhaps with that of the source, and the nll of the target."""
+        model, alpha = self.model, self._rdrop_alpha
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
+            predictions = self._predict_twice(batch) if alpha else self._predict(batch)
             of_target, *of_source = (
-                smoothed_loss(
-                    hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, self._rdrop_alpha
-                )
-                for hidden, targets in self._sides(batch)
+                smoothed_loss(hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, alpha)
+                for hidden, targets in predictions
             )
         return sum((sums.loss for sums in of_source), start=of_target.loss), of_target.nll
 
-    def _sides(self, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
-        """Hidden states [N, D], of two passes [2, N, D], and what they predict: of the target, perhaps of the source.
-
-        Two passes leave out the dummies, but not with `varlen`.
-        """
-        if not self._rdrop_alpha:
-            return self._predictions(batch)
+    def _predict_twice(self, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
+        """The `predictions` of two passes, [2, N, D]; without the dummies, but not with `varlen`."""
         if self.model.kernel == "varlen":  # a recorded step does not know how many tokens are real
-            passes = zip(self._predictions(batch), self._predictions(batch), strict=True)
+            passes = zip(self._predict(batch), self._predict(batch), strict=True)
             return [(torch.stack([one, two]), ids) for (one, ids), (two, _) in passes]
         sizes = batch.num_tgt_tokens, batch.num_src_tokens
-        both = zip(self._predictions(twice(batch)), sizes, strict=False)  # one batch of twice the size is faster
+        both = zip(self._predict(twice(batch)), sizes, strict=False)  # one batch of twice the size is faster
         return [(hidden[: 2 * size].view(2, size, hidden.shape[-1]), ids[:size]) for (hidden, ids), size in both]
 
-    def _predictions(self, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
-        if self._compiled:
-            assert isinstance(self.model, Transformer)
-            return [(hidden_states(self.model, batch), batch.tgt_out_ids)]
-        return self.model.predictions(batch)
+    def addresses(self) -> list[int]:
+        """Where the tensors lie that a recorded graph reads and writes; nothing without a graph."""
+        if self._batch is None:
+            return []
+        tensors = (*self.model.step_tensors(), self._batch.buffer, self.sums, self._scale)
+        return [tensor.data_ptr() for tensor in tensors]
 
     def _record(self, batch: PackedBatch) -> None:
         """Warm up and record the graph on a first batch; gradients, sums and random state are restored."""
         started = time.monotonic()
         if self._compiled:
             logger.info("compiling the training step: once, a minute or two, less where it was compiled before")
-        self._batch = self._moved(batch)
+        self._batch = self._move(batch)
         state = torch.cuda.get_rng_state(self.device)
-        gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in self.model.parameters()]
-        sums = self.sums.clone()
+        gradients, sums = _copy_gradients(self.model), self.sums.clone()
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         self._graph = CudaGraph(functools.partial(self._run, self._batch), stream)
         for _ in range(_WARM_UPS):
@@ -164,6 +154,32 @@ class MicroStep:
         self._tensors, self._recorded_at = self.model.step_tensors(), self.addresses()
         torch.cuda.set_rng_state(state, self.device)
         logger.info("the training step is ready (%.0f s)", time.monotonic() - started)
+
+
+class StepResult(NamedTuple):
+    """What a step computes: its loss, and the gradient of each parameter."""
+
+    loss: float
+    gradients: list[Tensor]
+
+
+def take_step(step: MicroStep, batches: Sequence[PackedBatch], seed: int) -> StepResult:
+    """The result of a step of these micro-batches, without an update."""
+    step.start_step()
+    for number, batch in enumerate(batches):
+        seed_all(seed, 1, number)
+        step(batch, 1 / sum(batch.num_tgt_tokens for batch in batches))
+    return StepResult(float(step.sums[0]), _copy_gradients(step.model))
+
+
+def _copy_gradients(model: TranslationModel) -> list[Tensor]:
+    """Copies of the gradients of all parameters."""
+    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
+
+
+def _predict_fused(model: TranslationModel, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
+    assert isinstance(model, Transformer)
+    return [(hidden_states(model, batch), batch.tgt_out_ids)]
 
 
 def seed_all(seed: int, step: int, micro_step: int) -> None:

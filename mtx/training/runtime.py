@@ -26,6 +26,7 @@ from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import EXTRA_LENGTH
+from mtx.decoding.scoring import BATCH_TOKENS, batch_nll
 from mtx.errors import DamagedFileError, MtxError, UsageError, first_line, is_out_of_memory
 from mtx.formatting import format_size
 from mtx.model import architectures
@@ -42,12 +43,10 @@ from mtx.model.translation_model import TranslationModel
 from mtx.report.checks import steps_per_epoch
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
-from mtx.training.fast_path import StepResult, take_step
-from mtx.training.micro_step import MicroStep
+from mtx.training.micro_step import MicroStep, StepResult, take_step
 from mtx.training.planned_end import planned_end
 from mtx.training.ranks import Ranks
 from mtx.training.sharding import is_sharded
-from mtx.training.validation import BATCH_TOKENS, batch_nll
 
 logger = logging.getLogger(__name__)
 

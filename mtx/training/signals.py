@@ -43,8 +43,7 @@ class Signals:
 
     def listening(self) -> contextlib.AbstractContextManager[None]:
         """A block in which signals come here."""
-        stopping = [number for number in STOPPING_SIGNALS if not is_ignored_hangup(number)]
-        return handling(self._handle, [*stopping, *([SAVE] if SAVE else [])])
+        return handling(self._handle, handled_signals())
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -86,9 +85,11 @@ def handling(handler: Callable[[int, FrameType | None], object], numbers: Iterab
             signal.signal(number, old)
 
 
-def is_ignored_hangup(number: int) -> bool:
-    """Whether a signal is SIGHUP and ignored, because `nohup` started this process."""
-    return number == getattr(signal, "SIGHUP", None) and signal.getsignal(number) == signal.SIG_IGN
+def handled_signals() -> list[int]:
+    """The signals that stop or save a training, without an ignored SIGHUP: `nohup` started this process."""
+    always = (signal.SIGINT, signal.SIGTERM, SAVE)
+    numbers = filter(None, (*STOPPING_SIGNALS, SAVE))
+    return [number for number in numbers if number in always or signal.getsignal(number) != signal.SIG_IGN]
 
 
 def ignore_save() -> None:

@@ -5,8 +5,8 @@ import time
 
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
+from mtx.training.averaging import NUM_MEANS
 from mtx.training.checkpoint import State
-from mtx.training.final_weights import NUM_MEANS
 from mtx.training.schedule import Cooldown
 
 # Seconds of beam search for a line and a beam, by those of a validation for a line. On six runs of Multi30k (beam 6,
@@ -30,10 +30,10 @@ class StoppingCriteria:
     """
 
     def __init__(self, config: Config, data: PreparedData, started: float, elapsed_s: float, num_ranks: int = 1):
-        self._training, self._beam_size = config.training, config.decoding.beam_size
-        self._num_test_lines = sum(store.num_pairs for store in data.tests.values())
-        self._num_valid_lines = max(1, data.valid.num_pairs)
-        self._num_final_validations = NUM_MEANS * num_ranks
+        self._training = config.training
+        search = _SEARCH_COST * config.decoding.beam_size * sum(store.num_pairs for store in data.tests.values())
+        # What follows the last step: a validation, those of `averaging`, and the translation of the test sets.
+        self._validations_at_end = 1 + NUM_MEANS * num_ranks + search / max(1, data.valid.num_pairs)
         self._began = started - elapsed_s
         self.agreed_s: float | None = None
         self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
@@ -74,60 +74,59 @@ class StoppingCriteria:
         """
         training = self._training
         step = state.step
-        (end, reason) = planned
-        if not training.cooldown or state.cooldown is not None or not step:
-            return state.cooldown
         share = training.cooldown
+        if not share or state.cooldown is not None or not step:
+            return state.cooldown
         elapsed_s = self._decisive_s()
         usable_s = self._usable_s(state)
         self._timed_from = self._timed_from or (elapsed_s, step)
         ends = []
-        if step >= end - round(share * end):
-            ends.append((end, reason))
+        if step >= planned[0] - round(share * planned[0]):
+            ends.append(planned)
         if elapsed_s >= (1 - share) * usable_s:
-            ends.append((step + self._steps_in(usable_s - elapsed_s, step, elapsed_s), "time_limit"))
+            ends.append((self._last_step(step, elapsed_s, usable_s), "time_limit"))
         if training.patience is not None and state.bad_validations >= training.patience:
             ends.append((step + math.ceil(step * share / (1 - share)), "patience"))
         if not ends:
             return None
-        last, reason = min([*ends, (end, planned[1])])
+        last, reason = min([*ends, planned])
         return Cooldown(step + 1, last, reason, float(getattr(training, reason)))
 
     def end_by_time_limit(self, state: State) -> int | None:
         """The step at which the time limit will end training, once a few steps of this start have shown its speed."""
-        usable_s = self._usable_s(state)
         step = state.step
         elapsed_s = self._decisive_s()
+        usable_s = self._usable_s(state)
         if usable_s == math.inf or not step:
             return None
         first_s, first_step = self._timed_from = self._timed_from or (elapsed_s, step)
         if step < first_step + _TIMED_STEPS or elapsed_s < first_s + _TIMED_SHARE * usable_s:
             return None
-        return step + self._steps_in(usable_s - elapsed_s, step, elapsed_s)
+        return self._last_step(step, elapsed_s, usable_s)
 
-    def _steps_in(self, seconds: float, step: int, elapsed_s: float) -> int:
-        """How many steps the next seconds have room for, as many as before; at least one."""
+    def _last_step(self, step: int, elapsed_s: float, usable_s: float) -> int:
+        """The last step that the time has room for, if the next ones take as long as before; one more at least."""
         assert self._timed_from is not None
         first_s, first_step = self._timed_from if self._timed_from[1] < step else (0.0, 0)
-        return max(1, int(_MARGIN * max(0.0, seconds) * (step - first_step) / max(1e-6, elapsed_s - first_s)))
+        left = _MARGIN * max(0.0, usable_s - elapsed_s)
+        return step + max(1, int(left * (step - first_step) / max(1e-6, elapsed_s - first_s)))
 
     def ends_at(self, state: State) -> float:
         """When the time limit ends training, on the monotonic clock; infinity without a limit."""
         return self._began + self._usable_s(state)
-
-    def _usable_s(self, state: State) -> float:
-        """The seconds of the time limit in which steps can be taken; infinity without a limit."""
-        limit = self._training.time_limit
-        return math.inf if limit is None else limit - self.reserve_s(limit, state.validation_s)
 
     def needs_decoding_time(self, state: State) -> bool:
         """Whether a time limit is set and no validation has measured yet how long decoding takes."""
         limit = self._training.time_limit
         return limit is not None and not state.validation_s and self._decisive_s() > 0.2 * limit
 
-    def reserve_s(self, limit: float, validation_s: float) -> float:
-        """Seconds of a time limit that saving, averaging and scoring with beam search will need; half of it at most."""
-        per_line = validation_s / self._num_valid_lines
-        scoring_s = _SEARCH_COST * self._beam_size * per_line * self._num_test_lines
-        validations_s = (1 + self._num_final_validations) * validation_s  # the last one, and those of `final_weights`
-        return min(0.03 * limit + 10 + validations_s + scoring_s, _MOST_RESERVED * limit)
+    def _usable_s(self, state: State) -> float:
+        """The seconds of the time limit in which steps can be taken; infinity without a limit.
+
+        The rest, at most half of it, is for saving, averaging and scoring with beam search.
+        """
+        limit = self._training.time_limit
+        if limit is None:
+            return math.inf
+        reserve_s = 0.03 * limit + 10 + self._validations_at_end * state.validation_s
+        return limit - min(reserve_s, _MOST_RESERVED * limit)

@@ -4,6 +4,7 @@ Flow: model, data -> the part of each rank (`validate_part`) -> `Validation` on 
 fp32, BLEU and chrF2 by greedy decoding.
 """
 
+import itertools
 import math
 import time
 from collections.abc import Sequence
@@ -11,21 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from mtx.config.schema import Config
-from mtx.data.batches import PackedBatch, pack_sentences, to_device
-from mtx.data.token_store import PreparedData, TokenStore
+from mtx.data.token_store import PreparedData
 from mtx.decoding import metrics
 from mtx.decoding.options import SearchOptions
+from mtx.decoding.scoring import score_pairs
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.run_status import quality
-from mtx.training.loss import unsmoothed_loss
 
-BATCH_TOKENS = 8192  # target tokens in a batch, approximately
 _NUM_SAMPLES = 5
 _LEAST_SHARE = 0.1  # of the time of a validation, which does more than search
 
@@ -104,22 +101,20 @@ def validate_part(
         number, size: of this rank, and of all.
 
     Returns:
-        What JSON can hold: the nll summed over this rank's batches, their target tokens, and translations.
+        What JSON can hold: the nll summed over this rank's sentences, and their translations.
     """
-    nll, num_tokens = summed_nll(model, data.valid, data.tokenizer.pad_id, number, size)
+    rows = np.arange(number, data.valid.num_pairs, size)
+    scores = score_pairs(model.eval(), data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
     info = {"src": "src", "tgt": "tgt", "max_tokens": max_tokens}
     search = SearchOptions(beam_size=1, split_sentences=False)
     translator = Translator(TorchEngine([model], data.tokenizer), data.tokenizer, info, search)
     hypotheses = translator.translate(data.valid.src_texts()[number::size])
-    return {"nll": nll, "tokens": num_tokens, "hypotheses": hypotheses}
+    return {"nll": -sum(score.log_prob for score in scores), "hypotheses": hypotheses}
 
 
 def interleaved(parts: Sequence[list[str]]) -> list[str]:
     """The translations of sentences in order, of which each rank has made every n-th."""
-    lines = [""] * sum(map(len, parts))
-    for number, part in enumerate(parts):
-        lines[number :: len(parts)] = part
-    return lines
+    return [line for lines in itertools.zip_longest(*parts) for line in lines if line is not None]
 
 
 def validation_of(
@@ -131,7 +126,7 @@ def validation_of(
         metric: see `deciding_metric`.
         started: when, on the monotonic clock.
     """
-    nll = sum(part["nll"] for part in parts) / max(1, sum(part["tokens"] for part in parts))
+    nll = sum(part["nll"] for part in parts) / max(1, int(data.valid.tgt.lengths.sum()))
     sources, form = data.valid.src_texts(), data.tokenizer.normalization
     hypotheses = metrics.normalize_lines(interleaved([part["hypotheses"] for part in parts]), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
@@ -140,30 +135,3 @@ def validation_of(
     samples = evenly_spaced_samples(sources, references, hypotheses)
     ratio = sum(map(len, references)) / max(1, sum(map(len, hypotheses)))
     return Validation(nll, bleu, chrf, time.monotonic() - started, hypotheses, samples, ratio, metric)
-
-
-@torch.no_grad()
-def summed_nll(
-    model: TranslationModel, valid: TokenStore, pad_id: int, number: int = 0, size: int = 1
-) -> tuple[float, int]:
-    """Unsmoothed nll of one rank's batches and their target tokens, `</s>` included; the model is then in evaluation.
-
-    Args:
-        number, size: of this rank, and of all.
-    """
-    model.eval()
-    total, num_tokens = 0.0, 0
-    ends = valid.tgt.lengths.cumsum() // BATCH_TOKENS
-    for rows in np.split(np.arange(valid.num_pairs), np.flatnonzero(np.diff(ends)) + 1)[number::size]:
-        packed = pack_sentences(valid.src.sentences(rows), valid.tgt.sentences(rows), pad_id)
-        batch = to_device(packed, model.output_weight.device)
-        total += float(batch_nll(model, batch))
-        num_tokens += batch.num_tgt_tokens
-    return total, num_tokens
-
-
-@torch.no_grad()
-def batch_nll(model: TranslationModel, batch: PackedBatch) -> Tensor:
-    """Unsmoothed nll of a batch on the device of the model, summed over its target tokens."""
-    hidden = model.decode(batch, model.encode(batch))
-    return unsmoothed_loss(hidden, model.output_weight, model.output_bias, batch.tgt_out_ids)

@@ -1,12 +1,11 @@
 """Models of other architectures learn and search on CUDA as on the CPU."""
 
-from collections import deque
 from typing import Any
 
 import pytest
 import torch
 
-from mtx.decoding.continuous_batching import Request, RequestQueue, search
+from mtx.decoding.beam_search import Request, RequestQueue, search
 from mtx.decoding.options import SearchOptions
 from mtx.training.micro_step import MicroStep
 from tests.models import OTHERS, random_batch, random_ids, tiny_model
@@ -60,8 +59,9 @@ def test_search_finds_what_the_cpu_finds(changes: dict[str, Any], beam_size: int
             model.output_bias[0] += 1.0  # sentences end
             model.output_weight.mul_(3)  # and are sure of what they say
         requests = [Request(n, source, len(source) + 20, []) for n, source in enumerate(sources)]
-        queue = RequestQueue(deque(requests), 16, len(sources[0]) + 20, 0)
-        results.append(search(model.to(device).make_search_model(torch.float32), queue, SearchOptions(beam_size, 0.6)))
+        queue = RequestQueue(requests, 16)
+        engine = model.to(device).make_search_model(torch.float32)
+        results.append(search([engine], queue, SearchOptions(beam_size, 0.6)))
     same = sum(results[0][n][0].ids == results[1][n][0].ids for n in range(len(sources)))
     assert same >= 0.98 * len(sources)
     assert len({len(results[1][n][0].ids) for n in range(len(sources))}) > 5, "they end at different times"

@@ -1,13 +1,12 @@
 """Decoding on CUDA, with recorded steps and a host that lags behind, gives the translations of the CPU."""
 
 import random
-from collections import deque
 from typing import Any
 
 import pytest
 import torch
 
-from mtx.decoding.continuous_batching import Request, RequestQueue, search
+from mtx.decoding.beam_search import Request, RequestQueue, search
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
@@ -24,9 +23,9 @@ def found(device: str, precision: str, options: SearchOptions, num_slots: int, p
     rng = random.Random(1)
     src = sorted(random_ids([rng.randint(2, 40) for _ in range(200)], NUM_IDS, 1), key=len, reverse=True)
     requests = [Request(n, s, len(s) + 20, prefix if n % 3 == 0 else [], n) for n, s in enumerate(src)]
-    queue = RequestQueue(deque(requests), num_slots, len(src[0]) + 20, len(prefix))
+    queue = RequestQueue(requests, num_slots)
     engine = IncrementalModel(model.to(device), torch.bfloat16 if precision == "bf16" else torch.float32)
-    results = search(engine, queue, options)
+    results = search([engine], queue, options)
     return [results[n] for n in range(len(requests))]
 
 

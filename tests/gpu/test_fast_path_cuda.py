@@ -17,13 +17,13 @@ from mtx.data.token_store import load_prepared
 from mtx.errors import DeferredErrors
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.device import use_device
+from mtx.report.fast_path import compare, make_steps
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.fast_path import compare, make_steps, take_step
-from mtx.training.micro_step import MicroStep
+from mtx.training.micro_step import MicroStep, take_step
 from mtx.training.runtime import RuntimeChoices, check_fast_step, read_runtime
 from tests.integration.commands import TINY, write_tsv
-from tests.models import random_batch, tiny_model
+from tests.models import adam, random_batch, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
 
@@ -172,8 +172,7 @@ def test_a_checkpoint_is_written_on_the_device_of_the_run(tmp_path: Path, monkey
     model = model_on(LAST)
     paths = RunLayout(tmp_path)
     writer = AsyncCheckpointer(paths, TrainingConfig.model_validate({}), DeferredErrors(), State())
-    optimizer = torch.optim.Adam(model.parameters())
-    writer.save(checkpoint.snapshot(model, optimizer), State(step=3))
+    writer.save(checkpoint.snapshot(model, adam(model)), State(step=3))
     writer.finish(State(step=3))
     writer.close()
     assert paths.checkpoint(3).is_dir() and devices == [torch.device(LAST).index]

@@ -21,8 +21,7 @@ from mtx.data.token_store import PreparedData, load_prepared
 from mtx.model.fused import BlockLayout
 from mtx.storage.run_files import RunLayout
 from mtx.training import runtime
-from mtx.training.fast_path import StepResult
-from mtx.training.micro_step import MicroStep
+from mtx.training.micro_step import MicroStep, StepResult
 from mtx.training.runtime import RuntimeChoices, check_fast_step, choose_runtime, read_runtime, write_runtime
 from tests.integration.commands import TINY, write_tsv
 from tests.models import dense

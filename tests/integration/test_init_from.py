@@ -72,7 +72,7 @@ def test_training_starts_from_the_weights_and_keeps_the_pieces(source: Path, cor
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("sizes: corpus\nmodel: {preset: small}\n", encoding="utf-8")
     err = train(str(recipe), *settings, f"run_dir={run}")
-    assert f"{recipe} says of model.preset gives way" in err
+    assert f"which override model.preset of {recipe}" in err
     assert f"starting from the weights of {source}" in err
     for name in ("tokenizer.model", "tokenizer.json"):
         assert (run / "data" / name).read_bytes() == (source / name).read_bytes()

@@ -16,6 +16,7 @@ from mtx.storage.run_directory import clean_up
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
+from tests.models import adam
 from tests.reliability import journal
 from tests.reliability.conftest import size
 from tests.reliability.journal import Op, Recorder
@@ -26,7 +27,7 @@ STEPS = [1, 2, 3, 3, 4, 5]  # step 3 is saved twice; from the third save on, old
 
 def fresh() -> tuple[torch.nn.Linear, torch.optim.Adam]:
     model = torch.nn.Linear(2, 1)
-    return model, torch.optim.Adam(model.parameters(), fused=True)
+    return model, adam(model)
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import durable
 from mtx.storage.run_files import STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
+from mtx.training.averaging import average
 from mtx.training.checkpoint import Snapshot, State
 from tests.reliability.properties import Tally, hold
 
@@ -103,7 +104,7 @@ def write(paths: RunLayout, vectors: list[list[float]]) -> list[int]:
 def test_the_mean_of_equal_checkpoints_is_the_checkpoint(tmp_path: Path, tally: Tally) -> None:
     def check(vector: list[float], count: int) -> None:
         paths = RunLayout(tmp_path)
-        mean = checkpoint.average(paths, write(paths, [vector]) * count)["x"]
+        mean = average(paths, write(paths, [vector]) * count)["x"]
         assert bits(mean) == bits(torch.tensor(vector))
 
     hold(tally, "means of equal checkpoints", check, VECTORS, st.integers(1, 200), push=60)
@@ -113,10 +114,10 @@ def test_the_mean_does_not_depend_on_the_order(tmp_path: Path, tally: Tally) -> 
     def check(vectors: list[list[float]], random: Any) -> None:
         paths = RunLayout(tmp_path)
         steps = write(paths, vectors)
-        first = checkpoint.average(paths, steps)["x"]
+        first = average(paths, steps)["x"]
         random.shuffle(steps)
         largest = torch.tensor(vectors).double().abs().amax(0)
-        assert ((checkpoint.average(paths, steps)["x"] - first).abs() <= 1e-6 * largest).all()
+        assert ((average(paths, steps)["x"] - first).abs() <= 1e-6 * largest).all()
 
     hold(tally, "means in any order", check, st.lists(VECTORS, min_size=1, max_size=5), st.randoms(), push=60)
 
@@ -128,7 +129,7 @@ def test_checkpoints_of_different_models_have_no_mean(tmp_path: Path, other: dic
         weights = {name: torch.ones(shape) for name, shape in shapes.items()}
         checkpoint.save(paths, Snapshot(weights, {}), State(step))
     with pytest.raises(DamagedFileError, match=f"step-00000002.*{named}"):
-        checkpoint.average(paths, [1, 2])
+        average(paths, [1, 2])
 
 
 # --- the state of a training ---

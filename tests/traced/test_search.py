@@ -1,14 +1,13 @@
 """On CUDA a step of the search is one recorded graph, and the host waits for the device only where it makes room."""
 
-from collections import deque
 from typing import Any
 
 import pytest
 import torch
 
 from mtx.config import settings
-from mtx.decoding import continuous_batching
-from mtx.decoding.continuous_batching import Request, RequestQueue, search
+from mtx.decoding import beam_search
+from mtx.decoding.beam_search import Request, RequestQueue, search
 from mtx.decoding.options import SearchOptions
 from mtx.model.inference import IncrementalModel
 from mtx.model.transformer import Transformer
@@ -42,7 +41,7 @@ def trace_search(preset: str, monkeypatch: pytest.MonkeyPatch) -> Trace:
         def tensor(self) -> torch.Tensor:
             return self.found
 
-    monkeypatch.setattr(continuous_batching, "HostCopy", Arrived)
+    monkeypatch.setattr(beam_search, "HostCopy", Arrived)
     config = settings.resolve(
         None, [f"model.preset={preset}", "model.num_encoder_layers=2", "model.num_decoder_layers=2"]
     ).config.model
@@ -51,7 +50,7 @@ def trace_search(preset: str, monkeypatch: pytest.MonkeyPatch) -> Trace:
             model = Transformer(config, NUM_IDS).eval()
         engine = IncrementalModel(model, torch.bfloat16)
         requests = [Request(number, [5] * (20 - number), 60, []) for number in range(NUM_SLOTS)]
-        found = search(engine, RequestQueue(deque(requests), NUM_SLOTS, 60, 0), SearchOptions(BEAM_SIZE, 0.6))
+        found = search([engine], RequestQueue(requests, NUM_SLOTS), SearchOptions(BEAM_SIZE, 0.6))
         assert len(found) == NUM_SLOTS
     return trace
 
@@ -67,8 +66,8 @@ def test_steps_replay_one_graph_and_never_wait(preset: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("preset", ["base", "big"])
 def test_the_step_compiles_as_one_graph(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = torch.compile(continuous_batching._Search._extend, fullgraph=True, dynamic=False)
-    monkeypatch.setattr(continuous_batching._Search, "_extend", step)
+    step = torch.compile(beam_search._Search._extend, fullgraph=True, dynamic=False)
+    monkeypatch.setattr(beam_search._Search, "_extend", step)
     torch._dynamo.utils.counters.clear()
     trace = trace_search(preset, monkeypatch)
     assert not torch._dynamo.utils.counters["graph_break"] and trace.graphs

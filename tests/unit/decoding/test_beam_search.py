@@ -1,6 +1,5 @@
 """Search returns the hypotheses that brute force returns, in any company, and their scores are those of the model."""
 
-from collections import deque
 from itertools import product
 from typing import Any
 
@@ -10,8 +9,7 @@ import torch
 from torch import Tensor
 
 from mtx.data.tokenizer import EOS_ID
-from mtx.decoding.beam_search import top_continuations
-from mtx.decoding.continuous_batching import Request, RequestQueue, search
+from mtx.decoding.beam_search import Request, RequestQueue, search, top_continuations
 from mtx.decoding.options import Candidate, Sampling, SearchOptions, penalty
 from mtx.model.inference import IncrementalModel
 from tests.models import batch_of, random_ids, tiny_model
@@ -101,11 +99,11 @@ def run(
     model: Any, sources: list[Any], limits: list[int], beam_size: int, alpha: float, num_slots: int = 3,
     prefixes: list[list[int]] | None = None, sampling: Sampling | None = None,
 ) -> list[list[Candidate]]:  # fmt: skip
-    """Search in few slots, so that sentences wait for them."""
+    """Search in few slots, so that sentences wait for them; `model` may be the list of an ensemble."""
     prefixes = prefixes or [[] for _ in sources]
     requests = [Request(n, s, limits[n], prefixes[n]) for n, s in enumerate(sources)]
-    queue = RequestQueue(deque(requests), min(num_slots, len(requests)), max(limits), max(map(len, prefixes)))
-    found = search(model, queue, SearchOptions(beam_size, alpha, sampling=sampling))
+    models = model if isinstance(model, list) else [model]
+    found = search(models, RequestQueue(requests, num_slots), SearchOptions(beam_size, alpha, sampling=sampling))
     return [found[number] for number in range(len(requests))]
 
 
@@ -243,7 +241,7 @@ def test_samples_are_of_the_whole_distribution_and_scored_by_the_model(epsilon: 
     model, limit, count = TableModel(3, seed=5, sharpness=0.7), 3, 1500
     requests = [Request(n, [7], limit, [], n) for n in range(count)]
     found = search(
-        _FirstOf(model), RequestQueue(deque(requests), 50, limit, 0),
+        [_FirstOf(model)], RequestQueue(requests, 50),
         SearchOptions(1, 0.0, sampling=Sampling(epsilon=epsilon)),
     )  # fmt: skip
     counts: dict[Prefix, int] = {}
@@ -284,7 +282,7 @@ def test_a_sample_depends_on_its_source_its_number_and_the_seed_alone() -> None:
 
     def drawn(sources: list[int], samples: list[int], slots: int, sampling: Sampling) -> list[list[int]]:
         requests = [Request(n, [s], 9, [], k) for n, (s, k) in enumerate(zip(sources, samples, strict=True))]
-        found = search(model, RequestQueue(deque(requests), slots, 9, 0), SearchOptions(4, 0.6, sampling=sampling))
+        found = search([model], RequestQueue(requests, slots), SearchOptions(4, 0.6, sampling=sampling))
         return [found[n][0].ids for n in range(len(requests))]
 
     alone = [drawn([s], [k], 1, sampling)[0] for s, k in ((3, 0), (3, 1), (5, 0))]

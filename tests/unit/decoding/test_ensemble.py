@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.decoding.ensemble import ModelsTogether
 from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.storage.run_contents import model_identity
@@ -42,7 +41,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_wide_beam_is_brute_force_over_the_mean_probability(alpha: float) -> None:
     tables, sources = [TableModel(4, seed=1), TableModel(4, seed=2)], list(range(8))
     expected = [brute_force(MeanOfTables(*tables), source, 4, alpha) for source in sources]
-    found = run(ModelsTogether(tables), sources, [4] * 8, 64, alpha)
+    found = run(tables, sources, [4] * 8, 64, alpha)
     for own, others in zip(found, expected, strict=True):
         same(own, others[: len(own)])
     alone = run(tables[0], sources, [4] * 8, 64, alpha)

@@ -18,7 +18,7 @@ from mtx.data.sentencepiece_models import SplitModel
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding import scoring
 from mtx.decoding import torch_engine as module
-from mtx.decoding.continuous_batching import Request, RequestQueue
+from mtx.decoding.beam_search import Request, RequestQueue
 from mtx.decoding.options import Candidate, Placement, Sampling, SearchOptions
 from mtx.decoding.translator import Hypothesis, Translator, best_combinations
 from mtx.documents.tagged_segments import translate_segments
@@ -347,14 +347,14 @@ def test_scores_are_the_same_with_logits_of_few_positions_at_once(
     src = [part.ids for line in sentences(9, seed=2) if line.strip() for part in translator.split([line])[0]]
     expected = translator.torch.log_probs(src, src[::-1], 0.6)
     rows: list[int] = []
-    log_softmax = torch.log_softmax
+    cross_entropy = torch.nn.functional.cross_entropy
 
     def counted(logits: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
         rows.append(len(logits))
-        return log_softmax(logits, *arguments, **named)
+        return cross_entropy(logits, *arguments, **named)
 
-    monkeypatch.setattr(scoring, "_LOGIT_BYTES", 4 * 7 * len(translator.torch.model.output_weight))
-    monkeypatch.setattr(torch, "log_softmax", counted)
+    monkeypatch.setattr(scoring, "_MAX_LOGITS", 7 * len(translator.torch.model.output_weight))
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", counted)
     got = translator.torch.log_probs(src, src[::-1], 0.6)
     assert max(rows) == 7 and sum(rows) == sum(map(len, src))
     assert [s.log_prob for s in got] == pytest.approx([s.log_prob for s in expected], abs=1e-4)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtx.decoding.continuous_batching import Request, RequestQueue, _Search
+from mtx.decoding.beam_search import Request, RequestQueue, _Search
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.scoring import score_pairs
 from mtx.model.inference import IncrementalModel
@@ -70,11 +70,10 @@ def train(model: Any) -> None:
 def search(options: SearchOptions) -> Callable[[Any], None]:
     def run(model: Any) -> None:
         requests = [Request(n, ids, 20, [7] * (n == 1), n) for n, ids in enumerate(random_ids([9, 5, 2], NUM_IDS, 1))]
-        steps = _Search(IncrementalModel(model.eval()), RequestQueue.of(requests, 3), options)
+        steps = _Search([IncrementalModel(model.eval())], RequestQueue(requests, 3), options)
         assert steps._fill()
         for _ in range(3):
             steps._step()
-            steps.cache.count_step()
 
     return run
 

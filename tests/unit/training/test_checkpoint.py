@@ -14,7 +14,6 @@ import torch
 
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
-from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.model.transformer import Transformer
 from mtx.storage import disk, durable
@@ -24,14 +23,10 @@ from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.loss import smoothed_loss
-from tests.models import random_batch, tiny_model
+from tests.models import adam, random_batch, tiny_model
 
 NUM_IDS = 13
 STATE_30 = State(30, SamplerState(2, 17), 12.25, 20, 30, 1, 61.5)
-
-
-def adam(model: Transformer) -> torch.optim.Adam:
-    return torch.optim.Adam(model.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
 
 def train(model: Transformer, optimizer: torch.optim.Optimizer, num_steps: int) -> None:
@@ -147,28 +142,6 @@ def test_without_checkpoints_there_is_nothing(paths: RunLayout) -> None:
     assert full_checkpoint_steps(paths) == checkpoint.averaged_steps(paths, 10, 5) == []
 
 
-# --- 6.1: the mean ---
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_the_average_of_equal_checkpoints_is_the_checkpoint(paths: RunLayout, count: int) -> None:
-    save_steps(paths, *range(1, count + 1))
-    mean = checkpoint.average(paths, list(range(1, count + 1)))
-    saved = model_directory.load_tensors(paths.checkpoint(1) / WEIGHTS)
-    assert mean.keys() == saved.keys()
-    for name, tensor in mean.items():
-        assert tensor.dtype == torch.float32
-        assert torch.equal(tensor, saved[name]), name
-
-
-def test_an_average_by_hand(paths: RunLayout) -> None:
-    for step, values in ((1, [1.0, 2.0, -1e8]), (2, [2.0, 2.0, 1.0]), (3, [6.0, 2.0, 1e8])):
-        with durable.new_directory(paths.checkpoint(step)) as new:
-            model_directory.save_tensors(new / WEIGHTS, {"x": torch.tensor(values)})
-    assert checkpoint.average(paths, [1, 2, 3])["x"].tolist() == [3.0, 2.0, torch.tensor(1 / 3).item()]
-    assert checkpoint.average(paths, [1, 2])["x"].tolist()[:2] == [1.5, 2.0]
-
-
 # --- damage ---
 
 
@@ -263,18 +236,6 @@ def test_a_checkpoint_of_another_model_is_refused(paths: RunLayout) -> None:
     model = tiny_model(NUM_IDS, dtype=torch.float32, d_ff=48)
     with pytest.raises(DamagedFileError, match=r"inner\.bias is torch\.float32 \[32\], expected torch\.float32 \[48\]"):
         checkpoint.load(paths.checkpoint(10), model, adam(model))
-
-
-def test_damaged_weights_are_not_averaged(paths: RunLayout, caplog: pytest.LogCaptureFixture) -> None:
-    save_steps(paths, 10, 20)
-    good = checkpoint.average(paths, [20])
-    flip(paths.checkpoint(10) / WEIGHTS, -2)
-    mean = checkpoint.average(paths, [10, 20])
-    assert "step-00000010/model.safetensors" in caplog.text
-    for name, tensor in mean.items():
-        assert torch.equal(tensor, good[name])
-    with pytest.raises(DamagedFileError, match="step-00000010/model.safetensors"):
-        checkpoint.average(paths, [10])
 
 
 @pytest.fixture

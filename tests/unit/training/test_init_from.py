@@ -75,7 +75,7 @@ def test_the_models_architecture_pieces_and_languages_go_before_a_recipe(
     assert (origins["model.dropout"], origins["training.max_steps"]) == (str(recipe), str(recipe))
     assert sorted(origins) == sorted(settings.resolve(str(recipe), ["data.src=x", "data.tgt=y"]).origins)
     assert [record.message for record in caplog.records] == [
-        f"tokenizer and architecture are those of {model}; what {recipe} says of model.preset gives way"
+        f"tokenizer and architecture are those of {model}, which override model.preset of {recipe}"
     ]
 
 

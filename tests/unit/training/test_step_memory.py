@@ -13,11 +13,12 @@ from mtx.config import settings
 from mtx.data.batches import PackedBatch
 from mtx.data.token_store import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
+from mtx.decoding.scoring import BATCH_TOKENS
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint, runtime
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
-from mtx.training.validation import BATCH_TOKENS, validate_part
+from mtx.training.validation import validate_part
 from tests.integration.commands import TINY, write_tsv
 from tests.translators import search, torch_translator
 

@@ -22,8 +22,9 @@ def criteria(**training: object) -> StoppingCriteria:
 
 def test_the_reserve_grows_with_the_validation_up_to_half_of_the_limit() -> None:
     stopping = criteria(time_limit="10m")
-    assert stopping.reserve_s(600.0, 20.0) == pytest.approx(18 + 10 + 3 * 20 + 60), "three validations, and a search"
-    assert stopping.reserve_s(600.0, 200.0) == 300.0
+    three_and_a_search = 3 * 20 + 60
+    assert stopping.ends_at(State(validation_s=20.0)) == pytest.approx(600 - (18 + 10 + three_and_a_search))
+    assert stopping.ends_at(State(validation_s=200.0)) == 300.0
 
 
 def validation(length_ratio: float) -> Validation:

@@ -1,0 +1,109 @@
+"""Checkpoint averaging: the mean of the last checkpoints, and the choice of the final model's weights.
+
+The candidates are the mean of the last checkpoints (6.1 of the paper), that of the later half of them, the last one,
+and the one of the best validation. They are compared on the validation set, and the best becomes the model.
+Flow: checkpoints of a run -> `choose` -> `average` -> the model directory.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+
+import torch
+
+from mtx.config.schema import Config
+from mtx.data.token_store import PreparedData
+from mtx.decoding import model_directory
+from mtx.errors import DamagedFileError, MtxError
+from mtx.storage import durable
+from mtx.storage.run_contents import checkpoint_steps
+from mtx.storage.run_files import WEIGHTS, RunLayout
+from mtx.storage.run_status import DECIDING_METRICS
+from mtx.training.checkpoint import START_AGAIN, State, averaged_steps
+from mtx.training.runtime import RuntimeChoices, new_model
+from mtx.training.validation import deciding_metric, validate_part, validation_of
+
+logger = logging.getLogger(__name__)
+
+NUM_MEANS = 2  # candidates that no validation has scored yet
+
+
+def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
+    """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
+
+    Raises:
+        DamagedFileError: if one of them is damaged, or of another model.
+    """
+    total: dict[str, torch.Tensor] = {}
+    first: dict[str, torch.Tensor] = {}
+    for step in steps:
+        path = paths.checkpoint(step) / WEIGHTS
+        durable.verify(path.parent, (WEIGHTS,))
+        tensors = model_directory.load_tensors(path)
+        first = first or {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
+        model_directory.check_tensors(path, tensors, first)
+        for name, tensor in tensors.items():
+            total[name] = total[name] + tensor if name in total else tensor.double()
+    return {name: (tensor / len(steps)).float() for name, tensor in total.items()}
+
+
+def choose(
+    config: Config, runtime: RuntimeChoices, data: PreparedData, paths: RunLayout, state: State
+) -> tuple[int, ...]:
+    """The steps of the checkpoints whose mean translates the validation set best, by the metric that decides.
+
+    Raises:
+        MtxError: if there is no checkpoint.
+    """
+    scores = _candidates(paths, state, config.training.checkpoint_every, config.training.average_last)
+    if not scores:
+        raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
+    if len(scores) == 1:
+        return next(iter(scores))
+    metric = deciding_metric(data, config)
+    model = new_model(config, runtime, data.tokenizer.num_ids)
+
+    def validate(steps: tuple[int, ...]) -> float:
+        model.load_state_dict(average(paths, steps))
+        part = validate_part(model, data, config.data.max_tokens)
+        return validation_of([part], data, config.data.tgt, metric, time.monotonic()).score
+
+    scored = [(validate(steps) if score is None else score, steps) for steps, score in scores.items()]
+    scored.sort(key=lambda pair: pair[0], reverse=True)
+    best, *others = (f"{in_words(steps)} {abs(score):.2f}" for score, steps in scored)
+    logger.info("the model is %s, by validation %s (%s)", best, DECIDING_METRICS[metric], "; ".join(others))
+    return scored[0][1]
+
+
+def in_words(steps: tuple[int, ...]) -> str:
+    """What the mean of these checkpoints is."""
+    if len(steps) == 1:
+        return f"step {steps[0]}"
+    return f"the mean of {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
+
+
+def _candidates(
+    paths: RunLayout, state: State, checkpoint_every: int, average_last: int
+) -> dict[tuple[int, ...], float | None]:
+    """What may become the model, with the score of what was validated; that is the best one at most.
+
+    Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
+    """
+    averaged, best = averaged_steps(paths, checkpoint_every, average_last), state.best_step
+    intact, damaged = list[int](), list[DamagedFileError]()
+    for step in sorted({*averaged, *({best} & {*checkpoint_steps(paths)})}):
+        try:
+            durable.verify(paths.checkpoint(step), (WEIGHTS,))
+            intact.append(step)
+        except DamagedFileError as error:
+            damaged.append(error)
+            logger.warning("%s; skipping it in the average", error)
+    if damaged and not intact:
+        raise DamagedFileError(f"{damaged[-1]}; no checkpoint to average is whole", START_AGAIN)
+    last = tuple(step for step in averaged if step in intact)
+    scores: dict[tuple[int, ...], float | None] = dict.fromkeys(filter(None, (last, last[len(last) // 2 :], last[-1:])))
+    if best in intact:
+        if best != state.validated_step:
+            scores.pop((state.validated_step,), None)
+        scores[(best,)] = state.best_bleu
+    return scores
