@@ -82,9 +82,10 @@ def _results(
     from mtx.evaluation import comparison
     from mtx.evaluation.comparison_output import Results
     from mtx.evaluation.differing_settings import differing_settings, groups_of
-    from mtx.evaluation.evaluate import system_outputs, warn_if_too_short
+    from mtx.evaluation.evaluate import system_outputs
     from mtx.evaluation.significance import METRICS
     from mtx.storage.run_status import translated_step, unfinished
+    from mtx.training.test_set_files import warn_if_too_short
 
     models = [path for path in systems if path not in texts[0].hypotheses]
     place = Placement(device, engine="torch")

@@ -24,7 +24,6 @@ from mtx.commands.options import (
 from mtx.commands.translate_lines import LineWork, TermCount, translate_file
 from mtx.commands.translators import ALL, TorchPrecision, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
-from mtx.documents.kinds import KINDS_WITH_TARGETS, kind_of_document
 from mtx.errors import UsageError
 from mtx.formatting import counted
 
@@ -64,6 +63,8 @@ def translate(
 
     load = partial(load_translator, model, search, place, glossary)
     is_file = file is not None and file.is_file()  # a pipe has lines
+    if is_file:
+        from mtx.documents.kinds import kind_of_document
     if file is not None and is_file and (kind := kind_of_document(file)):
         if shard or fresh or search.n_best > 1 or prefix or as_json:
             raise UsageError(f"{file}: is a document ({kind}); {_FOR_LINES}")
@@ -103,6 +104,7 @@ def _translate_document(
     from mtx.commands.line_blocks import progress
     from mtx.decoding.suspicious import suspicion
     from mtx.documents.document import translate_document
+    from mtx.documents.kinds import KINDS_WITH_TARGETS
     from mtx.documents.markup import Marked, bare
     from mtx.documents.translate import translate_segments
 

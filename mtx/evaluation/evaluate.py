@@ -8,17 +8,17 @@ import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mtx.data.cleaning import clean_text
-from mtx.decoding.metrics import TOO_SHORT, Scores, normalize_lines, score, too_short_for_bleu
+from mtx.decoding.metrics import Scores, normalize_lines, score
 from mtx.decoding.text_translator import TextTranslator
 from mtx.errors import DataError
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import System
 from mtx.evaluation.test_sets import TestSet
-from mtx.storage import durable, text_files
+from mtx.storage import text_files
 from mtx.storage.run_configuration import load_config
 from mtx.storage.run_contents import is_run
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, RunLayout
+from mtx.storage.run_files import RunLayout
+from mtx.training.test_set_files import warn_if_too_short, write_test_set
 
 logger = logging.getLogger(__name__)
 
@@ -28,29 +28,19 @@ def translate_and_score(
     test_set: TestSet,
     directory: Path | None = None,
     protocol: Protocol | None = None,
-    translations: Sequence[str] | None = None,
 ) -> Scores:
     """Translate a test set and score the hypotheses.
 
     Args:
-        translations: of its sources, if they are made already.
         directory: where src.txt, hyp.txt, ref.txt and scores.json are written; None writes nothing.
         protocol: adds a BLEU score by this published protocol.
     """
     normalization = translator.tokenizer.normalization
-    if translations is None:
-        translations = translator.translate(test_set.sources)
-    hypotheses = normalize_lines(translations, normalization)
+    hypotheses = normalize_lines(translator.translate(test_set.sources), normalization)
     scores = score_translations(hypotheses, test_set, normalization, protocol)
     if directory is not None:
-        with durable.new_directory(directory, replace=True) as new:
-            for file_name, lines in (
-                (SOURCE_TEXT, [clean_text(line) for line in test_set.sources]),
-                (HYPOTHESIS_TEXT, hypotheses),
-                (REFERENCE_TEXT, normalize_lines(test_set.references, normalization)),
-            ):
-                durable.write_text(new / file_name, "".join(f"{line}\n" for line in lines))
-            durable.write_json(new / SCORES, {test_set.name: scores.as_dict()})
+        references = normalize_lines(test_set.references, normalization)
+        write_test_set(directory, test_set.sources, hypotheses, references, scores)
     return scores
 
 
@@ -75,12 +65,6 @@ def score_translations(
     )
     warn_if_too_short(test_set.name, references, test_set.tgt)
     return score(hypotheses, references, test_set.tgt, protocol, more_references)
-
-
-def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:
-    """Warn if BLEU says nothing about a test set; chrF2 does."""
-    if too_short_for_bleu(references, tgt):
-        logger.warning("%s: %s; chrF2 is the score to go by", name, TOO_SHORT)
 
 
 def system_outputs(

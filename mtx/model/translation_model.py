@@ -48,7 +48,10 @@ class TranslationModel(nn.Module):
         projection: the weights of the output layer, if they are not those of `embedding`, [V, D].
         tgt_positions: learned positions of the target, if the model has them; it writes no longer translations.
         kernel: how attention is computed.
+        source_loss: whether training also learns to predict the source, which only some models can.
     """
+
+    source_loss = False
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__()

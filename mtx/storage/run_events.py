@@ -1,4 +1,4 @@
-"""Reads metrics.jsonl, the events of a run so far, one JSON object a line. `training.metrics` writes it."""
+"""Reads metrics.jsonl, the events of a run so far, one JSON object a line. `EventLog` writes it."""
 
 import contextlib
 import json

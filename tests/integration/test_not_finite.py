@@ -1,5 +1,6 @@
 """A loss or gradient that is not finite stops a run before it changes a weight."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,9 @@ from mtx.config import settings as configuration
 from mtx.data.preprocess import load_prepared
 from mtx.data.sampler import SamplerState
 from mtx.errors import MtxError
-from mtx.storage.deferred_errors import DeferredErrors
 from mtx.storage.run_files import RunLayout
+from mtx.training.build import build
 from mtx.training.loader import load_steps
-from mtx.training.metrics import MetricsLogger
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
 
@@ -33,12 +33,13 @@ def test_a_run_that_overflows_names_the_step_and_its_lines(
 def trainer(trained: Path, tmp_path: Path) -> Trainer:
     chosen = RuntimeChoices("cpu", "fp32", 4096, "padded", 1, False)
     config = configuration.load(RunLayout(trained).config)
-    return Trainer(config, chosen, load_prepared(RunLayout(trained).data), RunLayout(tmp_path))
+    return build(config, chosen, load_prepared(RunLayout(trained).data), RunLayout(tmp_path))
 
 
-def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer, tmp_path: Path) -> None:
+def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer) -> None:
     steps = load_steps(trainer.data.train, trainer.sampler, SamplerState(), 4, trainer.num_micro_steps, trainer.shape)
-    with MetricsLogger(tmp_path / "metrics.jsonl", 0, 4, DeferredErrors()) as trainer.metrics:
+    trainer.progress.restart()
+    with contextlib.closing(steps):
         trainer._step(next(steps))
         one = trainer.model.encoder[0].inner.weight  # type: ignore[union-attr]
         good = one.detach().clone()  # type: ignore[union-attr,operator]
@@ -56,4 +57,3 @@ def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Tra
             one[0, 0] = torch.nan  # type: ignore[index,operator]
         with pytest.raises(MtxError, match=r"^step 2: loss nan"):
             trainer._step(next(steps))
-    steps.close()
