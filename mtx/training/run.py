@@ -80,10 +80,7 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
         require_tensorboard()
     with contextlib.ExitStack() as stack:
         if not ranks.run_on_rank_zero(lambda: _open(config, paths, stack, deferred_errors, hooks)):
-            data, initial = _prepare_on_all(config, paths, ranks, hooks)
-            runtime = prepare_device(config, paths, device, data, ranks)
-            trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
-            ranks.run_on_rank_zero(lambda: _announce(trainer))
+            trainer = _build(config, paths, device, ranks, hooks, deferred_errors, started)
             trainer.train(hooks)
             trainer.release()
             ranks.run_on_rank_zero(lambda: _write_model(trainer))
@@ -110,10 +107,16 @@ def _open(
     return True
 
 
-def _prepare_on_all(
-    config: Config, paths: RunLayout, ranks: Ranks, hooks: Sequence[Hook]
-) -> tuple[PreparedData, LoadedModel | None]:
-    """The data, which rank 0 prepares and all ranks then load, and on rank 0 the model that the run starts from."""
+def _build(
+    config: Config,
+    paths: RunLayout,
+    device: torch.device,
+    ranks: Ranks,
+    hooks: Sequence[Hook],
+    deferred_errors: DeferredErrors,
+    started: float,
+) -> Trainer:
+    """A trainer that is ready for the next step, with the data that rank 0 prepares and all ranks then load."""
     prepared: list[tuple[PreparedData, LoadedModel | None]] = []
 
     def work() -> str:
@@ -122,15 +125,22 @@ def _prepare_on_all(
         return prepared[0][0].sha256
 
     def load() -> None:
-        if not ranks.is_rank_zero:
-            prepared.append((preprocess.load_prepared(paths.data), None))
+        help = "run_dir must be on a disk that all machines of the run share"
+        try:
+            if not ranks.is_rank_zero:
+                prepared.append((preprocess.load_prepared(paths.data), None))
+        except (OSError, DamagedFileError) as error:
+            raise MtxError(f"{error}; rank 0 has prepared it", help) from None
         if prepared[0][0].sha256 != sha256:
-            help = "run_dir must be on a disk that all machines of the run share"
             raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", help)
 
     sha256 = ranks.run_on_rank_zero(work)
     ranks.gather(load)
-    return prepared[0]
+    data, initial = prepared[0]
+    runtime = prepare_device(config, paths, device, data, ranks)
+    trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
+    ranks.run_on_rank_zero(lambda: _announce(trainer))
+    return trainer
 
 
 def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
