@@ -275,10 +275,19 @@ def find_rank_device(name: str, ranks: Ranks) -> torch.device:
     Raises:
         UsageError: this machine has no such device, or not all machines have one of the same kind.
     """
-    if ranks.size > 1 and ":" in name:
-        raise UsageError(f"device={name} names one device, and {ranks.size} processes train this run", "device=cuda")
-    devices = ranks.gather(lambda: find_device(name))
-    if len(kinds := {device.type for device in devices}) > 1:
-        raise UsageError(f"device={name} is {', '.join(sorted(kinds))} on the ranks of this run", "mtx doctor")
+
+    def find() -> torch.device:
+        if ranks.size > 1 and ":" in name:
+            text = f"device={name} names one device, and {ranks.size} processes train this run"
+            raise UsageError(text, "device=cuda")
+        return find_device(name)
+
+    devices = ranks.gather(find)
+
+    def check() -> None:
+        if len(kinds := sorted({device.type for device in devices})) > 1:
+            raise UsageError(f"device={name} is {', '.join(kinds)} on the ranks of this run", "mtx doctor")
+
+    ranks.run_on_rank_zero(check)
     own = devices[ranks.rank]
     return torch.device("cuda", ranks.world.local_rank) if ranks.size > 1 and own.type == "cuda" else own
