@@ -273,21 +273,16 @@ def find_rank_device(name: str, ranks: Ranks) -> torch.device:
     """The device of this rank: `find_device`, and with several ranks a CUDA device for each of a machine.
 
     Raises:
-        UsageError: this machine has no such device, or not all machines have one of the same kind.
+        UsageError: this machine has no such device.
     """
-
-    def find() -> torch.device:
-        if ranks.size > 1 and ":" in name:
-            text = f"device={name} names one device, and {ranks.size} processes train this run"
-            raise UsageError(text, "device=cuda")
+    if ranks.size == 1:
         return find_device(name)
 
-    devices = ranks.gather(find)
+    def find() -> str:
+        if ":" in name:
+            text = f"device={name} names one device, and {ranks.size} processes train this run"
+            raise UsageError(text, "device=cuda")
+        return find_device(name).type
 
-    def check() -> None:
-        if len(kinds := sorted({device.type for device in devices})) > 1:
-            raise UsageError(f"device={name} is {', '.join(kinds)} on the ranks of this run", "mtx doctor")
-
-    ranks.run_on_rank_zero(check)
-    own = devices[ranks.rank]
-    return torch.device("cuda", ranks.world.local_rank) if ranks.size > 1 and own.type == "cuda" else own
+    kind = ranks.gather(find)[ranks.rank]
+    return torch.device("cuda", ranks.world.local_rank) if kind == "cuda" else torch.device(kind)
