@@ -231,6 +231,8 @@ def _as_mtx_error(error: BaseException) -> MtxError:
             return StoppedError("terminated", error.signal_number)
         case KeyboardInterrupt() | typer.Abort():
             return StoppedError("interrupted", signal.SIGINT)
+        case ModuleNotFoundError() if (error.name or "").startswith("mtx."):
+            return UsageError(f"this mtx has no {error.name}")
         case OSError():
             where = f"{error.filename}: " if error.filename else ""
             return MtxError(f"{where}{error.strerror or error}")

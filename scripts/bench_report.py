@@ -21,12 +21,13 @@ import torch
 from bench_machine import machine, versions
 
 from mtx.config import settings
-from mtx.data import token_store
-from mtx.errors import DeferredErrors
+from mtx.data.token_store import load_prepared
+from mtx.model.cuda_graphs import HostCopy
 from mtx.storage.run_files import RunLayout
-from mtx.training.metrics import MetricsLogger
+from mtx.training.build import build
+from mtx.training.hooks import Console, EventLog
+from mtx.training.progress import Update
 from mtx.training.runtime import read_runtime
-from mtx.training.trainer import Trainer
 
 _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
 _LIMIT_S = 600  # of drawing the report
@@ -37,23 +38,32 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     paths = RunLayout(run)
     config, chosen = settings.load(paths.config), read_runtime(paths.chosen)
     config = config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 1 << 20})})
-    data = token_store.load_prepared(paths.data)
-    trainer = Trainer(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
+    data = load_prepared(paths.data)
+    trainer = build(config, replace(chosen, device="cpu"), data, RunLayout(scratch))
     times: dict[bool, list[float]] = {True: [], False: []}
-    with MetricsLogger(scratch / "metrics.jsonl", 0, 1 << 30, DeferredErrors()) as metrics:
+    trainer.hooks = [EventLog(), Console()]
+    for hook in trainer.hooks:
+        hook.on_start(trainer)
+    trainer.progress.restart()
+
+    def report(step: int, num_tgt_tokens: int, figures: torch.Tensor) -> None:
+        trainer.progress.add(Update(step, trainer.state.position, 1e-3, num_tgt_tokens, HostCopy(figures), 0.0))
+        trainer._report_updates(wait=True)
+
+    with trainer.cleanup:
         loaded = trainer.load(_STEPS + 20)
         for step in range(1, _STEPS + 21):
             started, batch = time.perf_counter(), next(loaded)
             figures = trainer.update(batch, step, 1e-3)
-            loss, nll, norm = figures.tolist()
+            figures.tolist()  # waits for the device
             if step % 2:
-                metrics.step(step, loss, nll / batch.num_tgt_tokens, 1e-3, norm, batch.num_tgt_tokens)
+                report(step, batch.num_tgt_tokens, figures)
             if step > 20:  # the first ones are slow
                 times[bool(step % 2)].append(time.perf_counter() - started)
         loaded.close()
         started = time.perf_counter()
         for _ in range(_CALLS):
-            metrics.step(step, 2.0, 1.5, 1e-3, 1.0, 1000)
+            report(step, 1000, figures)
         alone = (time.perf_counter() - started) / _CALLS
     with_metrics_s, step_s = (statistics.median(times[has_metrics]) for has_metrics in (True, False))
     return {

@@ -25,9 +25,9 @@ from mtx.data.token_store import PreparedData, Side, TokenStore, load_prepared
 from mtx.model.device import fast_precision, find_device, use_device
 from mtx.model.transformer import Transformer
 from mtx.storage.run_files import RunLayout
-from mtx.training.runtime import RuntimeChoices, choose_runtime
+from mtx.training.build import build, choose_runtime
+from mtx.training.runtime import RuntimeChoices
 from mtx.training.schedule import learning_rate
-from mtx.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from bench_train import Job
@@ -115,7 +115,7 @@ def mtx_system(
     """Returns mtx's own trainer and loader, with what `mtx train` would choose if nothing is `chosen`."""
     paths = RunLayout(Path(config.run_dir))
     chosen = chosen or choose_runtime(paths, config, device, data)
-    trainer = Trainer(config, chosen, data, paths)
+    trainer = build(config, chosen, data, paths)
     k, shape = trainer.num_micro_steps, trainer.shape
     planned = steps(trainer.sampler, SamplerState(), 1 << 40)
     loaded = load_steps(data.train, planned, k, shape, device.type == "cuda")

@@ -19,12 +19,12 @@ import torch
 from bench_baselines import MarianBaseline, PaddedBatch, cut, padded_batch
 from bench_worker import compiled_program
 
-from mtx import pipeline
 from mtx.config import settings
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.decoding import metrics
 from mtx.model.device import fast_precision
 from mtx.model.transformer import Transformer
+from mtx.training.run import prepare_only
 
 SIZES = (
     "model.num_encoder_layers=3", "model.num_decoder_layers=3", "model.d_model=256", "model.d_ff=1024",
@@ -43,7 +43,7 @@ def main() -> None:
     torch.set_num_threads(job["threads"])
     mine = [*job["settings"], *SIZES, f"model.dropout={job['dropout']}", f"run_dir={job['run_dir']}"]
     config = settings.resolve(mine[0], mine[1:]).config
-    data = load_prepared(pipeline.prepare_only(config).data)
+    data = load_prepared(prepare_only(config).data)
     torch.manual_seed(config.seed)
     model = MarianBaseline(Transformer(config.model, data.tokenizer.num_ids), config.data.max_tokens, "eager")
     steps, nll = train(model, data, job["seconds"], config.seed)

@@ -201,7 +201,7 @@ def _import_all() -> None:
     import mtx.cli
     import mtx.commands.train
     import mtx.decoding.torch_engine
-    import mtx.pipeline  # noqa: F401
+    import mtx.training.run  # noqa: F401
     from mtx.data.language_detection import language_of
 
     torch.set_num_threads(1)
@@ -250,9 +250,9 @@ def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | N
         os.chdir(cwd)
         sys.argv = ["mtx", *arguments]
         if not draws:
-            import mtx.training.report_writer
+            import mtx.report.report_writer
 
-            mtx.training.report_writer.report_page = lambda *_: "a page"
+            mtx.report.report_writer.report_page = lambda *_: "a page"
         if first is not None:
             first()
         from mtx import cli

@@ -13,7 +13,7 @@ from mtx.formatting import mtx_command
 from mtx.storage.run_contents import is_run, require_models
 
 if TYPE_CHECKING:
-    from mtx.evaluation.scores import Scores
+    from mtx.decoding.scores import Scores
 
 
 @takes(*BEAM, "device", "batch_tokens")
@@ -49,11 +49,11 @@ def evaluate(
     if robust and glossary is not None:
         raise UsageError("--robust and --glossary are two evaluations; leave one of them out")
     _check_text(model, src, ref, testset, direction)
-    from mtx import pipeline
     from mtx.data.glossary import Glossary
+    from mtx.decoding.scores import Scores
     from mtx.evaluation import test_sets
     from mtx.evaluation.evaluate import translate_and_score
-    from mtx.evaluation.scores import Scores
+    from mtx.evaluation.own_tests import evaluate_run
     from mtx.evaluation.term_use import score_with_glossary
 
     terms = None if glossary is None else Glossary.read(glossary)
@@ -66,7 +66,7 @@ def evaluate(
         sets = [test_sets.TestSet(src.name, translator.tgt, *test_sets.parallel_lines(src, ref))]
     else:
         if terms is None:
-            scores |= pipeline.evaluate_run(translator, Path(model), published)
+            scores |= evaluate_run(translator, Path(model), published)
         sets = test_sets.test_sets_of_runs([Path(model)]) if robust or terms is not None else []
     for test_set in sets:
         if terms is not None:

@@ -20,8 +20,8 @@ from mtx.storage.run_files import RunLayout
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
+    from mtx.decoding.scores import Scores
     from mtx.evaluation.protocols import Protocol
-    from mtx.evaluation.scores import Scores
 
 logger = logging.getLogger("mtx")
 _ADAPT = "adapt"  # the recipe that starts from a model

@@ -1,24 +1,51 @@
 """`mtx train`, its first part alone (prepare), and `mtx config` and `mtx status`, which only show."""
 
+import importlib
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from mtx.commands.options import AsJson, Settings, print_scores, resolve
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import print_json, print_lines
-from mtx.training.world import World, this_world
 
 if TYPE_CHECKING:
     from mtx.config.schema import Config
+    from mtx.training.hooks import Hook
     from mtx.training.ranks import Ranks
 
 logger = logging.getLogger("mtx")
+
+# What happens around the training loop, in this order (see `mtx.training.hooks`): modules and their classes. A hook
+# whose folder has been taken away is skipped.
+HOOKS = (
+    ("mtx.evaluation.own_tests", "ScoresBefore"),
+    ("mtx.training.hooks", "EventLog"),
+    ("mtx.training.hooks", "TensorBoard"),
+    ("mtx.training.hooks", "Console"),
+    ("mtx.report.hints", "Hints"),
+    ("mtx.interop.model_card", "ModelCard"),
+    ("mtx.report.report_writer", "ReportWriter"),
+)
+
+
+def load_around(module: str) -> Any:
+    """A module; None if its folder has been taken away, or one that it needs."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("mtx."):
+            raise
+        return None
+
+
+def make_hooks() -> "list[Hook]":
+    """The hooks of a start."""
+    return [getattr(module, name)() for path, name in HOOKS if (module := load_around(path)) is not None]
 
 
 def train(
@@ -27,9 +54,7 @@ def train(
         bool, typer.Option("--dry-run", help="Report what the run would do and cost; leave nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
-    devices: Annotated[
-        str | None, typer.Option(help="Train on so many devices of this machine, a number or all.")
-    ] = None,
+    devices: Annotated[str | None, typer.Option(help="Train on N devices of this machine, or on all.")] = None,
 ) -> None:
     """Everything: download, clean, tokenizer, encode, train, average, score. The same command continues a run."""
     if as_json and not dry_run:
@@ -37,55 +62,39 @@ def train(
     from mtx.training.signals import ignore_save
 
     ignore_save()  # before torch is loaded, which takes seconds
-    world = this_world()
-    if devices is not None:
-        _launch(settings, devices, world, dry_run)
-    elif dry_run:
-        _rehearse(settings, world, as_json)
-    elif world.size == 1:
-        train_run(resolve(settings).config)
-    else:
+    is_rank = os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
+    if is_rank + dry_run + (devices is not None) > 1:
+        raise UsageError("--dry-run, --devices and torchrun do not go together", "drop all but one of them")
+    if is_rank:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost connection torch tells a page of addresses
-        from mtx.training.ranks import join
+        from mtx.training.ranks import join, this_world
 
-        with join(world) as ranks:
+        with join(this_world()) as ranks:
             train_run(ranks.run_on_rank_zero(lambda: resolve(settings).config), ranks)
-
-
-def _launch(settings: list[str] | None, devices: str, world: World, dry_run: bool) -> None:
-    """Train with a process for each device."""
-    if world.size > 1 or dry_run:
-        raise UsageError(f"--devices {devices}: works neither with --dry-run nor with torchrun", "drop one of them")
+        return
     config = resolve(settings).config
-    from mtx.model.device import num_devices
-    from mtx.training.launcher import launch
+    if devices is not None:
+        from mtx.model.device import num_devices
+        from mtx.training.launcher import launch
 
-    if (size := num_devices(devices, config.device)) == 1:
+        if (size := num_devices(devices, config.device)) > 1:
+            raise typer.Exit(launch(size, ["train", *(settings or [])]))
+    if dry_run:
+        from mtx.report.dry_run import lines, rehearse
+
+        report = rehearse(config)
+        print_json(report) if as_json else print_lines(lines(report))
+    else:
         train_run(config)
-    elif code := launch(size, ["train", *(settings or [])]):
-        raise typer.Exit(code)
-
-
-def _rehearse(settings: list[str] | None, world: World, as_json: bool) -> None:
-    if world.size > 1:
-        raise UsageError("--dry-run rehearses on one device", "mtx train --dry-run, without torchrun")
-    config = resolve(settings).config
-    from mtx.report import dry_run
-
-    report = dry_run.rehearse(config)
-    print_json(report) if as_json else print_lines(dry_run.lines(report))
 
 
 def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: bool = True) -> None:
     """Train a run to its end, and say what has come of it."""
-    from mtx import pipeline
-    from mtx.evaluation.gains import advice
-    from mtx.report.run_history import read_run
-    from mtx.report.verdict import usability
+    from mtx.training import run
 
     if config.data.generator:
         logger.info("the corpus is synthetic: a small grammar generated it, and it is good only for seeing mtx work")
-    if (result := pipeline.train(config, ranks)) is None:
+    if (result := run.train(config, ranks, make_hooks())) is None:
         return
     logger.info("")
     for sample in result.samples:
@@ -93,13 +102,14 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     logger.info("")
     if prints_scores:
         print_scores(result.scores, False)
-        if result.gains:
-            print_lines([*(gain.line() for gain in result.gains), *map(str, advice(result.gains))])
+        if (gains := load_around("mtx.evaluation.gains")) and (changes := gains.lines(result.paths)):
+            print_lines(changes)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
-    if verdict := usability(read_run(result.paths.root)):
-        logger.info("verdict: %s", verdict.text)
-        if verdict.help:
-            logger.info("advice: %s", verdict.help)
+    summary, verdict = load_around("mtx.report.run_history"), load_around("mtx.report.verdict")
+    if verdict and (found := verdict.usability(summary.read_run(result.paths.root))):
+        logger.info("verdict: %s", found.text)
+        if found.help:
+            logger.info("advice: %s", found.help)
     logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))
     logger.info("  %s", mtx_command("evaluate", result.paths.root))
     result.deferred_errors.check()
@@ -117,9 +127,9 @@ def prepare(
         names = [corpus.name for corpus in find_corpora(config.data).all()]
         logger.info("all corpora are available: %s", ", ".join(names))
         return
-    from mtx import pipeline
+    from mtx.training.run import prepare_only
 
-    paths = pipeline.prepare_only(config)
+    paths = prepare_only(config, make_hooks())
     logger.info("prepared: %s", paths.data)
 
 
@@ -142,11 +152,6 @@ def config(
         print_lines(["", "Published scores are of tokenised text, on which BLEU differs from sacreBLEU's."])
         return
     keys = [key for key in key_names() if key == name or key.startswith(f"{name}.")]
-    path = Path(name)
-    is_here = path.is_file() or RunLayout(path).config.is_file()
-    if is_here and (keys or name in configuration.recipe_names()):
-        help = f"{mtx_command('config', path)} shows the file or run"
-        raise UsageError(f"{name}: is a name of mtx, and a file or a run here", help)
     if keys and settings:
         raise UsageError(f"{settings[0]}: {name} is explained, not set", f"{mtx_command('config', name)}")
     for key in keys:

@@ -1,6 +1,6 @@
 """What the text of translations tells: BLEU and chrF2 against references, and what is suspicious without any.
 
-`mtx.evaluation.scores` has the scores of a test set, with their signatures.
+`mtx.decoding.scores` has the scores of a test set, with their signatures.
 """
 
 import re

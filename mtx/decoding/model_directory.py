@@ -24,7 +24,7 @@ from mtx.model.translation_model import TranslationModel
 from mtx.storage import disk, durable, model_description
 from mtx.storage.model_description import ModelDescription
 from mtx.storage.run_contents import checkpoint_steps, is_run
-from mtx.storage.run_files import CARD, EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
+from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
 
 logger = logging.getLogger(__name__)
 
@@ -124,11 +124,12 @@ def write(
         tokenizer.save(new)
 
 
-def add_scores(directory: Path, scores: Mapping[str, Any], card: str) -> None:
-    """Add the scores and the model card to a model directory and its manifest."""
-    durable.write_text(directory / CARD, card)
+def add_scores(directory: Path, scores: Mapping[str, Any], files: Mapping[str, str]) -> None:
+    """Add the scores and text files, such as the model card, to a model directory and its manifest."""
+    for name, text in files.items():
+        durable.write_text(directory / name, text)
     durable.write_json(directory / SCORES, dict(scores))
-    durable.write_manifest(directory, (CARD, SCORES))
+    durable.write_manifest(directory, (*files, SCORES))
 
 
 def load(directory: Path) -> LoadedModel:

@@ -6,19 +6,19 @@ For `mtx compare`, `system_outputs` collects the hypotheses of several systems, 
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from mtx.data.cleaning import clean_text
-from mtx.decoding.metrics import TOO_SHORT, normalize_lines, too_short_for_bleu
+from mtx.decoding.metrics import normalize_lines
+from mtx.decoding.scores import CorpusScore, Scores, corpus_score, score, warn_if_too_short, write_test_set
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.evaluation.protocols import Protocol
-from mtx.evaluation.scores import Scores, score
 from mtx.evaluation.significance import System
 from mtx.evaluation.test_sets import TestSet
-from mtx.storage import durable, text_files
+from mtx.storage import text_files
 from mtx.storage.run_contents import is_run, load_config
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT, RunLayout
+from mtx.storage.run_files import RunLayout
 
 logger = logging.getLogger(__name__)
 
@@ -28,29 +28,19 @@ def translate_and_score(
     test_set: TestSet,
     directory: Path | None = None,
     protocol: Protocol | None = None,
-    translations: Sequence[str] | None = None,
 ) -> Scores:
     """Translate a test set and score the hypotheses.
 
     Args:
-        translations: of its sources, if they are made already.
         directory: where src.txt, hyp.txt, ref.txt and scores.json are written; None writes nothing.
         protocol: adds a BLEU score by this published protocol.
     """
     normalization = translator.tokenizer.normalization
-    if translations is None:
-        translations = translator.translate(test_set.sources)
-    hypotheses = normalize_lines(translations, normalization)
+    hypotheses = normalize_lines(translator.translate(test_set.sources), normalization)
     scores = score_translations(hypotheses, test_set, normalization, protocol)
     if directory is not None:
-        with durable.new_directory(directory, replace=True) as new:
-            for file_name, lines in (
-                (SOURCE_TEXT, [clean_text(line) for line in test_set.sources]),
-                (HYPOTHESIS_TEXT, hypotheses),
-                (REFERENCE_TEXT, normalize_lines(test_set.references, normalization)),
-            ):
-                durable.write_text(new / file_name, "".join(f"{line}\n" for line in lines))
-            durable.write_json(new / SCORES, {test_set.name: scores.as_dict()})
+        references = normalize_lines(test_set.references, normalization)
+        write_test_set(directory, test_set.sources, hypotheses, references, scores)
     return scores
 
 
@@ -74,13 +64,13 @@ def score_translations(
         normalize_lines(lines, normalization) for lines in (test_set.references, *test_set.more_references)
     )
     warn_if_too_short(test_set.name, references, test_set.tgt)
-    return score(hypotheses, references, test_set.tgt, protocol, more_references)
-
-
-def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:
-    """Warn if BLEU says nothing about a test set; chrF2 does."""
-    if too_short_for_bleu(references, tgt):
-        logger.warning("%s: %s; chrF2 is the score to go by", name, TOO_SHORT)
+    scores = score(hypotheses, references, test_set.tgt, more_references)
+    if protocol is None:
+        return scores
+    text = protocol.tokenized(references, [hypotheses, *more_references])
+    tokenized, *others = text.systems
+    bleu = corpus_score(protocol.metric(), tokenized, text.references, *others)
+    return replace(scores, published={protocol.name: CorpusScore(bleu.score, text.signature(bleu.signature))})
 
 
 def system_outputs(

@@ -1,7 +1,7 @@
 """What a training that started from a model has changed: the scores of each test set before and after it.
 
 Flow: before/NAME, evaluation/NAME of a run -> `measure_gains` -> `Gain` -> scores.json -> `stored_gains` -> `advice`.
-This module translates nothing; `mtx.pipeline` does, with both models and the same search.
+This module translates nothing; `own_tests.py` and `mtx.training.run` do, with the same search.
 """
 
 import logging
@@ -17,7 +17,7 @@ from mtx.errors import Advice, DamagedFileError
 from mtx.evaluation.comparison import p_text
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
 from mtx.storage import durable, text_files
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, RunLayout
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,12 @@ class Gain:
     def line(self) -> str:
         """The line that `mtx train` prints after the scores."""
         return f"{self.test} {'; '.join(change.text() for change in self.changes)}"
+
+
+def lines(paths: RunLayout) -> list[str]:
+    """What `mtx train` prints after the scores of a run that started from a model, read from its scores.json."""
+    gains = stored_gains(durable.read_json(paths.model / SCORES)["run"], paths.model / SCORES)
+    return [*(gain.line() for gain in gains), *map(str, advice(gains))]
 
 
 def advice(gains: Sequence[Gain]) -> list[Advice]:

@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtx.data.languages import tokenizer_of
+from mtx.decoding.scores import ter_takes_too_long
 from mtx.errors import UsageError
 from mtx.evaluation.protocols import Protocol
-from mtx.evaluation.scores import ter_takes_too_long
 
 METRICS = ("bleu", "chrf", "ter")
 _NUM_SAMPLES = 1000  # of the bootstrap, as in sacreBLEU

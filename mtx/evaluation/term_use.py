@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
 from mtx.decoding.metrics import normalize_lines
+from mtx.decoding.scores import Scores
 from mtx.decoding.translator import Translator
 from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.protocols import Protocol
-from mtx.evaluation.scores import Scores
 from mtx.evaluation.test_sets import TestSet
 
 

@@ -73,6 +73,8 @@ class TranslationModel(nn.Module):
         source_loss: whether training also learns to predict the source, if the architecture can.
     """
 
+    source_loss = False
+
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__()
         self.config = config

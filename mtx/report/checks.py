@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from mtx.config.schema import Config, TrainingConfig
+from mtx.config.schema import Config
 from mtx.data.language_detection import Profile, are_exchanged
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
-from mtx.data.token_store import PreparedData, TokenStore
+from mtx.data.token_store import PreparedData
 from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import Advice
 from mtx.report.text_figures import TextFigures, spread, stores_of, text_figures
-from mtx.training.planned_end import planned_end
+from mtx.training.plan import planned_end, steps_per_epoch
 
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
 _LEAKS = 0.01  # training pairs with a source of the set, for each pair of the set
@@ -42,13 +42,12 @@ _ABOUT_DROPPED = {
 }
 
 
-def changed_text(record: Path, config: Config, is_finished: bool) -> list[Advice]:
+def changed_text(record: Path, config: Config) -> list[Advice]:
     """A warning if a file of text or a model of `tokenizer.model` is not the one that the run was prepared from."""
     if not (paths := find_changed_files(record, config.data, config.tokenizer)):
         return []
     others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-    state = "is finished" if is_finished else "continues"
-    text = f"{paths[0]}{others} has changed since this run prepared its data; it {state} with the text that it prepared"
+    text = f"{paths[0]}{others} has changed since this run prepared its data; it keeps the text that it prepared"
     return [Advice(text, "another run_dir=DIR trains on the new text")]
 
 
@@ -175,15 +174,6 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
         help = f"a longer training, or training.warmup_steps={max(1, last // 10)} with a smaller training.learning_rate"
         text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"
         yield Advice(text, help)
-
-
-def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
-    """The number of steps in an epoch, which has each pair as often as its corpus's weight says, and its copies."""
-    if (train.weights == 1).all():  # a large corpus then needs no arrays of weights
-        num_tokens = float(train.tgt.lengths.sum())
-    else:
-        num_tokens = float((train.weights[train.corpus] * train.tgt.lengths).sum())
-    return (1 + training.copied_target_ratio) * num_tokens / training.batch_tokens
 
 
 def example(value: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """`mtx train --dry-run`: does all that training does before its first step, takes some steps, and leaves nothing.
 
 The run directory is read and never changed; files that it does not hold yet are made in a temporary directory.
-Flow: configuration -> data, trainer (by functions of `mtx.pipeline`) -> checks, real steps -> report, as JSON or lines.
+Flow: configuration -> data and trainer, as `mtx.training.run` makes them -> checks, real steps -> report.
 """
 
 import contextlib
@@ -12,11 +12,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mtx import pipeline
 from mtx.config.schema import Config
-from mtx.errors import Advice, DeferredErrors
+from mtx.errors import Advice
 from mtx.formatting import format_duration
 from mtx.model.device import find_device
 from mtx.report import checks
@@ -24,8 +21,9 @@ from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is
 from mtx.storage.run_directory import check_settings, refuse_foreign
 from mtx.storage.run_files import STATE, RunLayout
 from mtx.training import checkpoint
-from mtx.training.metrics import require_tensorboard
-from mtx.training.schedule import learning_rate
+from mtx.training.build import build, drop_outdated_cooldown, prepare_device
+from mtx.training.hooks import require_tensorboard
+from mtx.training.run import load_initial, prepare
 from mtx.training.stopping import StoppingCriteria
 from mtx.training.trainer import Trainer
 
@@ -48,29 +46,35 @@ def rehearse(config: Config) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it
         scratch, started = RunLayout(Path(directory)), time.monotonic()
         was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
-        initial = pipeline.initial_of(config, paths)
-        data = pipeline.load_or_prepare(config, paths if was_prepared else scratch, initial)
+        data = prepare(config, paths if was_prepared else scratch, load_initial(config, paths))
         prepare_s = time.monotonic() - started
         records = paths if paths.chosen.exists() else scratch
-        trainer = pipeline.new_trainer(config, paths, records, find_device(config.device), data, DeferredErrors())
+        runtime = prepare_device(config, records, find_device(config.device), data)
+        trainer = build(config, runtime, data, scratch)
         if full_steps := full_checkpoint_steps(paths):
-            trainer.load_state(checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE))
+            state = checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE)
+            trainer.state = drop_outdated_cooldown(state, config.training)
         run: dict[str, Any] = {
-            "device": trainer.runtime.device,
-            "precision": trainer.runtime.precision,
+            "device": runtime.device,
+            "precision": runtime.precision,
             "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
             "pieces": data.tokenizer.num_pieces,
             "batch_tokens": config.training.batch_tokens,
             "steps_done": trainer.state.step,
-            "max_steps": trainer.planned_end()[0],
-            "steps_per_epoch": checks.steps_per_epoch(data.train, config.training),
+            "max_steps": trainer.plan.end(trainer.state)[0],
+            "steps_per_epoch": trainer.plan.steps_per_epoch,
         }
         left = {"prepare_s": prepare_s, **_time_left(trainer, started)}
         last = run["steps_done"] + left["steps"]
         run["epochs"] = last / run["steps_per_epoch"]
-        advice = checks.changed_text(paths.sources, config, not left["steps"]) if was_prepared else []
+        advice = checks.changed_text(paths.sources, config) if was_prepared else []
         advice += checks.warnings(data, config, last if left["steps"] else None)
-        advice += _warnings(run, left)
+        if not left["steps"]:
+            help = f"a larger training.{left['ends_by']} continues it"
+            advice.append(Advice(f"this run has ended at step {last:,}", help))
+        elif left["ends_by"] == "time_limit" and last < _FEW_STEPS:
+            text = f"the time limit ends training at step {last:,}, after {run['epochs']:.1f} epochs"
+            advice.append(Advice(text, "a longer training.time_limit; most models need more than a thousand steps"))
     return {
         "was_prepared": was_prepared,
         "data": data.report,
@@ -93,19 +97,17 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
     """
     training = trainer.config.training
     state = trainer.state
-    ends, tokens = list[float](), list[int]()
+    ends, tokens = list[float](), 0
     with contextlib.closing(trainer.load(_WARM_UP + _TIMED_STEPS)) as steps:
         for step, loaded in enumerate(steps, state.step + 1):
-            rate = learning_rate(step, training.warmup_steps, trainer.config.model.d_model, training.learning_rate)
-            figures = trainer.update(loaded, step, rate)
-            figures.tolist()  # waits for the device
-            tokens.append(loaded.num_tgt_tokens)
+            trainer.update(loaded, step, trainer.plan.learning_rate(state, step)).tolist()  # waits for the device
             ends.append(time.monotonic())
+            tokens += loaded.num_tgt_tokens
             if len(ends) > _WARM_UP and ends[-1] - ends[_WARM_UP - 1] > _TIMED_S:
                 break
-    step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
     begun_s = ends[_WARM_UP - 1] - started
-    end = trainer.planned_end()
+    step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
+    end = trainer.plan.end(state)
     stopping = StoppingCriteria(trainer.config, trainer.data, time.monotonic(), state.elapsed_s)
     if state.step and (reason := stopping.reason(state)) is not None:
         end = state.step, reason
@@ -115,22 +117,12 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
     num_steps = max(0, end[0] - state.step)
     return {
         "step_s": step_s,
-        "tgt_tokens_per_s": float(np.mean(tokens)) / step_s,
+        "tgt_tokens_per_s": tokens / len(ends) / step_s,
         "steps": num_steps,
         "total_s": begun_s + num_steps * step_s,
         "ends_by": end[1],
         "may_end_sooner": training.patience is not None,
     }
-
-
-def _warnings(run: dict[str, Any], left: dict[str, Any]) -> Iterator[Advice]:
-    """The warnings that follow from what was measured."""
-    last = run["steps_done"] + left["steps"]
-    if not left["steps"]:
-        yield Advice(f"this run has ended at step {last:,}", f"a larger training.{left['ends_by']} continues it")
-    elif left["ends_by"] == "time_limit" and last < _FEW_STEPS:
-        help = "a longer training.time_limit; most models need more than a thousand steps to be of use"
-        yield Advice(f"the time limit ends training at step {last:,}, after {run['epochs']:.1f} epochs", help)
 
 
 def lines(report: dict[str, Any]) -> Iterator[str]:

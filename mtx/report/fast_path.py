@@ -2,7 +2,7 @@
 
 The plain step computes in fp32, with the padded attention kernel, one operation after the other. The fast one computes
 in bf16 with the varlen kernel, is recorded as a graph, and perhaps compiled. (A run compares less, on its
-first batch; see `check_fast_step` in `mtx.training.runtime`.)
+first batch; see `check_fast_step` in `mtx.training.build`.)
 
 What is compared is the loss, and for each parameter the norm of the difference of both gradients, relative to that of
 the plain one. Products in bf16 round their factors by up to 2^-9. In a sum over many positions these errors cancel, in

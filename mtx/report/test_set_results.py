@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from mtx.data.languages import tokenizer_of, writes_spaces
+from mtx.decoding.scores import words
 from mtx.evaluation.comparison import compare
 from mtx.evaluation.comparison_output import mean_and_p
 from mtx.evaluation.differing_settings import groups_of
 from mtx.evaluation.evaluate import system_outputs
-from mtx.evaluation.scores import words
 from mtx.evaluation.significance import MetricComparison
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.evaluation.traits import Traits

@@ -1,9 +1,9 @@
 """Distillation: a small student learns from the translations of a teacher, and the two are compared.
 
 `mtx distil` calls it. Flow: the teacher's text -> `write_text` -> `translate_text` -> the student's run, which
-`mtx.pipeline` trains like any other -> `measure` of teacher, student and its export in int8. Each part is made once; a
-killed command resumes where it was. Sequence-level distillation is Kim & Rush 2016. Of a source with a reference,
-Mozilla's recipes learn the hypothesis nearest to it.
+`mtx.training.run` trains like any other -> `measure` of teacher, student and its export in int8. Each part is made
+once; a killed command resumes where it was. Sequence-level distillation is Kim & Rush 2016. Of a source with a
+reference, Mozilla's recipes learn the hypothesis nearest to it.
 """
 
 import itertools

@@ -35,7 +35,7 @@ class MicroStep:
         rdrop_alpha: see `smoothed_loss`; not 0 makes each micro-step two passes.
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
-        root: for a sharded model, what calls a function of it; see `mtx.training.sharding`.
+        root: for a sharded model, what calls a function of it; see `mtx.training.strategy`.
 
     Attributes:
         sums: fp32 [2] on the device, loss and nll since `start_step`.

@@ -3,7 +3,7 @@
 All ranks run the same program. Rank 0 alone writes files and messages, and the others take from it what it has found.
 Objects go over a group of gloo whose limit is a day, since rank 0 may prepare data or score for hours; the numbers of
 each step go over groups whose limit ends all ranks when one of them hangs. One process alone needs none of this.
-Flow: the launcher's environment -> `join` -> `Ranks` -> pipeline and trainer.
+Flow: the launcher's environment -> `this_world` -> `join` -> `Ranks` -> `mtx.training.run`, strategy and trainer.
 """
 
 import contextlib
@@ -11,16 +11,17 @@ import logging
 import os
 import re
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.elastic.multiprocessing.errors import get_error_handler
 
 from mtx.errors import (
     STOPPING_SIGNALS,
@@ -35,7 +36,6 @@ from mtx.errors import (
 from mtx.formatting import format_duration
 from mtx.model.device import find_device
 from mtx.training.signals import handling
-from mtx.training.world import World
 
 Value = TypeVar("Value")
 
@@ -43,8 +43,34 @@ TIMEOUT_S = 120.0  # until a rank that does not answer within a step ends all of
 _START = timedelta(minutes=5)  # until all ranks have started
 _PATIENCE = timedelta(days=1)
 _ROLL_CALL = timedelta(seconds=10)
-_GIVE_WAY_S = 1.0  # so that torchrun sees the rank that has died before those that lost their connection to it
+_GIVE_WAY_S = 1.0  # so that the launcher sees the rank that has died before those that lost their connection to it
 _HELP = "the same command resumes from the last checkpoint"
+
+
+@dataclass(frozen=True)
+class World:
+    """The place of this process among the ranks of a run; by default one process alone.
+
+    Attributes:
+        rank, size: the number of this rank, from 0, and how many there are, on all machines.
+        local_rank, local_size: the same among the ranks of this machine.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+    @property
+    def name(self) -> str:
+        """How messages name this process."""
+        return f"rank {self.rank} on {socket.gethostname()}"
+
+
+def this_world(environment: Mapping[str, str] = os.environ) -> World:
+    """The place that the launcher's environment gives this process."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    return World(*(int(environment[name]) for name in names))
 
 
 class Ranks:
@@ -64,6 +90,7 @@ class Ranks:
         self.is_rank_zero = self.rank == 0
         self.step, self._step_began = 0, time.monotonic()
         self._end_together = False
+        self._told: tuple[Tensor, Any] | None = None
         if self.size == 1:
             return
         store, _, _ = next(dist.rendezvous("env://", timeout=_START))  # type: ignore[attr-defined]
@@ -127,16 +154,14 @@ class Ranks:
                 dist.all_gather_object(values, value, self._patient)
         return values
 
-    def all_reduce_max(self, numbers: Sequence[float]) -> Callable[[], list[float]]:
-        """Begin to find the largest value of each of these numbers on any rank; what is returned waits for them."""
-        values = torch.tensor(numbers, dtype=torch.float64)
-        work: Any = dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host, async_op=True)
-
-        def largest() -> list[float]:
-            work.wait()
-            return list(values.tolist())
-
-        return largest
+    def exchange(self, numbers: Sequence[float]) -> list[float]:
+        """The largest of each number on any rank, of those of the call before, so that no rank waits; zeros first."""
+        told, values = self._told, torch.tensor(numbers, dtype=torch.float64)
+        self._told = values, dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host, async_op=True)
+        if told is None:
+            return [0.0] * len(numbers)
+        told[1].wait()
+        return list(told[0].tolist())
 
     def all_reduce(self, *tensors: Tensor) -> None:
         """Replace tensors by their sums over all ranks, in one exchange; the same bits on each, and each time."""
@@ -145,15 +170,6 @@ class Ranks:
             dist.all_reduce(flat)
             for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
-
-    def reduce_gradients(self, parameters: Sequence[Tensor], sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Add up the gradients of all ranks, and `sums`; returns the sums and the norm of the whole gradient."""
-        if self.size > 1:  # a rank may have no sentence that uses a parameter
-            for parameter in parameters:
-                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        self.all_reduce(*gradients, sums)
-        return sums, torch.nn.utils.get_total_norm(gradients)
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Give tensors the values that they have on rank 0."""
@@ -182,8 +198,6 @@ class Ranks:
             return error
         if not self.is_rank_zero and isinstance(error, StoppedError | KeyboardInterrupt):
             return ReportedError(exit_code(error))
-        if "TORCHELASTIC_ERROR_FILE" in os.environ:
-            get_error_handler().record_exception(error)
         return error if self.is_rank_zero or os.environ.get("MTX_DEBUG") else self._described(error)
 
     def _lost(self, error: RuntimeError) -> MtxError:
@@ -198,8 +212,7 @@ class Ranks:
         if silent is not None:
             where = f"for {format_duration(TIMEOUT_S)}{self._where()}"
             return MtxError(f"{silent} has not answered {where}; the other ranks have", _HELP)
-        if "TORCHELASTIC_RUN_ID" in os.environ:
-            time.sleep(_GIVE_WAY_S)
+        time.sleep(_GIVE_WAY_S)
         why = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
         return MtxError(f"the connection to another rank is lost{self._where()}: {why}", _HELP)
 
@@ -256,13 +269,20 @@ def join(world: World) -> Iterator[Ranks]:
     dist.destroy_process_group()
 
 
-def rank_device(name: str, world: World) -> torch.device:
-    """The device of this rank: `find_device`, and with several ranks a CUDA device for each of this machine.
+def find_rank_device(name: str, ranks: Ranks) -> torch.device:
+    """The device of this rank: `find_device`, and with several ranks a CUDA device for each of a machine.
 
     Raises:
         UsageError: this machine has no such device.
     """
-    if world.size > 1 and ":" in name:
-        raise UsageError(f"device={name} names one device, and {world.size} processes train this run", "device=cuda")
-    device = find_device(name)
-    return torch.device("cuda", world.local_rank) if world.size > 1 and device.type == "cuda" else device
+    if ranks.size == 1:
+        return find_device(name)
+
+    def find() -> str:
+        if ":" in name:
+            text = f"device={name} names one device, and {ranks.size} processes train this run"
+            raise UsageError(text, "device=cuda")
+        return find_device(name).type
+
+    kind = ranks.gather(find)[ranks.rank]
+    return torch.device("cuda", ranks.world.local_rank) if kind == "cuda" else torch.device(kind)

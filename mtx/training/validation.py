@@ -68,6 +68,13 @@ class Validation:
     def ppl(self) -> float:
         return math.exp(min(self.nll, 700.0))
 
+    def figures(self) -> dict[str, Any]:
+        """What metrics.jsonl has of a validation."""
+        scores = {"bleu": self.bleu, **({} if self.chrf is None else {"chrf": self.chrf})}
+        samples = [vars(sample) for sample in self.samples]
+        about = {"seconds": round(self.seconds, 2), "samples": samples, "decides": self.metric}
+        return {"nll": self.nll, "ppl": self.ppl, **about, **scores}
+
     @property
     def score(self) -> float:
         """The figure that decides which validation is the best, larger for a better one."""

@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
         print(f"missing with Python {platform.python_version()}: prepare.sh DIR {' '.join(packages)}", flush=True)
     import torch
 
-    import mtx.pipeline  # noqa: F401  all that a training imports
+    import mtx.training.run  # noqa: F401  all that a training imports
     from mtx.model import device
 
     found = device.find_device(arguments[0])

@@ -19,7 +19,7 @@ from mtx.config.schema import ModelConfig
 from mtx.model.device import find_device, use_device
 from mtx.model.parameters import parameters
 from mtx.training import loss
-from mtx.training.runtime import new_optimizer
+from mtx.training.optimizer import new_optimizer
 
 COPIED = 1 << 28  # numbers in fp32, 1 GB
 NUM_SETS = 3  # operands of a product, used in turn, so that they do not stay in the cache

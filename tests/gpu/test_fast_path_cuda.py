@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from mtx import pipeline
 from mtx.config import settings
 from mtx.config.schema import ModelConfig, TrainingConfig
 from mtx.data.token_store import load_prepared
@@ -19,9 +18,11 @@ from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.device import use_device
 from mtx.report.fast_path import compare, make_steps
 from mtx.storage.run_files import RunLayout
+from mtx.training.build import check_fast_step
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.micro_step import MicroStep, take_step
-from mtx.training.runtime import RuntimeChoices, check_fast_step, read_runtime
+from mtx.training.run import prepare_only, train
+from mtx.training.runtime import RuntimeChoices, read_runtime
 from tests.integration.commands import TINY, write_tsv
 from tests.models import adam, random_batch, tiny_model
 
@@ -54,7 +55,7 @@ def test_this_gpu_has_no_fault(compiled: bool) -> None:
 def test_a_run_takes_the_fast_step(tmp_path: Path) -> None:
     corpus = write_tsv(tmp_path / "digits.tsv", range(1000, 1400))
     arguments = [f"data.train={corpus}", *TINY, "device=cuda", "training.max_steps=4", f"run_dir={tmp_path / 'run'}"]
-    result = pipeline.train(settings.resolve(None, arguments).config)
+    result = train(settings.resolve(None, arguments).config)
     chosen = read_runtime(result.paths.chosen)
     assert (chosen.kernel, chosen.precision) == ("varlen", "bf16")
 
@@ -69,7 +70,7 @@ def test_without_a_compiler_only_the_compiled_step_is_off(
     corpus = write_tsv(tmp_path / "digits.tsv", range(1000, 1200))
     run = f"run_dir={tmp_path / 'run'}"
     own = settings.resolve(None, [f"data.train={corpus}", *TINY, run, "device=cuda", "training.compile=true"]).config
-    data = load_prepared(pipeline.prepare_only(own).data)
+    data = load_prepared(prepare_only(own).data)
     compiled = RuntimeChoices("cuda", "bf16", 256, "varlen", 1, True)
     assert check_fast_step(compiled, own, data) == replace(compiled, compile=False)
     assert "without compiling it" in caplog.text

@@ -14,15 +14,16 @@ from typing import Any
 import pytest
 import torch
 
-from mtx import pipeline
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.model.fused import BlockLayout
 from mtx.storage.run_files import RunLayout
-from mtx.training import runtime
+from mtx.training import build
+from mtx.training.build import check_fast_step, choose_runtime
 from mtx.training.micro_step import MicroStep, StepResult
-from mtx.training.runtime import RuntimeChoices, check_fast_step, choose_runtime, read_runtime, write_runtime
+from mtx.training.run import prepare_only, train
+from mtx.training.runtime import RuntimeChoices, read_runtime, write_runtime
 from tests.integration.commands import TINY, write_tsv
 from tests.models import dense
 from tests.unit.training.test_micro_step import dense_varlen_attn
@@ -46,7 +47,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("prepared")
     corpus = write_tsv(directory / "digits.tsv", range(1000, 1200))
     wanted = settings.resolve(None, [f"data.train={corpus}", *TINY, *GPU_SETTINGS, f"run_dir={directory / 'run'}"])
-    return pipeline.prepare_only(wanted.config).root
+    return prepare_only(wanted.config).root
 
 
 @pytest.fixture
@@ -86,13 +87,13 @@ IS: dict[str, Callable[[MicroStep], bool]] = {
 
 
 def put_in(fault: Any, part: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    original = runtime.take_step
+    original = build.take_step
 
     def faulty(step: MicroStep, *rest: Any) -> StepResult:
         found = original(step, *rest)
         return fault(found) if IS[part](step) else found  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(runtime, "take_step", faulty)
+    monkeypatch.setattr(build, "take_step", faulty)
 
 
 @pytest.mark.parametrize(
@@ -153,9 +154,9 @@ class Choosing:
         self.paths, (self.config, self.data) = RunLayout(root), own
         self.sound: Callable[[RuntimeChoices], RuntimeChoices] = lambda wished: wished
         self.num_checks, self.kernel = 0, "varlen"
-        monkeypatch.setattr(runtime, "attention_kernel", lambda *_: self.kernel)
-        monkeypatch.setattr(runtime, "use_device", lambda device: None)
-        monkeypatch.setattr(runtime, "check_fast_step", self.check)
+        monkeypatch.setattr(build, "attention_kernel", lambda *_: self.kernel)
+        monkeypatch.setattr(build, "use_device", lambda device: None)
+        monkeypatch.setattr(build, "check_fast_step", self.check)
 
     def check(self, wished: RuntimeChoices, *_: Any) -> RuntimeChoices:
         self.num_checks += 1
@@ -208,7 +209,7 @@ def test_a_run_of_a_cpu_is_checked_where_it_continues_on_a_gpu(choose: Choosing)
 
 def test_a_compiled_run_continues_on_the_cpu(prepared: Path, tmp_path: Path) -> None:
     config = settings.load(RunLayout(prepared).config).model_copy(update={"run_dir": str(tmp_path / "run")})
-    result = pipeline.train(config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 2})}))
+    result = train(config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 2})}))
     chosen = read_runtime(result.paths.chosen)
     write_runtime(result.paths.chosen, replace(chosen, device="cuda", kernel="varlen", compile=True))
-    assert pipeline.train(config.model_copy(update={"device": "cpu"})).scores
+    assert train(config.model_copy(update={"device": "cpu"})).scores

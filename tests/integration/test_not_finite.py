@@ -1,5 +1,6 @@
 """A loss or gradient that is not finite stops a run before it changes a weight."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,9 @@ from mtx.config import settings as configuration
 from mtx.data.batches import load_steps
 from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import load_prepared
-from mtx.errors import DeferredErrors, MtxError
+from mtx.errors import MtxError
 from mtx.storage.run_files import RunLayout
-from mtx.training.metrics import MetricsLogger
+from mtx.training.build import build
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
 
@@ -32,13 +33,14 @@ def test_a_run_that_overflows_names_the_step_and_its_lines(
 def trainer(trained: Path, tmp_path: Path) -> Trainer:
     chosen = RuntimeChoices("cpu", "fp32", 4096, "padded", 1, False)
     config = configuration.load(RunLayout(trained).config)
-    return Trainer(config, chosen, load_prepared(RunLayout(trained).data), RunLayout(tmp_path))
+    return build(config, chosen, load_prepared(RunLayout(trained).data), RunLayout(tmp_path))
 
 
-def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer, tmp_path: Path) -> None:
+def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer) -> None:
     planned = steps(trainer.sampler, SamplerState(), 4)
     loaded = load_steps(trainer.data.train, planned, trainer.num_micro_steps, trainer.shape)
-    with MetricsLogger(tmp_path / "metrics.jsonl", 0, 4, DeferredErrors()) as trainer.metrics:
+    trainer.progress.restart()
+    with contextlib.closing(loaded):
         trainer._step(next(loaded))
         one = trainer.model.encoder[0].inner.weight  # type: ignore[union-attr]
         good = one.detach().clone()  # type: ignore[union-attr,operator]
@@ -56,4 +58,3 @@ def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Tra
             one[0, 0] = torch.nan  # type: ignore[index,operator]
         with pytest.raises(MtxError, match=r"^step 2: loss nan"):
             trainer._step(next(loaded))
-    loaded.close()

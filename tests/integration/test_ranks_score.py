@@ -90,7 +90,7 @@ def break_stage(stage: str) -> None:
 @pytest.mark.parametrize(
     ("rank", "stage"),
     [(0, "mtx.training.trainer.validate_part"), (1, "mtx.training.trainer.validate_part"),
-     (0, "mtx.pipeline.evaluate_tests"), (1, "mtx.decoding.translator.Translator.translate")],
+     (0, "mtx.training.run.write_test_set"), (1, "mtx.decoding.translator.Translator.translate")],
 )  # fmt: skip
 def test_a_rank_that_fails_ends_all(rank: int, stage: str, alone: tuple[Path, list[str]], tmp_path: Path) -> None:
     team = start_ranks(
@@ -105,17 +105,17 @@ def test_a_rank_that_fails_ends_all(rank: int, stage: str, alone: tuple[Path, li
 
 def log_tokens(log: Path) -> None:
     """In a new process: a device with a known peak, and the target tokens of each step that the metrics count."""
-    from mtx.training.metrics import MetricsLogger
+    from mtx.training.progress import Progress
 
-    original = MetricsLogger.step
+    original = Progress.measure
 
-    def step(self: Any, *values: Any) -> None:
-        os.write(fd, f"{values[5]}\n".encode())
-        original(self, *values)
+    def measure(self: Any, update: Any, *values: Any) -> Any:
+        os.write(fd, f"{update.num_tgt_tokens}\n".encode())
+        return original(self, update, *values)
 
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    pytest.MonkeyPatch().setattr("mtx.training.trainer.peak_flops", lambda *_: 1e12)
-    pytest.MonkeyPatch().setattr(MetricsLogger, "step", step)
+    pytest.MonkeyPatch().setattr("mtx.training.build.peak_flops", lambda *_: 1e12)
+    pytest.MonkeyPatch().setattr(Progress, "measure", measure)
 
 
 def test_metrics_count_tokens_passes_and_the_peak_of_all_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -28,7 +31,9 @@ def test_tensorboard_shows_the_numbers_of_metrics_under_their_names(settings: li
 
 def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mtx.errors import DeferredErrors
-    from mtx.training import metrics
+    from mtx.storage.run_files import RunLayout
+    from mtx.training.checkpoint import State
+    from mtx.training.hooks import TensorBoard
 
     class Full:
         def __init__(self, *_: object, **__: object):
@@ -42,23 +47,28 @@ def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkey
 
     monkeypatch.setattr("torch.utils.tensorboard.SummaryWriter", Full)
     lost = DeferredErrors()
-    with metrics.MetricsLogger(tmp_path / "metrics.jsonl", 0, 2, lost, tensorboard=tmp_path / "tensorboard") as told:
-        told.step(1, 2.0, 1.5, 0.1, 1.0, 100)
+    config = SimpleNamespace(training=SimpleNamespace(tensorboard=True))
+    trainer: Any = SimpleNamespace(
+        paths=RunLayout(tmp_path), config=config, state=State(), deferred_errors=lost, cleanup=ExitStack()
+    )
+    board = TensorBoard()
+    with trainer.cleanup:
+        board.on_start(trainer)
+        board.on_event(trainer, "train", {"step": 1, "loss": 2.0})
     assert [text[-1] for text in lost.messages] == ["0", "1"]
-    assert (tmp_path / "metrics.jsonl").read_text().count("\n") == 1
 
 
 def test_without_the_package_it_is_refused_before_anything_is_made(
     settings: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from mtx import pipeline
     from mtx.config import settings as configuration
     from mtx.errors import UsageError
+    from mtx.training.run import train
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     run = tmp_path / "run"
     wanted = configuration.resolve(None, [*settings, "training.tensorboard=true", f"run_dir={run}"]).config
     with pytest.raises(UsageError) as refused:
-        pipeline.train(wanted)
+        train(wanted)
     check_error(refused.value.exit_code, f"error: {refused.value}\nhelp: {refused.value.help}\n", 2, "tensorboard")
     assert not run.exists()

@@ -16,7 +16,7 @@ import torch
 import mtx.cli
 import mtx.commands.decoding
 import mtx.decoding.torch_engine
-import mtx.pipeline  # noqa: F401
+import mtx.training.run  # noqa: F401
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.decoding import model_directory

@@ -65,7 +65,7 @@ MUTANTS = [
     Mutant("random numbers are not seeded anew", "training/trainer.py", SEED, "", KILLS),
     Mutant(
         "a resume begins the epoch anew", "training/trainer.py",
-        "self.sampler, position, num_steps", "self.sampler, SamplerState(position.epoch, 0), num_steps", KILLS,
+        "self.sampler, position, num_steps", "self.sampler, replace(position, index=0), num_steps", KILLS,
     ),
     Mutant(
         "lines end at U+2028 too", "storage/text_files.py",

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from mtx import pipeline
 from mtx.config import settings
 from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import PreparedData, load_prepared
@@ -16,7 +15,9 @@ from mtx.errors import MtxError
 from mtx.storage import durable, text_files
 from mtx.storage.run_contents import full_checkpoint_steps
 from mtx.storage.run_files import RunLayout
+from mtx.training.build import build
 from mtx.training.micro_step import MicroStep
+from mtx.training.run import prepare_only
 from mtx.training.runtime import RuntimeChoices, write_runtime
 from mtx.training.trainer import Trainer
 from tests.integration.commands import TINY, write_tsv
@@ -36,7 +37,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> RunLayout:
     directory = tmp_path_factory.mktemp("prepared")
     corpus = write_tsv(directory / "digits.tsv", range(1000, 1300))
     wanted = settings.resolve(None, [f"data.train={corpus}", *SETTINGS, f"run_dir={directory / 'run'}"])
-    return pipeline.prepare_only(wanted.config)
+    return prepare_only(wanted.config)
 
 
 def trainer(prepared: RunLayout, root: Path, micro_batch_tokens: int = 96) -> Trainer:
@@ -45,9 +46,7 @@ def trainer(prepared: RunLayout, root: Path, micro_batch_tokens: int = 96) -> Tr
     chosen = RuntimeChoices("cpu", "fp32", micro_batch_tokens, "padded", 1, False)
     root.mkdir(exist_ok=True)
     write_runtime(RunLayout(root).chosen, chosen)
-    run = Trainer(settings.load(prepared.config), chosen, data, RunLayout(root))
-    run.resume()
-    return run
+    return build(settings.load(prepared.config), chosen, data, RunLayout(root))
 
 
 def weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -117,7 +116,7 @@ def test_stopped_before_the_update(
         with monkeypatch.context() as patch:
             seen = before_step(step, WAYS[way], patch)
             with pytest.raises(MtxError, match=rf"^step {step}: loss .*nothing was updated") as error:
-                run.run(0.0)
+                run.train()
         pairs = list(steps(run.sampler, SamplerState(), step))[-1].pairs
         place = list(steps(run.sampler, SamplerState(), step - 1))[-1].after if step > 1 else SamplerState()
         assert f"takes {len(pairs)} pairs from place {place.index} of epoch {place.epoch} on" in str(error.value)
@@ -145,7 +144,7 @@ def test_weights_that_are_not_finite_are_never_saved(
 
     monkeypatch.setattr(Trainer, "update", update)
     with pytest.raises(MtxError, match="not finite|loss nan"):
-        run.run(0.0)
+        run.train()
     assert full_checkpoint_steps(run.paths) == [2]
 
 
@@ -193,7 +192,7 @@ def test_memory_that_is_short_once_halves_the_micro_batch(
             with monkeypatch.context() as patch:
                 made = short_of_memory(int(is_short), at, where, patch)
                 found.append(gradients(step, patch))
-                run.run(0.0)
+                run.train()
             assert made == [int(is_short)] and run.state.step == 9
         assert f"step {step}: out of memory; micro-batches are halved from now on (CUDA out of memory" in caplog.text
         assert run.runtime.micro_batch_tokens == durable.read_json(run.paths.chosen)["micro_batch_tokens"] == 48
@@ -209,7 +208,7 @@ def test_memory_that_is_short_again_stops_with_what_to_set(
     run = trainer(prepared, tmp_path / "run")
     short_of_memory(99, 5, "micro-step", monkeypatch)
     with pytest.raises(MtxError, match="step 2: out of memory with micro-batches of 48 target tokens: CUDA") as error:
-        run.run(0.0)
+        run.train()
     assert error.value.help and "training.micro_batch_tokens=32" in error.value.help
 
 
@@ -221,4 +220,4 @@ def test_an_error_that_is_not_memory_is_told_as_it_is(
 
     monkeypatch.setattr(MicroStep, "__call__", fail)
     with pytest.raises(RuntimeError, match="something else"):
-        trainer(prepared, tmp_path / "run").run(0.0)
+        trainer(prepared, tmp_path / "run").train()

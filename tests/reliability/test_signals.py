@@ -24,11 +24,11 @@ from tests.rig import Rig, Start
 SEED = 11
 UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.trainer:validate_part"
 LEAVE = "mtx.storage.run_directory:_remove_traces"
-PREPARE, SAVE, END = "mtx.data.prepare:prepare", "mtx.training.checkpoint:save", "mtx.pipeline:finished"
+PREPARE, SAVE, END = "mtx.data.prepare:prepare", "mtx.training.checkpoint:save", "mtx.training.run:read_result"
 # where a signal is sent: after so many calls of a function (or one of these), and how long it may take from there
 PHASES: list[tuple[str, range, float]] = [
     (PREPARE, range(1, 2), 0.15), (UPDATE, range(1, 2), 0.03), (UPDATE, range(2, 60), 0.03),
-    (VALIDATE, range(1, 4), 0.1), (SAVE, range(1, 19), 0.03), ("mtx.pipeline:_score", range(1, 2), 0.1),
+    (VALIDATE, range(1, 4), 0.1), (SAVE, range(1, 19), 0.03), ("mtx.training.run:_score", range(1, 2), 0.1),
     (UPDATE, range(60, 61), 0.15),
 ]  # fmt: skip
 NUMBERS = [SIGTERM, SIGINT, SIGUSR1, SIGHUP]

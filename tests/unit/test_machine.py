@@ -18,7 +18,7 @@ from mtx.machine import num_cores
 from mtx.model import device
 from mtx.model.device import num_threads
 from mtx.storage.run_files import RunLayout
-from mtx.training.runtime import choose_runtime
+from mtx.training.build import choose_runtime
 from tests.exports import lively_bundle, small_tokenizer
 from tests.unit.data.test_workers import process_of
 

@@ -64,7 +64,7 @@ def test_a_translator_takes_a_model_directory_and_its_settings(tmp_path: Path, t
 
 def test_scores_are_added_and_vouched_for(tmp_path: Path, tokenizer: Tokenizer) -> None:
     make(tmp_path / "model", tokenizer)
-    model_directory.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, "# card\n")
+    model_directory.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, {"README.md": "# card\n"})
     assert (tmp_path / "model" / "README.md").read_text() == "# card\n"
     model_directory.load(tmp_path / "model")
     durable.write_json(tmp_path / "model" / SCORES, {"test": {"bleu": {"score": 99.9}}})
@@ -74,7 +74,7 @@ def test_scores_are_added_and_vouched_for(tmp_path: Path, tokenizer: Tokenizer) 
 
 def test_a_model_directory_is_replaced_whole(tmp_path: Path, tokenizer: Tokenizer) -> None:
     make(tmp_path / "model", tokenizer)
-    model_directory.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, "# card\n")
+    model_directory.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, {"README.md": "# card\n"})
     (tmp_path / "model" / "mine").mkdir()
     (tmp_path / "model" / "notes").write_text("x")
     make(tmp_path / "model", tokenizer)
@@ -83,7 +83,7 @@ def test_a_model_directory_is_replaced_whole(tmp_path: Path, tokenizer: Tokenize
     assert names == {MANIFEST, MODEL_CONFIG, WEIGHTS, TOKENIZER_JSON, TOKENIZER_MODEL}
     assert (tmp_path / "kept-model" / "notes").read_text() == "x", "what mtx did not write is kept"
     (tmp_path / "model" / "notes").write_text("x")
-    model_directory.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, "# card\n")
+    model_directory.add_scores(tmp_path / "model", {"test": {"bleu": {"score": 1.5}}}, {"README.md": "# card\n"})
     assert "notes" not in durable.read_manifest(tmp_path / "model")
 
 

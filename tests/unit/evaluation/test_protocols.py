@@ -4,10 +4,10 @@ import sys
 
 import pytest
 
+from mtx.decoding.scores import score
 from mtx.errors import UsageError
 from mtx.evaluation import protocols
 from mtx.evaluation.protocols import find, split_compounds
-from mtx.evaluation.scores import score
 from mtx.formatting import install_command
 
 

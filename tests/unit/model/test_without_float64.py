@@ -18,7 +18,7 @@ from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.scoring import score_pairs
 from mtx.model.inference import IncrementalModel
 from mtx.training.micro_step import MicroStep
-from mtx.training.runtime import new_optimizer
+from mtx.training.optimizer import new_optimizer
 from tests.models import random_batch, random_ids, tiny_model
 
 NUM_IDS = 64

@@ -11,6 +11,7 @@ from mtx.config.schema import Config, TrainingConfig
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.report import checks
 from mtx.report.text_figures import spread, text_figures
+from mtx.training.plan import steps_per_epoch
 from tests.unit.data.sentences import sentences
 
 # </s> 0, <unk> 1, pieces from 2 on, a tag that is no piece
@@ -175,7 +176,7 @@ def test_an_epoch_counts_a_corpus_as_often_as_its_weight(tmp_path: Path) -> None
     train = store(tmp_path / "train.arrow", [[2, 0]] * 10, [[6, 6, 6, 0]] * 10, weight=2.0)
     for copies in (0, 0.5):
         training = TrainingConfig(batch_tokens=16, copied_target_ratio=copies)
-        assert checks.steps_per_epoch(train, training) == (1 + copies) * 2 * 10 * 4 / 16
+        assert steps_per_epoch(train, training) == (1 + copies) * 2 * 10 * 4 / 16
 
 
 def test_words_that_are_unknown(tmp_path: Path) -> None:

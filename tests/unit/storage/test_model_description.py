@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mtx.config.schema import ModelConfig
-from mtx.model.architecture import num_parameters
+from mtx.model.architectures import num_parameters
 from mtx.storage import model_description
 
 LARGE = {"num_encoder_layers": 20, "num_decoder_layers": 20, "d_model": 2048, "num_heads": 8}

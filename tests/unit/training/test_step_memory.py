@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from mtx import pipeline
 from mtx.config import settings
 from mtx.data.batches import PackedBatch
 from mtx.data.token_store import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.scoring import BATCH_TOKENS
 from mtx.storage.run_files import RunLayout
-from mtx.training import checkpoint, runtime
+from mtx.training import checkpoint, micro_batch, runtime
+from mtx.training.build import build
+from mtx.training.run import prepare_only
 from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
 from mtx.training.validation import validate_part
@@ -31,14 +32,12 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> RunLayout:
     corpus = write_tsv(directory / "digits.tsv", range(1000, 1200))
     config = settings.resolve(None, [f"data.train={corpus}", *TINY, f"run_dir={directory / 'run'}"]).config
     assert config.data.max_tokens == MAX_TOKENS
-    return pipeline.prepare_only(config)
+    return prepare_only(config)
 
 
 def trainer(prepared: RunLayout, root: Path) -> Trainer:
     chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
-    run = Trainer(settings.load(prepared.config), chosen, load_prepared(prepared.data), RunLayout(root))
-    run.resume()
-    return run
+    return build(settings.load(prepared.config), chosen, load_prepared(prepared.data), RunLayout(root))
 
 
 def take_steps(run: Trainer, number: int) -> None:
@@ -132,9 +131,9 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
 
     monkeypatch.setattr(torch, "zeros", counted)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    monkeypatch.setattr(runtime, "batch_nll", validate_part)
+    monkeypatch.setattr(micro_batch, "batch_nll", validate_part)
     chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
-    runtime._run_micro_step(config, chosen, data.tokenizer.num_ids, sampler, 1)
+    micro_batch._run_micro_step(config, chosen, data.tokenizer.num_ids, sampler, 1)
     monkeypatch.undo()
     model = runtime.new_model(config, chosen, data.tokenizer.num_ids)
     num_numbers = sum(parameter.numel() for parameter in model.parameters())

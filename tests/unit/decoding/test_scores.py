@@ -3,10 +3,10 @@
 import pytest
 
 from mtx.data.languages import tokenizer_of
+from mtx.decoding import scores as module
 from mtx.decoding.metrics import bleu
+from mtx.decoding.scores import CorpusScore, Scores
 from mtx.errors import DataError
-from mtx.evaluation import scores as module
-from mtx.evaluation.scores import CorpusScore, Scores
 
 REFERENCES = ["the cat sat on the mat", "a dog barked at the moon"]
 

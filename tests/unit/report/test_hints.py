@@ -1,11 +1,35 @@
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
-from mtx.training.hints import Hints
+from mtx.report.hints import Hints
+from mtx.training.checkpoint import State
+
+
+class Recorder:
+    """What a hook sees of a trainer; keeps the hints that are recorded."""
+
+    def __init__(self, step: int = 0, is_best: bool = False):
+        self.state, self.hints = State(step=step, best_step=step if is_best else -1), list[tuple[int, str]]()
+
+    def record(self, name: str, step: int, text: str) -> None:
+        assert name == "hint"
+        self.hints.append((step, text))
 
 
 def _train(hints: Hints, nll: Callable[[int], float], steps: range) -> list[tuple[int, str]]:
-    hints_given = [(step, hints.step(step, nll(step), 1e-3)) for step in steps]
-    return [(step, str(hint)) for step, hint in hints_given if hint is not None]
+    trainer: Any = Recorder()
+    for step in steps:
+        hints.on_step(trainer, {"step": step, "nll": nll(step), "learning_rate": 1e-3})
+    return list(trainer.hints)
+
+
+def _validate(hints: Hints, nll: float, is_best: bool, hypotheses: list[str]) -> list[str]:
+    trainer: Any = Recorder(100, is_best)
+    validation: Any = SimpleNamespace(nll=nll, hypotheses=hypotheses)
+    model: Any = None
+    hints.on_validation(trainer, validation, model)
+    return [text for _, text in trainer.hints]
 
 
 def test_a_loss_that_falls_gives_no_hint() -> None:
@@ -35,11 +59,10 @@ def test_a_loss_that_jumps_names_the_learning_rate() -> None:
 
 
 def _validations(hints: Hints, nlls: list[float], is_best: bool = False) -> list[str]:
-    hints_given = []
+    hints_given = list[str]()
     for number, nll in enumerate(nlls):
         _train(hints, lambda step: 4 - step / 1000, range(number * 50 + 1, number * 50 + 51))
-        if (hint := hints.validation(nll, is_best, [str(i) for i in range(100)])) is not None:
-            hints_given.append(str(hint))
+        hints_given += _validate(hints, nll, is_best, [str(i) for i in range(100)])
     return hints_given
 
 
@@ -56,6 +79,6 @@ def test_no_hint_while_bleu_gets_better_all_the_same() -> None:
 def test_translations_that_are_all_the_same_are_told() -> None:
     hints = Hints()
     _train(hints, lambda _: 6.0, range(1, 51))
-    hint = hints.validation(6.0, True, ["A man ."] * 95 + list("abcde"))
-    assert hint is not None and "does not look at its source" in str(hint)
-    assert hints.validation(6.0, True, ["A man ."] * 100) is None, "once"
+    (hint,) = _validate(hints, 6.0, True, ["A man ."] * 95 + list("abcde"))
+    assert "does not look at its source" in hint
+    assert _validate(hints, 6.0, True, ["A man ."] * 100) == [], "once"

@@ -1,16 +1,20 @@
-"""The scores of a test set by sacreBLEU, BLEU, chrF and TER, each with its signature."""
+"""The scores of a test set by sacreBLEU, BLEU, chrF and TER, each with its signature, and the files that keep them."""
 
 import logging
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from mtx.data.cleaning import clean_text
 from mtx.data.languages import counts_words, tokenizer_of
+from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import DataError
-from mtx.evaluation.protocols import Protocol
+from mtx.storage import durable
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 
 logger = logging.getLogger(__name__)
 
@@ -82,14 +86,12 @@ def score(
     hypotheses: Sequence[str],
     references: Sequence[str],
     tgt: str = "",
-    protocol: Protocol | None = None,
     more_references: Sequence[Sequence[str]] = (),
 ) -> Scores:
     """Corpus BLEU, chrF2 and TER.
 
     Args:
         tgt: target language, which decides BLEU's tokenizer together with the references (`tokenizer_of`).
-        protocol: adds a BLEU score by this published protocol.
         more_references: further translations of the same sources, each a list of lines.
 
     Raises:
@@ -104,20 +106,31 @@ def score(
     if not hypotheses:
         raise DataError("nothing to score: no lines")
 
-    published = {}
-    if protocol is not None:
-        text = protocol.tokenized(references, [hypotheses, *more_references])
-        tokenized, *others = text.systems
-        bleu = _corpus_score(protocol.metric(), tokenized, text.references, *others)
-        published[protocol.name] = CorpusScore(bleu.score, text.signature(bleu.signature))
     return Scores(
-        bleu=_corpus_score(BLEU(tokenize=tokenizer_of(tgt, references)), hypotheses, *streams),
-        chrf=_corpus_score(CHRF(), hypotheses, *streams),
-        ter=None if ter_takes_too_long(hypotheses, references) else _corpus_score(TER(), hypotheses, *streams),
-        published=published,
+        bleu=corpus_score(BLEU(tokenize=tokenizer_of(tgt, references)), hypotheses, *streams),
+        chrf=corpus_score(CHRF(), hypotheses, *streams),
+        ter=None if ter_takes_too_long(hypotheses, references) else corpus_score(TER(), hypotheses, *streams),
     )
 
 
-def _corpus_score(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> CorpusScore:
+def corpus_score(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> CorpusScore:
+    """The score of a metric of sacreBLEU, with its signature."""
     value = metric.corpus_score(list(hypotheses), [*map(list, references)]).score
     return CorpusScore(float(value), str(metric.get_signature()))
+
+
+def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:
+    """Warn if BLEU says nothing about a test set; chrF2 does."""
+    if too_short_for_bleu(references, tgt):
+        logger.warning("%s: %s; chrF2 is the score to go by", name, TOO_SHORT)
+
+
+def write_test_set(
+    directory: Path, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], scores: Scores
+) -> None:
+    """Write src.txt, hyp.txt, ref.txt and scores.json; a directory that is there is replaced."""
+    texts = {SOURCE_TEXT: map(clean_text, sources), HYPOTHESIS_TEXT: hypotheses, REFERENCE_TEXT: references}
+    with durable.new_directory(directory, replace=True) as new:
+        for name, lines in texts.items():
+            durable.write_text(new / name, "".join(f"{line}\n" for line in lines))
+        durable.write_json(new / SCORES, {directory.name: scores.as_dict()})

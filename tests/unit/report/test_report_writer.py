@@ -1,14 +1,17 @@
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mtx.config import settings
 from mtx.errors import DeferredErrors, MtxError
+from mtx.report import report_writer
+from mtx.report.report_writer import ReportWriter
 from mtx.storage import disk
 from mtx.storage.run_files import RunLayout
-from mtx.training import report_writer
-from mtx.training.report_writer import ReportWriter
+
+NOTHING: tuple[Any, Any] = (None, None)
 
 
 class _Clock:
@@ -27,9 +30,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     return clock
 
 
-def _file(tmp_path: Path, deferred_errors: DeferredErrors) -> ReportWriter:
+def _trainer(tmp_path: Path) -> Any:
     config = settings.resolve(None, [f"run_dir={tmp_path}"]).config
-    return ReportWriter(RunLayout(tmp_path), config, None, deferred_errors)  # type: ignore[arg-type]
+    data = SimpleNamespace(tokenizer=None)
+    return SimpleNamespace(paths=RunLayout(tmp_path), config=config, data=data, deferred_errors=DeferredErrors())
 
 
 def test_it_takes_a_fiftieth_of_the_time_at_most(
@@ -43,10 +47,10 @@ def test_it_takes_a_fiftieth_of_the_time_at_most(
         return "page"
 
     monkeypatch.setattr(report_writer, "report_page", report)
-    file = _file(tmp_path, DeferredErrors())
+    file, trainer = ReportWriter(), _trainer(tmp_path)
     for now in (100, 110, 201, 203, 300):
         clock.now = now
-        file.update(None)  # type: ignore[arg-type]
+        file.on_validation(trainer, *NOTHING)
     assert drawn == [100, 203] and (tmp_path / "report.html").read_text() == "page"
 
 
@@ -56,21 +60,22 @@ def test_a_failed_page_is_a_deferred_error_and_the_next_is_written(
     def fail(*_: Any) -> str:
         raise failure
 
-    deferred_errors = DeferredErrors()
-    file = _file(tmp_path, deferred_errors)
+    file, trainer = ReportWriter(), _trainer(tmp_path)
     failure: Exception = ZeroDivisionError("no page")
     with monkeypatch.context() as patch:
         patch.setattr(report_writer, "report_page", fail)
-        file.update(None)  # type: ignore[arg-type]
+        file.on_validation(trainer, *NOTHING)
     failure, clock.now = OSError(28, "the disk is full"), 1000.0
     monkeypatch.setattr(report_writer, "report_page", lambda *_: "page")
     with monkeypatch.context() as patch:
         patch.setattr(disk, "write", fail)
-        file.write(None)  # type: ignore[arg-type]
+        file.on_end(trainer, *NOTHING[:1])
     reasons = ["ZeroDivisionError: no page", "the disk is full"]
-    assert deferred_errors.messages == [f"{tmp_path / 'report.html'} could not be written: {why}" for why in reasons]
-    file.write(None)  # type: ignore[arg-type]
+    assert trainer.deferred_errors.messages == [
+        f"{tmp_path / 'report.html'} could not be written: {why}" for why in reasons
+    ]
+    file.on_end(trainer, *NOTHING[:1])
     assert (tmp_path / "report.html").read_text() == "page"
     with pytest.raises(MtxError, match="ZeroDivisionError: no page .and 1 more.") as error:
-        deferred_errors.check()
+        trainer.deferred_errors.check()
     assert "mtx report" in (error.value.help or "")

@@ -16,7 +16,7 @@ from mtx.data.batches import micro_batch_shape
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.errors import MtxError
-from mtx.training import runtime
+from mtx.training import micro_batch, runtime
 from mtx.training.runtime import RuntimeChoices
 
 SAMPLER = BatchSampler(np.array([30, 30], np.int32), np.array([20, 40], np.int32), None, 1, 25_000)
@@ -28,17 +28,17 @@ def config_of(*overrides: str) -> Config:
 
 
 def largest(config: Config, initial: RuntimeChoices = CUDA) -> int:
-    return runtime.largest_micro_batch(config, initial, 100, SAMPLER)
+    return micro_batch.largest_micro_batch(config, initial, 100, SAMPLER)
 
 
 @pytest.mark.parametrize("limit, expected", [(30_000, 25_000), (12_500, 12_500), (4_000, 3_125), (300, 256)])
 def test_a_step_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch, limit: int, expected: int) -> None:
-    monkeypatch.setattr(runtime, "_fits", lambda config, tried, *rest: tried.micro_batch_tokens <= limit)
+    monkeypatch.setattr(micro_batch, "_fits", lambda config, tried, *rest: tried.micro_batch_tokens <= limit)
     assert largest(config_of()) == expected
 
 
 def test_what_cannot_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "_fits", lambda *rest: False)
+    monkeypatch.setattr(micro_batch, "_fits", lambda *rest: False)
     with pytest.raises(MtxError, match="256 target tokens does not fit"):
         largest(config_of())
 
@@ -54,9 +54,9 @@ def test_what_is_too_large_is_no_fit(monkeypatch: pytest.MonkeyPatch, error: Exc
     def fail(*arguments: Any) -> None:
         raise error
 
-    monkeypatch.setattr(runtime, "_run_micro_step", fail)
-    monkeypatch.setattr(runtime, "free_unused_memory", lambda device: None)
-    assert not runtime._fits(config_of(), CUDA, 100, SAMPLER)
+    monkeypatch.setattr(micro_batch, "_run_micro_step", fail)
+    monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
+    assert not micro_batch._fits(config_of(), CUDA, 100, SAMPLER)
 
 
 @pytest.mark.parametrize("tokens, expected", [(25_000, 4096), (1024, 1024), (300, 300)])
@@ -67,7 +67,7 @@ def test_a_cpu_takes_what_is_fast_there(tokens: int, expected: int) -> None:
 @pytest.mark.parametrize("size", [25_000, 3_125, 256])
 def test_the_longest_sentences_fill_the_shape(size: int) -> None:
     _, shape = micro_batch_shape(25_000, size, 1.1, 256, 27.0)
-    batch = runtime.longest_sentences(shape, 100)
+    batch = micro_batch.longest_sentences(shape, 100)
     assert len(batch.src_ids) == shape.num_src and len(batch.tgt_in_ids) == shape.num_tgt
     assert batch.num_tgt_tokens == batch.num_sentences * 256 > shape.num_tgt - 600
 
@@ -76,15 +76,15 @@ def test_other_errors_of_a_trial_are_raised(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(*arguments: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(runtime, "_run_micro_step", fail)
-    monkeypatch.setattr(runtime, "free_unused_memory", lambda device: None)
+    monkeypatch.setattr(micro_batch, "_run_micro_step", fail)
+    monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        runtime._fits(config_of(), CUDA, 100, SAMPLER)
+        micro_batch._fits(config_of(), CUDA, 100, SAMPLER)
 
 
 def test_only_the_varlen_kernel_has_little_room_for_sentences() -> None:
     rooms = [
-        runtime.step_shape(config_of(), replace(CUDA, kernel=kernel), SAMPLER)[1].max_sentences
+        micro_batch.step_shape(config_of(), replace(CUDA, kernel=kernel), SAMPLER)[1].max_sentences
         for kernel in ("varlen", "padded")
     ]
     # 25,216 positions and 100 dummies, 30 tokens a sentence: 1,051 and a spare 16 and 100; 25,216 / 3
@@ -96,13 +96,13 @@ def test_a_model_that_memory_cannot_hold_is_refused(monkeypatch: pytest.MonkeyPa
     num_weights = 101 * 64 + (64 * 128 * 2 + 128 + 64) * 2 + (64 * 64 + 64) * 12 + 5 * 128  # layers, attention, norms
     needed = 16 * num_weights
     monkeypatch.setattr(machine, "available_bytes", lambda: needed)
-    runtime.check_memory(config, torch.device("cpu"), 100)
+    micro_batch.check_memory(config, torch.device("cpu"), 100)
     monkeypatch.setattr(machine, "available_bytes", lambda: needed - 1)
     with pytest.raises(MtxError, match=f"^training {num_weights:,} parameters needs at least "):
-        runtime.check_memory(config, torch.device("cpu"), 100)
-    runtime.check_memory(config, torch.device("cuda"), 100)
+        micro_batch.check_memory(config, torch.device("cpu"), 100)
+    micro_batch.check_memory(config, torch.device("cuda"), 100)
     monkeypatch.setattr(machine, "available_bytes", lambda: None)
-    runtime.check_memory(config, torch.device("cpu"), 100)
+    micro_batch.check_memory(config, torch.device("cpu"), 100)
 
 
 @pytest.mark.parametrize("copies, num_pairs", [(0, 100), (0.5, 150), (1, 200)])

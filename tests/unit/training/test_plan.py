@@ -3,7 +3,7 @@
 import pytest
 
 from mtx.config.schema import TrainingConfig
-from mtx.training.planned_end import planned_end
+from mtx.training.plan import planned_end
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
+import contextlib
 import json
+import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,8 +13,11 @@ from mtx.config import settings
 from mtx.errors import DamagedFileError, DeferredErrors, UsageError
 from mtx.formatting import format_duration
 from mtx.storage.run_directory import is_locked
+from mtx.storage.run_files import RunLayout
 from mtx.storage.run_status import read_status
-from mtx.training.metrics import MetricsLogger
+from mtx.training.checkpoint import State
+from mtx.training.hooks import Console, EventLog, Hook
+from mtx.training.progress import Progress
 
 
 @pytest.fixture
@@ -25,12 +31,35 @@ def _write(run: Path, *events: dict[str, Any]) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
 
 
+class Trained:
+    """What hooks see of a trainer, which takes steps of 100 tokens."""
+
+    def __init__(self, root: Path, last: int, *hooks: Hook, utilisation_per_rate: float | None = None):
+        self.paths, self.deferred_errors, self.cleanup = RunLayout(root), DeferredErrors(), contextlib.ExitStack()
+        self.state, self.plan, self.last, self.hooks = State(), self, last, hooks
+        self.progress = Progress(0, utilisation_per_rate)
+        self.progress.restart()
+        for hook in hooks:
+            hook.on_start(self)  # type: ignore[arg-type]
+
+    def end(self, state: State) -> tuple[int, str]:
+        return self.last, "max_steps"
+
+    def step(self, step: int) -> None:
+        update: Any = SimpleNamespace(step=step, num_tgt_tokens=100, learning_rate=0.1, epochs=0.0)
+        figures = self.progress.measure(update, [2.0, 150.0, 1.0], self.last, math.inf)
+        for hook in self.hooks:
+            hook.on_event(self, "train", figures)  # type: ignore[arg-type]
+            hook.on_step(self, figures)  # type: ignore[arg-type]
+
+
 def test_events_are_lines_and_follow_a_half_written_one(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"event": "start"}\n{"event": "tr')
-    with MetricsLogger(path, done=0, max_steps=20, deferred_errors=DeferredErrors()) as metrics:
-        for step in range(1, 21):
-            metrics.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+    run = Trained(tmp_path, 20, EventLog())
+    for step in range(1, 21):
+        run.step(step)
+    run.cleanup.close()
     lines = path.read_text().split("\n")
     assert lines[1] == '{"event": "tr' and lines[-1] == ""
     events = [json.loads(line) for line in lines[2:-1]]
@@ -45,7 +74,7 @@ def test_events_do_not_go_through_a_link_that_no_reader_follows(tmp_path: Path) 
     other.write_text("mine")
     path.symlink_to(other)
     with pytest.raises(DamagedFileError, match="is a link that leads out"):
-        MetricsLogger(path, done=0, max_steps=20, deferred_errors=DeferredErrors()).__enter__()
+        Trained(tmp_path / "run", 20, EventLog())
     assert other.read_text() == "mine"
 
 
@@ -55,10 +84,10 @@ def test_speed_is_taken_over_several_steps_whose_figures_come_at_once(
     now = 100.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     path = tmp_path / "metrics.jsonl"
-    with MetricsLogger(path, done=0, max_steps=40, deferred_errors=DeferredErrors()) as metrics:
-        for step in range(1, 41):
-            now += 4.0 if step % 4 == 1 else 1e-6
-            metrics.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+    run = Trained(tmp_path, 40, EventLog())
+    for step in range(1, 41):
+        now += 4.0 if step % 4 == 1 else 1e-6
+        run.step(step)
     rates = [json.loads(line)["tgt_tokens_per_s"] for line in path.read_text().splitlines()]
     assert all(50 < rate < 200 for rate in rates[8:])
 
@@ -127,14 +156,12 @@ def test_a_line_shows_the_speed_and_the_time_left_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("mtx.training.metrics.time.monotonic", lambda: now)
+    monkeypatch.setattr("mtx.training.hooks.time.monotonic", lambda: now)
     caplog.set_level("INFO")
-    with MetricsLogger(
-        tmp_path / "metrics.jsonl", done=0, max_steps=600, deferred_errors=DeferredErrors(), utilisation_per_rate=0.004
-    ) as metrics:
-        for step in range(1, 51):
-            now += 1.0
-            metrics.step(step, loss=2.0, nll=1.5, lr=0.1, grad_norm=1.0, num_tgt_tokens=100)
+    run = Trained(tmp_path, 600, EventLog(), Console(), utilisation_per_rate=0.004)
+    for step in range(1, 51):
+        now += 1.0
+        run.step(step)
     speed = "loss 2.000, lr 1.00e-01, 100 target tokens/s, 40% of the GPU's peak"
     lines = [record.message for record in caplog.records]
     assert lines == [f"step 10 of 600: {speed}, 10 min left", f"step 40 of 600: {speed}, 9 min left"]

@@ -1,0 +1,303 @@
+"""The stages of `mtx train` in order: open the run, prepare, train, average, score. Finished stages are skipped.
+
+Each stage leaves a directory that appears whole (data/, checkpoints/step-*, model/, evaluation/NAME/), so the same
+command resumes an interrupted run. With several ranks all run this program, and rank 0 alone does what writes. What is
+around the spine joins by hooks (`mtx.training.hooks`).
+"""
+
+import contextlib
+import functools
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtx.config.schema import Config
+from mtx.data import prepare as preparation
+from mtx.data.token_store import PreparedData, load_prepared
+from mtx.decoding import model_directory
+from mtx.decoding.load import export_note, fill_cache
+from mtx.decoding.metrics import normalize_lines
+from mtx.decoding.model_directory import LoadedModel
+from mtx.decoding.scores import Scores, score, warn_if_too_short, write_test_set
+from mtx.decoding.translator import Translator
+from mtx.errors import DamagedFileError, DeferredErrors, MtxError
+from mtx.formatting import counted, format_duration
+from mtx.storage import durable, text_files
+from mtx.storage.model_description import info_of
+from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
+from mtx.storage.run_directory import open_run
+from mtx.storage.run_files import (
+    HYPOTHESIS_TEXT,
+    MODEL_CONFIG,
+    REFERENCE_TEXT,
+    SCORES,
+    SOURCE_TEXT,
+    WEIGHTS,
+    RunLayout,
+)
+from mtx.storage.run_status import StatusFile, read_events, track_status
+from mtx.training import averaging, checkpoint, init_from
+from mtx.training.build import build, prepare_device
+from mtx.training.hooks import Hook, require_tensorboard
+from mtx.training.ranks import Ranks, find_rank_device
+from mtx.training.trainer import Trainer
+from mtx.training.validation import Sample, evenly_spaced_samples, interleaved
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished run has, and the errors that it deferred to the end."""
+
+    paths: RunLayout
+    scores: dict[str, Scores]
+    samples: list[Sample]
+    deferred_errors: DeferredErrors
+
+
+def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()) -> Result | None:
+    """Do everything from text to a scored model; finished stages are skipped. All ranks of a run call this.
+
+    Returns:
+        None on all ranks but the first.
+    """
+    started = time.monotonic()
+    ranks = ranks or Ranks()
+    paths = RunLayout(Path(config.run_dir))
+    deferred_errors = DeferredErrors()
+    device = find_rank_device(config.device, ranks)
+    if config.training.tensorboard:
+        require_tensorboard()
+    with contextlib.ExitStack() as stack:
+        if not ranks.run_on_rank_zero(lambda: _open(config, paths, stack, deferred_errors, hooks)):
+            trainer = _build(config, paths, device, ranks, hooks, deferred_errors, started)
+            trainer.train(hooks)
+            trainer.release()
+            ranks.run_on_rank_zero(lambda: _write_model(trainer))
+            _score(trainer)
+        return read_result(paths, deferred_errors) if ranks.is_rank_zero else None
+
+
+def _open(
+    config: Config,
+    paths: RunLayout,
+    stack: contextlib.ExitStack,
+    deferred_errors: DeferredErrors,
+    hooks: Sequence[Hook],
+) -> bool:
+    """Own the run directory until `stack` closes; returns whether the run is finished."""
+    stack.enter_context(open_run(config))
+    if not _is_finished(paths, config):
+        stack.enter_context(track_status(paths.status, deferred_errors))
+        return False
+    ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
+    logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
+    for hook in hooks:
+        hook.on_prepared(config, paths, None)
+    return True
+
+
+def _build(
+    config: Config,
+    paths: RunLayout,
+    device: torch.device,
+    ranks: Ranks,
+    hooks: Sequence[Hook],
+    deferred_errors: DeferredErrors,
+    started: float,
+) -> Trainer:
+    """A trainer that is ready for the next step, with the data that rank 0 prepares and all ranks then load."""
+    prepared: list[tuple[PreparedData, LoadedModel | None]] = []
+
+    def work() -> str:
+        initial = load_initial(config, paths)
+        prepared.append((prepare(config, paths, initial, hooks), initial))
+        return prepared[0][0].sha256
+
+    def load() -> None:
+        help = "run_dir must be on a disk that all machines of the run share"
+        try:
+            if not ranks.is_rank_zero:
+                prepared.append((load_prepared(paths.data), None))
+        except (OSError, DamagedFileError) as error:
+            raise MtxError(f"{error}; rank 0 has prepared it", help) from None
+        if prepared[0][0].sha256 != sha256:
+            raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", help)
+
+    sha256 = ranks.run_on_rank_zero(work)
+    ranks.gather(load)
+    data, initial = prepared[0]
+    runtime = prepare_device(config, paths, device, data, ranks)
+    trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
+    ranks.run_on_rank_zero(lambda: _announce(trainer))
+    return trainer
+
+
+def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
+    """The first stage alone: from text to token ids."""
+    with open_run(config) as paths:
+        prepare(config, paths, load_initial(config, paths), hooks)
+    return paths
+
+
+def load_initial(config: Config, paths: RunLayout) -> LoadedModel | None:
+    """The model of `training.init_from` if the run has no checkpoint yet; else None."""
+    return None if full_checkpoint_steps(paths) else init_from.load(config)
+
+
+def prepare(config: Config, paths: RunLayout, initial: LoadedModel | None, hooks: Sequence[Hook] = ()) -> PreparedData:
+    """The token ids of a run; they are prepared first if they do not exist yet.
+
+    Raises:
+        DamagedFileError: if they are damaged, or missing from a run that has checkpoints.
+    """
+    is_new = not is_prepared(paths.data)
+    if is_new:
+        if checkpoint_steps(paths):  # whose model may have been trained on other token ids
+            raise DamagedFileError(
+                f"{paths.data}: the prepared data of this run is gone", "use another run_dir=DIR to start again"
+            )
+        sources = preparation.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
+        durable.write_json(paths.sources, sources)
+    data = load_prepared(paths.data)
+    if initial:
+        init_from.check_tokenizer(config, initial.tokenizer, data.tokenizer)
+    for hook in hooks:
+        hook.on_prepared(config, paths, data if is_new else None)
+    return data
+
+
+def _announce(trainer: Trainer) -> None:
+    """Check that the disk has room for the run, and say what will be trained."""
+    config, runtime, training = trainer.config, trainer.runtime, trainer.config.training
+    (last, ends_by), done = trainer.plan.end(trainer.state), trainer.state.step
+    steps = max(0, last - done)
+    num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
+    needed = checkpoint.space_needed(trainer.paths, trainer.model, num_saves, training.average_last)
+    checkpoint.check_space(trainer.paths, needed)
+    if ends_by == "max_steps" and done > last:
+        logger.info("%d steps are done, more than training.max_steps=%d: nothing to do", done, last)
+    epochs = steps / trainer.plan.steps_per_epoch
+    size = sum(parameter.numel() for parameter in trainer.model.parameters())
+    logger.info(
+        f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
+        f"{counted(runtime.threads, 'thread')}: {size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
+        f"{steps:,} steps ({epochs:.1f} epochs) of {training.batch_tokens:,} target tokens"
+    )
+    if note := export_note(config.model):
+        logger.info("note: %s", note)
+
+
+def _write_model(trainer: Trainer) -> None:
+    """Write the best candidate into model/."""
+    config, data, paths = trainer.config, trainer.data, trainer.paths
+    StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
+    steps = averaging.choose(config, trainer.runtime, data, paths, trainer.state)
+    info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
+    model_directory.write(paths.model, averaging.average(paths, steps), config.model, data.tokenizer, info)
+
+
+def _score(trainer: Trainer) -> None:
+    """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
+    ranks, translations = trainer.ranks, dict[str, list[str]]()
+    translator = Translator.load(
+        trainer.paths.model,
+        engine="torch",
+        device=trainer.runtime.device,
+        batch_tokens=trainer.config.decoding.batch_tokens,
+        split_sentences=False,
+    )
+    for name, store in trainer.data.tests.items():
+        beam_size = translator.options.beam_size
+        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
+        own = store.src_texts()[ranks.rank :: ranks.size]
+        translations[name] = interleaved(ranks.gather(functools.partial(translator.translate, own)))
+    ranks.run_on_rank_zero(lambda: _finish(trainer, translator, translations))
+
+
+def _finish(trainer: Trainer, translator: Translator, translations: dict[str, list[str]]) -> None:
+    """Score the translations of the test sets, and store the scores next to the model."""
+    config, paths, data, state = trainer.config, trainer.paths, trainer.data, trainer.state
+    scores, files = dict[str, Any](), dict[str, str]()
+    form = data.tokenizer.normalization
+    for name, store in data.tests.items():
+        hypotheses, references = normalize_lines(translations[name], form), normalize_lines(store.tgt_texts(), form)
+        warn_if_too_short(name, references, config.data.tgt)
+        found = score(hypotheses, references, config.data.tgt)
+        write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, found)
+        scores[name] = found.as_dict()
+    scores["run"] = {
+        "precision": "fp32",
+        "training_precision": trainer.runtime.precision,
+        "device": trainer.runtime.device,
+        "torch": torch.__version__,
+        "seed": config.seed,
+        "steps": state.step,
+        "elapsed": format_duration(state.elapsed_s),
+        "config": _fingerprint(config),
+        "data": data.sha256,
+        "weights": durable.read_json(paths.model / MODEL_CONFIG)["weights"],
+        "code": _hash_code(),
+    }
+    if state.init_sha256:
+        scores["run"]["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
+    for hook in trainer.hooks:
+        hook.on_scores(trainer, scores, files)
+    model_directory.add_scores(paths.model, scores, files)
+    fill_cache(paths.model)
+    for hook in trainer.hooks:
+        hook.on_end(trainer, translator)
+
+
+def _fingerprint(config: Config) -> str:
+    """A hash of the settings that the finished model depends on, without paths and licences."""
+    exclude: Any = {
+        "run_dir": True,
+        "sizes": True,
+        "device": True,
+        "data": {"dir", "licence"},
+        "model": {"licence"},
+        "tokenizer": {"model"},
+        "training": {"init_from", "tensorboard", "compile", "shard"},
+    }
+    values = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
+    return hashlib.sha256(repr(values).encode()).hexdigest()
+
+
+def _hash_code() -> str:
+    """A hash of mtx's own source."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_finished(paths: RunLayout, config: Config) -> bool:
+    try:
+        if durable.read_json(paths.model / SCORES).get("run", {}).get("config") != _fingerprint(config):
+            return False
+        durable.verify(paths.model, (WEIGHTS, SCORES))
+    except DamagedFileError as error:  # no model yet, or a damaged one, which the checkpoints can make again
+        if paths.model.exists():
+            logger.info("%s; the model is written again", error)
+        return False
+    return True
+
+
+def read_result(paths: RunLayout, deferred_errors: DeferredErrors) -> Result:
+    """The scores and five sample translations of a finished run, read from its files."""
+    scores = {name: Scores.from_dict(value) for name, value in stored_scores(paths).items()}
+    texts = [
+        paths.evaluation / next(iter(scores), "") / name for name in (SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT)
+    ]
+    samples = list[Sample]()
+    if all(path.is_file() for path in texts):  # else they were removed
+        samples = evenly_spaced_samples(*(list(text_files.read_lines(path)) for path in texts))
+    return Result(paths, scores, samples, deferred_errors)

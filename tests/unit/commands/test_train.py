@@ -1,0 +1,29 @@
+"""The list of hooks of `mtx train`: all of it is there, and what has been taken away is skipped."""
+
+import importlib
+import sys
+
+import pytest
+
+from mtx.commands.train import HOOKS, make_hooks
+from mtx.training.hooks import Hook
+
+
+def test_every_hook_of_the_list_is_there() -> None:
+    hooks = make_hooks()
+    assert [type(hook).__name__ for hook in hooks] == [name for _, name in HOOKS]
+    assert all(isinstance(hook, Hook) for hook in hooks)
+
+
+def test_a_hook_that_has_been_taken_away_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mtx.report.hints", None)
+    assert [type(hook).__name__ for hook in make_hooks()] == [name for _, name in HOOKS if name != "Hints"]
+
+
+def test_a_library_that_is_missing_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
+
+    monkeypatch.setattr(importlib, "import_module", fail)
+    with pytest.raises(ModuleNotFoundError, match="numpy"):
+        make_hooks()
