@@ -147,7 +147,7 @@ class KVCache(SourceSlots):
         """
         is_visible = (self.target_mask[:, 0] == 0).any(1)  # [B, C * J]
         is_visible &= torch.tensor(self._source_lengths, device=is_visible.device)[:, None] > 0
-        used = int(is_visible.sum(1).max())
+        used = int(is_visible.sum(1).max()) if self._num_used else 0  # CUDA would wait
         positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :used]  # the visible ones, in their order
         added = self._columns_at_a_time * self.beam_size
         size = -(-(used + added // 2) // added) * added

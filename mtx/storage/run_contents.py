@@ -8,13 +8,8 @@ import contextlib
 import math
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from mtx.config import settings
-from mtx.config.fixed import fixed_differences
-from mtx.config.schema import Config
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command, shell_command
 from mtx.storage import durable
@@ -31,6 +26,9 @@ from mtx.storage.run_files import (
     RunLayout,
     checkpoint_step,
 )
+
+if TYPE_CHECKING:
+    from mtx.config.schema import Config  # which takes as long to import as all that `mtx --help` needs
 
 
 def is_run(root: Path) -> bool:
@@ -63,13 +61,16 @@ def has_begun(paths: RunLayout) -> bool:
 # The prepared data and each checkpoint hold the fixed settings, vouched for by their manifests.
 
 
-def load_config(paths: RunLayout) -> Config:
+def load_config(paths: RunLayout) -> "Config":
     """The configuration of a run.
 
     Raises:
         UsageError: if config.yaml is not a configuration or a fixed setting in it is not what the run began with; names
             it with both values.
     """
+    from mtx.config import settings
+    from mtx.config.fixed import fixed_differences
+
     config, begun_with = settings.load(paths.config), _recorded_settings(paths)
     if changes := describe_changes(fixed_differences(begun_with, config) if begun_with else ()):
         new = f"{shell_command('cp', paths.config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"
@@ -87,13 +88,19 @@ def _show(value: object) -> str:
     return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)
 
 
-def fixed_config(paths: RunLayout) -> Config:
+def fixed_config(paths: RunLayout) -> "Config":
     """A configuration with the fixed settings that a run began with; before it began, its config.yaml."""
+    from mtx.config import settings
+
     return _recorded_settings(paths) or settings.load(paths.config)
 
 
-def _recorded_settings(paths: RunLayout) -> Config | None:
+def _recorded_settings(paths: RunLayout) -> "Config | None":
     """The settings in the newest checkpoint that is whole, or else in the data; None if the run has neither."""
+    from pydantic import ValidationError
+
+    from mtx.config.schema import Config
+
     states = [paths.checkpoint(step) / STATE for step in reversed(checkpoint_steps(paths))]
     for path in (*states, paths.data / SETTINGS):
         stored = None

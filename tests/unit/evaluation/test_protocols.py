@@ -4,11 +4,18 @@ import sys
 
 import pytest
 
-from mtx.decoding.scores import score
+from mtx.decoding.scores import Scores
 from mtx.errors import UsageError
 from mtx.evaluation import protocols
+from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.protocols import find, split_compounds
+from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import install_command
+
+
+def score(hypothesis: str, reference: str, name: str) -> Scores:
+    """The scores of a German translation, with that of a protocol."""
+    return score_translations([hypothesis], TestSet("t", "de", [], [reference]), "none", find(name, "de"))
 
 
 def tokens(name: str, tgt: str, *lines: str) -> list[str]:
@@ -99,7 +106,7 @@ def test_a_tokenised_reference_of_aiayn_is_only_split_at_hyphens() -> None:
 
 def test_bleu_by_hand() -> None:
     """Of 8 tokens (da steht rich ##AT##-##AT## text heute . -> .) one differs: 7/8, 5/7, 4/6, 3/5, no penalty."""
-    scores = score(["Da stand ein Rich-Text heute."], ["Da steht ein Rich-Text heute."], "de", find("aiayn", "de"))
+    scores = score("Da stand ein Rich-Text heute.", "Da steht ein Rich-Text heute.", "aiayn")
     metric = scores.published["aiayn"]
     assert metric.score == pytest.approx(100 * (7 / 8 * 5 / 7 * 4 / 6 * 3 / 5) ** 0.25)
     assert metric.score != pytest.approx(scores.bleu.score)
@@ -111,16 +118,14 @@ def test_bleu_by_hand() -> None:
 
 def test_only_multi30k_ignores_case() -> None:
     line = "Ein Mann geht heute nach Hause."
-    by_name = {
-        name: score([line.upper()], [line], "de", find(name, "de")).published[name] for name in protocols.LANGUAGES
-    }
+    by_name = {name: score(line.upper(), line, name).published[name] for name in protocols.LANGUAGES}
     assert by_name["multi30k-lc"].score == pytest.approx(100) and "|case:lc|" in by_name["multi30k-lc"].signature
     assert by_name["aiayn"].score == 0 and "|case:mixed|" in by_name["aiayn"].signature
 
 
 @pytest.mark.parametrize("hypothesis", ["", "ein Mann", "Ein Mann ging gestern fort ."])
 def test_without_a_common_4_gram_the_score_is_0(hypothesis: str) -> None:
-    scores = score([hypothesis], ["Ein Mann geht heute nach Hause."], "de", find("aiayn", "de"))
+    scores = score(hypothesis, "Ein Mann geht heute nach Hause.", "aiayn")
     assert scores.published["aiayn"].score == 0.0
 
 
