@@ -71,7 +71,7 @@ class Trainer:
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
         self.model, self.optimizer = self.strategy.model, self.strategy.optimizer
-        self._metric = deciding_metric(self.data, self.config)
+        self._metric: str | None = None  # that decides which validation is the best, once it is known
         self._signals = Signals(self.ranks.size > 1)
         self._non_finite = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self.divide_steps()
@@ -256,6 +256,7 @@ class Trainer:
 
     def _finish_validation(self, model: TranslationModel, parts: list[dict[str, Any]], started: float) -> State:
         """The state after a validation that all ranks have done their part of; reports it."""
+        self._metric = self._metric or deciding_metric(self.data, self.config)
         validation = validation_of(parts, self.data, self.config.data.tgt, self._metric, started)
         state = replace(
             self.state,
