@@ -110,7 +110,7 @@ def look(run: Path, state: str, times: int) -> None:
 
 
 def _mark_and_slow(marks: Path) -> None:
-    slow("mtx.data.token_store:load_prepared", 1000.0)
+    slow("mtx.training.run:load_prepared", 1000.0)
     mark_calls(marks, OPENED)
 
 

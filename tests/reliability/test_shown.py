@@ -43,7 +43,7 @@ def test_the_name_of_a_run_directory(command: list[str], run: Path) -> None:
     if "ctranslate2" in command:
         pytest.importorskip("ctranslate2")
     text = shown(command[0], run, *command[1:])
-    assert (ESCAPED in text) == (command[0] not in ("status", "evaluate"))
+    assert (ESCAPED in text) == (command[0] not in ("status", "evaluate", "translate"))
 
 
 def test_the_name_of_a_file_as_the_origin_of_a_value(run: Path, tmp_path: Path) -> None:
