@@ -6,7 +6,7 @@ from functools import partial
 from mtx.data.language_detection import rank_languages
 from mtx.data.languages import code_of, name_of
 from mtx.decoding.translator import Translator
-from mtx.documents.tagged_segments import Alignment, align, translate_segments
+from mtx.documents.tagged_segments import translate_segments
 from mtx.errors import UsageError
 
 
@@ -20,7 +20,6 @@ class Pair:
         self.translator = translator
         self.best = partial(translator.decode_parts, n_best=1)
         self.segments = partial(translate_segments, translator)
-        self.alignments: partial[list[Alignment]] = partial(align, translator)
 
     def num_tokens(self, texts: Iterable[str]) -> list[int]:
         """How many tokens source texts have, at least one each."""

@@ -1,4 +1,4 @@
-"""`mtx serve`: the application, which has LibreTranslate's interface, /align and /metrics, and what runs it.
+"""`mtx serve`: the application, which has LibreTranslate's interface and /metrics, and what runs it.
 
 Flow: `Guard` -> a route -> `TranslationQueue` -> JSON.
 """
@@ -9,7 +9,6 @@ import secrets
 import signal
 import socket
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +27,9 @@ from mtx.serve.guard import Guard, Limits, Metrics, answer, finish_in_time
 from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.translation import (
-    Aligned,
     Detected,
     Translated,
     Translation,
-    align,
     check_fields,
     read_fields,
     translate_html,
@@ -87,7 +84,7 @@ class Server:
             "/frontend/settings": JSONResponse(settings),
             "/health": JSONResponse({"status": "ok"}),
         }
-        posted = {"/translate": self.translate, "/detect": self.detect, "/align": self.align}
+        posted = {"/translate": self.translate, "/detect": self.detect}
         routes = [
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posted.items()),
             *(Route(path, response, methods=["GET"]) for path, response in fixed.items()),
@@ -157,15 +154,6 @@ class Server:
         """POST /detect: q, api_key."""
         fields = check_fields(Detected, await self._authorized_fields(request))
         return JSONResponse(self._pairs.detect(" ".join(self._limited(fields.texts))))
-
-    async def align(self, request: Request) -> Response:
-        """POST /align: q, translation, source, target, api_key; for each line its words and which belong together."""
-        fields = check_fields(Aligned, await self._authorized_fields(request))
-        for text in (fields.q, fields.translation):
-            self._limited([text])
-        work = align(self._queue, self._pairs.get(fields.source, fields.target), fields.q, fields.translation)
-        lines = await finish_in_time(request, work, self._limits.request_s)
-        return JSONResponse({"lines": list(map(asdict, lines))})
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics, with the header Authorization: Bearer KEY if keys are required."""

@@ -23,7 +23,6 @@ from mtx.decoding.translator import Hypothesis
 from mtx.documents import html
 from mtx.documents.edits import Edit, apply, segments
 from mtx.documents.markup import Marked
-from mtx.documents.tagged_segments import Alignment
 from mtx.errors import DataError
 from mtx.serve.pairs import Pair
 from mtx.serve.queue import TranslationQueue
@@ -58,15 +57,6 @@ class Translated(Detected):
     target: Text
     format: Literal["text", "html"] = "text"
     alternatives: NonNegativeInt = 0
-
-
-class Aligned(BaseModel):
-    """The fields of /align."""
-
-    q: Text
-    translation: Text
-    source: Text
-    target: Text
 
 
 Checked = TypeVar("Checked", bound=BaseModel)
@@ -177,20 +167,6 @@ async def translate_html(
         rest = iter(translated)
         results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]
-
-
-async def align(queue: TranslationQueue, pair: Pair, text: str, translation: str) -> list[Alignment]:
-    """The alignment of each line of a text and of its translation, which has as many.
-
-    Raises:
-        DataError: it has not.
-        QueueFullError: see `TranslationQueue.submit`.
-    """
-    sides = _LINE_END.split(text), _LINE_END.split(translation)
-    if len(sides[0]) != len(sides[1]):
-        raise DataError("translation: expected as many lines as q has")
-    lines = list(zip(*sides, strict=True))
-    return await asyncio.wrap_future(queue.submit(pair.alignments, lines, pair.num_tokens(map("".join, lines))))
 
 
 def without_tags(text: str) -> str:
