@@ -22,7 +22,7 @@ SAFE_LOADERS = {"yaml.SafeLoader", "yaml.CSafeLoader"}
 ALLOWED = {
     "__init__.py:importlib.import_module": "modules of mtx, from a table",
     "data/workers.py:subprocess.Popen": "this program's own module, by a list of arguments",
-    "interop/verify.py:importlib.import_module": "transformers, by name",
+    "interop/export.py:importlib.import_module": "transformers, by name",
     "model/device.py:import ctypes": "settings of the C library's memory",
 }
 

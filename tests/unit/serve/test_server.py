@@ -23,9 +23,9 @@ pytest.importorskip("prometheus_client")
 
 from mtx.errors import UsageError
 from mtx.serve.guard import Limits
-from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.server import Server, http_server, render_page
+from mtx.serve.translation import Pairs
 from tests.rig import PATIENCE_S
 from tests.unit.serve.fakes import Upper, served
 
