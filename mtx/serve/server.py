@@ -6,6 +6,7 @@ Flow: `Guard` -> a route -> `TranslationQueue` -> JSON.
 import base64
 import hashlib
 import json
+import re
 import secrets
 import signal
 import socket
@@ -33,12 +34,12 @@ from mtx.serve.translation import (
     Translation,
     translate_html,
     translate_plain,
-    without_tags,
 )
 from mtx.storage.text_files import replace_surrogates
 
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 _MAX_FIELDS = 100
+_TAG = re.compile("<[^<>]*>")  # roughly: enough to guess the language of what is around
 _STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
 
 
@@ -159,7 +160,7 @@ class Server:
         request.state.texts = len(texts)
         sources, guesses = [fields.source] * len(texts), []
         if fields.source == "auto":
-            bare = map(without_tags, texts) if fields.format == "html" else texts
+            bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
             guesses = [self.pairs.detect(text, fields.target)[0] for text in bare]
             sources = [str(guess["language"]) for guess in guesses]
         work = self._translate_all(texts, sources, fields)

@@ -24,7 +24,6 @@ from mtx.documents.tagged_segments import translate_segments
 from mtx.errors import DataError, UsageError
 from mtx.serve.queue import TranslationQueue
 
-_TAG = re.compile("<[^<>]*>")
 _LINE_END = re.compile("\r\n|\r|\n")
 _PAGE = Path("q")  # how messages call a text that is HTML
 
@@ -168,8 +167,3 @@ async def translate_html(
         rest = iter(translated)
         results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]
-
-
-def without_tags(text: str) -> str:
-    """The text of HTML, roughly: enough to guess its language."""
-    return _TAG.sub(" ", text)
