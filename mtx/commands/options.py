@@ -183,13 +183,14 @@ def default_page(name: str) -> Path:
     """The page `name` in the current folder, for a command without -o.
 
     Raises:
-        UsageError: if that would replace a file that is no page of mtx, or the report of a run.
+        UsageError: if that would replace a file that is no page of mtx.
     """
     path = Path(name)
-    is_foreign = path.exists() and not (path.is_file() and PAGE_MARK in path.read_bytes()[:_PAGE_BEGINNING])
-    if is_foreign or (path.exists() and is_run(path.parent)):
-        owner = "is no page that mtx made here" if is_foreign else "is the report of the run in this folder"
-        raise UsageError(f"{name}: {owner}, and it would be replaced", "-o FILE names another file, or this one")
+    if path.exists() and not (path.is_file() and PAGE_MARK in path.read_bytes()[:_PAGE_BEGINNING]):
+        raise UsageError(
+            f"{name}: is no page that mtx made here, and it would be replaced",
+            "-o FILE names another file, or this one",
+        )
     return path
 
 

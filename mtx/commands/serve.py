@@ -43,8 +43,8 @@ def serve(
     from mtx.decoding.options import Placement, SearchOptions
     from mtx.serve import server
     from mtx.serve.guard import Limits, log_as_json
-    from mtx.serve.pairs import Pairs
     from mtx.serve.queue import TranslationQueue
+    from mtx.serve.translation import Pairs
 
     limits = Limits()
     with _listener(host, port) as listener:

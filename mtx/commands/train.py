@@ -28,7 +28,7 @@ HOOKS = (
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
     ("mtx.report.hints", "Hints"),
-    ("mtx.interop.model_card", "ModelCard"),
+    ("mtx.interop.cards", "ModelCard"),
     ("mtx.report.report_writer", "ReportWriter"),
 )
 

@@ -9,15 +9,18 @@ Flow: text -> nodes or messages with their places (`mtx.data`) -> `Marked` segme
 import html
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from xml.sax.saxutils import quoteattr
+from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
 from mtx.data.po import Message, messages
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.tmx_xliff import (
+    CLOSING_CODES,
+    CODES,
+    DELETED,
+    OPENING_CODES,
     SIDES,
     UNTRANSLATED,
     Node,
@@ -28,10 +31,101 @@ from mtx.data.tmx_xliff import (
     read_units,
     sides_of,
 )
-from mtx.documents.edits import Edit, replace_text, space_before
-from mtx.documents.inline import element, parse, with_attribute, with_lines, write_xml
-from mtx.documents.markup import Marked, bare, element_tag, is_choice, raw, with_placeholders, with_tags
+from mtx.documents.document import Edit, replace_text, space_before
+from mtx.documents.markup import (
+    Kind,
+    Marked,
+    Tag,
+    bare,
+    element_tag,
+    is_choice,
+    raw,
+    with_elements,
+    with_placeholders,
+    with_tags,
+)
 from mtx.errors import DataError
+
+_ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
+_LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
+_PROTECTED = frozenset(["protected", DELETED])  # types of marks whose text is not translated
+
+
+def with_attribute(tag: str, name: str, value: str) -> str:
+    """An opening tag with an attribute of this value: in its place, or behind all others."""
+    for match in _ATTRIBUTE.finditer(tag):
+        if match[1] == name:
+            return tag[: match.start(2)] + quoteattr(value) + tag[match.end(2) :]
+    opened = _opened(tag)
+    return f"{opened} {name}={quoteattr(value)}{tag[len(opened) :].lstrip()}"
+
+
+def element(tag: str, content: str) -> str:
+    """An element by its opening tag, or by its empty tag."""
+    opened = _opened(tag)
+    return f"{opened}>{content}</{opened.split()[0].removeprefix('<')}>"
+
+
+def _in_element(tag: str) -> Callable[[Marked], str]:
+    return lambda translation: element(tag, write_xml(translation))
+
+
+def _opened(tag: str) -> str:
+    return tag.removesuffix(">").removesuffix("/").rstrip()
+
+
+def parse(document: str, node: Node, keeps_lines: bool = False) -> Marked:
+    """The text and tags in an element: codes with what they hold, the parts of pairs, and tags that stand alone.
+
+    Elements of HTML that are text there, as in &lt;b&gt;, are tags too.
+
+    Args:
+        keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve"; else they are white space.
+    """
+    line_end = "\r\n" if "\r\n" in document[node.start : node.inner_end] else "\n"
+    parts = with_placeholders(with_elements(_parts(document, node, line_end), escape), escape)
+    return with_lines(parts) if keeps_lines else parts
+
+
+def _parts(document: str, node: Node, line_end: str) -> Marked:
+    parts = Marked()
+    for child in node.children:
+        if isinstance(child, str):
+            parts.append(child.replace("\n", line_end))
+            continue
+        name, attributes = child.name.rpartition(":")[2], child.attributes
+        is_protected = attributes.get("translate") == "no" or attributes.get("mtype") in _PROTECTED
+        if child.inner_start == child.end or name in CODES or (name == "mrk" and is_protected):
+            kind: Kind = "open" if name in OPENING_CODES else "close" if name in CLOSING_CODES else "alone"
+            pair = next((attributes[key] for key in ("rid", "startRef", "i", "id") if key in attributes), None)
+            pair = None if kind == "alone" else f"code {pair}"
+            parts.append(Tag(document[child.start : child.end], kind, pair, child.is_break))
+        else:
+            pair = f"element {child.start}"
+            parts.append(Tag(document[child.start : child.inner_start], "open", pair))
+            parts += _parts(document, child, line_end)
+            parts.append(Tag(document[child.inner_end : child.end], "close", pair))
+    return parts
+
+
+def with_lines(parts: Marked, spaces: re.Pattern[str] = _LINE_BREAK) -> Marked:
+    """The parts of a segment, in which white space between words, by default line breaks and tabs, is a tag."""
+    result = Marked()
+    for number, part in enumerate(parts):
+        if isinstance(part, Tag):
+            result.append(part)
+            continue
+        begin = 0 if number else len(part) - len(part.lstrip())
+        end = len(part) if number < len(parts) - 1 else max(begin, len(part.rstrip()))
+        inside = with_tags([part[begin:end]], spaces, lambda text: Tag(text, is_break=True))
+        result += [part[:begin], *inside, part[end:]]
+    return [part for part in result if part != ""]
+
+
+def write_xml(marked: Marked) -> str:
+    """Text and tags as raw XML."""
+    return raw(marked, escape)
+
 
 _STATE = "needs-review-translation"
 _QUALIFIER = "mt-suggestion"  # XLIFF 1.2, section 3.2: what a machine proposed
@@ -196,7 +290,7 @@ class _XliffPlan:
         if mark.end > mark.inner_start:
             return Edit(mark.inner_start, mark.inner_end, segment, write_xml)
         tag = self.document[mark.start : mark.end]
-        return Edit(mark.start, mark.end, segment, lambda new: element(tag, write_xml(new)))
+        return Edit(mark.start, mark.end, segment, _in_element(tag))
 
 
 def _is_frozen(unit: Node) -> bool:
@@ -227,8 +321,8 @@ def _language_edit(document: str, file: Node, tgt: str) -> Iterator[Edit]:
     """The edit that names the target language of a file that names none."""
     attributes = file.attributes
     if {"target-language", "trgLang"}.isdisjoint(attributes) and tgt not in PLAIN_NAMES:
-        key, other = ("trgLang", "srcLang") if "srcLang" in attributes else ("target-language", "source-language")
-        new = with_attribute(document[file.start : file.inner_start], key, tgt, after=other)
+        key = "trgLang" if "srcLang" in attributes else "target-language"
+        new = with_attribute(document[file.start : file.inner_start], key, tgt)
         yield replace_text(file.start, file.inner_start, new)
 
 
@@ -245,19 +339,14 @@ def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: 
             continue
         if tgt is not None:
             seg = tgt.named("seg")[-1]
-            yield Edit(seg.start, seg.end, segment, partial(_write_seg, document[seg.start : seg.inner_start]))
+            tag = document[seg.start : seg.inner_start]
+            yield Edit(seg.start, seg.end, segment, _in_element(tag))
         else:
             last = variants[-1]
-            tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(languages[1])}><seg>"
-            yield Edit(last.end, last.end, segment, partial(_write_tuv, tag))
-
-
-def _write_seg(tag: str, translation: Marked) -> str:
-    return element(tag, write_xml(translation))
-
-
-def _write_tuv(tag: str, translation: Marked) -> str:
-    return f"{tag}{write_xml(translation)}</seg></tuv>"
+            tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(languages[1])}>"
+            yield replace_text(last.end, last.end, tag)
+            yield Edit(last.end, last.end, segment, _in_element("<seg>"))
+            yield replace_text(last.end, last.end, "</tuv>")
 
 
 def _find_variant(variants: list[Node], language: str) -> Node | None:
@@ -290,11 +379,9 @@ def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: s
                 at = lines[message.line][0] if flags is None else lines[flags][1]
                 yield replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy")
             first, last = message.lines[key]
-            yield Edit(lines[first][0], lines[last][1], source, partial(_write_string, key))
-
-
-def _write_string(key: str, translation: Marked) -> str:
-    return f'{key} "{raw(translation).translate(_ESCAPED)}"'
+            end = lines[last][1]
+            yield replace_text(lines[first][0], end, f'{key} "')
+            yield Edit(end, end, source, lambda new: f'{raw(new).translate(_ESCAPED)}"')
 
 
 def _require_utf_8(path: Path, header: Message) -> None:

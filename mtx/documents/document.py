@@ -5,16 +5,16 @@ document only: lines of text do not wait for them.
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from mtx.data.bilingual import BilingualReader
 from mtx.data.readers import READERS
-from mtx.documents.edits import Edit, apply, decode, segments
-from mtx.documents.markup import Marked
-from mtx.errors import UsageError
+from mtx.documents.markup import Marked, with_edges
+from mtx.errors import DataError, UsageError
 from mtx.formatting import format_size, shell_command
-from mtx.storage.text_files import bilingual_form, errors_named
+from mtx.storage.text_files import bilingual_form, declared_encoding, errors_named, likely_encoding, wide_encoding
 
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
 BILINGUAL = frozenset(["xliff", "tmx", "po"])  # they hold the source and its translation
@@ -71,3 +71,94 @@ def translate_document(
         edits = list(read(text))
         text = apply(text, edits, translate(segments(edits)))
     return encoding.encode(text)
+
+
+_MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}  # byte order marks
+_MAX_SPACE = 200
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the bytes of a document become text and back: a codec of Python, and the byte order mark before the text."""
+
+    codec: str
+    mark: bytes = b""
+
+    def encode(self, text: str) -> bytes:
+        """The bytes of a text; a character that the encoding lacks becomes a reference, as in XML and HTML."""
+        return self.mark + text.encode(self.codec, "xmlcharrefreplace")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What stands from one character to another becomes a translation; where both are equal, it is put in between.
+
+    Attributes:
+        segment: what is translated; empty where the text is known.
+        write: gives the translation, with the white space that its source had at both ends, as the document writes it.
+    """
+
+    start: int
+    end: int
+    segment: Marked
+    write: Callable[[Marked], str]
+
+
+def replace_text(start: int, end: int, text: str) -> Edit:
+    """What stands from one character to another becomes this text."""
+    return Edit(start, end, [], lambda _: text)
+
+
+def segments(edits: Iterable[Edit]) -> list[Marked]:
+    """What has to be translated for some edits."""
+    return [edit.segment for edit in edits if edit.segment]
+
+
+def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
+    """The text with all edits, which are in its order and do not overlap; takes as many translations as they need."""
+    parts = list[str]()
+    end = 0
+    rest = iter(translations)
+    for edit in edits:
+        assert edit.start >= end
+        new = with_edges(edit.segment, next(rest)) if edit.segment else []
+        parts += [text[end : edit.start], edit.write(new)]
+        end = edit.end
+    return "".join([*parts, text[end:]])
+
+
+def space_before(text: str, at: int) -> str:
+    """The white space before a character, such as the line break and the indentation of a tag."""
+    before = text[max(0, at - _MAX_SPACE) : at]
+    return before[len(before.rstrip()) :]
+
+
+def decode(path: Path, data: bytes) -> tuple[str, Encoding]:
+    """The text of a document, without a byte order mark, and how to encode it again.
+
+    Raises:
+        DataError: if it is not in UTF-8, UTF-16 or an encoding that it declares as XML, or would not be written again
+            as it was.
+    """
+    encoding = _encoding(data)
+    try:
+        text = data.removeprefix(encoding.mark).decode(encoding.codec)
+        if encoding.encode(text) == data:
+            return text, encoding
+        raise DataError(f"{path}: its encoding is not written again as it is ({encoding.codec})", "save it in UTF-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        guess = likely_encoding(data[max(0, error.start - 1000) : error.start + 1000])
+        perhaps = f", perhaps {guess}" if guess else ""
+        raise DataError(f"{path}:{line}: is not {encoding.codec.upper()}{perhaps}", "save it in UTF-8") from None
+    except (LookupError, ValueError):  # no codec has this name, or one that is no encoding of text
+        raise DataError(f"{path}: its encoding is not read ({encoding.codec})", "save it in UTF-8") from None
+
+
+def _encoding(data: bytes) -> Encoding:
+    for codec, mark in _MARKS.items():
+        if data.startswith(mark):
+            return Encoding(codec, mark)
+    if wide := wide_encoding(data[: 1 << 13]):
+        return Encoding(wide.lower())
+    return Encoding(declared_encoding(data) or "utf-8")

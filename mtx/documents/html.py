@@ -1,4 +1,4 @@
-"""A web page as a document: the text of its blocks, and of the attributes that a reader sees. See `documents.xliff`.
+"""A web page as a document: the text of its blocks, and of the attributes that a reader sees. See `documents.document`.
 
 Inline elements are tags of a sentence, all others end it. Scripts, styles, code and what says translate="no" stay.
 """
@@ -13,7 +13,7 @@ from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
 
-from mtx.documents.edits import Edit
+from mtx.documents.document import Edit
 from mtx.documents.markup import VOID, Marked, Tag, bare, element_tag, raw, with_placeholders
 from mtx.errors import DataError
 

@@ -1,4 +1,4 @@
-"""A text in Markdown as a document: headings, paragraphs, items and cells. See `documents.xliff`.
+"""A text in Markdown as a document: headings, paragraphs, items and cells. See `documents.document`.
 
 Emphasis and links are tags of a sentence; code, addresses, HTML and front matter stay. The lines of a paragraph become
 one line. markdown-it-py finds the blocks, by their lines, and what is inside of them; where each part stands in the
@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtx.documents.edits import Edit
+from mtx.documents.document import Edit
 from mtx.documents.markup import ADDRESS, Marked, Tag, bare, element_tag, raw, with_tags
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")

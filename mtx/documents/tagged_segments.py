@@ -1,7 +1,4 @@
-"""Translates segments with tags inside: bare, with the tags put back where the cross attention says (`placing`).
-
-Also tells which words of a translation come from which of its source, by the same links.
-"""
+"""Translates segments with tags inside: bare, with the tags put back where the cross attention says (`placing`)."""
 
 import re
 from collections.abc import Sequence
@@ -10,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from mtx.data.languages import IDEOGRAPHS
-from mtx.data.sentence_splitter import joined_sentences, sentence_splitter
+from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.engine import Attention
 from mtx.decoding.translator import Translator
@@ -19,8 +15,6 @@ from mtx.documents.markup import Marked, bare
 from mtx.documents.placing import Link, in_proportion, put_back
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
-# A word, such as don't or 3.5; an ideograph or kana; white space; or another character
-_PARTS = re.compile(rf"[{IDEOGRAPHS}]|\s+|[^\W{IDEOGRAPHS}]+(?:['’.-][^\W{IDEOGRAPHS}]+)*|.", re.DOTALL)
 _BALANCING_ROUNDS, _LEAST = 5, 1e-9
 
 
@@ -57,54 +51,6 @@ def translate_segments(translator: Translator, segments: Sequence[Marked]) -> li
         translation = _join(some)
         results.append(put_back(tags, text, translation, _links(some)) if text else list(segment))
     return results
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """Which words of a translation come from which of its source.
-
-    Attributes:
-        src, tgt: the two texts in parts, which are words, punctuation and the spaces between.
-        links: pairs of numbers, of a part of the source and of the part of the translation that comes from it.
-    """
-
-    src: list[str]
-    tgt: list[str]
-    links: list[tuple[int, int]]
-
-
-def align(translator: Translator, pairs: Sequence[tuple[str, str]]) -> list[Alignment]:
-    """Returns the alignment of each line and its translation, of one or more sentences."""
-    split_tgt = sentence_splitter(translator.tgt)
-    lines = list[list[_Sentence]]()
-    for src, tgt in pairs:
-        sentences, written = _sentences(translator, src), split_tgt(tgt) if tgt else []
-        if len(sentences) != len(written):  # it cannot be seen which belong together
-            sentences, written = [_Sentence(src, 0)], [tgt]
-        start = 0
-        for sentence, translation in zip(sentences, written, strict=True):
-            start = max(start, tgt.find(translation, start))
-            sentence.translation, sentence.tgt_start = translation, start
-            start += len(translation)
-        lines.append(sentences)
-    _link(translator, [sentence for some in lines for sentence in some])
-    return [_align_words(src, tgt, _links(some)) for (src, tgt), some in zip(pairs, lines, strict=True)]
-
-
-def _align_words(src: str, tgt: str, links: Sequence[Link]) -> Alignment:
-    sides = [_PARTS.findall(text) for text in (src, tgt)]
-    # the number of each character's part, if this is a word
-    src_words, tgt_words = (
-        [number if any(map(str.isalnum, part)) else -1 for number, part in enumerate(parts) for _ in part]
-        for parts in sides
-    )
-    found = {
-        (src_words[int(link.src)], tgt_word)
-        for link in links
-        for tgt_word in tgt_words[link.start : link.end]
-        if int(link.src) < len(src)
-    }
-    return Alignment(sides[0], sides[1], sorted(pair for pair in found if min(pair) >= 0))
 
 
 def _sentences(translator: Translator, text: str) -> list[_Sentence]:

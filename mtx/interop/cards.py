@@ -4,20 +4,32 @@ Flow: configuration, report, scores, comparison -> `card.md.jinja` -> text. Name
 licences are untrusted: they are shown as code, names without their folders, so that nothing in them is markup.
 """
 
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mtx.config.schema import Config
+from mtx.data.token_store import PreparedData
+from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
+from mtx.errors import DamagedFileError
 from mtx.formatting import shell_command
-from mtx.interop.verify import Comparison
 from mtx.model.architectures import model_class
-from mtx.storage.run_files import EXPORT_EXAMPLE
+from mtx.storage import durable
+from mtx.storage.run_contents import stored_scores
+from mtx.storage.run_files import CARD, EXPORT_EXAMPLE, REPORT, SCORES, RunLayout
+from mtx.training.hooks import Hook
+from mtx.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from mtx.interop.export import Comparison
+
+logger = logging.getLogger(__name__)
 
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub accepts no others
 _METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
@@ -86,8 +98,28 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
     )
 
 
+class ModelCard(Hook):
+    """Writes the card with the scores; of a finished run again if its licences have changed, which are only words."""
+
+    def on_scores(self, trainer: Trainer, scores: dict[str, Any], files: dict[str, str]) -> None:
+        scores["run"] |= licences_of(trainer.config)
+        results = {name: value for name, value in scores.items() if name != "run"}
+        files[CARD] = run_card(trainer.config, trainer.data.report, results, scores["run"])
+
+    def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
+        try:
+            scores, before = stored_scores(paths), durable.read_json(paths.model / SCORES)["run"]
+        except (DamagedFileError, KeyError):  # no finished model, or one that will be written again
+            return
+        run = {**{key: value for key, value in before.items() if "licence" not in key}, **licences_of(config)}
+        if run != before:
+            card = run_card(config, durable.read_json(paths.data / REPORT), scores, run)
+            model_directory.add_scores(paths.model, {**scores, "run": run}, {CARD: card})
+            logger.info("%s: its model card gives the licences of today", paths.model)
+
+
 def ctranslate2_card(
-    info: Mapping[str, Any], precision: str, scores: Mapping[str, Any], comparison: Comparison | None = None
+    info: Mapping[str, Any], precision: str, scores: Mapping[str, Any], comparison: "Comparison | None" = None
 ) -> str:
     """README.md of an export for CTranslate2, for people who have neither mtx nor the run.
 
@@ -109,7 +141,7 @@ def ctranslate2_card(
     )
 
 
-def marian_card(loaded: LoadedModel, scores: Mapping[str, Any], comparison: Comparison | None = None) -> str:
+def marian_card(loaded: LoadedModel, scores: Mapping[str, Any], comparison: "Comparison | None" = None) -> str:
     """README.md of a MarianMT directory; see `ctranslate2_card`. Its translations are compared by greedy search."""
     info = loaded.info
     num_parameters = sum(parameter.numel() for parameter in loaded.model.parameters())

@@ -85,18 +85,12 @@ def import_marian(source: Path, target: Path) -> None:
 
 
 def _check_weights(source: Path) -> None:
-    """Say how weights of another form become the one file that mtx reads."""
-    if (source / WEIGHTS).is_file():
-        return
-    place = repr(str(source))
-    for name, why, arguments in (
-        ("pytorch_model.bin", "is pickle, which could run code", ""),
-        (f"{WEIGHTS}.index.json", "means weights in several files", ", max_shard_size='100GB'"),
-    ):
-        if (source / name).is_file():
-            convert = f"with transformers: MarianMTModel.from_pretrained({place}).save_pretrained({place}{arguments})"
-            raise UsageError(f"{source / name}: {why}; mtx reads {WEIGHTS} only", convert)
-    raise DamagedFileError(f"{source / WEIGHTS}: is missing")
+    """Say how pickled weights become the file that mtx reads."""
+    pickle = source / "pytorch_model.bin"
+    if pickle.is_file() and not (source / WEIGHTS).is_file():
+        place = repr(str(source))
+        convert = f"with transformers: MarianMTModel.from_pretrained({place}).save_pretrained({place})"
+        raise UsageError(f"{pickle}: is pickle, which could run code; mtx reads {WEIGHTS} only", convert)
 
 
 def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
@@ -122,10 +116,9 @@ def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Valu
         problem = error.errors()[0]
     where = "".join(f"{part} " for part in problem["loc"])
     is_unsupported = problem["type"] in ("literal_error", "value_error")
-    what = f"is {reprlib.repr(problem['input'])}: {problem['msg']}"
-    if problem["type"] in ("missing", "value_error"):  # without a value
-        what = problem["msg"]
-    raise (UsageError if is_unsupported else DamagedFileError)(f"{path}: {where}{what}")
+    raise (UsageError if is_unsupported else DamagedFileError)(
+        f"{path}: {where}is {reprlib.repr(problem['input'])}: {problem['msg']}"
+    )
 
 
 def _check_fit(path: Path, given: MarianConfig) -> None:
@@ -189,6 +182,7 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
+    durable.require_file(path)
     durable.require_size(path, _MAX_BYTES)
     tensors = model_directory.load_tensors(path)
     for name, tensor in tensors.items():

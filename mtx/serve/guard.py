@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
@@ -81,6 +82,7 @@ class Metrics:
         self.suspicious = Counter("mtx_suspicious", about, _PAIR, registry=self.registry)
 
 
+@dataclass(eq=False)
 class Guard:
     """Middleware that limits bodies, answers failures, and records every request.
 
@@ -88,11 +90,10 @@ class Guard:
         paths: the paths that logs and metrics name; others may hold anything and count as `other`.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, metrics: Metrics, paths: frozenset[str]):
-        self._app = app
-        self._limits = limits
-        self._metrics = metrics
-        self._paths = paths
+    app: ASGIApp
+    limits: Limits
+    metrics: Metrics
+    paths: frozenset[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -104,7 +105,7 @@ class Guard:
             nonlocal num_bytes
             message = await receive()
             num_bytes += len(message.get("body", b""))
-            if (most := self._limits.body_bytes) < num_bytes:
+            if (most := self.limits.body_bytes) < num_bytes:
                 while message.get("more_body", False) and num_bytes < _TAKEN_BYTES:
                     message = await receive()
                     num_bytes += len(message.get("body", b""))
@@ -120,7 +121,7 @@ class Guard:
             await send(message)
 
         try:
-            await self._app(scope, receive_limited, send_marked)
+            await self.app(scope, receive_limited, send_marked)
         except Exception as error:
             if status:
                 raise
@@ -129,10 +130,10 @@ class Guard:
             self._record(scope, status, time.monotonic() - started, facts)
 
     def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
-        path = scope["path"] if scope["path"] in self._paths else "other"
+        path = scope["path"] if scope["path"] in self.paths else "other"
         method = scope["method"] if scope["method"] in ("GET", "HEAD", "OPTIONS", "POST") else "other"
-        self._metrics.requests.labels(path, status).inc()
-        self._metrics.seconds.observe(seconds)
+        self.metrics.requests.labels(path, status).inc()
+        self.metrics.seconds.observe(seconds)
         fields = {"method": method, "path": path, "status": status, "seconds": round(seconds, 4), **facts}
         logger.info("request", extra={"fields": fields})
 
@@ -147,6 +148,9 @@ async def answer(request: Request, error: Exception) -> Response:
         case HTTPException():
             status, text = error.status_code, error.detail
             headers = error.headers
+        case ValidationError():  # of the fields of a request
+            first = error.errors(include_url=False)[0]
+            status, text = 400, f"{first['loc'][0]}: {first['msg']}"
         case UsageError() | DataError():
             status, text = 400, str(error)
         case ClientDisconnect():

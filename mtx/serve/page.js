@@ -12,8 +12,8 @@
   const { languages, settings } = JSON.parse(document.getElementById("data").textContent);
   const names = Object.fromEntries(languages.map(({ code, name }) => [code, name]));
   const sources = languages.filter(({ targets }) => targets.length > 0);
-  // What is shown: the text and its language, the translations (the shown one first), and the parts and links of words.
-  const state = { running: null, text: "", source: "", target: "", translations: [], words: null, current: -1 };
+  // What is shown: the text, its language and the translations (the shown one first).
+  const state = { running: null, text: "", source: "", target: "", translations: [] };
 
   fill(ui.source, [...(sources.length > 1 ? [AUTO] : []), ...sources.map(({ code }) => code)]);
   ui.source.value = settings.language.source.code;
@@ -38,12 +38,6 @@
     ui.text.focus();
   });
   ui.copy.addEventListener("click", copy);
-  ui.output.addEventListener("pointerover", (event) => point("tgt", event.target));
-  ui.output.addEventListener("pointerleave", () => mark([], []));
-  ui.text.addEventListener("pointermove", pointAtSource);
-  ui.text.addEventListener("pointerleave", () => mark([], []));
-  ui.output.addEventListener("keydown", moveWord);
-  ui.output.addEventListener("blur", () => mark([], []));
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
@@ -77,16 +71,13 @@
     const isStale = state.translations.length > 0
       && (ui.text.value !== state.text || ui.target.value !== state.target || ![AUTO, state.source].includes(ui.source.value));
     ui.output.classList.toggle("is-stale", isStale);
-    if (isStale) {
-      state.words = null;
-      setStatus("");
-    }
+    if (isStale) setStatus("");
     if (length === 0) reset();
   }
 
   function reset() {
     state.running?.abort();
-    Object.assign(state, { running: null, text: "", translations: [], words: null });
+    Object.assign(state, { running: null, text: "", translations: [] });
     const empty = Object.assign(document.createElement("span"), { className: "quiet", textContent: "The translation appears here" });
     ui.output.replaceChildren(empty);
     ui.output.classList.remove("is-stale");
@@ -131,7 +122,6 @@
   // Shows the first of some translations, and the others below.
   function show(translations) {
     state.translations = translations;
-    state.words = null;
     ui.output.replaceChildren(translations[0]);
     ui.output.lang = state.target;
     ui.output.tabIndex = 0;
@@ -149,75 +139,6 @@
       item.append(button);
       return item;
     }));
-    align(translations[0]);
-  }
-
-  // Asks which words belong together. Without an answer the page only lacks the marks.
-  async function align(translation) {
-    const { text, source, target } = state;
-    try {
-      const { lines } = await post("align", { q: text, translation, source, target });
-      const isShown = state.translations[0] === translation && state.text === text && ui.text.value === text;
-      if (isShown) setWords(lines);
-    } catch {
-      state.words = null;
-    }
-  }
-
-  function setWords(lines) {
-    const words = { src: [], tgt: [], links: [] };
-    for (const [number, line] of lines.entries()) {
-      const [src, tgt] = [words.src.length, words.tgt.length];
-      words.links.push(...line.links.map(([from, to]) => [src + from, tgt + to]));
-      const end = number < lines.length - 1 ? ["\n"] : [];
-      words.src.push(...line.src, ...end);
-      words.tgt.push(...line.tgt, ...end);
-    }
-    state.words = { ...words, src: spans(words.src), tgt: spans(words.tgt) };
-    ui.mirror.replaceChildren(...state.words.src, "\n");
-    ui.output.replaceChildren(...state.words.tgt);
-  }
-
-  function spans(parts) {
-    return parts.map((part) => Object.assign(document.createElement("span"), { className: "word", textContent: part }));
-  }
-
-  // Marks the words that belong to the one under the pointer, on both sides.
-  function point(side, element) {
-    const number = state.words?.[side].indexOf(element) ?? -1;
-    const links = state.words?.links ?? [];
-    const found = links.filter(([src, tgt]) => (side === "src" ? src : tgt) === number);
-    mark(found.map(([src]) => src), found.map(([, tgt]) => tgt));
-    return found;
-  }
-
-  function pointAtSource(event) {
-    if (!state.words) return;
-    const under = document.elementsFromPoint(event.clientX, event.clientY);
-    point("src", under.find((element) => element.parentElement === ui.mirror));
-  }
-
-  function mark(src, tgt) {
-    if (!state.words) return;
-    for (const [side, numbers] of [["src", src], ["tgt", tgt]]) {
-      state.words[side].forEach((span, number) => span.classList.toggle("is-marked", numbers.includes(number)));
-    }
-  }
-
-  // The arrow keys go from word to word of the translation, and say where each comes from.
-  function moveWord(event) {
-    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
-    if (!step || !state.words) return;
-    event.preventDefault();
-    const linked = [...new Set(state.words.links.map(([, tgt]) => tgt))].sort((a, b) => a - b);
-    if (linked.length === 0) return;
-    const marked = state.words.tgt.findIndex((span) => span.classList.contains("is-marked"));
-    const at = linked.indexOf(marked);
-    const next = linked[at < 0 ? (step > 0 ? 0 : linked.length - 1) : Math.max(0, Math.min(at + step, linked.length - 1))];
-    const found = point("tgt", state.words.tgt[next]);
-    mark(found.map(([src]) => src), [next]);
-    const from = found.map(([src]) => state.words.src[src].textContent).join(" ");
-    setStatus(`${state.words.tgt[next].textContent} comes from ${from}`);
   }
 
   function canSwap() {

@@ -1,21 +1,24 @@
-"""`mtx serve`: the application, which has LibreTranslate's interface, /align and /metrics, and what runs it.
+"""`mtx serve`: the application, which has LibreTranslate's interface and /metrics, and what runs it.
 
 Flow: `Guard` -> a route -> `TranslationQueue` -> JSON.
 """
 
 import base64
 import hashlib
+import json
+import re
 import secrets
 import signal
 import socket
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import uvicorn
 from jinja2 import Template
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -25,22 +28,69 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from mtx.serve.guard import Guard, Limits, Metrics, answer, finish_in_time
-from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.translation import (
-    Aligned,
-    Detected,
-    Translated,
+    Pairs,
     Translation,
-    align,
-    check_fields,
-    read_fields,
     translate_html,
     translate_plain,
-    without_tags,
 )
+from mtx.storage.text_files import replace_surrogates
 
+_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+_MAX_FIELDS = 100
+_TAG = re.compile("<[^<>]*>")  # roughly: enough to guess the language of what is around
 _STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
+
+
+def _without_surrogates(value: object) -> object:
+    return replace_surrogates(value) if isinstance(value, str) else value
+
+
+Text = Annotated[str, BeforeValidator(_without_surrogates)]
+
+
+class Detected(BaseModel):
+    """The fields of /detect."""
+
+    q: Text | Annotated[list[Text], Field(fail_fast=True)]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts, also of a single one."""
+        return [self.q] if isinstance(self.q, str) else self.q
+
+
+class Translated(Detected):
+    """The fields of /translate."""
+
+    source: Text
+    target: Text
+    format: Literal["text", "html"] = "text"
+    alternatives: NonNegativeInt = 0
+
+
+async def _read_fields(request: Request) -> dict[str, Any]:
+    """The fields of a request's body, if that is JSON; otherwise of its address and of its form, as in LibreTranslate.
+
+    Raises:
+        HTTPException: 400 if there is no field, or the body is neither a JSON object nor a form.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind in _FORMS:
+        async with request.form(max_files=0, max_fields=_MAX_FIELDS) as form:
+            return {**form, **request.query_params}
+    if not kind and request.query_params:
+        return dict(request.query_params)
+    if kind != "application/json":
+        raise HTTPException(400, f"expected a body of the type application/json or {_FORMS[0]}")
+    try:
+        fields = json.loads(await request.body())
+    except (ValueError, RecursionError):  # of json, or of the encoding
+        raise HTTPException(400, "the body is not valid JSON") from None
+    if not isinstance(fields, dict):
+        raise HTTPException(400, 'expected a JSON object, such as {"q": "text", "source": "en", "target": "de"}')
+    return fields
 
 
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
@@ -63,6 +113,7 @@ def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+@dataclass(eq=False)
 class Server:
     """The routes. One thread, that of the event loop, runs them all.
 
@@ -70,16 +121,17 @@ class Server:
         keys: one of them must come with a request that translates, or asks for metrics; none if nothing must come.
     """
 
-    def __init__(self, pairs: Pairs, queue: TranslationQueue, keys: Sequence[str], limits: Limits):
-        self._pairs = pairs
-        self._queue = queue
-        self._keys = keys
-        self._limits = limits
-        self._metrics = Metrics(queue)
+    pairs: Pairs
+    queue: TranslationQueue
+    keys: Sequence[str]
+    limits: Limits
+
+    def __post_init__(self) -> None:
+        self._metrics = Metrics(self.queue)
 
     def app(self) -> Starlette:
         """The ASGI application."""
-        languages, settings = self._pairs.languages(), self._settings()
+        languages, settings = self.pairs.languages(), self._settings()
         text, policy = render_page(languages, settings)
         fixed = {
             "/": HTMLResponse(text, headers={"content-security-policy": policy}),
@@ -87,7 +139,7 @@ class Server:
             "/frontend/settings": JSONResponse(settings),
             "/health": JSONResponse({"status": "ok"}),
         }
-        posted = {"/translate": self.translate, "/detect": self.detect, "/align": self.align}
+        posted = {"/translate": self.translate, "/detect": self.detect}
         routes = [
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posted.items()),
             *(Route(path, response, methods=["GET"]) for path, response in fixed.items()),
@@ -95,24 +147,24 @@ class Server:
         ]
         paths = frozenset(route.path for route in routes)
         anyone = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
-        guard = Middleware(Guard, limits=self._limits, metrics=self._metrics, paths=paths)
+        guard = Middleware(Guard, limits=self.limits, metrics=self._metrics, paths=paths)
         app = Starlette(routes=routes, middleware=[anyone, guard], exception_handlers={HTTPException: answer})
         app.router.redirect_slashes = False  # its redirects name the host that the request names
         return app
 
     async def translate(self, request: Request) -> Response:
         """POST /translate: q (a text or a list), source, target, format, alternatives, api_key."""
-        fields = check_fields(Translated, await self._authorized_fields(request))
+        fields = Translated(**await self._authorized_fields(request))
         texts = self._limited(fields.texts)
         request.state.chars = sum(map(len, texts))
         request.state.texts = len(texts)
         sources, guesses = [fields.source] * len(texts), []
         if fields.source == "auto":
-            bare = map(without_tags, texts) if fields.format == "html" else texts
-            guesses = [self._pairs.detect(text, fields.target)[0] for text in bare]
+            bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
+            guesses = [self.pairs.detect(text, fields.target)[0] for text in bare]
             sources = [str(guess["language"]) for guess in guesses]
         work = self._translate_all(texts, sources, fields)
-        results = await finish_in_time(request, work, self._limits.request_s)
+        results = await finish_in_time(request, work, self.limits.request_s)
         found: dict[str, list[Any]] = {"translatedText": [result.text for result in results]}
         if guesses:
             found["detectedLanguage"] = guesses
@@ -126,8 +178,8 @@ class Server:
     def _limited(self, texts: list[str]) -> list[str]:
         """Some texts, if they are not more than the limits allow."""
         for number, most, what in (
-            (len(texts), self._limits.texts, "texts"),
-            (sum(map(len, texts)), self._limits.chars, "characters"),
+            (len(texts), self.limits.texts, "texts"),
+            (sum(map(len, texts)), self.limits.chars, "characters"),
         ):
             if number > most:
                 raise HTTPException(400, f"q has {number:,} {what}, more than the limit of {most:,}")
@@ -140,14 +192,14 @@ class Server:
         results = dict[int, Translation]()
         for source in dict.fromkeys(sources):
             numbers = [number for number, other in enumerate(sources) if other == source]
-            pair, some = self._pairs.get(source, fields.target), [texts[number] for number in numbers]
+            pair, some = self.pairs.get(source, fields.target), [texts[number] for number in numbers]
             labels = pair.translator.src, pair.translator.tgt
             self._metrics.texts.labels(*labels).inc(len(some))
             self._metrics.characters.labels(*labels).inc(sum(map(len, some)))
             if fields.format == "html":
-                translated = await translate_html(self._queue, pair, some, self._limits.segment_tokens)
+                translated = await translate_html(self.queue, pair, some, self.limits.segment_tokens)
             else:
-                translated = await translate_plain(self._queue, pair, some, fields.alternatives)
+                translated = await translate_plain(self.queue, pair, some, fields.alternatives)
             num_suspicious = sum(bool(each.suspicion) for each in translated)
             self._metrics.suspicious.labels(*labels).inc(num_suspicious)
             results |= dict(zip(numbers, translated, strict=True))
@@ -155,17 +207,8 @@ class Server:
 
     async def detect(self, request: Request) -> Response:
         """POST /detect: q, api_key."""
-        fields = check_fields(Detected, await self._authorized_fields(request))
-        return JSONResponse(self._pairs.detect(" ".join(self._limited(fields.texts))))
-
-    async def align(self, request: Request) -> Response:
-        """POST /align: q, translation, source, target, api_key; for each line its words and which belong together."""
-        fields = check_fields(Aligned, await self._authorized_fields(request))
-        for text in (fields.q, fields.translation):
-            self._limited([text])
-        work = align(self._queue, self._pairs.get(fields.source, fields.target), fields.q, fields.translation)
-        lines = await finish_in_time(request, work, self._limits.request_s)
-        return JSONResponse({"lines": list(map(asdict, lines))})
+        fields = Detected(**await self._authorized_fields(request))
+        return JSONResponse(self.pairs.detect(" ".join(self._limited(fields.texts))))
 
     async def metrics(self, request: Request) -> Response:
         """GET /metrics, with the header Authorization: Bearer KEY if keys are required."""
@@ -173,12 +216,12 @@ class Server:
         return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def _settings(self) -> dict[str, object]:
-        names = {language["code"]: language["name"] for language in self._pairs.languages()}
-        sides = zip(("source", "target"), self._pairs.first, strict=True)
+        names = {language["code"]: language["name"] for language in self.pairs.languages()}
+        sides = zip(("source", "target"), self.pairs.first, strict=True)
         return {
-            "apiKeys": bool(self._keys),
-            "keyRequired": bool(self._keys),
-            "charLimit": self._limits.chars,
+            "apiKeys": bool(self.keys),
+            "keyRequired": bool(self.keys),
+            "charLimit": self.limits.chars,
             "filesTranslation": False,
             "supportedFilesFormat": [],
             "suggestions": False,
@@ -187,19 +230,19 @@ class Server:
         }
 
     async def _authorized_fields(self, request: Request) -> dict[str, Any]:
-        fields = await read_fields(request)
+        fields = await _read_fields(request)
         self._require_key(request, fields)
         return fields
 
     def _require_key(self, request: Request, fields: dict[str, Any]) -> None:
-        if not self._keys:
+        if not self.keys:
             return
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         sent = fields.get("api_key") or (token.strip() if scheme.lower() == "bearer" else "")
         given = str(sent).encode("utf-8", "replace")
         if not given:
             raise HTTPException(403, "this server needs an API key: the parameter api_key")
-        if sum(secrets.compare_digest(given, key.encode()) for key in self._keys) == 0:  # all, so in equal time
+        if sum(secrets.compare_digest(given, key.encode()) for key in self.keys) == 0:  # all, so in equal time
             raise HTTPException(403, "invalid API key")
 
 

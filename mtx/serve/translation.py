@@ -1,116 +1,105 @@
-"""Translates the texts of a request, plain or HTML, through the queue.
+"""Translates the texts of a request, plain or HTML, through the queue: the language pairs, each with its model.
 
 A text of several lines keeps its line breaks: its lines are translated one by one, and each may have several sentences.
 """
 
 import asyncio
 import itertools
-import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, ValidationError
 from starlette.concurrency import run_in_threadpool
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
+from mtx.data.language_detection import rank_languages
+from mtx.data.languages import code_of, name_of
 from mtx.decoding.metrics import Suspicion, suspicion
-from mtx.decoding.translator import Hypothesis
+from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents import html
-from mtx.documents.edits import Edit, apply, segments
-from mtx.documents.markup import Marked
-from mtx.documents.tagged_segments import Alignment
-from mtx.errors import DataError
-from mtx.serve.pairs import Pair
+from mtx.documents.document import apply, segments
+from mtx.documents.markup import bare
+from mtx.documents.tagged_segments import translate_segments
+from mtx.errors import DataError, UsageError
 from mtx.serve.queue import TranslationQueue
-from mtx.storage.text_files import replace_surrogates
 
-_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
-_MAX_FIELDS = 100
-
-
-def _without_surrogates(value: object) -> object:
-    return replace_surrogates(value) if isinstance(value, str) else value
-
-
-Text = Annotated[str, BeforeValidator(_without_surrogates)]
-
-
-class Detected(BaseModel):
-    """The fields of /detect."""
-
-    q: Text | Annotated[list[Text], Field(fail_fast=True)]
-
-    @property
-    def texts(self) -> list[str]:
-        """The texts, also of a single one."""
-        return [self.q] if isinstance(self.q, str) else self.q
-
-
-class Translated(Detected):
-    """The fields of /translate."""
-
-    source: Text
-    target: Text
-    format: Literal["text", "html"] = "text"
-    alternatives: NonNegativeInt = 0
-
-
-class Aligned(BaseModel):
-    """The fields of /align."""
-
-    q: Text
-    translation: Text
-    source: Text
-    target: Text
-
-
-Checked = TypeVar("Checked", bound=BaseModel)
-
-
-async def read_fields(request: Request) -> dict[str, Any]:
-    """The fields of a request's body, if that is JSON; otherwise of its address and of its form, as in LibreTranslate.
-
-    Raises:
-        HTTPException: 400 if there is no field, or the body is neither a JSON object nor a form.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in _FORMS:
-        async with request.form(max_files=0, max_fields=_MAX_FIELDS) as form:
-            return {**form, **request.query_params}
-    if not kind and request.query_params:
-        return dict(request.query_params)
-    if kind != "application/json":
-        raise HTTPException(400, f"expected a body of the type application/json or {_FORMS[0]}")
-    try:
-        fields = json.loads(await request.body())
-    except (ValueError, RecursionError):  # of json, or of the encoding
-        raise HTTPException(400, "the body is not valid JSON") from None
-    if not isinstance(fields, dict):
-        raise HTTPException(400, 'expected a JSON object, such as {"q": "text", "source": "en", "target": "de"}')
-    return fields
-
-
-def check_fields(model: type[Checked], fields: dict[str, Any]) -> Checked:
-    """The fields of a request as a model of pydantic.
-
-    Raises:
-        HTTPException: 400, naming the first field that is missing or wrong.
-    """
-    try:
-        return model.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise HTTPException(400, f"{first['loc'][0]}: {first['msg']}") from None
-
-
-_TAG = re.compile("<[^<>]*>")
 _LINE_END = re.compile("\r\n|\r|\n")
 _PAGE = Path("q")  # how messages call a text that is HTML
+
+
+class Pair:
+    """A translator and its functions for `TranslationQueue`, which batches what is submitted for the same function.
+
+    Lines are submitted in the parts that the translator translates them in, so that none, however long, takes long.
+    """
+
+    def __init__(self, translator: Translator):
+        self.translator = translator
+        self.best = partial(translator.decode_parts, n_best=1)
+        self.segments = partial(translate_segments, translator)
+
+
+class Pairs:
+    """The pairs by their languages, which are called as the models call them.
+
+    Raises:
+        UsageError: if two models translate the same pair.
+    """
+
+    def __init__(self, translators: Iterable[Translator]):
+        self._pairs = dict[tuple[str, str], Pair]()
+        for translator in translators:
+            if (languages := (translator.src, translator.tgt)) in self._pairs:
+                raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "name one of them")
+            self._pairs[languages] = Pair(translator)
+        self._codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
+        known = {name: code for code in reversed(self._codes) for name in (code_of(code), code)}
+        self._known = {name.lower().replace("_", "-"): code for name, code in known.items()}
+
+    @property
+    def first(self) -> tuple[str, str]:
+        """The languages of the first pair."""
+        return next(iter(self._pairs))
+
+    def get(self, source: str, target: str) -> Pair:
+        """The pair of two languages; raises UsageError if there is none."""
+        src = self._code("source", source)
+        tgt = self._code("target", target)
+        if (src, tgt) not in self._pairs:
+            targets = ", ".join(self._targets(src)) or "nothing"
+            raise UsageError(f"target: {src} is not translated to {tgt} here, only to {targets}")
+        return self._pairs[src, tgt]
+
+    def languages(self) -> list[dict[str, object]]:
+        """The answer of /languages."""
+        return [{"code": code, "name": name_of(code) or code, "targets": self._targets(code)} for code in self._codes]
+
+    def detect(self, text: str, target: str | None = None) -> list[dict[str, object]]:
+        """The answer of /detect: the likeliest language first, with confidences in per cent.
+
+        Args:
+            target: only languages that are translated to this one; raises UsageError if there are none.
+        """
+        codes = self._codes
+        if target is not None:
+            tgt = self._code("target", target)
+            codes = [src for src, other in self._pairs if other == tgt]
+            if not codes:
+                raise UsageError(f"target: nothing is translated to {tgt} here")
+        ranked = rank_languages(text, self._codes)
+        return [{"confidence": confidence, "language": code} for code, confidence in ranked if code in codes]
+
+    def _targets(self, src: str) -> list[str]:
+        return [tgt for other, tgt in self._pairs if other == src]
+
+    def _code(self, field: str, language: str) -> str:
+        """The code that a client means, also with another region (en for en-GB) or case."""
+        name = language.lower().replace("_", "-")
+        code = self._known.get(name) or self._known.get(name.partition("-")[0])
+        if code is None:
+            raise UsageError(f"{field}: {language[:40]} is not supported, expected one of {', '.join(self._codes)}")
+        return code
 
 
 @dataclass(frozen=True)
@@ -166,9 +155,10 @@ async def translate_html(
     """
     results = list(texts)
     for read in (partial(html.read_attributes, _PAGE), html.read_blocks):
-        pages = [await run_in_threadpool(_edits, read, text) for text in results]
+        pages = [await run_in_threadpool(list, read(text)) for text in results]
         some = [segment for edits in pages for segment in segments(edits)]
-        sizes = pair.num_tokens(map(_text, some))
+        encoded = pair.translator.tokenizer.encode([bare(segment)[0] for segment in some], num_threads=1)
+        sizes = list(map(len, encoded))
         if max(sizes, default=0) > segment_tokens:
             raise DataError(
                 f"q: a paragraph has {max(sizes):,} tokens, more than the limit of {segment_tokens:,} for HTML"
@@ -177,30 +167,3 @@ async def translate_html(
         rest = iter(translated)
         results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]
-
-
-async def align(queue: TranslationQueue, pair: Pair, text: str, translation: str) -> list[Alignment]:
-    """The alignment of each line of a text and of its translation, which has as many.
-
-    Raises:
-        DataError: it has not.
-        QueueFullError: see `TranslationQueue.submit`.
-    """
-    sides = _LINE_END.split(text), _LINE_END.split(translation)
-    if len(sides[0]) != len(sides[1]):
-        raise DataError("translation: expected as many lines as q has")
-    lines = list(zip(*sides, strict=True))
-    return await asyncio.wrap_future(queue.submit(pair.alignments, lines, pair.num_tokens(map("".join, lines))))
-
-
-def without_tags(text: str) -> str:
-    """The text of HTML, roughly: enough to guess its language."""
-    return _TAG.sub(" ", text)
-
-
-def _edits(read: Callable[[str], Iterable[Edit]], text: str) -> list[Edit]:
-    return list(read(text))
-
-
-def _text(segment: Marked) -> str:
-    return "".join(part for part in segment if isinstance(part, str))

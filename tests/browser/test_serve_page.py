@@ -13,9 +13,9 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
 from mtx.serve.guard import Limits
-from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.server import Server, http_server
+from mtx.serve.translation import Pairs
 from tests.browser.conftest import Open
 from tests.unit.serve.fakes import Upper
 
@@ -49,18 +49,13 @@ def output(page: Any) -> Any:
 
 
 def wait_for_translation(page: Any) -> None:
-    page.locator("#output[aria-busy=false]:not(.is-stale) .word").first.wait_for()
+    page.locator("#output[aria-busy=false]:not(.is-stale)[tabindex='0']").wait_for()
 
 
 def translate(page: Any, text: str) -> None:
     page.get_by_label("Text to translate").fill(text)
     page.keyboard.press("Control+Enter")
     wait_for_translation(page)
-
-
-def marked(page: Any, side: str) -> list[str]:
-    found: list[str] = page.locator(f"#{side} .is-marked").all_text_contents()
-    return found
 
 
 def test_text_is_translated_by_button_and_key(open_page: Open, address: str) -> None:
@@ -95,24 +90,7 @@ def test_an_alternative_takes_the_place(open_page: Open, address: str) -> None:
     assert output(page).inner_text() == "A DOG!!" and others.all_inner_texts() == ["A DOG", "A DOG!"]
 
 
-def test_words_that_belong_together_are_marked(open_page: Open, address: str) -> None:
-    page = open_page(address)
-    translate(page, "a red dog")
-    page.locator("#output .word", has_text="RED").hover()
-    assert (marked(page, "mirror"), marked(page, "output")) == (["red"], ["RED"])
-    box = page.locator("#mirror .word", has_text="dog").bounding_box()
-    page.mouse.move(box["x"] + 3, box["y"] + 3)
-    assert (marked(page, "mirror"), marked(page, "output")) == (["dog"], ["DOG"])
-    page.mouse.move(0, 0)
-    assert marked(page, "mirror") == marked(page, "output") == []
-    output(page).focus()
-    for key, word in (("ArrowRight", "a"), ("ArrowRight", "red"), ("ArrowLeft", "a"), ("ArrowLeft", "a")):
-        page.keyboard.press(key)
-        assert marked(page, "mirror") == [word]
-        assert page.get_by_role("status").inner_text() == f"{word.upper()} comes from {word}"
-
-
-def test_the_marks_lie_behind_their_words(open_page: Open, address: str) -> None:
+def test_the_text_area_is_as_high_as_its_text(open_page: Open, address: str) -> None:
     page = open_page(address, viewport={"width": 400, "height": 800})
     translate(page, "a red dog " * 6)
     boxes = page.evaluate("""["text", "mirror"].map((id) => {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.interop import verify
+from mtx.interop import export
 from mtx.storage import durable
 from tests.integration.commands import mtx, tree
 
@@ -85,14 +85,14 @@ def test_an_export_that_translates_otherwise_is_not_left_behind(
     run_copy: Path, tmp_path: Path, refused: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "out").mkdir()
-    translate = verify.Translator.translate
+    translate = export.Translator.translate
 
-    def differently(self: verify.Translator, lines: list[str]) -> list[str]:
+    def differently(self: export.Translator, lines: list[str]) -> list[str]:
         return ["x"] * len(lines) if self.engine.name == "ctranslate2" else translate(self, lines)
 
-    monkeypatch.setattr(verify.Translator, "translate", differently)
+    monkeypatch.setattr(export.Translator, "translate", differently)
     before = tree(tmp_path)
-    refused(1, ["100.0% of", "nothing is written"], "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
+    refused(1, ["0.0% identical", "is written"], "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
     assert tree(tmp_path) == before and not any((tmp_path / "out").iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"copy", "out"}
 

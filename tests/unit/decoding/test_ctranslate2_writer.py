@@ -15,7 +15,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_writer import model_spec, write_ctranslate2
 from mtx.interop.cards import ctranslate2_card
-from mtx.interop.verify import Comparison
+from mtx.interop.export import Comparison
 from mtx.storage import durable
 from tests.exports import INFO, VARIANTS, lively_bundle, small_tokenizer
 from tests.models import random_ids

@@ -8,7 +8,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from mtx.documents import markdown
-from mtx.documents.edits import apply, segments
+from mtx.documents.document import apply, segments
 from mtx.documents.markup import Marked, Tag
 from tests.unit.documents.test_document import translated
 

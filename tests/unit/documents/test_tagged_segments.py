@@ -10,12 +10,11 @@ import pytest
 from mtx.commands.translate import translate_document
 from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
-from mtx.data.sentence_splitter import sentence_splitter
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.engine import Attention
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.documents.markup import Tag
-from mtx.documents.tagged_segments import Alignment, _balance, align, translate_segments
+from mtx.documents.tagged_segments import _balance, translate_segments
 from tests.translators import FakeTranslator
 
 SRC, TGT = ["a", "red", "dog"], ["un", "chien", "rouge"]
@@ -105,31 +104,3 @@ def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: 
         translate_document(page, "html", out, False, Copying, None)
     assert out.read_text() == page.read_text() and "2 segments translated" in caplog.text
     assert "look at 1 translation with repeated words or a copied source, such as: a red dog" in caplog.text
-
-
-def test_which_words_translate_each_other() -> None:
-    [line] = align(Fixed(), [(" ".join(SRC), " ".join(TGT))])
-    assert line == Alignment(
-        ["a", " ", "red", " ", "dog"], ["un", " ", "chien", " ", "rouge"], [(0, 0), (2, 4), (4, 2)]
-    )  # fmt: skip
-    assert align(Fixed(), [("", "")]) == [Alignment([], [], [])]
-
-
-def test_the_sentences_of_a_line_are_aligned_one_by_one() -> None:
-    translator = Fixed()
-    translator.splitter = sentence_splitter("en")
-    [line] = align(translator, [("A red dog. A red dog.", "Un chien rouge. Un chien rouge.")])
-    assert line.links == [(0, 0), (2, 4), (4, 2), (7, 7), (9, 11), (11, 9)], "the full stop is no word"
-    translator.attended.clear()
-    [other] = align(translator, [("A red dog. A red dog.", "Un chien rouge et un chien rouge.")])
-    assert len(translator.attended) <= 2, "as a whole, if one side has more sentences"
-    assert "".join(other.src) == "A red dog. A red dog." and "".join(other.tgt).endswith("rouge.")
-
-
-def test_words_of_a_line() -> None:
-    text = "Don't pay €3.50 at 10:30,\tüber-groß 漢字! 😀"
-    [line] = align(Fixed(), [(text, text)])
-    assert line.src == [
-        "Don't", " ", "pay", " ", "€", "3.50", " ", "at", " ", "10", ":", "30", ",", "\t", "über-groß", " ", "漢",
-        "字", "!", " ", "😀",
-    ]  # fmt: skip

@@ -91,10 +91,10 @@ def test_attributes_are_set_where_they_are(tmp_path: Path) -> None:
     assert expected in result_of(text, tmp_path)
     named = FILE.replace(' target-language="de"', " x=\"source-language='fr'\"")
     result = translated(tmp_path / "a.xlf", named.format(unit("<source>a</source>")))
-    assert '<file source-language="en" target-language="de" x=' in result
+    assert 'x="source-language=\'fr\'" target-language="de">' in result
     assert translated(tmp_path / "a.xlf", named.format("")) == named.format("")
     unnamed = translated(tmp_path / "a.xlf", named.format(unit("<source>a</source>")), ("en", "tgt"))
-    assert '<file source-language="en" x=' in unnamed
+    assert "x=\"source-language='fr'\">" in unnamed
 
 
 def test_white_space_references_and_protected_text(tmp_path: Path) -> None:

@@ -15,9 +15,8 @@ from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import UsageError
 from mtx.interop.cards import marian_card
-from mtx.interop.export import export
+from mtx.interop.export import Comparison, export
 from mtx.interop.huggingface import PAD_BIAS, export_huggingface, huggingface_obstacles
-from mtx.interop.verify import Comparison
 from mtx.storage import durable
 from tests.models import random_ids, tiny_config, tiny_model
 from tests.unit.interop import peers

@@ -224,10 +224,6 @@ def pickle_only(directory: Path) -> None:
     (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
 
 
-def sharded(directory: Path) -> None:
-    (directory / "model.safetensors").rename(directory / "model.safetensors.index.json")
-
-
 def truncated(name: str) -> Callable[[Path], None]:
     return lambda directory: (directory / name).write_bytes((directory / name).read_bytes()[:-40]) and None
 
@@ -235,7 +231,6 @@ def truncated(name: str) -> Callable[[Path], None]:
 FC1 = "model.encoder.layers.0.fc1.weight"
 REFUSED: list[tuple[Callable[[Path], None], type[MtxError], str]] = [
     (pickle_only, UsageError, r"pytorch_model\.bin: is pickle"),
-    (sharded, UsageError, r"model\.safetensors\.index\.json: means weights in several files"),
     (lambda d: (d / "model.safetensors").unlink(), DamagedFileError, r"model\.safetensors: is missing"),
     (truncated("model.safetensors"), DamagedFileError, r"model\.safetensors: cannot be read"),
     (remove(FC1), DamagedFileError, r"model\.safetensors: lacks model\.encoder\.layers\.0\.fc1\.weight"),
@@ -273,10 +268,10 @@ REFUSED: list[tuple[Callable[[Path], None], type[MtxError], str]] = [
     (lambda d: (d / "config.json").write_text("[]") and None, DamagedFileError, r"config\.json: holds no JSON object"),
     (truncated("vocab.json"), DamagedFileError, r"vocab\.json: is not JSON"),
     (lambda d: (d / "vocab.json").unlink(), DamagedFileError, r"vocab\.json: is missing"),
-    (vocabulary(**{"</s>": 5}), DamagedFileError, r"vocab\.json: with the ids from 0 on"),
-    (vocabulary(**{"</s>": 1, "<unk>": 0}), DamagedFileError, r"vocab\.json: with the ids from 0 on"),
-    (vocabulary(another=7.5), DamagedFileError, r"vocab\.json: with the ids from 0 on"),
-    (vocabulary(**{"\ud800": 7}), DamagedFileError, r"vocab\.json: with the ids from 0 on"),
+    (vocabulary(**{"</s>": 5}), DamagedFileError, r"vocab\.json: .*with the ids from 0 on"),
+    (vocabulary(**{"</s>": 1, "<unk>": 0}), DamagedFileError, r"vocab\.json: .*with the ids from 0 on"),
+    (vocabulary(another=7.5), DamagedFileError, r"vocab\.json: .*with the ids from 0 on"),
+    (vocabulary(**{"\ud800": 7}), DamagedFileError, r"vocab\.json: .*with the ids from 0 on"),
     (lambda d: (d / "vocab.json").write_text('{"</s>": 0, "<unk>": 1, "<pad>": 2}') and None, DamagedFileError,
      r"vocab\.json: has 3 entries"),
     (truncated("source.spm"), DamagedFileError, r"source\.spm: is not a SentencePiece model"),

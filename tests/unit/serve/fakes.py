@@ -15,9 +15,9 @@ from mtx.decoding.engine import Attention
 from mtx.decoding.options import SearchOptions
 from mtx.decoding.translator import Hypothesis, Part, Translator
 from mtx.serve.guard import Limits
-from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.server import Server
+from mtx.serve.translation import Pairs
 from tests.translators import FakeTranslator
 
 

@@ -23,9 +23,9 @@ pytest.importorskip("prometheus_client")
 
 from mtx.errors import UsageError
 from mtx.serve.guard import Limits
-from mtx.serve.pairs import Pairs
 from mtx.serve.queue import TranslationQueue
 from mtx.serve.server import Server, http_server, render_page
+from mtx.serve.translation import Pairs
 from tests.rig import PATIENCE_S
 from tests.unit.serve.fakes import Upper, served
 
@@ -117,18 +117,6 @@ def test_what_is_suspicious_is_noted() -> None:
         assert ask(client, q="go go go go go go")["translatedText"], "as often as in the source"
         copied = ask(client, q=["a", "NO PLACE HERE"])
     assert copied == {"translatedText": ["A", "NO PLACE HERE"], "suspicion": [None, "copy"]}
-
-
-def test_words_are_aligned_line_by_line() -> None:
-    with served() as client:
-        answer = ask(client, "/align", q="a red dog\na dog.", translation="A RED DOG\nA DOG.")
-        assert answer["lines"][0] == {
-            "src": ["a", " ", "red", " ", "dog"], "tgt": ["A", " ", "RED", " ", "DOG"],
-            "links": [[0, 0], [2, 2], [4, 4]],
-        }  # fmt: skip
-        assert answer["lines"][1]["src"] == ["a", " ", "dog", "."] and answer["lines"][1]["links"] == [[0, 0], [2, 2]]
-        refused = client.post("/align", json={"q": "a", "translation": "A\nB", "source": "en", "target": "de"})
-        assert (refused.status_code, refused.json()["error"]) == (400, "translation: expected as many lines as q has")
 
 
 def test_what_is_served_is_told() -> None:
@@ -244,7 +232,7 @@ def test_a_body_that_is_too_large_or_declared_so() -> None:
 def test_keys() -> None:
     with served(keys=["another-key-of-16", KEY]) as client:
         fields = {"q": "a", "source": "en", "target": "de"}
-        for path in ("/translate", "/detect", "/align"):
+        for path in ("/translate", "/detect"):
             for key, error in ((None, "this server needs an API key"), ("wrong", "invalid API key"), (1, "invalid")):
                 response = client.post(path, json={**fields, "api_key": key})
                 assert response.status_code == 403 and response.json()["error"].startswith(error)

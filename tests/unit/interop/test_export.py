@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from mtx.errors import MtxError
+from mtx.interop.export import Comparison, Text, check_tolerances, compare_export, compare_translations
 from mtx.interop.huggingface import export_huggingface
-from mtx.interop.verify import Comparison, Text, check_tolerances, compare_export, compare_translations
 from tests.exports import lively_bundle, small_tokenizer
 
 WORDS = "a small house stands on the hill"
