@@ -24,10 +24,8 @@ from mtx.config import settings
 from mtx.data.token_store import load_prepared
 from mtx.model.cuda_graphs import HostCopy
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import build
-from mtx.training.hooks import Console, EventLog
-from mtx.training.progress import Update
-from mtx.training.runtime import read_runtime
+from mtx.training.build import build, read_runtime
+from mtx.training.hooks import Console, EventLog, Update
 
 _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
 _LIMIT_S = 600  # of drawing the report
@@ -47,7 +45,9 @@ def _metrics_cost(run: Path, scratch: Path) -> dict[str, float]:
     trainer.progress.restart()
 
     def report(step: int, num_tgt_tokens: int, figures: torch.Tensor) -> None:
-        trainer.progress.add(Update(step, trainer.state.position, 1e-3, num_tgt_tokens, HostCopy(figures), 0.0))
+        trainer.progress.unread.append(
+            Update(step, trainer.state.position, 1e-3, num_tgt_tokens, HostCopy(figures), 0.0)
+        )
         trainer._report_updates(wait=True)
 
     with trainer.cleanup:

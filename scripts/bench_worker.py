@@ -25,8 +25,7 @@ from mtx.data.token_store import PreparedData, Side, TokenStore, load_prepared
 from mtx.model.device import fast_precision, find_device, use_device
 from mtx.model.transformer import Transformer
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import build, choose_runtime
-from mtx.training.runtime import RuntimeChoices
+from mtx.training.build import RuntimeChoices, build, choose_runtime
 from mtx.training.schedule import learning_rate
 
 if TYPE_CHECKING:

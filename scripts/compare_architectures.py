@@ -11,7 +11,7 @@ which come after those of the command line.
 Equal parameters: `model.d_model` of the recurrent model and `model.num_decoder_layers` of the decoder alone are those
 with which it comes nearest to the parameters of the recipe's Transformer, embeddings included.
 Equal time: `training.time_limit` alone ends a training. So `training.max_steps`, which has to be a number, is out of
-reach, and `training.patience` is off. If the recipe has a cooldown, the clock says when it begins (`StoppingCriteria`),
+reach, and `training.patience` is off. If the recipe has a cooldown, the clock says when it begins (`Schedule`),
 so that it fills the same share of each architecture's time. The limit covers steps, validations, the choice of the
 final weights and the scores of the test set. The text is prepared before.
 

@@ -75,7 +75,7 @@ def train(
     config = resolve(settings).config
     if devices is not None:
         from mtx.model.device import num_devices
-        from mtx.training.launcher import launch
+        from mtx.training.ranks import launch
 
         if (size := num_devices(devices, config.device)) > 1:
             raise typer.Exit(launch(size, ["train", *(settings or [])]))

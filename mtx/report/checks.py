@@ -16,7 +16,7 @@ from mtx.data.token_store import PreparedData
 from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import Advice
 from mtx.report.text_figures import TextFigures, spread, stores_of, text_figures
-from mtx.training.plan import planned_end, steps_per_epoch
+from mtx.training.schedule import planned_end, steps_per_epoch
 
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
 _LEAKS = 0.01  # training pairs with a source of the set, for each pair of the set

@@ -24,7 +24,6 @@ from mtx.training import checkpoint
 from mtx.training.build import build, drop_outdated_cooldown, prepare_device
 from mtx.training.hooks import require_tensorboard
 from mtx.training.run import load_initial, prepare
-from mtx.training.stopping import StoppingCriteria
 from mtx.training.trainer import Trainer
 
 _FEW_STEPS = 500
@@ -61,8 +60,8 @@ def rehearse(config: Config) -> dict[str, Any]:
             "pieces": data.tokenizer.num_pieces,
             "batch_tokens": config.training.batch_tokens,
             "steps_done": trainer.state.step,
-            "max_steps": trainer.plan.end(trainer.state)[0],
-            "steps_per_epoch": trainer.plan.steps_per_epoch,
+            "max_steps": trainer.schedule.end(trainer.state)[0],
+            "steps_per_epoch": trainer.schedule.steps_per_epoch,
         }
         left = {"prepare_s": prepare_s, **_time_left(trainer, started)}
         last = run["steps_done"] + left["steps"]
@@ -100,16 +99,16 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
     ends, tokens = list[float](), 0
     with contextlib.closing(trainer.load(_WARM_UP + _TIMED_STEPS)) as steps:
         for step, loaded in enumerate(steps, state.step + 1):
-            trainer.update(loaded, step, trainer.plan.learning_rate(state, step)).tolist()  # waits for the device
+            trainer.update(loaded, step, trainer.schedule.learning_rate(state, step)).tolist()  # waits for the device
             ends.append(time.monotonic())
             tokens += loaded.num_tgt_tokens
             if len(ends) > _WARM_UP and ends[-1] - ends[_WARM_UP - 1] > _TIMED_S:
                 break
     begun_s = ends[_WARM_UP - 1] - started
     step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
-    end = trainer.plan.end(state)
-    stopping = StoppingCriteria(trainer.config, trainer.data, time.monotonic(), state.elapsed_s)
-    if state.step and (reason := stopping.reason(state)) is not None:
+    end = trainer.schedule.end(state)
+    trainer.schedule.agreed_s = state.elapsed_s
+    if state.step and (reason := trainer.schedule.reason_to_stop(state)) is not None:
         end = state.step, reason
     elif training.time_limit is not None:
         in_time = max(1, int((training.time_limit - state.elapsed_s - begun_s) / step_s))

@@ -24,7 +24,7 @@ from mtx.data.batches import PackedBatch, Shape, pack
 from mtx.data.token_store import Side
 from mtx.model.architectures import new_model
 from mtx.model.device import use_device
-from mtx.training.micro_step import MicroStep, StepResult, take_step
+from mtx.training.micro_batch import MicroStep, StepResult, take_step
 
 _SRC_LENGTHS, _TGT_LENGTHS = (17, 1, 40, 23, 8, 31), (15, 2, 33, 30, 9, 28)  # of the sentences of the small step
 _MAX_TOKENS = 64

@@ -20,7 +20,7 @@ from mtx.storage.run_contents import checkpoint_steps
 from mtx.storage.run_files import WEIGHTS, RunLayout
 from mtx.storage.run_status import DECIDING_METRICS
 from mtx.training.checkpoint import START_AGAIN, State, averaged_steps
-from mtx.training.runtime import RuntimeChoices, new_model
+from mtx.training.micro_batch import NewModel
 from mtx.training.validation import deciding_metric, validate_part, validation_of
 
 logger = logging.getLogger(__name__)
@@ -47,9 +47,7 @@ def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
     return {name: (tensor / len(steps)).float() for name, tensor in total.items()}
 
 
-def choose(
-    config: Config, runtime: RuntimeChoices, data: PreparedData, paths: RunLayout, state: State
-) -> tuple[int, ...]:
+def choose(new_model: NewModel, config: Config, data: PreparedData, paths: RunLayout, state: State) -> tuple[int, ...]:
     """The steps of the checkpoints whose mean translates the validation set best, by the metric that decides.
 
     Raises:
@@ -61,7 +59,7 @@ def choose(
     if len(scores) == 1:
         return next(iter(scores))
     metric = deciding_metric(data, config)
-    model = new_model(config, runtime, data.tokenizer.num_ids)
+    model = new_model()
 
     def validate(steps: tuple[int, ...]) -> float:
         model.load_state_dict(average(paths, steps))

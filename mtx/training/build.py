@@ -7,19 +7,30 @@ checkpoint, or of `training.init_from`, or the random ones of the seed.
 
 import contextlib
 import functools
+import json
 import logging
 import time
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mtx.config.fixed import fixed_settings
 from mtx.config.schema import Config, TrainingConfig
+from mtx.data.augmentation import epoch_text
 from mtx.data.batches import load_steps
-from mtx.data.sampler import SamplerState, steps
-from mtx.data.token_store import PreparedData
+from mtx.data.glossary import Glossary
+from mtx.data.sampler import BatchSampler, SamplerState, steps
+from mtx.data.token_store import PreparedData, TokenStore
+from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.model_directory import LoadedModel
+from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, DeferredErrors, UsageError, first_line, is_out_of_memory
+from mtx.model import architectures
+from mtx.model.attention import Kernel
 from mtx.model.device import (
     attention_kernel,
     fast_precision,
@@ -32,25 +43,23 @@ from mtx.model.device import (
 )
 from mtx.model.transformer import training_flops
 from mtx.model.translation_model import TranslationModel
+from mtx.storage import durable
 from mtx.storage.run_contents import full_checkpoint_steps
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.micro_batch import CPU_MICRO_BATCH, check_memory, largest_micro_batch, new_micro_step, step_shape
-from mtx.training.micro_step import StepResult, take_step
-from mtx.training.plan import Plan, planned_end, steps_per_epoch
-from mtx.training.progress import Progress
-from mtx.training.ranks import Ranks
-from mtx.training.runtime import (
-    NOT_CHOSEN,
-    RuntimeChoices,
-    new_model,
-    new_sampler,
-    read_runtime,
-    training_text,
-    write_runtime,
+from mtx.training.hooks import Progress
+from mtx.training.micro_batch import (
+    CPU_MICRO_BATCH,
+    StepResult,
+    check_memory,
+    largest_micro_batch,
+    new_micro_step,
+    step_shape,
+    take_step,
 )
-from mtx.training.stopping import StoppingCriteria
+from mtx.training.ranks import Ranks
+from mtx.training.schedule import Schedule, planned_end, steps_per_epoch
 from mtx.training.strategy import Sharded, Strategy, is_sharded
 from mtx.training.trainer import Trainer
 
@@ -61,6 +70,30 @@ logger = logging.getLogger(__name__)
 _LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
 # Compiling costs one to two minutes and may save a third of the time; 5e16 FLOP take about four minutes on an H200.
 _REPAYS_FLOPS = 5e16
+NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
+
+
+@dataclass(frozen=True)
+class RuntimeChoices:
+    """The content of chosen.json. With the `varlen` kernel the step of a run is recorded once."""
+
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?|mps)$")]
+    precision: Literal["fp32", "bf16"]
+    micro_batch_tokens: Annotated[int, Field(ge=1, lt=1 << 31)]
+    kernel: Kernel
+    threads: Annotated[int, Field(ge=NOT_CHOSEN, le=4096)]
+    compile: bool
+
+
+def read_runtime(path: Path) -> RuntimeChoices:
+    """Read the choices of an earlier start; raises DamagedFileError if one is missing or impossible."""
+    try:
+        return TypeAdapter(RuntimeChoices).validate_json(json.dumps(durable.read_json(path)), strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise DamagedFileError(
+            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "use another run_dir=DIR to start again"
+        ) from None
 
 
 def prepare_device(
@@ -94,53 +127,64 @@ def choose_runtime(
         MtxError: if not even the longest sentence fits the device.
     """
     ranks, training = ranks or Ranks(), config.training
-    num_ids, local_size = data.tokenizer.num_ids, ranks.world.local_size
     recorded = read_runtime(paths.chosen) if ranks.run_on_rank_zero(paths.chosen.exists) else None
-    is_elsewhere = recorded is not None and torch.device(recorded.device).type != device.type
-    if recorded and is_elsewhere and config.device == "auto":
+    is_new = recorded is None or torch.device(recorded.device).type != device.type
+    if recorded and is_new and config.device == "auto":
         raise UsageError(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not here",
             f"device={device.type} continues without it, not bit for bit",
         )
-    runtime = recorded
-    if runtime is None:
-        precision = (
-            ranks.run_on_rank_zero(lambda: fast_precision(device)) if config.precision == "auto" else config.precision
-        )
-        compiled = device.type == "cuda" and _repays_compiling(config, data)
-        threads = num_threads() if local_size == 1 else NOT_CHOSEN
-        runtime = RuntimeChoices(str(device), precision, 0, "padded", threads, compiled)
     use_device(device)
-    is_first, kernel = recorded is None or is_elsewhere, runtime.kernel
-    if (is_first or kernel == "varlen") and config.model.architecture == "transformer":
+    runtime = replace(recorded or _first_choices(config, device, data, ranks), device=str(device))
+    kernel = runtime.kernel
+    if (is_new or kernel == "varlen") and config.model.architecture == "transformer":
         head_size = config.model.d_model // config.model.num_heads
         kernel = attention_kernel(device, runtime.precision, head_size, training.deterministic)
     compiled = kernel == "varlen" and (runtime.compile if training.compile == "auto" else training.compile)
-    is_unchecked = is_first or (compiled and not runtime.compile)
-    runtime = replace(runtime, device=str(device), kernel=kernel, compile=compiled)
-    if is_unchecked and device.type == "cuda":
-        wished = runtime
-        checked = ranks.run_on_rank_zero(lambda: check_fast_step(wished, config, data))
+    is_unchecked = device.type == "cuda" and (is_new or (compiled and not runtime.compile))
+    runtime = replace(runtime, kernel=kernel, compile=compiled)
+    if is_unchecked:
+        checked = ranks.run_on_rank_zero(functools.partial(check_fast_step, runtime, config, data))
         runtime = replace(checked, device=str(device))
     if recorded is None:
         size = training.micro_batch_tokens
         if size == "auto":
-            num_shards = ranks.size if is_sharded(config, device, num_ids, ranks) else 1
-            sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
-            size = largest_micro_batch(config, runtime, num_ids, sampler, num_shards)
+            size = _largest_micro_batch(config, runtime, data, ranks)
         runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
         if ranks.is_rank_zero:
-            write_runtime(paths.chosen, runtime)
-    is_chosen = local_size == 1 and runtime.threads != NOT_CHOSEN
-    return runtime if is_chosen else replace(runtime, threads=num_threads(local_size))
+            durable.write_json(paths.chosen, asdict(runtime))
+    if ranks.world.local_size == 1 and runtime.threads != NOT_CHOSEN:
+        return runtime
+    return replace(runtime, threads=num_threads(ranks.world.local_size))
+
+
+def _first_choices(config: Config, device: torch.device, data: PreparedData, ranks: Ranks) -> RuntimeChoices:
+    """What `auto` means at the first start, before the kernel and the micro-batch are known."""
+    training = config.training
+    precision = (
+        ranks.run_on_rank_zero(lambda: fast_precision(device)) if config.precision == "auto" else config.precision
+    )
+    last, _ = planned_end(training, steps_per_epoch(data.train, training))
+    num_tokens = training.num_passes * last * training.batch_tokens
+    flops = num_tokens * training_flops(config.model, data.tokenizer.num_ids, data.report["src_tgt_ratio"])
+    threads = num_threads() if ranks.world.local_size == 1 else NOT_CHOSEN
+    return RuntimeChoices(str(device), precision, 0, "padded", threads, flops > _REPAYS_FLOPS)
+
+
+def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: PreparedData, ranks: Ranks) -> int:
+    """`largest_micro_batch` on this device."""
+    num_ids = data.tokenizer.num_ids
+    num_shards = ranks.size if is_sharded(config, torch.device(runtime.device), num_ids, ranks) else 1
+    sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
+    new = functools.partial(new_model, config, runtime, num_ids)
+    return largest_micro_batch(config, runtime, new, sampler, num_shards)
 
 
 def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:
     """The fastest step that computes here what it should, by its loss and its gradient for the first batch.
 
-    They are compared with those of one step in fp32, one operation after the other, both without dropout: the gradients
-    by the norm of their difference, relative to that of the plain one. A kernel that crashes the process or hangs is
-    not caught. Where memory does not suffice for this, nothing is compared.
+    They are compared with those of one step in fp32, one operation after the other, both without dropout. A kernel that
+    crashes the process or hangs is not caught. Where memory does not suffice for this, nothing is compared.
     """
     eager = replace(runtime, kernel="padded", compile=False)
     plain = replace(eager, precision="fp32")
@@ -159,24 +203,12 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         model = new_model(without_dropout, choices, data.tokenizer.num_ids).train()
         return take_step(new_micro_step(config, choices, model), [batch], config.seed)
 
-    def find_fault(choices: RuntimeChoices) -> str | None:
-        try:
-            found = take(choices)
-        except Exception as error:
-            if is_out_of_memory(error):
-                raise
-            return f"{type(error).__name__}: {first_line(error)}"
-        apart = norm([a - b for a, b in zip(found.gradients, expected.gradients, strict=True)])
-        loss, gradient = abs(found.loss / expected.loss - 1), float(apart / norm(expected.gradients))
-        is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
-        return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
-
     logger.info("comparing the fast step with the plain one on %s", runtime.device)
-    norm, faults = torch.nn.utils.get_total_norm, list[str]()
+    faults = list[str]()
     try:
         expected = take(plain)
         for choices in dict.fromkeys([runtime, replace(runtime, compile=False), eager, plain]):
-            if (fault := find_fault(choices)) is None:
+            if (fault := _find_fault(functools.partial(take, choices), expected)) is None:
                 break
             faults.append(fault)
             free_unused_memory(torch.device(runtime.device))
@@ -186,24 +218,58 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         logger.warning("memory does not suffice to compare the fast step with the plain one; mtx doctor does it")
         return runtime
     if faults:
-        path = (
-            "without compiling it"
-            if choices.kernel == "varlen"
-            else f"one operation after the other, in {choices.precision}"
-        )
+        eagerly = f"one operation after the other, in {choices.precision}"
+        how = "without compiling it" if choices.kernel == "varlen" else eagerly
         logger.warning(
-            f"the fast step has a fault here ({'; '.join(faults)}); this run takes its steps {path}\n"
+            f"the fast step has a fault here ({'; '.join(faults)}); this run takes its steps {how}\n"
             "  help: mtx doctor compares the steps; use another run_dir=DIR to try again"
         )
     return choices
 
 
-def _repays_compiling(config: Config, data: PreparedData) -> bool:
-    """Whether the run is long enough that compiling its step saves time."""
-    training, ratio = config.training, data.report["src_tgt_ratio"]
-    last, _ = planned_end(training, steps_per_epoch(data.train, training))
-    num_tokens = training.num_passes * last * training.batch_tokens
-    return num_tokens * training_flops(config.model, data.tokenizer.num_ids, ratio) > _REPAYS_FLOPS
+def _find_fault(take: Callable[[], StepResult], expected: StepResult) -> str | None:
+    """What is wrong with a step: its error, or a difference of its loss or gradient, in the norm, from `expected`."""
+    try:
+        found = take()
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        return f"{type(error).__name__}: {first_line(error)}"
+    norm = torch.nn.utils.get_total_norm
+    apart = norm([a - b for a, b in zip(found.gradients, expected.gradients, strict=True)])
+    loss, gradient = abs(found.loss / expected.loss - 1), float(apart / norm(expected.gradients))
+    is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
+    return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
+
+
+def new_model(config: Config, runtime: RuntimeChoices, num_ids: int, device: Any = None) -> TranslationModel:
+    """A model with the random weights of the seed, which are drawn on the CPU; else on the device of `runtime`."""
+    torch.manual_seed(config.seed)
+    model = architectures.new_model(config.model, num_ids).to(device or runtime.device)
+    model.kernel = runtime.kernel
+    model.source_loss = config.training.source_loss
+    model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
+    return model
+
+
+def training_text(config: Config, data: PreparedData) -> TokenStore:
+    """What a run learns from: the training pairs, perhaps with copies of their targets."""
+    ratio = config.training.copied_target_ratio
+    return data.train.with_copies(ratio) if ratio else data.train
+
+
+def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer, terms: Glossary | None = None) -> BatchSampler:
+    """The sampler of a run, which decides what its steps learn from.
+
+    Args:
+        text: its `training_text`.
+        terms: those of its data.
+    """
+    training, encode = config.training, epoch_text(config, text, tokenizer, terms)
+    weights = text.weights[text.corpus] if (text.weights != 1).any() else None
+    longest = config.data.max_tokens if encode else None
+    src, tgt = text.src.lengths, text.tgt.lengths
+    return BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, longest)
 
 
 def build(
@@ -235,7 +301,6 @@ def build(
     peak = peak_flops(device, runtime.precision) if config.model.architecture == "transformer" else None
     flops = training_flops(config.model, num_ids, sampler.ratio) * config.training.num_passes
     started = time.monotonic() if started is None else started
-    stopping = StoppingCriteria(config, data, started, state.elapsed_s, ranks.size)
     return Trainer(
         config=config,
         runtime=runtime,
@@ -247,8 +312,7 @@ def build(
         sampler=sampler,
         strategy=strategy,
         state=state,
-        stopping=stopping,
-        plan=Plan(config, data.train, sampler, stopping),
+        schedule=Schedule(config, data, sampler, started, state.elapsed_s, ranks.size),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
         progress=Progress(state.step, None if peak is None else flops / (peak * ranks.size)),
     )

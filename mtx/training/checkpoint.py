@@ -21,7 +21,6 @@ from mtx.storage import disk, durable
 from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
 from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
 from mtx.storage.run_status import StatusFile
-from mtx.training.schedule import Cooldown
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +28,27 @@ START_AGAIN = "use another run_dir=DIR to start again"
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
+
+
+@dataclass(frozen=True)
+class Cooldown:
+    """The last steps of a training, in which the learning rate falls linearly to zero.
+
+    Attributes:
+        first, last: the first and the last of these steps.
+        reason: the key in `training` that ends the training after them, such as max_steps.
+        limit: the value of this key when the cooldown was planned.
+    """
+
+    first: int
+    last: int
+    reason: str
+    limit: float
+
+    def share(self, step: int) -> float:
+        """The part of the usual learning rate that is left at `step`."""
+        left = (self.last + 1 - step) / (self.last + 2 - self.first)
+        return min(1.0, max(0.0, left))
 
 
 @dataclass(frozen=True)
@@ -47,7 +67,7 @@ class State:
         data_sha256: `PreparedData.sha256` of the data that `position` refers to.
         settings: the fixed settings that it was trained with; see `run_contents.load_config`.
         cooldown: the cooldown, once it is planned.
-        warmup_steps: those of a run with a time limit, once its speed is known; see `Trainer`.
+        warmup_steps: those of a run with a time limit, once its speed is known; see `Schedule.update`.
     """
 
     step: int = 0
@@ -84,16 +104,8 @@ def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
     """Copy on the device what a checkpoint holds; on CUDA the copies may still be in progress on return."""
-
-    def copied(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-    return Snapshot(copied(model.state_dict()), copied(moments(model, optimizer)))
-
-
-def tensors(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
-    """The weights and Adam's state of a training, in the order of the parameters, to be overwritten."""
-    return [*(parameter.detach() for parameter in model.parameters()), *moments(model, optimizer).values()]
+    both = model.state_dict(), moments(model, optimizer)
+    return Snapshot(*({name: tensor.detach().clone() for name, tensor in tensors.items()} for tensors in both))
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
@@ -110,19 +122,8 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         durable.write_json(new / STATE, asdict(state))
 
 
-def check_space(paths: RunLayout, needed: int) -> None:
-    """Raise MtxError if fewer than `needed` bytes are free on the disk of a run."""
-    free = disk.free_bytes(paths.root)
-    if free < needed:
-        has, wants = format_size(free), format_size(needed)
-        raise MtxError(
-            f"{paths.root}: {has} are free on its disk, this run needs {wants}",
-            "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",
-        )
-
-
-def space_needed(paths: RunLayout, model: torch.nn.Module, num_saves: int, average_last: int) -> int:
-    """The largest number of further bytes that a run occupies at once: see `prune`, and the checkpoint being written.
+def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, average_last: int) -> None:
+    """Raise MtxError if the disk of a run lacks room for what it keeps (see `prune`) and for one more checkpoint.
 
     Args:
         num_saves: the largest number of checkpoints that are still to be written.
@@ -130,7 +131,12 @@ def space_needed(paths: RunLayout, model: torch.nn.Module, num_saves: int, avera
     weights = sum(parameter.nbytes for parameter in model.parameters())
     existing = sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
     most = (3 * 4 + average_last + 2) * weights - existing  # 2 for model/ and the one that it replaces
-    return max(0, min(most, (3 * num_saves + 2) * weights))
+    needed, free = min(most, (3 * num_saves + 2) * weights), disk.free_bytes(paths.root)
+    if free < needed:
+        raise MtxError(
+            f"{paths.root}: {format_size(free)} are free on its disk, this run needs {format_size(needed)}",
+            "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",
+        )
 
 
 def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:

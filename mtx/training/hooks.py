@@ -1,30 +1,36 @@
-"""What happens around the training loop: the seam `Hook`, and the hooks that every run has.
+"""What happens around the training loop: the progress of its updates, the seam `Hook`, and the hooks of every run.
 
-A hook is called by rank 0 alone, in the order of the list in `mtx/commands/train.py`.
+The figures of an update are read when they have arrived from the device; then hooks get them. A hook is called by
+rank 0 alone, in the order of the list in `mtx/commands/train.py`.
 """
 
+import contextlib
 import importlib.util
 import json
 import logging
+import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from mtx.config.schema import Config
-from mtx.errors import UsageError
+from mtx.errors import MtxError, UsageError
 from mtx.formatting import format_duration, install_command
-from mtx.storage import disk, text_files
-from mtx.storage.durable import require_file
+from mtx.storage import disk, durable, text_files
 from mtx.storage.run_files import RunLayout
 from mtx.storage.run_status import DECIDING_METRICS
 
 if TYPE_CHECKING:
-    from mtx.data.token_store import PreparedData
+    from mtx.data.sampler import BatchSampler, SamplerState
+    from mtx.data.token_store import PreparedData, TokenStore
     from mtx.decoding.translator import Translator
+    from mtx.model.cuda_graphs import HostCopy
     from mtx.model.translation_model import TranslationModel
     from mtx.training.trainer import Trainer
     from mtx.training.validation import Validation
@@ -33,6 +39,114 @@ logger = logging.getLogger(__name__)
 
 _SAMPLE_CHARS = 120
 _LINE_EVERY_S = 30.0  # seconds between two log lines without a terminal
+_MAX_UNREAD = 8  # steps that CUDA may lag behind the host
+_RATE_STEPS = 10  # steps that a speed is averaged over: a GPU's figures come several steps at a time
+
+
+@dataclass(frozen=True)
+class Update:
+    """An update whose figures (see `Trainer.update`) the host has not read yet.
+
+    Attributes:
+        position: where its data begins.
+        epochs: how many are done after it.
+    """
+
+    step: int
+    position: "SamplerState"
+    learning_rate: float
+    num_tgt_tokens: int
+    figures: "HostCopy"
+    epochs: float
+
+
+class Progress:
+    """The progress of one start of a run.
+
+    Args:
+        done: steps of earlier starts.
+        utilisation_per_rate: the share of the device's peak that one target token per second uses, if it is known.
+
+    Attributes:
+        unread: updates that the device may still be working on.
+    """
+
+    def __init__(self, done: int, utilisation_per_rate: float | None = None):
+        self._done, self._utilisation_per_rate = done, utilisation_per_rate
+        self._started = math.inf
+        self._tokens = 0  # target tokens of this start
+        self._window: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS + 1)  # time, and `_tokens` at that time
+        self.unread: deque[Update] = deque()
+
+    def restart(self) -> None:
+        """Start a new window of the speed, so that it leaves out the time of validating and saving."""
+        now = time.monotonic()
+        self._started = min(self._started, now)
+        self._window.clear()
+        self._window.append((now, self._tokens))
+
+    def pop_arrived(self, wait: bool) -> Iterator[tuple[Update, list[float]]]:
+        """The updates whose figures have arrived, in order; waits while more than `_MAX_UNREAD` have not, or for all.
+
+        Args:
+            wait: for all.
+        """
+        most = 0 if wait else _MAX_UNREAD
+        while self.unread and (len(self.unread) > most or self.unread[0].figures.is_ready()):
+            update = self.unread.popleft()
+            yield update, update.figures.tensor().tolist()
+
+    def measure(self, update: Update, numbers: list[float], last: int, ends_at: float) -> dict[str, Any]:
+        """What metrics.jsonl has of an update, with the speed, the time left, and the share of the peak if it is known.
+
+        Args:
+            numbers: see `Trainer.update`.
+            last: the step at which training will end.
+            ends_at: when a time limit ends it, on the monotonic clock.
+        """
+        loss, nll, norm = numbers
+        self._tokens += update.num_tgt_tokens
+        now = time.monotonic()
+        since, tokens = self._window[0]
+        self._window.append((now, self._tokens))
+        rate = (self._tokens - tokens) / (now - since)
+        step_s = (now - self._started) / (update.step - self._done)  # validations included
+        left = max(0.0, min(step_s * (last - update.step), ends_at - now))
+        figures = {
+            "step": update.step,
+            "loss": round(loss, 5),
+            "nll": round(nll / update.num_tgt_tokens, 5),
+            "learning_rate": update.learning_rate,
+            "grad_norm": round(norm, 5),
+            "tgt_tokens_per_s": round(rate, 1),
+            "left_s": round(left, 1),
+            "epochs": round(update.epochs, 6),
+        }
+        if self._utilisation_per_rate is not None:
+            figures["utilisation"] = round(rate * self._utilisation_per_rate, 4)
+        return figures
+
+
+def check_finite(
+    update: Update, figures: list[float], sampler: "BatchSampler", text: "TokenStore", paths: RunLayout
+) -> None:
+    """Raise MtxError if the loss or the gradient norm of an update is not finite; refused.tsv then has its pairs."""
+    if all(map(math.isfinite, figures)):
+        return
+    loss, _, norm = figures
+    position, refused = update.position, paths.refused
+    pairs = sampler.step(position).pairs
+    lines = text.lines()[pairs]
+    rows = zip(lines, *text.texts(pairs), strict=True)
+    with contextlib.suppress(OSError):  # the error itself matters more
+        durable.write_text(refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
+    first = ", ".join(map(str, lines[:10]))
+    raise MtxError(
+        f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step takes {len(pairs)} "
+        f"pairs from place {position.index} of epoch {position.epoch} on, "
+        f"lines {first}, … of the training text, see {refused}",
+        "the last checkpoint is intact; a lower training.learning_rate or clip_norm=1.0 needs a new run_dir",
+    )
 
 
 class Hook:
@@ -85,7 +199,7 @@ class EventLog(Hook):
     def on_start(self, trainer: "Trainer") -> None:
         path = trainer.paths.metrics
         if os.path.lexists(path):
-            require_file(path)  # no reader would follow a link that leads out of the run
+            durable.require_file(path)  # no reader would follow a link that leads out of the run
         self._file = trainer.cleanup.enter_context(disk.append(path))
         if not text_files.ends_in_newline(path):  # a killed process left half a line
             self._write(trainer, "\n")
@@ -134,14 +248,14 @@ class Console(Hook):
     """Shows the progress: a bar on a terminal, log lines elsewhere."""
 
     def on_start(self, trainer: "Trainer") -> None:
-        last, _ = trainer.plan.end(trainer.state)
+        last, _ = trainer.schedule.end(trainer.state)
         is_hidden = not sys.stderr.isatty()
         bar = tqdm(total=last, initial=trainer.state.step, unit="step", disable=is_hidden, dynamic_ncols=True)
         self._bar = trainer.cleanup.enter_context(bar)
         self._line_at = time.monotonic() + _LINE_EVERY_S / 3
 
     def on_step(self, trainer: "Trainer", figures: Mapping[str, Any]) -> None:
-        self._bar.total, _ = trainer.plan.end(trainer.state)
+        self._bar.total, _ = trainer.schedule.end(trainer.state)
         self._bar.update(1)
         speed = f"{figures['tgt_tokens_per_s']:,.0f} target tokens/s"
         if "utilisation" in figures:
@@ -159,8 +273,8 @@ class Console(Hook):
         scores = "".join(f", {DECIDING_METRICS[key]} {figures[key]:.2f}" for key in ("bleu", "chrf") if key in figures)
         best = " (best)" * (trainer.state.best_step == step)
         text = f"validation nll {validation.nll:.3f}, ppl {validation.ppl:.2f}{scores}{best}"
-        elapsed = format_duration(trainer.stopping.elapsed_s())
-        logger.info("step %d of %d: %s, after %s", step, trainer.plan.end(trainer.state)[0], text, elapsed)
+        elapsed = format_duration(trainer.schedule.elapsed_s())
+        logger.info("step %d of %d: %s, after %s", step, trainer.schedule.end(trainer.state)[0], text, elapsed)
         for sample in validation.samples[:1]:
             logger.info("  %s\n    -> %s", sample.src[:_SAMPLE_CHARS], sample.hyp[:_SAMPLE_CHARS])
 

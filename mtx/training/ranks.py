@@ -1,8 +1,9 @@
-"""The processes that train one run together, called ranks: torchrun starts them, torch.distributed connects them.
+"""The processes that train one run together, called ranks: `launch` or torchrun starts them.
 
-All ranks run the same program. Rank 0 alone writes files and messages, and the others take from it what it has found.
-Objects go over a group of gloo whose limit is a day, since rank 0 may prepare data or score for hours; the numbers of
-each step go over groups whose limit ends all ranks when one of them hangs. One process alone needs none of this.
+All ranks run the same program, and torch.distributed connects them. Rank 0 alone writes files and messages, and the
+others take from it what it has found. Objects go over a group of gloo whose limit is a day, since rank 0 may prepare
+data or score for hours; the numbers of each step go over groups whose limit ends all
+ranks when one of them hangs. One process alone needs none of this.
 Flow: the launcher's environment -> `this_world` -> `join` -> `Ranks` -> `mtx.training.run`, strategy and trainer.
 """
 
@@ -12,11 +13,14 @@ import os
 import re
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from subprocess import Popen, TimeoutExpired
+from types import FrameType
 from typing import Any, TypeVar, cast
 
 import torch
@@ -34,8 +38,10 @@ from mtx.errors import (
     is_out_of_memory,
 )
 from mtx.formatting import format_duration
+from mtx.machine import num_cores
 from mtx.model.device import find_device
-from mtx.training.signals import handling
+from mtx.storage import streams
+from mtx.training.signals import handle_signals, handled_signals
 
 Value = TypeVar("Value")
 
@@ -44,6 +50,9 @@ _START = timedelta(minutes=5)  # until all ranks have started
 _PATIENCE = timedelta(days=1)
 _ROLL_CALL = timedelta(seconds=10)
 _GIVE_WAY_S = 1.0  # so that the launcher sees the rank that has died before those that lost their connection to it
+_HOST = "127.0.0.1"
+_POLL_S = 0.05  # between two looks of the launcher at its ranks
+_GRACE_S = 30.0  # in which the other ranks end by themselves after one has failed
 _HELP = "the same command resumes from the last checkpoint"
 
 
@@ -136,8 +145,8 @@ class Ranks:
             value = work()
         except BaseException as error:
             own = error
-        with _signals_held():
-            outcomes = self.all_gather_object((value, own and self._described(own)))
+        with _hold_signals():
+            outcomes = self.all_gather_object((value, own and self._describe(own)))
             failure = next((failure for _, failure in outcomes if failure is not None), None)
             if failure is not None:
                 self._end_together = True
@@ -150,7 +159,7 @@ class Ranks:
         """The values of all ranks, in their order."""
         values = [value] * self.size
         if self.size > 1:
-            with _signals_held():
+            with _hold_signals():
                 dist.all_gather_object(values, value, self._patient)
         return values
 
@@ -176,7 +185,7 @@ class Ranks:
         for tensor in tensors if self.size > 1 else ():
             dist.broadcast(tensor, 0)
 
-    def _described(self, error: BaseException) -> MtxError:
+    def _describe(self, error: BaseException) -> MtxError:
         """An error of this rank as all ranks may report it: named, and without what cannot be sent."""
         text, help = f"{self.world.name}: {error}", error.help if isinstance(error, MtxError) else None
         if not isinstance(error, MtxError):
@@ -190,7 +199,7 @@ class Ranks:
         for number in STOPPING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the launcher sends them as soon as another rank has ended
         if isinstance(error, RuntimeError) and not is_out_of_memory(error) and re.search("gloo|NCCL", str(error)):
-            error = self._lost(error)
+            error = self._explain_lost_connection(error)
         elif self._end_together or isinstance(error, StoppedError):
             with contextlib.suppress(RuntimeError):
                 self.all_gather_object(None)
@@ -198,9 +207,9 @@ class Ranks:
             return error
         if not self.is_rank_zero and isinstance(error, StoppedError | KeyboardInterrupt):
             return ReportedError(exit_code(error))
-        return error if self.is_rank_zero or os.environ.get("MTX_DEBUG") else self._described(error)
+        return error if self.is_rank_zero or os.environ.get("MTX_DEBUG") else self._describe(error)
 
-    def _lost(self, error: RuntimeError) -> MtxError:
+    def _explain_lost_connection(self, error: RuntimeError) -> MtxError:
         """The error of a connection that is lost, which names those that hang.
 
         A rank that has died is named by its launcher. Its neighbours notice at once, and the others when these end, so
@@ -208,7 +217,7 @@ class Ranks:
         """
         has_waited = self.step > 0 and time.monotonic() - self._step_began > 0.9 * TIMEOUT_S
         is_hanging = has_waited or "imed out" in str(error)
-        silent = self._silent_ranks() if is_hanging else None
+        silent = self._find_silent_ranks() if is_hanging else None
         if silent is not None:
             where = f"for {format_duration(TIMEOUT_S)}{self._where()}"
             return MtxError(f"{silent} has not answered {where}; the other ranks have", _HELP)
@@ -216,7 +225,7 @@ class Ranks:
         why = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
         return MtxError(f"the connection to another rank is lost{self._where()}: {why}", _HELP)
 
-    def _silent_ranks(self) -> str | None:
+    def _find_silent_ranks(self) -> str | None:
         """The ranks that do not answer; only rank 0 knows which, and the others name it, as it may be the one."""
         try:
             dist.monitored_barrier(self._roll_call, _ROLL_CALL, wait_all_ranks=True)
@@ -229,7 +238,7 @@ class Ranks:
 
 
 @contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
+def _hold_signals() -> Iterator[None]:
     """Deliver the signals that stop mtx after the block: a rank that leaves an exchange halfway ends the others.
 
     None is delivered after an error, with which this rank ends anyway.
@@ -238,7 +247,7 @@ def _signals_held() -> Iterator[None]:
         yield
         return
     noted = list[int]()
-    with handling(lambda number, _: noted.append(number), STOPPING_SIGNALS):
+    with handle_signals(lambda number, _: noted.append(number), STOPPING_SIGNALS):
         yield
     for number in noted:
         signal.raise_signal(number)
@@ -286,3 +295,42 @@ def find_rank_device(name: str, ranks: Ranks) -> torch.device:
 
     kind = ranks.gather(find)[ranks.rank]
     return torch.device("cuda", ranks.world.local_rank) if kind == "cuda" else torch.device(kind)
+
+
+def launch(size: int, arguments: Sequence[str]) -> int:
+    """Run `mtx ARGUMENTS` as `size` ranks on this machine, one process for each device as torchrun would.
+
+    It passes signals on, names a rank that was killed, and ends with all of them.
+
+    Returns:
+        one exit code, that of the rank that failed first.
+    """
+    with socket.create_server((_HOST, 0)) as server:
+        port = server.getsockname()[1]
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    defaults = {"OMP_NUM_THREADS": str(max(1, num_cores() // size)), "GLOO_SOCKET_IFNAME": loopback}
+    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": _HOST, "MASTER_PORT": str(port)}
+    processes = list["Popen[bytes]"]()
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        for process in processes:
+            process.send_signal(number)
+
+    with handle_signals(pass_on, handled_signals()):
+        for rank in range(size):
+            environment = {**defaults, **os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            processes.append(Popen([sys.executable, "-m", "mtx", *arguments], env=environment))
+        while None in (codes := [process.poll() for process in processes]) and not any(codes):
+            time.sleep(_POLL_S)
+        code, failed = min(((code, rank) for rank, code in enumerate(codes) if code), default=(0, 0))
+        for process in processes:  # the others end by themselves when they have lost one
+            try:
+                process.wait(_GRACE_S)
+            except TimeoutExpired:
+                process.kill()
+    if code >= 0:
+        return code
+    killed = f"error: rank {failed} (process {processes[failed].pid}) was killed by {signal.Signals(-code).name}"
+    help = "help: possibly out of memory, if nothing above says why; rerun the same command to resume"
+    streams.show([killed, help])
+    return 128 - code

@@ -43,11 +43,11 @@ from mtx.storage.run_files import (
 )
 from mtx.storage.run_status import StatusFile, read_events, track_status
 from mtx.training import averaging, checkpoint, init_from
-from mtx.training.build import build, prepare_device
+from mtx.training.build import build, new_model, prepare_device
 from mtx.training.hooks import Hook, require_tensorboard
 from mtx.training.ranks import Ranks, find_rank_device
 from mtx.training.trainer import Trainer
-from mtx.training.validation import Sample, evenly_spaced_samples, interleaved
+from mtx.training.validation import Sample, interleave, pick_samples
 
 logger = logging.getLogger(__name__)
 
@@ -122,14 +122,14 @@ def _build(
         return prepared[0][0].sha256
 
     def load() -> None:
-        help = "run_dir must be on a disk that all machines of the run share"
         try:
             if not ranks.is_rank_zero:
                 prepared.append((load_prepared(paths.data), None))
+            if prepared[0][0].sha256 != sha256:
+                raise DamagedFileError(f"{paths.data.absolute()}: is other data")
         except (OSError, DamagedFileError) as error:
+            help = "run_dir must be on a disk that all machines of the run share"
             raise MtxError(f"{error}; rank 0 has prepared it", help) from None
-        if prepared[0][0].sha256 != sha256:
-            raise MtxError(f"{paths.data.absolute()}: is not what rank 0 has prepared", help)
 
     sha256 = ranks.run_on_rank_zero(work)
     ranks.gather(load)
@@ -177,14 +177,13 @@ def prepare(config: Config, paths: RunLayout, initial: LoadedModel | None, hooks
 def _announce(trainer: Trainer) -> None:
     """Check that the disk has room for the run, and say what will be trained."""
     config, runtime, training = trainer.config, trainer.runtime, trainer.config.training
-    (last, ends_by), done = trainer.plan.end(trainer.state), trainer.state.step
+    (last, ends_by), done = trainer.schedule.end(trainer.state), trainer.state.step
     steps = max(0, last - done)
     num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
-    needed = checkpoint.space_needed(trainer.paths, trainer.model, num_saves, training.average_last)
-    checkpoint.check_space(trainer.paths, needed)
+    checkpoint.check_space(trainer.paths, trainer.model, num_saves, training.average_last)
     if ends_by == "max_steps" and done > last:
         logger.info("%d steps are done, more than training.max_steps=%d: nothing to do", done, last)
-    epochs = steps / trainer.plan.steps_per_epoch
+    epochs = steps / trainer.schedule.steps_per_epoch
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     logger.info(
         f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
@@ -199,7 +198,8 @@ def _write_model(trainer: Trainer) -> None:
     """Write the best candidate into model/."""
     config, data, paths = trainer.config, trainer.data, trainer.paths
     StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
-    steps = averaging.choose(config, trainer.runtime, data, paths, trainer.state)
+    new = functools.partial(new_model, config, trainer.runtime, data.tokenizer.num_ids)
+    steps = averaging.choose(new, config, data, paths, trainer.state)
     info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
     model_directory.write(paths.model, averaging.average(paths, steps), config.model, data.tokenizer, info)
 
@@ -218,7 +218,7 @@ def _score(trainer: Trainer) -> None:
         beam_size = translator.options.beam_size
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
         own = store.src_texts()[ranks.rank :: ranks.size]
-        translations[name] = interleaved(ranks.gather(functools.partial(translator.translate, own)))
+        translations[name] = interleave(ranks.gather(functools.partial(translator.translate, own)))
     ranks.run_on_rank_zero(lambda: _finish(trainer, translator, translations))
 
 
@@ -299,5 +299,5 @@ def read_result(paths: RunLayout, deferred_errors: DeferredErrors) -> Result:
     ]
     samples = list[Sample]()
     if all(path.is_file() for path in texts):  # else they were removed
-        samples = evenly_spaced_samples(*(list(text_files.read_lines(path)) for path in texts))
+        samples = pick_samples(*(list(text_files.read_lines(path)) for path in texts))
     return Result(paths, scores, samples, deferred_errors)

@@ -1,31 +1,30 @@
-"""The learning rate of the paper (5.3, Eq. 3): linear warmup, then the inverse square root of the step.
+"""The learning rate of each step, and when training ends: the paper's rate (5.3, Eq. 3), cooldown and early stopping.
 
-With `training.cooldown`, it falls linearly to zero in the last part of the training.
+The learning rate rises linearly in the warmup, then falls with the inverse square root of the step; with
+`training.cooldown` it falls linearly to zero in the last steps. Training ends after its steps or epochs, when it no
+longer improves (early stopping, `training.patience`), or early enough for scoring within `training.time_limit`.
 """
 
+import logging
 import math
-from dataclasses import dataclass
+import time
+from dataclasses import replace
 
+from mtx.config.schema import Config, TrainingConfig
+from mtx.data.sampler import BatchSampler
+from mtx.data.token_store import PreparedData, TokenStore
+from mtx.training.averaging import NUM_MEANS
+from mtx.training.checkpoint import Cooldown, State
 
-@dataclass(frozen=True)
-class Cooldown:
-    """The last steps of a training, in which the learning rate falls linearly to zero.
+logger = logging.getLogger(__name__)
 
-    Attributes:
-        first, last: the first and the last of these steps.
-        reason: the key in `training` that ends the training after them, such as max_steps.
-        limit: the value of this key when the cooldown was planned.
-    """
-
-    first: int
-    last: int
-    reason: str
-    limit: float
-
-    def share(self, step: int) -> float:
-        """The part of the usual learning rate that is left at `step`."""
-        left = (self.last + 1 - step) / (self.last + 2 - self.first)
-        return min(1.0, max(0.0, left))
+_WARMUP_SHARE = 0.1  # of the steps of a run with a time limit, at most
+# Seconds of beam search for a line and a beam, by those of a validation for a line. On six runs of Multi30k (beam 6,
+# one busy core) averaging, search and scoring took 1.6 to 5.1 times as long as the last validation: 0.27 to 0.85.
+_SEARCH_COST = 0.75
+_MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldown ends before it
+_TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
+_MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
 
 
 def highest_rate(d_model: int, warmup_steps: int) -> float:
@@ -44,3 +43,181 @@ def learning_rate(
     highest = highest_rate(d_model, warmup_steps) if peak is None else peak
     usual = highest * min(step / warmup_steps, math.sqrt(warmup_steps / step))
     return usual if cooldown is None else usual * cooldown.share(step)
+
+
+def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
+    """The number of steps in an epoch, which has each pair as often as its corpus's weight says, and its copies."""
+    if (train.weights == 1).all():  # a large corpus then needs no arrays of weights
+        num_tokens = float(train.tgt.lengths.sum())
+    else:
+        num_tokens = float((train.weights[train.corpus] * train.tgt.lengths).sum())
+    return (1 + training.copied_target_ratio) * num_tokens / training.batch_tokens
+
+
+def planned_end(
+    training: TrainingConfig, steps_per_epoch: float, step: int = 0, epochs: float = 0.0
+) -> tuple[int, str]:
+    """The step at which training ends if nothing ends it sooner, and the key in `training` that ends it there.
+
+    For training.max_epochs it is an estimate, which the steps done so far correct.
+
+    Args:
+        steps_per_epoch: an estimate for a run that has not begun.
+        step, epochs: how far the run has come; `epochs` counts parts of an epoch too.
+    """
+    ends = [] if training.max_steps is None else [(training.max_steps, "max_steps")]
+    if training.max_epochs is not None:
+        left = max(0.0, training.max_epochs - epochs)
+        ends.append((step + math.ceil(left * (step / epochs if epochs else steps_per_epoch)), "max_epochs"))
+    return min(ends)
+
+
+class Schedule:
+    """The learning rate and the end of a run, by its `State`; measures the time of training over all starts.
+
+    Args:
+        started: when the command was given, on the monotonic clock; a time limit counts from there.
+        elapsed_s: seconds of training in earlier starts.
+        num_ranks: how many share a validation; the final weights are chosen by one.
+
+    Attributes:
+        steps_per_epoch: see the function.
+        agreed_s: the seconds of training that all ranks decide by; None for one process alone, which asks its clock.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        data: PreparedData,
+        sampler: BatchSampler,
+        started: float,
+        elapsed_s: float,
+        num_ranks: int = 1,
+    ):
+        self._training, self._d_model, self._sampler = config.training, config.model.d_model, sampler
+        self.steps_per_epoch = steps_per_epoch(data.train, config.training)
+        search = _SEARCH_COST * config.decoding.beam_size * sum(store.num_pairs for store in data.tests.values())
+        # What follows the last step: a validation, those of `averaging`, and the translation of the test sets.
+        self._validations_at_end = 1 + NUM_MEANS * num_ranks + search / max(1, data.valid.num_pairs)
+        self._began = started - elapsed_s
+        self.agreed_s: float | None = None
+        self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
+
+    def learning_rate(self, state: State, step: int) -> float:
+        """That of a step; a warmup that is shorter than planned leads to the same highest rate."""
+        training = self._training
+        peak = training.learning_rate or highest_rate(self._d_model, training.warmup_steps)
+        return learning_rate(step, state.warmup_steps or training.warmup_steps, self._d_model, peak, state.cooldown)
+
+    def end(self, state: State) -> tuple[int, str]:
+        """The step at which the run will end if nothing ends it sooner, and the key that ends it there."""
+        if state.cooldown is not None:
+            return state.cooldown.last, state.cooldown.reason
+        return planned_end(self._training, self.steps_per_epoch, state.step, self._sampler.epochs(state.position))
+
+    def reason_to_stop(self, state: State) -> str | None:
+        """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
+        training, cooldown = self._training, state.cooldown
+        if training.max_steps is not None and state.step >= training.max_steps:
+            return "max_steps"
+        if cooldown is not None and state.step >= cooldown.last:
+            return cooldown.reason
+        if state.step and self._decisive_s() > self._usable_s(state):
+            return "time_limit"
+        if cooldown is not None:  # it was planned for one of these, and follows its plan
+            return None
+        if training.max_epochs is not None and state.position.epoch >= training.max_epochs:
+            return "max_epochs"
+        return "patience" if self._has_stalled(state) else None
+
+    def _has_stalled(self, state: State) -> bool:
+        """Early stopping: whether the last validations were no better than the best one."""
+        return self._training.patience is not None and state.bad_validations >= self._training.patience
+
+    def update(self, state: State) -> State:
+        """The state, with a cooldown when it is time for one, and with the warmup that a time limit has room for.
+
+        That is at most a tenth of the steps, decided once for the rest of the run.
+        """
+        cooldown = self.plan_cooldown(state)
+        last = self.end_by_time_limit(state) if state.warmup_steps is None else None
+        if last is None:
+            return replace(state, cooldown=cooldown)
+        last, planned = min(last, self.end(state)[0]), self._training.warmup_steps
+        steps = min(planned, max(1, round(_WARMUP_SHARE * last)))
+        if steps < planned:
+            logger.warning(
+                f"training.time_limit has room for about {last:,} steps, which see the text "
+                f"{last / self.steps_per_epoch:.1f} times; the learning rate rises for {steps} of them, not for "
+                f"training.warmup_steps={planned}\n  help: a longer training.time_limit, or a smaller "
+                "training.batch_tokens or model.preset"
+            )
+        return replace(state, cooldown=cooldown, warmup_steps=steps)
+
+    def plan_cooldown(self, state: State) -> Cooldown | None:
+        """The cooldown of `state`, or the one that begins after it, if it is time for one.
+
+        Its share of the steps is `training.cooldown`. It begins early enough for what will end the training, or when
+        training.patience has run out.
+        """
+        step, share = state.step, self._training.cooldown
+        if not share or state.cooldown is not None or not step:
+            return state.cooldown
+        planned, elapsed_s, usable_s = self.end(state), self._decisive_s(), self._usable_s(state)
+        self._timed_from = self._timed_from or (elapsed_s, step)
+        ends = []
+        if step >= planned[0] - round(share * planned[0]):
+            ends.append(planned)
+        if elapsed_s >= (1 - share) * usable_s:
+            ends.append((self._last_step(step, elapsed_s, usable_s), "time_limit"))
+        if self._has_stalled(state):
+            ends.append((step + math.ceil(step * share / (1 - share)), "patience"))
+        if not ends:
+            return None
+        last, reason = min([*ends, planned])
+        return Cooldown(step + 1, last, reason, float(getattr(self._training, reason)))
+
+    def end_by_time_limit(self, state: State) -> int | None:
+        """The step at which the time limit will end training, once a few steps of this start have shown its speed."""
+        step, elapsed_s, usable_s = state.step, self._decisive_s(), self._usable_s(state)
+        if usable_s == math.inf or not step:
+            return None
+        first_s, first_step = self._timed_from = self._timed_from or (elapsed_s, step)
+        if step < first_step + _TIMED_STEPS or elapsed_s < first_s + _TIMED_SHARE * usable_s:
+            return None
+        return self._last_step(step, elapsed_s, usable_s)
+
+    def _last_step(self, step: int, elapsed_s: float, usable_s: float) -> int:
+        """The last step that the time has room for, if the next ones take as long as before; one more at least."""
+        assert self._timed_from is not None
+        first_s, first_step = self._timed_from if self._timed_from[1] < step else (0.0, 0)
+        left = _MARGIN * max(0.0, usable_s - elapsed_s)
+        return step + max(1, int(left * (step - first_step) / max(1e-6, elapsed_s - first_s)))
+
+    def elapsed_s(self) -> float:
+        """Seconds of training so far, over all starts."""
+        return time.monotonic() - self._began
+
+    def _decisive_s(self) -> float:
+        """The seconds that decide when to end."""
+        return self.elapsed_s() if self.agreed_s is None else self.agreed_s
+
+    def ends_at(self, state: State) -> float:
+        """When the time limit ends training, on the monotonic clock; infinity without a limit."""
+        return self._began + self._usable_s(state)
+
+    def needs_decoding_time(self, state: State) -> bool:
+        """Whether a time limit is set and no validation has measured yet how long decoding takes."""
+        limit = self._training.time_limit
+        return limit is not None and not state.validation_s and self._decisive_s() > 0.2 * limit
+
+    def _usable_s(self, state: State) -> float:
+        """The seconds of the time limit in which steps can be taken; infinity without a limit.
+
+        The rest, at most half of it, is for saving, averaging and scoring with beam search.
+        """
+        limit = self._training.time_limit
+        if limit is None:
+            return math.inf
+        reserve_s = 0.03 * limit + 10 + self._validations_at_end * state.validation_s
+        return limit - min(reserve_s, _MOST_RESERVED * limit)

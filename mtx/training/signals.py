@@ -24,7 +24,7 @@ class InterruptedTrainingError(KeyboardInterrupt):
 
 
 class Signals:
-    """Handles signals within `listening`; `stop` is the number of the signal that asked to stop, or None.
+    """Handles signals within `listen`; `stop` is the number of the signal that asked to stop, or None.
 
     Args:
         may_double: a launcher forwards the signals that it gets, and this process may get the same ones itself. A
@@ -41,12 +41,12 @@ class Signals:
         requested, self._save_requested = self._save_requested, False
         return requested
 
-    def listening(self) -> contextlib.AbstractContextManager[None]:
+    def listen(self) -> contextlib.AbstractContextManager[None]:
         """A block in which signals come here."""
-        return handling(self._handle, handled_signals())
+        return handle_signals(self._handle, handled_signals())
 
     @contextlib.contextmanager
-    def interrupting(self) -> Iterator[None]:
+    def interrupt(self) -> Iterator[None]:
         """A signal to stop raises `InterruptedTrainingError` in the block, also one that arrived before it."""
         try:
             self._may_raise = True
@@ -75,7 +75,7 @@ class Signals:
 
 
 @contextlib.contextmanager
-def handling(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
+def handle_signals(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
     """In the block, `handler` handles these signals."""
     before = {number: signal.signal(number, handler) for number in numbers}
     try:

@@ -59,7 +59,8 @@ class Strategy:
     def load(self, read: Read) -> State:
         """Give all ranks the weights and moments that `read` puts into a model and an optimizer on rank 0."""
         state = self._ranks.run_on_rank_zero(lambda: read(self.model, self.optimizer))
-        self._ranks.broadcast(checkpoint.tensors(self.model, self.optimizer))
+        self._ranks.broadcast(parameter.detach() for parameter in self.model.parameters())
+        self._ranks.broadcast(checkpoint.moments(self.model, self.optimizer).values())
         return state
 
     def begin_micro_step(self, is_last: bool) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -26,18 +26,17 @@ from mtx.model.device import free_unused_memory, machine
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.hooks import Hook
-from mtx.training.micro_batch import halve, new_micro_step, step_shape
-from mtx.training.micro_step import seed_all
+from mtx.training.hooks import Hook, Progress, Update, check_finite
+from mtx.training.micro_batch import halve, new_micro_step, seed_all, step_shape
 from mtx.training.optimizer import apply_gradients
-from mtx.training.plan import Plan
-from mtx.training.progress import Progress, Update, check_finite
 from mtx.training.ranks import Ranks
-from mtx.training.runtime import RuntimeChoices
+from mtx.training.schedule import Schedule
 from mtx.training.signals import InterruptedTrainingError, Signals
-from mtx.training.stopping import StoppingCriteria
 from mtx.training.strategy import Strategy
 from mtx.training.validation import deciding_metric, validate_part, validation_of
+
+if TYPE_CHECKING:
+    from mtx.training.build import RuntimeChoices
 
 
 @dataclass(eq=False, repr=False)
@@ -51,7 +50,7 @@ class Trainer:
     """
 
     config: Config
-    runtime: RuntimeChoices
+    runtime: "RuntimeChoices"
     data: PreparedData
     paths: RunLayout
     ranks: Ranks
@@ -60,8 +59,7 @@ class Trainer:
     sampler: BatchSampler
     strategy: Strategy
     state: State
-    stopping: StoppingCriteria
-    plan: Plan
+    schedule: Schedule
     checkpointer: AsyncCheckpointer
     progress: Progress
     hooks: Sequence[Hook] = ()
@@ -94,9 +92,9 @@ class Trainer:
             if ranks.is_rank_zero:
                 self.hooks = hooks
             ranks.run_on_rank_zero(self._start)
-            with self._signals.listening():
+            with self._signals.listen():
                 if ranks.size > 1:
-                    self.stopping.agreed_s = ranks.all_gather_object(self.stopping.elapsed_s())[0]
+                    self.schedule.agreed_s = ranks.all_gather_object(self.schedule.elapsed_s())[0]
                 with contextlib.suppress(InterruptedTrainingError):
                     reason = self._take_steps()
                 self._save()
@@ -149,12 +147,12 @@ class Trainer:
         """Take one step, and report the earlier steps whose figures have arrived."""
         state, step = self.state, self.state.step + 1
         self.ranks.begin_step(step)
-        rate = self.plan.learning_rate(state, step)
+        rate = self.schedule.learning_rate(state, step)
         figures = self.update(loaded, step, rate)
         self.state = replace(state, step=step, position=loaded.after)
         if self.ranks.is_rank_zero:
             copy, epochs = HostCopy(figures), self.sampler.epochs(loaded.after)
-            self.progress.add(Update(step, state.position, rate, loaded.num_tgt_tokens, copy, epochs))
+            self.progress.unread.append(Update(step, state.position, rate, loaded.num_tgt_tokens, copy, epochs))
         self._report_updates()
 
     def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor:
@@ -185,10 +183,10 @@ class Trainer:
 
     def _report_updates(self, wait: bool = False) -> None:
         """Report the updates whose figures have arrived; raises MtxError if those of one are not finite."""
-        for update, numbers in self.progress.arrived(wait):
+        for update, numbers in self.progress.pop_arrived(wait):
             check_finite(update, numbers, self.sampler, self.text, self.paths)
-            last, _ = self.plan.end(self.state)
-            figures = self.progress.measure(update, numbers, last, self.stopping.ends_at(self.state))
+            last, _ = self.schedule.end(self.state)
+            figures = self.progress.measure(update, numbers, last, self.schedule.ends_at(self.state))
             if self.config.training.max_epochs is not None:
                 figures["max_steps"] = last
             self.record("train", **figures)
@@ -201,14 +199,14 @@ class Trainer:
         self.checkpointer.settle()
         is_save_requested = self._exchange()
         self._plan()
-        reason = self.stopping.reason(self.state)
-        is_due = reason or step % training.validate_every == 0 or self.stopping.needs_decoding_time(self.state)
+        reason = self.schedule.reason_to_stop(self.state)
+        is_due = reason or step % training.validate_every == 0 or self.schedule.needs_decoding_time(self.state)
         if is_due and self.state.validated_step != step:
             self._validate()
             self._plan()  # training.patience may have run out
         if step and (is_save_requested or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save()
-        return reason or self.stopping.reason(self.state)
+        return reason or self.schedule.reason_to_stop(self.state)
 
     def _exchange(self) -> bool:
         """Tell the other ranks of signals and of the time, and take what all told after the step before.
@@ -222,16 +220,16 @@ class Trainer:
         is_save_requested = self._signals.pop_save_request()
         if self.ranks.size == 1:
             return is_save_requested
-        elapsed_s = self.stopping.elapsed_s() if self.ranks.is_rank_zero else 0.0
+        elapsed_s = self.schedule.elapsed_s() if self.ranks.is_rank_zero else 0.0
         stop, save, agreed_s = self.ranks.exchange([self._signals.stop or 0, is_save_requested, elapsed_s])
-        self.stopping.agreed_s = agreed_s or self.stopping.agreed_s
+        self.schedule.agreed_s = agreed_s or self.schedule.agreed_s
         if stop:
             self._signals.stop = int(stop)
             raise InterruptedTrainingError
         return bool(save)
 
     def _plan(self) -> None:
-        before, self.state = self.state.cooldown, self.plan.update(self.state)
+        before, self.state = self.state.cooldown, self.schedule.update(self.state)
         if before is None and (plan := self.state.cooldown) is not None:
             self.record("cooldown", first=plan.first, last=plan.last, reason=plan.reason)
 
@@ -243,7 +241,7 @@ class Trainer:
 
         def work() -> dict[str, Any]:
             try:
-                with self._signals.interrupting():
+                with self._signals.interrupt():
                     return validate_part(model, self.data, self.config.data.max_tokens, ranks.rank, ranks.size)
             except InterruptedTrainingError:
                 return {"stop": self._signals.stop}
@@ -282,7 +280,7 @@ class Trainer:
         copies = self.strategy.snapshot()
 
         def write() -> None:
-            self.state = replace(self.state, elapsed_s=round(self.stopping.elapsed_s(), 3))
+            self.state = replace(self.state, elapsed_s=round(self.schedule.elapsed_s(), 3))
             self.checkpointer.save(copies, self.state)
             self.record("checkpoint", step=self.state.step, stall_s=round(time.monotonic() - started, 4))
             for hook in self.hooks:

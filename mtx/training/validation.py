@@ -36,7 +36,7 @@ class Sample:
     hyp: str
 
 
-def evenly_spaced_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
+def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
     """Five sentences at even distances; all of them if there are fewer."""
     rows = list(zip(sources, references, hypotheses, strict=False))
     count = min(_NUM_SAMPLES, len(rows))
@@ -119,7 +119,7 @@ def validate_part(
     return {"nll": -sum(score.log_prob for score in scores), "hypotheses": hypotheses}
 
 
-def interleaved(parts: Sequence[list[str]]) -> list[str]:
+def interleave(parts: Sequence[list[str]]) -> list[str]:
     """The translations of sentences in order, of which each rank has made every n-th."""
     return [line for lines in itertools.zip_longest(*parts) for line in lines if line is not None]
 
@@ -135,10 +135,10 @@ def validation_of(
     """
     nll = sum(part["nll"] for part in parts) / max(1, int(data.valid.tgt.lengths.sum()))
     sources, form = data.valid.src_texts(), data.tokenizer.normalization
-    hypotheses = metrics.normalize_lines(interleaved([part["hypotheses"] for part in parts]), form)
+    hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
     bleu = metrics.bleu(hypotheses, references, tgt)
     chrf = metrics.chrf(hypotheses, references) if metric == "chrf" else None
-    samples = evenly_spaced_samples(sources, references, hypotheses)
+    samples = pick_samples(sources, references, hypotheses)
     ratio = sum(map(len, references)) / max(1, sum(map(len, hypotheses)))
     return Validation(nll, bleu, chrf, time.monotonic() - started, hypotheses, samples, ratio, metric)

@@ -17,7 +17,7 @@ from turns import errors_reported, rates, report, wait_for_turn
 from mtx.config import settings
 from mtx.model.device import attention_kernel, fast_precision, find_device, peak_flops, use_device
 from mtx.model.transformer import training_flops
-from mtx.training.runtime import RuntimeChoices
+from mtx.training.build import RuntimeChoices
 
 NUM_PROFILED = 4  # steps
 NUM_KERNELS = 25  # the longest ones are listed

@@ -7,7 +7,7 @@ import torch
 
 from mtx.decoding.beam_search import Request, RequestQueue, search
 from mtx.decoding.options import SearchOptions
-from mtx.training.micro_step import MicroStep
+from mtx.training.micro_batch import MicroStep
 from tests.models import OTHERS, random_batch, random_ids, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]

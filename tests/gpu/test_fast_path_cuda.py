@@ -18,11 +18,10 @@ from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.device import use_device
 from mtx.report.fast_path import compare, make_steps
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import check_fast_step
+from mtx.training.build import RuntimeChoices, check_fast_step, read_runtime
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.micro_step import MicroStep, take_step
+from mtx.training.micro_batch import MicroStep, take_step
 from mtx.training.run import prepare_only, train
-from mtx.training.runtime import RuntimeChoices, read_runtime
 from tests.integration.commands import TINY, write_tsv
 from tests.models import adam, random_batch, tiny_model
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtx.data.batches import PackedBatch
 from mtx.model.transformer import Transformer
-from mtx.training.micro_step import MicroStep
+from mtx.training.micro_batch import MicroStep
 from tests.models import random_batch, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mtx.machine import num_cores
-from mtx.training.runtime import read_runtime
+from mtx.training.build import read_runtime
 from tests.integration.commands import ENVIRONMENT, TINY, check_error, events, have_ended, mtx, spawn, wait_until
 from tests.rig import PATIENCE_S
 

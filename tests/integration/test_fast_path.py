@@ -6,7 +6,7 @@ A CPU plays the GPU: its kernel computes what the varlen kernel does, nothing is
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,15 +18,15 @@ from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.model.fused import BlockLayout
+from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 from mtx.training import build
-from mtx.training.build import check_fast_step, choose_runtime
-from mtx.training.micro_step import MicroStep, StepResult
+from mtx.training.build import RuntimeChoices, check_fast_step, choose_runtime, read_runtime
+from mtx.training.micro_batch import MicroStep, StepResult
 from mtx.training.run import prepare_only, train
-from mtx.training.runtime import RuntimeChoices, read_runtime, write_runtime
 from tests.integration.commands import TINY, write_tsv
 from tests.models import dense
-from tests.unit.training.test_micro_step import dense_varlen_attn
+from tests.unit.training.test_micro_batch import dense_varlen_attn
 
 GPU_SETTINGS = [
     "precision=bf16",
@@ -211,5 +211,6 @@ def test_a_compiled_run_continues_on_the_cpu(prepared: Path, tmp_path: Path) -> 
     config = settings.load(RunLayout(prepared).config).model_copy(update={"run_dir": str(tmp_path / "run")})
     result = train(config.model_copy(update={"training": config.training.model_copy(update={"max_steps": 2})}))
     chosen = read_runtime(result.paths.chosen)
-    write_runtime(result.paths.chosen, replace(chosen, device="cuda", kernel="varlen", compile=True))
+    on_gpu = replace(chosen, device="cuda", kernel="varlen", compile=True)
+    durable.write_json(result.paths.chosen, asdict(on_gpu))
     assert train(config.model_copy(update={"device": "cpu"})).scores

@@ -105,7 +105,7 @@ def test_a_rank_that_fails_ends_all(rank: int, stage: str, alone: tuple[Path, li
 
 def log_tokens(log: Path) -> None:
     """In a new process: a device with a known peak, and the target tokens of each step that the metrics count."""
-    from mtx.training.progress import Progress
+    from mtx.training.hooks import Progress
 
     original = Progress.measure
 

@@ -43,7 +43,7 @@ def check_all_ended(team: Team, rank: int, *words: str) -> None:
 
 def at_step(step: int, action: Callable[[Any], object]) -> None:
     """In a new process: call `action` with the micro-step within the micro-batches of a step, once."""
-    from mtx.training.micro_step import MicroStep
+    from mtx.training.micro_batch import MicroStep
     from mtx.training.ranks import Ranks
 
     original, begin = MicroStep.__call__, Ranks.begin_step

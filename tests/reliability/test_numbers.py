@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,9 @@ from mtx.errors import MtxError
 from mtx.storage import durable, text_files
 from mtx.storage.run_contents import full_checkpoint_steps
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import build
-from mtx.training.micro_step import MicroStep
+from mtx.training.build import RuntimeChoices, build
+from mtx.training.micro_batch import MicroStep
 from mtx.training.run import prepare_only
-from mtx.training.runtime import RuntimeChoices, write_runtime
 from mtx.training.trainer import Trainer
 from tests.integration.commands import TINY, write_tsv
 
@@ -45,7 +45,7 @@ def trainer(prepared: RunLayout, root: Path, micro_batch_tokens: int = 96) -> Tr
     data: PreparedData = load_prepared(prepared.data)
     chosen = RuntimeChoices("cpu", "fp32", micro_batch_tokens, "padded", 1, False)
     root.mkdir(exist_ok=True)
-    write_runtime(RunLayout(root).chosen, chosen)
+    durable.write_json(RunLayout(root).chosen, asdict(chosen))
     return build(settings.load(prepared.config), chosen, data, RunLayout(root))
 
 

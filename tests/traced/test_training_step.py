@@ -12,7 +12,7 @@ import torch
 from mtx.model import fused
 from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer
-from mtx.training import micro_step
+from mtx.training import micro_batch
 from tests.traced import require_cuda_build
 
 pytestmark = pytest.mark.extended
@@ -118,7 +118,7 @@ def put_into_the_step(fault: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         return run
 
     monkeypatch.setattr(Transformer, "decode", with_fault(Transformer.decode))
-    monkeypatch.setattr(micro_step, "hidden_states", with_fault(micro_step.hidden_states))
+    monkeypatch.setattr(micro_batch, "hidden_states", with_fault(micro_batch.hidden_states))
 
 
 @pytest.mark.parametrize("fault", [*FAULTS, wait_for_the_device])

@@ -16,7 +16,7 @@ from mtx.data.sampler import Encode, SamplerState, steps
 from mtx.data.token_store import TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.evaluation.test_sets import TestSet, changed_copies
-from mtx.training.runtime import new_sampler
+from mtx.training.build import new_sampler
 
 NUM_PAIRS, TAG = 60, "BT"
 SRC = [f"a small dog number {'abcdef'[n % 6]} sees the house." for n in range(NUM_PAIRS)]

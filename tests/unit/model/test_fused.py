@@ -10,7 +10,7 @@ from mtx.model import fused
 from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
-from mtx.training.micro_step import MicroStep
+from mtx.training.micro_batch import MicroStep
 from tests.models import dense, random_batch, tiny_model
 
 SRC, TGT = [7, 1, 12, 3, 2], [5, 2, 3, 14, 1]
@@ -87,7 +87,7 @@ def test_a_compiled_step_uses_the_fused_form(monkeypatch: pytest.MonkeyPatch) ->
     called: list[bool] = []
     original = fused.hidden_states
     monkeypatch.setattr(
-        "mtx.training.micro_step.hidden_states", lambda model, batch: (called.append(True), original(model, batch))[1]
+        "mtx.training.micro_batch.hidden_states", lambda model, batch: (called.append(True), original(model, batch))[1]
     )
     model = tiny_model(50, dtype=torch.float32, num_heads=2, dropout=0.0).train()
     model.prepare_positions(64)

@@ -17,7 +17,7 @@ from mtx.decoding.beam_search import Request, RequestQueue, _Search
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.scoring import score_pairs
 from mtx.model.inference import IncrementalModel
-from mtx.training.micro_step import MicroStep
+from mtx.training.micro_batch import MicroStep
 from mtx.training.optimizer import new_optimizer
 from tests.models import random_batch, random_ids, tiny_model
 

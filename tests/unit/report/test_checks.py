@@ -11,7 +11,7 @@ from mtx.config.schema import Config, TrainingConfig
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.report import checks
 from mtx.report.text_figures import spread, text_figures
-from mtx.training.plan import steps_per_epoch
+from mtx.training.schedule import steps_per_epoch
 from tests.unit.data.sentences import sentences
 
 # </s> 0, <unk> 1, pieces from 2 on, a tag that is no piece

@@ -12,9 +12,9 @@ from torch import Tensor
 from mtx.config.schema import ModelConfig
 from mtx.model.fused import BlockLayout
 from mtx.report.fast_path import compare, make_steps
-from mtx.training.micro_step import StepResult
+from mtx.training.micro_batch import StepResult
 from tests.models import dense
-from tests.unit.training.test_micro_step import dense_varlen_attn
+from tests.unit.training.test_micro_batch import dense_varlen_attn
 
 
 @pytest.mark.seconds

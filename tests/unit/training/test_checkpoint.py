@@ -227,8 +227,8 @@ def test_without_room_nothing_is_begun(paths: RunLayout, monkeypatch: pytest.Mon
     paths.root.mkdir()
     monkeypatch.setattr(disk, "free_bytes", lambda path: 1_000_000)
     with pytest.raises(MtxError, match="1 MB are free on its disk, this run needs 7 MB"):
-        checkpoint.check_space(paths, checkpoint.space_needed(paths, torch.nn.Linear(300, 300), 10, 5))
-    checkpoint.check_space(paths, checkpoint.space_needed(paths, model, 10, 5))
+        checkpoint.check_space(paths, torch.nn.Linear(300, 300), 10, 5)
+    checkpoint.check_space(paths, model, 10, 5)
 
 
 def test_a_checkpoint_of_another_model_is_refused(paths: RunLayout) -> None:

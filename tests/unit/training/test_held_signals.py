@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from mtx.errors import TerminatedError
-from mtx.training.ranks import _signals_held
+from mtx.training.ranks import _hold_signals
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +21,7 @@ def stops() -> Iterator[None]:
 
 def test_a_signal_waits_for_the_end_of_the_block() -> None:
     done = False
-    with pytest.raises(TerminatedError), _signals_held(), _signals_held():
+    with pytest.raises(TerminatedError), _hold_signals(), _hold_signals():
         signal.raise_signal(signal.SIGTERM)
         done = True
     assert done
@@ -30,6 +30,6 @@ def test_a_signal_waits_for_the_end_of_the_block() -> None:
 
 
 def test_an_error_takes_the_place_of_the_signal() -> None:
-    with pytest.raises(ValueError, match="first"), _signals_held():
+    with pytest.raises(ValueError, match="first"), _hold_signals():
         signal.raise_signal(signal.SIGTERM)
         raise ValueError("first")

@@ -16,8 +16,7 @@ from mtx.storage.run_directory import is_locked
 from mtx.storage.run_files import RunLayout
 from mtx.storage.run_status import read_status
 from mtx.training.checkpoint import State
-from mtx.training.hooks import Console, EventLog, Hook
-from mtx.training.progress import Progress
+from mtx.training.hooks import Console, EventLog, Hook, Progress
 
 
 @pytest.fixture
@@ -36,7 +35,7 @@ class Trained:
 
     def __init__(self, root: Path, last: int, *hooks: Hook, utilisation_per_rate: float | None = None):
         self.paths, self.deferred_errors, self.cleanup = RunLayout(root), DeferredErrors(), contextlib.ExitStack()
-        self.state, self.plan, self.last, self.hooks = State(), self, last, hooks
+        self.state, self.schedule, self.last, self.hooks = State(), self, last, hooks
         self.progress = Progress(0, utilisation_per_rate)
         self.progress.restart()
         for hook in hooks:

@@ -1,23 +1,196 @@
 """The micro-batch is what fits, and only its size depends on that; an epoch has the pairs and their copies."""
 
+import math
+import sys
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from mtx import machine
+from mtx.architectures.decoder_only import DecoderModel
 from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.data.batches import micro_batch_shape
+from mtx.data.batches import assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.errors import MtxError
-from mtx.training import micro_batch, runtime
-from mtx.training.runtime import RuntimeChoices
+from mtx.model.fused import BlockLayout
+from mtx.training import build, micro_batch
+from mtx.training.build import RuntimeChoices
+from mtx.training.loss import smoothed_loss
+from mtx.training.micro_batch import MicroStep
+from tests.models import dense, random_batch, random_ids, side, tiny_model
+
+NUM_IDS, MAX_TOKENS = 64, 40
+LENGTHS = [([5, 3, 8], [4, 6, 2]), ([6, 6, 4], [2, 3, 7]), ([7, 5, 4], [6, 4, 2])]  # the same sums: one shape
+
+
+def dense_varlen_attn(
+    q: Tensor, k: Tensor, v: Tensor, q_offsets: Tensor, k_offsets: Tensor, max_q: int, max_k: int, *,
+    window_size: tuple[int, int],
+) -> Tensor:  # fmt: skip
+    """What torch's varlen_attn computes, with a mask over everything."""
+    rows, columns = torch.arange(len(q)), torch.arange(len(k))
+    of_row, of_column = (
+        torch.searchsorted(o[1:], x.int(), right=True) for o, x in ((q_offsets, rows), (k_offsets, columns))
+    )
+    seen = of_row[:, None] == of_column
+    if window_size == (-1, 0):
+        seen = seen & (rows[:, None] >= columns)
+    scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(~seen, -math.inf).softmax(-1).to(v.dtype), v)
+
+
+@pytest.fixture
+def varlen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for the kernel that needs CUDA."""
+    module: Any = ModuleType("torch.nn.attention.varlen")
+    module.varlen_attn = dense_varlen_attn
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+
+def batches() -> list[Any]:
+    made = [random_batch(src, tgt, NUM_IDS, seed=i, tail=4) for i, (src, tgt) in enumerate(LENGTHS)]
+    return [replace(batch, num_sentences=0, num_src_tokens=0, num_tgt_tokens=0, max_tokens=8) for batch in made]
+
+
+@pytest.mark.extended
+@pytest.mark.seconds
+def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(NUM_IDS, dtype=torch.float32).train()
+    model.kernel = "varlen"
+    monkeypatch.setattr(BlockLayout, "attend_joint", dense)
+    counter = CompileCounterWithBackend("aot_eager")
+    monkeypatch.setattr(torch, "compile", lambda f, **options: _compile(f, backend=counter, **options))
+    compiled = MicroStep(model, 0.1, "bf16", compiled=True)
+    monkeypatch.setattr(torch, "compile", lambda f, **options: f)
+    eager = MicroStep(model, 0.1, "bf16", compiled=True)
+    for batch in batches():
+        results = []
+        for micro_step in (compiled, eager):
+            micro_step.start_step()
+            micro_step(batch, 0.1)
+            results.append([micro_step.sums.clone(), *(p.grad for p in model.parameters())])
+        for got, expected in zip(*results, strict=True):
+            torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
+    assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("rdrop_alpha", [0.0, 1e-9])
+def test_the_loss_of_the_source_is_added_to_that_of_the_target(rdrop_alpha: float) -> None:
+    model = tiny_model(NUM_IDS, dtype=torch.float32, architecture="decoder").train()
+    batch = random_batch(*LENGTHS[0], NUM_IDS, seed=1, tail=4)
+    assert isinstance(model, DecoderModel)
+    model.source_loss = True
+    predictions = model.predictions(batch)
+    loss = sum(
+        F.cross_entropy(hidden @ model.output_weight.T, ids, ignore_index=NUM_IDS, reduction="sum", label_smoothing=0.1)
+        for hidden, ids in predictions
+    )
+    expected = torch.autograd.grad(0.05 * loss, list(model.parameters()))
+    micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
+    micro_step.start_step()
+    micro_step(batch, 0.05)
+    hidden, ids = predictions[0]
+    nll = F.cross_entropy(hidden @ model.output_weight.T, ids, ignore_index=NUM_IDS, reduction="sum")
+    torch.testing.assert_close(micro_step.sums, torch.stack([0.05 * loss, nll]).detach(), rtol=1e-4, atol=1e-5)
+    for parameter, gradient in zip(model.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-5)
+
+
+_compile = torch.compile
+
+
+def test_micro_batches_add_up_and_a_new_step_starts_from_nothing() -> None:
+    model = tiny_model(NUM_IDS, dtype=torch.float32).train()
+    micro_step = MicroStep(model, 0.1, "fp32")
+    parts = [random_batch(src, tgt, NUM_IDS, seed=i, tail=4) for i, (src, tgt) in enumerate(LENGTHS)]
+    micro_step(parts[2], 1.0)
+    micro_step.start_step()
+    for batch in parts[:2]:
+        micro_step(batch, 0.05)
+    got = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    loss, nll = torch.zeros(()), torch.zeros(())
+    for batch in parts[:2]:
+        hidden = model.decode(batch, model.encode(batch))
+        sums = smoothed_loss(hidden, model.output_weight, None, batch.tgt_out_ids, 0.1, 0.05)
+        loss, nll = loss + sums.loss, nll + sums.nll
+    loss.backward()
+    torch.testing.assert_close(micro_step.sums, torch.stack([loss, nll]).detach())
+    for a, b in zip(got, [p.grad for p in model.parameters() if p.grad is not None], strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("src, tgt, tail", [(*LENGTHS[0], 4), (*LENGTHS[1], 0), ([], [], 4)])
+def test_two_passes_without_dropout_are_one(src: list[int], tgt: list[int], tail: int) -> None:
+    """Also beside dummies, and where there is nothing else, as on a rank that a step leaves without sentences."""
+    model, batch = tiny_model(NUM_IDS, dropout=0.0).train(), random_batch(src, tgt, NUM_IDS, tail=tail)
+    results = []
+    for rdrop_alpha in (0.0, 5.0):
+        micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
+        micro_step.start_step()
+        micro_step(batch, 0.5)
+        results.append([micro_step.sums, *(p.grad for p in model.parameters())])
+    for one, two in zip(*results, strict=True):
+        torch.testing.assert_close(two, one, rtol=1e-5, atol=1e-6)
+
+
+def test_two_passes_have_masks_of_their_own() -> None:
+    model, batch = tiny_model(NUM_IDS, dtype=torch.float32, dropout=0.3).train(), random_batch(*LENGTHS[0], NUM_IDS)
+    losses = []
+    for rdrop_alpha in (1e-9, 5.0):
+        micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
+        micro_step.start_step()
+        torch.manual_seed(1)
+        micro_step(batch, 1.0)
+        losses.append(float(micro_step.sums[0]))
+    assert losses[1] > 1.01 * losses[0], "two equal passes would have no divergence"
+
+
+def step_gradients(lengths: list[int], batch_tokens: int, micro_batch_tokens: int) -> tuple[int, dict[str, Tensor]]:
+    """The number of micro-batches of the first step, and its loss and gradients."""
+    model = tiny_model(NUM_IDS, d_ff=24)
+    src, tgt = (side(random_ids(lengths, NUM_IDS, seed)) for seed in (1, 2))
+    sampler = BatchSampler(src.lengths, tgt.lengths, None, 1, batch_tokens)
+    k, shape = micro_batch_shape(batch_tokens, micro_batch_tokens, sampler.ratio, MAX_TOKENS, None)
+    step = sampler.step(SamplerState())
+    groups = assign(src.lengths[step.pairs], tgt.lengths[step.pairs], k, shape)
+    total = torch.zeros(())
+    for group in groups:
+        batch = pack(src, tgt, step.pairs[group], shape, NUM_IDS)
+        hidden = model.decode(batch, model.encode(batch))
+        sums = smoothed_loss(hidden, model.output_weight, None, batch.tgt_out_ids, 0.1, 1 / step.num_tgt_tokens)
+        sums.loss.backward()  # type: ignore[no-untyped-call]
+        total += sums.loss.detach()
+    return len(groups), {"loss": total, **{n: p.grad for n, p in model.named_parameters() if p.grad is not None}}
+
+
+@pytest.mark.parametrize("micro_batch_tokens", [150, 100, 40])
+def test_cutting_a_step_changes_nothing(micro_batch_tokens: int) -> None:
+    lengths = np.random.default_rng(1).integers(1, MAX_TOKENS, 60).tolist()
+    num_whole, expected = step_gradients(lengths, 300, 300)
+    num_parts, got = step_gradients(lengths, 300, micro_batch_tokens)
+    assert (num_whole, num_parts) == (1, -(-300 // micro_batch_tokens))
+    assert got.keys() == expected.keys()
+    for name in expected:
+        torch.testing.assert_close(got[name], expected[name], rtol=1e-5, atol=1e-7, msg=name)
+
+
+def test_a_step_of_fewer_sentences_than_micro_batches() -> None:
+    _, expected = step_gradients([40] * 9, 100, 100)  # two sentences
+    _, got = step_gradients([40] * 9, 100, 20)  # in five micro-batches
+    for name in expected:
+        torch.testing.assert_close(got[name], expected[name], rtol=1e-5, atol=1e-7, msg=name)
+
 
 SAMPLER = BatchSampler(np.array([30, 30], np.int32), np.array([20, 40], np.int32), None, 1, 25_000)
 CUDA = RuntimeChoices("cuda", "bf16", 25_000, "varlen", 1, False)
@@ -28,7 +201,7 @@ def config_of(*overrides: str) -> Config:
 
 
 def largest(config: Config, initial: RuntimeChoices = CUDA) -> int:
-    return micro_batch.largest_micro_batch(config, initial, 100, SAMPLER)
+    return micro_batch.largest_micro_batch(config, initial, tiny_model, SAMPLER)
 
 
 @pytest.mark.parametrize("limit, expected", [(30_000, 25_000), (12_500, 12_500), (4_000, 3_125), (300, 256)])
@@ -56,7 +229,7 @@ def test_what_is_too_large_is_no_fit(monkeypatch: pytest.MonkeyPatch, error: Exc
 
     monkeypatch.setattr(micro_batch, "_run_micro_step", fail)
     monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
-    assert not micro_batch._fits(config_of(), CUDA, 100, SAMPLER)
+    assert not micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER)
 
 
 @pytest.mark.parametrize("tokens, expected", [(25_000, 4096), (1024, 1024), (300, 300)])
@@ -79,7 +252,7 @@ def test_other_errors_of_a_trial_are_raised(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(micro_batch, "_run_micro_step", fail)
     monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        micro_batch._fits(config_of(), CUDA, 100, SAMPLER)
+        micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER)
 
 
 def test_only_the_varlen_kernel_has_little_room_for_sentences() -> None:
@@ -116,8 +289,8 @@ def test_an_epoch_has_copies_of_a_share_of_the_pairs(tmp_path: Path, copies: flo
     )
     data: Any = SimpleNamespace(train=TokenStore.open(tmp_path / "train.arrow"), tokenizer=None)
     config = config_of(f"training.copied_target_ratio={copies}", "training.batch_tokens=1000")
-    text = runtime.training_text(config, data)
-    sampler = runtime.new_sampler(config, text, data.tokenizer)
+    text = build.training_text(config, data)
+    sampler = build.new_sampler(config, text, data.tokenizer)
     assert sampler.ratio == pytest.approx((4 + copies * 2) / (2 + copies * 2))
     size = round(1 / sampler.epochs(SamplerState(0, 1)))
     assert abs(size - num_pairs) <= (20 if copies == 0.5 else 0)

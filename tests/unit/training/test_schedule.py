@@ -1,8 +1,15 @@
-"""Eq. 3 of the paper by hand."""
+"""Eq. 3 of the paper by hand, the cooldown, and the reasons and the time to stop."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
-from mtx.training.schedule import Cooldown, learning_rate
+from mtx.config.schema import Config, TrainingConfig
+from mtx.training.checkpoint import Cooldown, State
+from mtx.training.schedule import Schedule, learning_rate, planned_end
+from mtx.training.validation import Validation
 
 # d_model 512, warmup 4000: 512^-0.5 = 0.0441942, 4000^-0.5 = 0.0158114, 4000^-1.5 = 3.95285e-6, 16000^-0.5 = 0.00790569
 
@@ -36,3 +43,92 @@ def test_a_cooldown_is_a_line_to_zero_under_the_usual_rate() -> None:
         learning_rate(s, 4, 512, 1.0, cooldown) / learning_rate(s, 4, 512, 1.0) for s in (1, 60, 61, 80, 100, 101, 500)
     ]
     assert shares == pytest.approx([1, 1, 40 / 41, 21 / 41, 1 / 41, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("values", "step", "epochs", "expected"),
+    [
+        ({"max_steps": 100}, 0, 0.0, (100, "max_steps")),
+        ({"max_epochs": 3}, 0, 0.0, (30, "max_epochs")),  # 10 steps each, as estimated
+        ({"max_epochs": 3}, 12, 1.0, (36, "max_epochs")),  # 12 steps each, as measured
+        ({"max_epochs": 3}, 37, 3.01, (37, "max_epochs")),
+        ({"max_epochs": 3, "max_steps": 20}, 0, 0.0, (20, "max_steps")),
+        ({"max_epochs": 3, "max_steps": 50}, 0, 0.0, (30, "max_epochs")),
+    ],
+)
+def test_training_ends_at_whichever_comes_first(
+    values: dict[str, int], step: int, epochs: float, expected: tuple[int, str]
+) -> None:
+    assert planned_end(TrainingConfig.model_validate(values), 10.0, step, epochs) == expected
+
+
+def schedule_of(**training: object) -> Schedule:
+    store: Any = SimpleNamespace(num_pairs=1000)
+    train: Any = SimpleNamespace(weights=np.ones(1), tgt=SimpleNamespace(lengths=np.ones(1)))
+    data: Any = SimpleNamespace(train=train, valid=store, tests={"test": store})
+    sampler: Any = SimpleNamespace(epochs=lambda position: 0.0)
+    config = Config.model_validate({"training": training, "decoding": {"beam_size": 4}})
+    return Schedule(config, data, sampler, 0.0, 0.0)
+
+
+def test_the_reserve_grows_with_the_validation_up_to_half_of_the_limit() -> None:
+    schedule = schedule_of(time_limit="10m")
+    three_and_a_search = 3 * 20 + 60
+    assert schedule.ends_at(State(validation_s=20.0)) == pytest.approx(600 - (18 + 10 + three_and_a_search))
+    assert schedule.ends_at(State(validation_s=200.0)) == 300.0
+
+
+def validation(length_ratio: float) -> Validation:
+    return Validation(nll=3.0, bleu=0.0, chrf=None, seconds=60.0, hypotheses=[], samples=[], length_ratio=length_ratio)
+
+
+def test_a_validation_with_endless_translations_does_not_tell_what_later_ones_take() -> None:
+    assert validation(0.25).later_seconds == 15.0
+    assert validation(0.0).later_seconds == 6.0, "translations are not all that takes time"
+    assert validation(np.inf).later_seconds == 60.0, "short translations are no reason to expect more"
+
+
+def test_a_cooldown_begins_early_enough_for_the_last_step() -> None:
+    schedule = schedule_of(max_steps=1000, cooldown=0.3)
+    assert schedule.plan_cooldown(State(699)) is None
+    plan = schedule.plan_cooldown(State(700))
+    assert plan == Cooldown(701, 1000, "max_steps", 1000)
+    assert schedule.plan_cooldown(State(800, cooldown=plan)) == plan
+    assert schedule_of(max_steps=1000).plan_cooldown(State(999)) is None, "the paper has none"
+
+
+def test_a_cooldown_follows_when_patience_has_run_out() -> None:
+    schedule = schedule_of(max_steps=10**6, patience=3, cooldown=0.2)
+    assert schedule.plan_cooldown(State(400, bad_validations=2)) is None
+    plan = schedule.plan_cooldown(State(400, bad_validations=3))
+    assert plan == Cooldown(401, 500, "patience", 3), "a fifth of all steps"
+    assert schedule.reason_to_stop(State(499, bad_validations=9, cooldown=plan)) is None
+    assert schedule.reason_to_stop(State(500, bad_validations=9, cooldown=plan)) == "patience"
+    late = schedule.plan_cooldown(State(10**6 - 50, bad_validations=3))
+    assert late is not None and late.last == 10**6
+
+
+def test_a_cooldown_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 s, of which 40 are kept for the end; the first 100 s of the 672 before the cooldown prepared the data."""
+    schedule, clock = schedule_of(max_steps=10**6, time_limit="1000s", cooldown=0.3), [100.0]
+    monkeypatch.setattr("mtx.training.schedule.time.monotonic", lambda: clock[0])
+    assert schedule.plan_cooldown(State(1)) is None
+    clock[0] = 671.0
+    assert schedule.plan_cooldown(State(572)) is None
+    clock[0] = 673.0
+    plan = schedule.plan_cooldown(State(574))
+    assert plan == Cooldown(575, 574 + int(0.97 * (960 - 673)), "time_limit", 1000), "a step takes a second"
+    assert schedule.reason_to_stop(State(575, cooldown=plan)) is None
+    clock[0] = 961.0
+    assert schedule.reason_to_stop(State(600, cooldown=plan)) == "time_limit", "steps became slower"
+
+
+def test_the_end_by_a_time_limit_is_known_after_a_few_steps_of_this_start() -> None:
+    schedule = schedule_of(time_limit="20m")
+    ends = []
+    for step, elapsed_s in ((0, 60.0), (1, 100.0), (3, 126.0), (4, 139.0)):
+        schedule.agreed_s = elapsed_s
+        ends.append(schedule.end_by_time_limit(State(step)))
+    assert ends[:3] == [None, None, None], "the first step of a start shows nothing, and two more are too few"
+    assert ends[3] == 4 + int(0.97 * (1200 - 46 - 139) / 13), "46 seconds are for the end, and a step takes 13"
+    assert schedule_of(max_steps=9).end_by_time_limit(State(8)) is None

@@ -1,6 +1,7 @@
 """What a training step reads and writes stays where it is, and all of it exists before the first step."""
 
 import contextlib
+import functools
 import weakref
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,9 @@ from mtx.data.token_store import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.scoring import BATCH_TOKENS
 from mtx.storage.run_files import RunLayout
-from mtx.training import checkpoint, micro_batch, runtime
-from mtx.training.build import build
+from mtx.training import checkpoint, micro_batch
+from mtx.training.build import RuntimeChoices, build, new_model, new_sampler
 from mtx.training.run import prepare_only
-from mtx.training.runtime import RuntimeChoices
 from mtx.training.trainer import Trainer
 from mtx.training.validation import validate_part
 from tests.integration.commands import TINY, write_tsv
@@ -114,7 +114,7 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
 ) -> None:
     config = settings.load(prepared.config)
     data = load_prepared(prepared.data)
-    sampler = runtime.new_sampler(config, data.train, data.tokenizer)
+    sampler = new_sampler(config, data.train, data.tokenizer)
     held, seen = list[Any](), list[int]()
     zeros = torch.zeros
 
@@ -133,9 +133,9 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(micro_batch, "batch_nll", validate_part)
     chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
-    micro_batch._run_micro_step(config, chosen, data.tokenizer.num_ids, sampler, 1)
+    new = functools.partial(new_model, config, chosen, data.tokenizer.num_ids)
+    micro_batch._run_micro_step(config, chosen, new, sampler, 1)
     monkeypatch.undo()
-    model = runtime.new_model(config, chosen, data.tokenizer.num_ids)
-    num_numbers = sum(parameter.numel() for parameter in model.parameters())
+    num_numbers = sum(parameter.numel() for parameter in new().parameters())
     assert BATCH_TOKENS <= seen[0] < 1.02 * BATCH_TOKENS
     assert 5 * num_numbers <= seen[1] < 5.01 * num_numbers, "Adam's moments, and copies of these and of the weights"
