@@ -24,7 +24,7 @@ ALLOWED = {
     "commands/train.py:importlib.import_module": "hooks of mtx, from a table",
     "data/workers.py:subprocess.Popen": "this program's own module, by a list of arguments",
     "interop/export.py:importlib.import_module": "transformers, by name",
-    "training/launcher.py:Popen": "this program itself, by a list of arguments",
+    "training/ranks.py:Popen": "this program itself, by a list of arguments",
     "model/device.py:import ctypes": "settings of the C library's memory",
 }
 
