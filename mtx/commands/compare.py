@@ -74,7 +74,7 @@ def _results(
     device: str,
 ) -> "Results":
     """Translate what is not translated yet, and compare the systems on each test set."""
-    from mtx.decoding.scores import warn_if_too_short
+    from mtx.decoding.metrics import warn_if_too_short
     from mtx.evaluation import comparison
     from mtx.evaluation.comparison_output import Results
     from mtx.evaluation.differing_settings import differing_settings, groups_of

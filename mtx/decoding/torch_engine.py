@@ -19,11 +19,9 @@ import torch
 
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.beam_search import Model, RequestQueue, search
-from mtx.decoding.engine import Attention, new_requests
-from mtx.decoding.options import Candidate, EngineName, Placement, Request, SearchOptions
-from mtx.decoding.scoring import ForcedScore, batch_by_length, score_pairs
+from mtx.decoding.options import Attention, Candidate, EngineName, Placement, Request, SearchOptions, new_requests
+from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, batch_by_length, score_pairs
 from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel

@@ -22,11 +22,11 @@ from mtx.data.glossary import Glossary, num_used
 from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.engine import Engine
-from mtx.decoding.minimum_bayes_risk import mean_chrf, pairwise_chrf
+from mtx.decoding.metrics import mean_chrf, pairwise_chrf
 from mtx.decoding.options import (
     EXTRA_LENGTH,
     Candidate,
+    Engine,
     EngineName,
     Placement,
     Precision,
@@ -36,8 +36,7 @@ from mtx.decoding.options import (
 from mtx.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from mtx.decoding.attention_maps import AttentionMaps
-    from mtx.decoding.scoring import ForcedScore
+    from mtx.decoding.scoring import AttentionMaps, ForcedScore
     from mtx.decoding.torch_engine import TorchEngine
 
 logger = logging.getLogger(__name__)

@@ -12,8 +12,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
 from mtx.data.sentence_splitter import sentence_splitter
 from mtx.data.tokenizer import train_tokenizer
-from mtx.decoding.engine import Attention
-from mtx.decoding.options import Candidate, SearchOptions
+from mtx.decoding.options import Attention, Candidate, SearchOptions
 from mtx.documents.markup import Tag
 from mtx.documents.tagged_segments import Alignment, _balance, align, translate_segments
 from tests.translators import FakeTranslator

@@ -10,8 +10,8 @@ import torch
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.options import SearchOptions
+from mtx.decoding.scoring import AttentionMaps, attention_maps
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.model.transformer import Transformer
