@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mtx.commands.decoding import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
 from mtx.commands.options import Model, Shard, checked_output, open_output, refuse_own_output
 from mtx.commands.translate import shard_bounds
+from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 
@@ -32,7 +32,7 @@ def back_translate(
     place: Placement,
 ) -> None:
     """Make training pairs for the other direction from text of one language; the same command resumes if stopped."""
-    from mtx.commands.decoding import progress
+    from mtx.commands.translator_options import progress
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, part_of
     from mtx.storage.run_contents import model_identity

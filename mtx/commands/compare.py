@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mtx.commands.decoding import WHOLE_LINES, load_translator
 from mtx.commands.options import Device, Output, ProtocolName, Published, find_protocol, open_output
+from mtx.commands.translator_options import WHOLE_LINES, load_translator
 from mtx.decoding.options import Placement
 from mtx.errors import UsageError
 from mtx.storage.run_contents import is_run

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.decoding import BEAM, load_translator, takes
 from mtx.commands.options import AsJson, GlossaryFile, ProtocolName, Published, find_protocol, print_scores
+from mtx.commands.translator_options import BEAM, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command

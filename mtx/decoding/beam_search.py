@@ -52,16 +52,12 @@ class Cache(Protocol):
 
 
 class Model(Protocol):
-    """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them.
-
-    Search calls all but `source_states`, which `TorchEngine.sum_states` calls.
-    """
+    """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them."""
 
     pad_id: int
     device: torch.device
 
     def encode(self, sources: Sequence[Any]) -> Any: ...
-    def source_states(self, sources: Sequence[Any]) -> list[Tensor]: ...
     def start(self, num_slots: int, beam_size: int, max_length: int) -> Cache: ...
     def step(self, ids: Tensor, lengths: Tensor, cache: Any) -> Tensor: ...
 
