@@ -72,30 +72,30 @@ def translate(
     from mtx.data.readers import FILE_ENDING
 
     load = functools.partial(load_translator, model, search, place, glossary)
-    is_file = file is not None and file.is_file()  # a pipe has lines
+    text = file if file is not None and file.is_file() else None  # a pipe has lines, and is read once
     kind = None
-    if file is not None and is_file:
+    if text:
         with contextlib.suppress(ModuleNotFoundError):  # without mtx/documents every file has lines
             from mtx.documents.document import kind_of_document
 
-            kind = kind_of_document(file)
-    if file is not None and kind is not None:
+            kind = kind_of_document(text)
+    if text and kind:
         if shard or fresh or search.n_best > 1 or prefix or as_json:
-            raise UsageError(f"{file}: is a document ({kind}); {_FOR_LINES}")
-        translate_document(file, kind, output, overwrite, load, glossary)
+            raise UsageError(f"{text}: is a document ({kind}); {_FOR_LINES}")
+        translate_document(text, kind, output, overwrite, load, glossary)
         return
     if overwrite:
         raise UsageError(_NO_TARGETS)
-    if file is not None and is_file and FILE_ENDING.search(file.name):
-        logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
+    if text and FILE_ENDING.search(text.name):
+        logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", text)
     work = LineWork(load, search.n_best, as_json, prefix)
     target = None if output is None else checked_output(output)
-    if file is not None and target is not None and (target.is_file() or not target.exists()):
-        others = [text for text in (prefix, glossary) if text is not None]
-        if all(text.is_file() for text in (file, *others)):  # a pipe is read once
-            about = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
-            translate_file(work, file, target, shard, fresh, about, others)
-            return
+    others = [other for other in (prefix, glossary) if other]
+    is_resumable = target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others))
+    if text and target and is_resumable:
+        about = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
+        translate_file(work, text, target, shard, fresh, about, others)
+        return
     if shard is not None or fresh:
         raise UsageError("--shard and --fresh are for a FILE of lines and -o FILE")
     with open_input(file) as source, open_output(output) as sink:

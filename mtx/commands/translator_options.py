@@ -139,7 +139,7 @@ def search_options(
         sampling = Sampling(mbr, **{"epsilon": MBR_EPSILON, **given}, mbr=True)
     elif given.keys() - {"seed"}:
         sampling = Sampling(n_best, **given)
-    if sampling is None and given:
+    elif given:
         raise UsageError("--seed is only for samples", "--temperature 1 samples")
     if sampling is not None and beam is not None:
         names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
@@ -160,7 +160,7 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
     translator = load(model, search, place)
     n_best, num_beams = search.n_best, translator.options.num_beams
     if search.sampling is None and n_best > num_beams:
-        help = f"--beam {n_best}" if n_best <= MAX_BEAM_SIZE else f"--n-best {num_beams}"
+        help = f"--beam {n_best}, or --n-best {num_beams}"
         raise UsageError(f"--n-best {n_best} is more than the beam size of {num_beams}", help)
     if translator.engine.name == "torch":  # a library may not do that for its process
         import torch

@@ -12,7 +12,7 @@ import re
 import statistics
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -187,15 +187,14 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", to
     """
     from sacrebleu.metrics import BLEU
 
-    metric = BLEU(tokenize=tokenizer or tokenizer_of(tgt, references))
-    return float(metric.corpus_score(list(hypotheses), [list(references)]).score)
+    return corpus_score(BLEU(tokenize=tokenizer or tokenizer_of(tgt, references)), hypotheses, references).score
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Corpus chrF2 alone."""
     from sacrebleu.metrics import CHRF
 
-    return float(CHRF().corpus_score(list(hypotheses), [list(references)]).score)
+    return corpus_score(CHRF(), hypotheses, references).score
 
 
 def suspicion(src: str, translation: str) -> Suspicion | None:
@@ -229,10 +228,7 @@ def _repetitions(text: str) -> int:
     return most
 
 
-Batch = Sequence[Sequence[str]]
-
-
-def pairwise_chrf() -> Callable[[Batch, Batch], list[list[list[float]]]]:
+def pairwise_chrf() -> Any:
     """Imports and returns fastchrf's function: [hypotheses], [references] -> [chrF of each with each], 0 to 100.
 
     Raises:
@@ -242,8 +238,7 @@ def pairwise_chrf() -> Callable[[Batch, Batch], list[list[list[float]]]]:
         import fastchrf
     except ImportError:
         raise MtxError("Minimum Bayes risk decoding: fastchrf is not installed", install_command("fastchrf")) from None
-    function: Callable[[Batch, Batch], list[list[list[float]]]] = fastchrf.pairwise_chrf
-    return function
+    return fastchrf.pairwise_chrf
 
 
 def mean_chrf(samples: Sequence[str]) -> list[float]:
