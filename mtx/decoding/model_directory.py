@@ -49,11 +49,14 @@ class LoadedModel:
 
 def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     """Write tensors to a new safetensors file; the caller syncs it with its directory."""
-    own_memory = {  # safetensors refuses tensors that share memory
-        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
-        for name, tensor in tensors.items()
-    }
-    data = safetensors.torch.save(own_memory)
+    unshared: dict[str, torch.Tensor] = {}
+    seen = set[int]()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        unshared[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
+        seen.add(memory)
+    data = safetensors.torch.save(unshared)
     with disk.create(path) as file:
         file.write(data)
 
