@@ -7,9 +7,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mtx.decoding.attention_maps import AttentionMaps
     from mtx.decoding.options import Sampling
-    from mtx.decoding.scoring import ForcedScore
+    from mtx.decoding.scoring import AttentionMaps, ForcedScore
     from mtx.decoding.translator import Hypothesis, Translator
     from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 
@@ -20,7 +19,7 @@ __all__ = [
     "Sampling", "Translator", "UsageError", "__version__",
 ]  # fmt: skip
 _MODULES = {
-    "AttentionMaps": "mtx.decoding.attention_maps",
+    "AttentionMaps": "mtx.decoding.scoring",
     "ForcedScore": "mtx.decoding.scoring",
     "Sampling": "mtx.decoding.options",
     **dict.fromkeys(("Hypothesis", "Translator"), "mtx.decoding.translator"),

@@ -117,7 +117,7 @@ class SourceLength(SearchOptions):
 
 def _mtx(job: "Job") -> Translate:
     """Returns mtx's translator, loaded as `mtx translate` and users' own programs do."""
-    from mtx.commands.decoding import WHOLE_LINES, load_translator
+    from mtx.commands.translator_options import WHOLE_LINES, load_translator
 
     _, engine, precision = job.system.split("-")
     threads = job.setting.threads

@@ -36,7 +36,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from trainings import Training, run_all, write_tables
 
-from mtx.commands.decoding import WHOLE_LINES, load_translator
+from mtx.commands.translator_options import WHOLE_LINES, load_translator
 from mtx.config.schema import ModelConfig
 from mtx.config.settings import is_override
 from mtx.data.token_store import load_prepared

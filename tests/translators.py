@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.engine import Attention
-from mtx.decoding.options import Candidate, EngineName, Placement, SearchOptions
+from mtx.decoding.options import Attention, Candidate, EngineName, Placement, SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from mtx.commands.decoding import WHOLE_LINES, load_translator
 from mtx.commands.options import Device, Output, ProtocolName, Published, find_protocol, open_output
+from mtx.commands.translator_options import WHOLE_LINES, load_translator
 from mtx.decoding.options import Placement
 from mtx.errors import UsageError
 from mtx.storage.run_contents import is_run
@@ -74,7 +74,7 @@ def _results(
     device: str,
 ) -> "Results":
     """Translate what is not translated yet, and compare the systems on each test set."""
-    from mtx.decoding.scores import warn_if_too_short
+    from mtx.decoding.metrics import warn_if_too_short
     from mtx.evaluation import comparison
     from mtx.evaluation.comparison_output import Results
     from mtx.evaluation.differing_settings import differing_settings, groups_of

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.decoding import load_translator, takes
 from mtx.commands.options import AsJson, resolve
 from mtx.commands.train import train_run
+from mtx.commands.translator_options import load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import draw_table
@@ -45,7 +45,7 @@ def distil(
     """Train a small student on a teacher's translations, and compare the two; the same command resumes if stopped."""
     mono, text, others = _sorted(settings or [])
     run_dir = dict(setting.partition("=")[::2] for setting in others).get("run_dir") or f"{_name(teacher)}-student"
-    from mtx.commands.decoding import progress
+    from mtx.commands.translator_options import progress
     from mtx.storage.run_directory import refuse_foreign
     from mtx.synthesis import distil as distillation
 

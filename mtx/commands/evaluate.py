@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.decoding import BEAM, load_translator, takes
 from mtx.commands.options import AsJson, GlossaryFile, ProtocolName, Published, find_protocol, print_scores
+from mtx.commands.translator_options import BEAM, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.run_contents import is_run, require_models
 
 if TYPE_CHECKING:
-    from mtx.decoding.scores import Scores
+    from mtx.decoding.metrics import Scores
 
 
 @takes(*BEAM, "device", "batch_tokens")
@@ -50,7 +50,7 @@ def evaluate(
         raise UsageError("--robust and --glossary are two evaluations; leave one of them out")
     _check_text(model, src, ref, testset, direction)
     from mtx.data.glossary import Glossary
-    from mtx.decoding.scores import Scores
+    from mtx.decoding.metrics import Scores
     from mtx.evaluation import test_sets
     from mtx.evaluation.evaluate import translate_and_score
     from mtx.evaluation.own_tests import evaluate_run

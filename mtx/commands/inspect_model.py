@@ -1,28 +1,26 @@
-"""What a model computes besides translations, on torch: `mtx logprob`, `mtx encode` and `mtx attention`."""
+"""What a model computes besides translations, on torch: `mtx logprob` and `mtx attention`."""
 
 import json
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from mtx.commands import decoding
-from mtx.commands.decoding import WHOLE_LINES, TorchPrecision, load_translator, takes
 from mtx.commands.options import (
     AsJson,
     Device,
     Model,
     Output,
     default_page,
-    open_input,
     open_output,
     refuse_own_output,
 )
+from mtx.commands.translator_options import WHOLE_LINES, in_blocks, load_translator, paired, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
-from mtx.storage.text_files import InvalidLines
+from mtx.storage.text_files import read_lines
 
 logger = logging.getLogger("mtx")
 
@@ -33,57 +31,23 @@ def logprob(
     src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text.")],
     tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translations, one line for one line.")],
     output: Output = None,
-    precision: TorchPrecision = "fp32",
+    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="fp32 or bf16.")] = "fp32",
     as_json: AsJson = False,
     *,
     search: SearchOptions,
     place: Placement,
 ) -> None:
     """Print the natural log-probability that the model gives to each translation; --json adds tokens and score."""
-    with open_input(src) as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source, tgt)
+    with open_output(output) as sink:
+        refuse_own_output(sink, output, src, tgt)
         translator: Any = load_translator(model, search, replace(place, precision=precision))
         number = 1
-        for block, translations in decoding.paired(decoding.blocks(source, src, ""), tgt):
+        for block, translations in paired(in_blocks(read_lines(src, "strict")), tgt, "strict"):
             scores = translator.log_probs(block, translations, number, (f"{src}: line", f"{tgt}: line"))
             number += len(block)
             for score in scores:
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
                 sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
-
-
-@takes("threads", "device")
-def encode(
-    model: Model,
-    file: Annotated[Path | None, typer.Argument(help="Text to encode; stdin by default.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Where to write; FILE.npy is a matrix for numpy; stdout by default."),
-    ] = None,
-    precision: TorchPrecision = "fp32",
-    *,
-    search: SearchOptions,
-    place: Placement,
-) -> None:
-    """Print the encoder's vector of each line as JSON."""
-    with open_input(file) as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source)
-        translator = load_translator(model, search, replace(place, precision=precision))
-        invalid = InvalidLines()
-        blocks = decoding.blocks(source, file, f"{translator.src}> ", "surrogateescape", work="encoding")
-        vectors = (translator.sentence_vectors(invalid.replace(block)) for block in blocks)
-        if output is not None and output.suffix.lower() == ".npy":
-            import numpy as np
-
-            np.save(sink, np.concatenate([translator.sentence_vectors([]), *vectors]))
-        else:
-            for block in vectors:
-                texts = block.astype(str).tolist()  # the shortest numbers that are these in float32
-                rows = ({"vector": [float(text) for text in row]} for row in texts)
-                sink.writelines(json.dumps(row).encode() + b"\n" for row in rows)
-                sink.flush()
-    if message := invalid.message():
-        logger.warning(message)
 
 
 def attention(

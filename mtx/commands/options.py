@@ -20,7 +20,7 @@ from mtx.storage.run_files import RunLayout
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
-    from mtx.decoding.scores import Scores
+    from mtx.decoding.metrics import Scores
     from mtx.evaluation.protocols import Protocol
 
 logger = logging.getLogger("mtx")

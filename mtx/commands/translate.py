@@ -5,16 +5,20 @@ import functools
 import itertools
 import json
 import logging
+import os
+import queue
 import re
-from collections.abc import Callable, Iterable, Sequence
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 from unicodedata import normalize
 
 import typer
 
-from mtx.commands import decoding
-from mtx.commands.decoding import ALL, load_translator, takes
+from mtx.commands import translator_options
 from mtx.commands.options import (
     AsJson,
     GlossaryFile,
@@ -26,10 +30,12 @@ from mtx.commands.options import (
     open_output,
     refuse_own_output,
 )
+from mtx.commands.translator_options import ALL, in_blocks, load_translator, paired, progress, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import counted
-from mtx.storage.text_files import InvalidLines
+from mtx.storage import streams
+from mtx.storage.text_files import InvalidLines, decoded_lines
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mtx")
 
 _SEGMENTS_AT_ONCE = 512
+_PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
 _SHOWN_CHARS, _SHOWN_LINES = 80, 10
 _NO_TARGETS = "--overwrite is for documents with translations in them: XLIFF, TMX and PO"
 _FOR_LINES = "--shard, --fresh, --n-best, --prefix and --json are for lines of text"
@@ -65,36 +72,36 @@ def translate(
     from mtx.data.readers import FILE_ENDING
 
     load = functools.partial(load_translator, model, search, place, glossary)
-    is_file = file is not None and file.is_file()  # a pipe has lines
+    text = file if file is not None and file.is_file() else None  # a pipe has lines, and is read once
     kind = None
-    if file is not None and is_file:
+    if text:
         with contextlib.suppress(ModuleNotFoundError):  # without mtx/documents every file has lines
             from mtx.documents.document import kind_of_document
 
-            kind = kind_of_document(file)
-    if file is not None and kind is not None:
+            kind = kind_of_document(text)
+    if text and kind:
         if shard or fresh or search.n_best > 1 or prefix or as_json:
-            raise UsageError(f"{file}: is a document ({kind}); {_FOR_LINES}")
-        translate_document(file, kind, output, overwrite, load, glossary)
+            raise UsageError(f"{text}: is a document ({kind}); {_FOR_LINES}")
+        translate_document(text, kind, output, overwrite, load, glossary)
         return
     if overwrite:
         raise UsageError(_NO_TARGETS)
-    if file is not None and is_file and FILE_ENDING.search(file.name):
-        logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", file)
+    if text and FILE_ENDING.search(text.name):
+        logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", text)
     work = LineWork(load, search.n_best, as_json, prefix)
     target = None if output is None else checked_output(output)
-    if file is not None and target is not None and (target.is_file() or not target.exists()):
-        others = [text for text in (prefix, glossary) if text is not None]
-        if all(text.is_file() for text in (file, *others)):  # a pipe is read once
-            about = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
-            translate_file(work, file, target, shard, fresh, about, others)
-            return
+    others = [other for other in (prefix, glossary) if other]
+    is_resumable = target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others))
+    if text and target and is_resumable:
+        about = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
+        translate_file(work, text, target, shard, fresh, about, others)
+        return
     if shard is not None or fresh:
         raise UsageError("--shard and --fresh are for a FILE of lines and -o FILE")
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, prefix, glossary)
-        lines = decoding.blocks(source, file, f"{work.translator.src}> ", "surrogateescape")
-        for block, prefixes in decoding.paired(lines, prefix, "surrogateescape"):
+        lines = blocks(source, file, f"{work.translator.src}> ")
+        for block, prefixes in paired(lines, prefix, "surrogateescape"):
             sink.writelines(row.encode() + b"\n" for row in work.rows(block, prefixes))
             sink.flush()
     work.log_summary()
@@ -191,6 +198,65 @@ class TermCount:
             logger.info("  %s in the translation of: %s", *missed)
 
 
+def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[str]]:
+    """The lines of `source` in blocks: of a file large ones, of a pipe what has arrived, of a terminal each line.
+
+    Args:
+        file: its name; None for stdin.
+        prompt: the prompt on a terminal.
+    """
+    if file is None and source.isatty():
+        yield from ([line] for line in _typed_lines(prompt))
+        return
+    is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
+    lines = decoded_lines(source, file or Path("/dev/stdin"), "surrogateescape")
+    with progress() as bar:
+        for block in in_blocks(lines) if is_whole else _arriving_blocks(lines):
+            yield block
+            bar.update(len(block))
+
+
+def _typed_lines(prompt: str) -> Iterator[str]:
+    """The lines that a user types, until Ctrl-D; the prompt never goes to the output of the translations."""
+    with contextlib.suppress(ImportError):  # importing it gives `input` a history and line editing
+        import readline  # noqa: F401
+    on_terminal = sys.stdout.isatty()
+    with contextlib.suppress(EOFError):
+        while True:
+            if not on_terminal:
+                streams.show_prompt(prompt)
+            yield streams.typed_line(prompt if on_terminal else "")
+    streams.show([""])
+
+
+def _arriving_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
+    """Blocks of the lines that have arrived: a block ends when no line follows at once. A thread reads ahead."""
+    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * translator_options.BLOCK_LINES)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                ready.put(line)
+            ready.put(None)
+        except BaseException as error:  # the consuming thread raises it again
+            ready.put(error)
+
+    threading.Thread(target=read, name="mtx-reader", daemon=True).start()
+    item: str | BaseException | None = ""
+    while item is not None:
+        block, item = list[str](), ready.get()
+        with contextlib.suppress(queue.Empty):
+            while isinstance(item, str):
+                block.append(item)
+                if len(block) == translator_options.BLOCK_LINES:
+                    break
+                item = ready.get(timeout=_PAUSE_S)
+        if block:
+            yield block
+        if isinstance(item, BaseException):
+            raise item
+
+
 def translate_file(
     work: LineWork,
     file: Path,
@@ -213,7 +279,7 @@ def translate_file(
 
     for written in (output, part_of(output)):
         refuse_own_output(None, written, file, *others)
-    counted_blocks = decoding.paired(decoding.in_blocks(read_lines(file)), work.prefix, "surrogateescape")
+    counted_blocks = paired(in_blocks(read_lines(file)), work.prefix, "surrogateescape")
     start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
     about |= {
         "shard": [start, end],
@@ -222,14 +288,14 @@ def translate_file(
         "texts": [durable.sha256(text) for text in (file, *others)],
         "model": model_identity(about["model"]),
     }
-    kept = ResumableRows.for_output(output, about, decoding.BLOCK_LINES)
+    kept = ResumableRows.for_output(output, about, translator_options.BLOCK_LINES)
     with kept.lock():
         if fresh:
             kept.remove()
         before = start + kept.resume()
         texts = (read_lines(text, "surrogateescape") for text in (file, work.prefix) if text)
-        blocks = zip(*(decoding.in_blocks(itertools.islice(lines, before, end)) for lines in texts), strict=True)
-        with decoding.progress(end - start, before - start) as bar:
+        blocks = zip(*(in_blocks(itertools.islice(lines, before, end)) for lines in texts), strict=True)
+        with progress(end - start, before - start) as bar:
             for block, *prefixes in blocks:
                 kept.append(work.rows(block, prefixes[0] if prefixes else None, before))
                 bar.update(len(block))
@@ -272,7 +338,7 @@ def translate_document(
 
         def translate(segments: list[Marked]) -> list[Marked]:
             results = list[Marked]()
-            with decoding.progress(len(segments), unit=" segments") as bar:
+            with progress(len(segments), unit=" segments") as bar:
                 for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
                     results += translate_segments(translator, segments[start : start + _SEGMENTS_AT_ONCE])
                     bar.update(len(results) - start)

@@ -19,8 +19,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.engine import Attention, new_requests
-from mtx.decoding.options import NO_SCORES, Candidate, EngineName, Placement, Request, SearchOptions, penalty
+from mtx.decoding.options import (
+    NO_SCORES,
+    Attention,
+    Candidate,
+    EngineName,
+    Placement,
+    Request,
+    SearchOptions,
+    new_requests,
+    penalty,
+)
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores, num_idle_cores

@@ -1,10 +1,15 @@
-"""What a search is and where it runs, and what it finds, for all engines. No torch here."""
+"""The seam of decoding: what a search is, where it runs, what it finds, and the `Engine` that searches. No torch here.
+
+`mtx.decoding.translator` is the text layer, `load` in load.py makes both. Engines: `TorchEngine` in torch_engine.py (a
+model, or the ensemble of several), and `CTranslate2Engine` in ctranslate2_engine.py. A new one is a class with the
+names of `Engine`, and a case in `load`.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
 
 from mtx.config.limits import (
     MAX_BATCH_TOKENS,
@@ -15,6 +20,10 @@ from mtx.config.limits import (
     MAX_TEMPERATURE,
 )
 from mtx.errors import UsageError
+
+if TYPE_CHECKING:  # the command line starts without numpy
+    import numpy as np
+    import numpy.typing as npt
 
 NO_SCORES = "the model gives no numbers as scores: its weights are damaged or far too large"
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
@@ -42,7 +51,7 @@ class Sampling:
         epsilon: draw only tokens of at least this probability after temperature and `top_k`, and the most probable one
             (epsilon sampling, Hewitt et al. 2022); 0 means all.
         mbr: instead of all samples, only the one with the highest mean chrF against all of them is the translation
-            (Minimum Bayes risk decoding), and that mean is its score; see `mtx.decoding.minimum_bayes_risk`.
+            (Minimum Bayes risk decoding), and that mean is its score; see `mtx.decoding.metrics`.
 
     Raises:
         TypeError, ValueError: for a value that is no number, or one that no distribution has.
@@ -204,3 +213,50 @@ def _shown(value: object) -> str:
 def penalty(length: int, alpha: float) -> float:
     """Returns the length penalty ((5 + |Y|) / 6)^alpha (Wu et al. 2016, as used in 6.1)."""
     return float(((5 + length) / 6) ** alpha)
+
+
+Attention: TypeAlias = "npt.NDArray[np.float32]"  # [T, S]
+
+
+class Engine(Protocol):
+    """Finds translations of token ids. It knows no text, and several threads may call it at the same time.
+
+    Attributes:
+        name: what `--engine` calls it.
+        num_tgt_positions: the most tokens of a translation, `</s>` included; `sys.maxsize` means any number.
+        num_calls: how many calls at the same time are faster than one after the other.
+    """
+
+    name: ClassVar[EngineName]
+    num_tgt_positions: int
+    num_calls: int
+
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
+        """Returns the hypotheses of each source, at least one, best first; samples are in the order of drawing.
+
+        Args:
+            sources: token ids, each ending in `</s>`, at most as many as the model reads.
+            prefixes: for each source the target ids that its translations must begin with, without `</s>`.
+            options: what is searched for; `new_requests` applies its limit of length to each source.
+        """
+
+    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+        """Returns for each pair of ids, both ending in `</s>`, from which source tokens each target token comes.
+
+        Each row is a distribution: the attention of the last layer, averaged over its heads. Rows and columns of
+        `</s>` may be missing. The caller passes sources that the model reads, and targets that it can write.
+        """
+
+
+def new_requests(
+    sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions, num_tgt_positions: int
+) -> list[Request]:
+    """Returns a request for each source, or for each of its samples."""
+    samples = 1 if options.sampling is None else options.sampling.num_samples
+    return [
+        Request(row * samples + n, source, min(options.limit(source, prefix), num_tgt_positions), prefix, n)
+        for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
+        for n in range(samples)
+    ]

@@ -1,6 +1,7 @@
-"""Forced scoring: the probability that a model gives to existing translations.
+"""What a model computes for existing translations: their probability (forced scoring), and its attention weights.
 
-`mtx logprob`, validation and the tests of search use it. Flow: ids of pairs -> packed batches -> `ForcedScore`.
+`mtx logprob`, validation and the tests of search use the scores; `mtx.report` draws the maps. Flow: ids of pairs ->
+packed batches -> `ForcedScore` or `AttentionMaps`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtx.data.batches import PackedBatch, pack_sentences, to_device
+from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import penalty
-from mtx.model.translation_model import TranslationModel
+from mtx.model.translation_model import TranslationModel, Weights
 
 BATCH_TOKENS = 8192  # in a batch, or those of a single longer pair
 # In memory at once; in a validation next to all that training keeps there, and larger blocks leave holes in it.
@@ -80,3 +82,48 @@ def batch_by_length(src: Sequence[list[int]], tgt: Sequence[list[int]], max_toke
         total += num_tokens
     if rows:
         yield rows
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMaps:
+    """All attention weights of one pair; L layers, H heads, S source and T target pieces, each row a distribution.
+
+    Row t of `decoder` and `cross` belongs to the position that predicts `tgt_tokens[t]` from `tgt_inputs[: t + 1]`.
+
+    Attributes:
+        src_tokens: [S] pieces as text, such as `▁the`, with `</s>`.
+        tgt_tokens: [T] predicted pieces, with `</s>`.
+        encoder: [L, H, S, S], from source pieces to source pieces.
+        decoder: [L, H, T, T], from predicted pieces to the pieces before them, `tgt_inputs`.
+        cross: [L, H, T, S], from predicted pieces to source pieces.
+    """
+
+    src_tokens: tuple[str, ...]
+    tgt_tokens: tuple[str, ...]
+    encoder: Weights
+    decoder: Weights
+    cross: Weights
+
+    @property
+    def kinds(self) -> list[str]:
+        """Which of `cross`, `encoder` and `decoder` the model has."""
+        return [kind for kind in ("cross", "encoder", "decoder") if getattr(self, kind).size]
+
+    @property
+    def tgt_inputs(self) -> tuple[str, ...]:
+        """[T] pieces that the decoder reads: `<pad>` first, then the predicted pieces except the last."""
+        return ("<pad>", *self.tgt_tokens[:-1])
+
+
+@torch.inference_mode()
+def attention_maps(
+    model: TranslationModel, tokenizer: Tokenizer, src: Sequence[list[int]], tgt: Sequence[list[int]]
+) -> list[AttentionMaps]:
+    """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
+    batch = to_device(pack_sentences(src, tgt, model.pad_id), model.output_weight.device)
+    model.prepare_positions(batch.max_tokens)
+    found = model.attention_weights(batch)
+    return [
+        AttentionMaps(tuple(tokenizer.pieces(one)), tuple(tokenizer.pieces(other)), *weights)
+        for one, other, weights in zip(src, tgt, found, strict=True)
+    ]

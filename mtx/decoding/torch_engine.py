@@ -5,6 +5,7 @@ than two workers with one thread each, so n threads search as n workers that tak
 """
 
 import contextlib
+import functools
 import logging
 import sys
 import threading
@@ -14,16 +15,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.attention_maps import AttentionMaps, attention_maps
 from mtx.decoding.beam_search import Model, RequestQueue, search
-from mtx.decoding.engine import Attention, new_requests
-from mtx.decoding.options import Candidate, EngineName, Placement, Request, SearchOptions
-from mtx.decoding.scoring import ForcedScore, batch_by_length, score_pairs
+from mtx.decoding.options import Attention, Candidate, EngineName, Placement, Request, SearchOptions, new_requests
+from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, score_pairs
 from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel
@@ -42,7 +40,7 @@ class TorchEngine:
     """Searches with one model, or an ensemble of several with the same tokenizer. One call decodes at once.
 
     Args:
-        models: on their device already.
+        models: on their device already; they are put into evaluation mode, and must not be trained meanwhile.
         placement: precision is that of weights and computation; batch_tokens is by default 4,096, and on CUDA 32,768,
             and is halved when memory runs out.
     """
@@ -52,7 +50,7 @@ class TorchEngine:
 
     def __init__(self, models: Sequence[TranslationModel], tokenizer: Tokenizer, placement: Placement | None = None):
         placement = placement or Placement()
-        self.models, self.tokenizer = models, tokenizer
+        self.models, self.tokenizer = [model.eval() for model in models], tokenizer
         positions = [model.num_tgt_positions for model in models if model.num_tgt_positions]
         self.num_tgt_positions = min(positions, default=sys.maxsize)
         self.precision = placement.precision or "fp32"
@@ -61,7 +59,6 @@ class TorchEngine:
         self.batch_tokens = placement.batch_tokens or (_CUDA_BATCH_TOKENS if is_cuda else _BATCH_TOKENS)
         self.num_workers = (placement.threads or num_threads()) if self.device.type == "cpu" else 1
         self._lock = threading.Lock()
-        self._search_models: list[Model] = []  # made in the first search
 
     @classmethod
     def open(cls, paths: Sequence[Path], placement: Placement) -> tuple[Self, Tokenizer, Mapping[str, Any]]:
@@ -102,45 +99,27 @@ class TorchEngine:
         """See `Engine.search`."""
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
-        with self._evaluating():
+        with self._use_models():
             candidates = self._search_in_memory(longest_first, options)
         found: list[list[Candidate]] = [[] for _ in sources]
         for request in requests:
             found[request.number * len(sources) // len(requests)] += candidates[request.number]
         return found
 
-    def _models_for_search(self) -> list[Model]:
-        """Returns the models as search calls them."""
-        if not self._search_models:
-            self._search_models = [model.make_search_model(_DTYPES[self.precision]) for model in self.models]
-        return self._search_models
-
     def log_probs(self, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float) -> list[ForcedScore]:
         """Scores existing translations, each ending in `</s>`; see `score_pairs`."""
-        with self._evaluating():
+        with self._use_models():
             return score_pairs(self.model, src, tgt, alpha, self.precision)
 
     def attention_maps(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[AttentionMaps]:
         """Returns all attention weights of each pair, both sides ending in `</s>`."""
-        with self._evaluating():
+        with self._use_models():
             return attention_maps(self.model, self.tokenizer, src, tgt) if src else []
-
-    def sum_states(self, sources: Sequence[list[int]]) -> npt.NDArray[np.float32]:
-        """Returns for each source the sum of the encoder's outputs over its tokens, [N, D]."""
-        with self._evaluating():
-            models = self._models_for_search()
-            size = sum(model.source_states([[EOS_ID]])[0].shape[1] for model in models)
-            sums = np.zeros((len(sources), size), np.float32)
-            for rows in batch_by_length(sources, sources, self.batch_tokens):
-                by_model = [model.source_states([sources[row] for row in rows]) for model in models]
-                for row, *states in zip(rows, *by_model, strict=True):
-                    sums[row] = torch.cat(states, -1).float().sum(0).cpu().numpy()
-        return sums
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""
         found: list[Attention] = []
-        with self._evaluating():
+        with self._use_models():
             for start in range(0, len(sources), _MAPS_AT_ONCE):
                 pairs = [side[start : start + _MAPS_AT_ONCE] for side in (sources, targets)]
                 by_model = [attention_maps(model, self.tokenizer, *pairs) for model in self.models]
@@ -150,19 +129,16 @@ class TorchEngine:
         return found
 
     @contextlib.contextmanager
-    def _evaluating(self) -> Iterator[None]:
-        """Lets one thread use the models, without dropout or gradients and on their CUDA device; all is restored."""
+    def _use_models(self) -> Iterator[None]:
+        """Lets one thread use the models, without gradients and on their CUDA device."""
         on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
         with self._lock, on_device, torch.inference_mode():
-            training = [model for model in self.models if model.training]
-            for model in training:
-                model.eval()
-                self._search_models = []  # they hold copies of the weights, which training has changed since
-            try:
-                yield
-            finally:
-                for model in training:
-                    model.train()
+            yield
+
+    @functools.cached_property
+    def _search_models(self) -> list[Model]:
+        """The models as search calls them."""
+        return [model.make_search_model(_DTYPES[self.precision]) for model in self.models]
 
     def _search_in_memory(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
         """Searches; when memory runs out it tries again with half the batch."""
@@ -179,7 +155,7 @@ class TorchEngine:
             logger.info("out of memory (%s): batches have %s source tokens now", shortage, f"{self.batch_tokens:,}")
 
     def _search(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
-        models, groups = self._models_for_search(), list(self._groups(requests))
+        models, groups = self._search_models, list(self._groups(requests))
 
         def search_groups() -> dict[int, list[Candidate]]:
             return {k: v for group in groups for k, v in search(models, group, options).items()}

@@ -14,19 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from unicodedata import is_normalized
 
-import numpy as np
-import numpy.typing as npt
-
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
 from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.engine import Engine
-from mtx.decoding.minimum_bayes_risk import mean_chrf, pairwise_chrf
+from mtx.decoding.metrics import mean_chrf, pairwise_chrf
 from mtx.decoding.options import (
     EXTRA_LENGTH,
     Candidate,
+    Engine,
     EngineName,
     Placement,
     Precision,
@@ -36,8 +33,7 @@ from mtx.decoding.options import (
 from mtx.errors import DataError, UsageError
 
 if TYPE_CHECKING:
-    from mtx.decoding.attention_maps import AttentionMaps
-    from mtx.decoding.scoring import ForcedScore
+    from mtx.decoding.scoring import AttentionMaps, ForcedScore
     from mtx.decoding.torch_engine import TorchEngine
 
 logger = logging.getLogger(__name__)
@@ -228,8 +224,7 @@ class Translator:
             for of_line in sentences
         ]
         if prefixes:
-            prefix_ids = self.tokenizer.encode([clean_text(prefix) for prefix in prefixes], target=True, num_threads=1)
-            check_lengths(prefix_ids, self.engine.num_tgt_positions, name, first)
+            prefix_ids = self._ids(prefixes, self.engine.num_tgt_positions, name, first, is_target=True)
             for line_parts, prefix_of_line in zip(by_line, prefix_ids, strict=True):
                 line_parts[:1] = [replace(part, prefix=prefix_of_line[:-1]) for part in line_parts[:1]]
         return by_line
@@ -268,22 +263,19 @@ class Translator:
         return best_combinations(parts, self.options.num_beams)
 
     def _cut(self, ids: list[int], has_language: bool) -> list[list[int]]:
+        """Returns parts of at most max_tokens, each with the language token; none ends within a term that fits."""
         start = ids[:1] if has_language else []
-        body, parts = ids[len(start) : -1], list[list[int]]()
+        body, parts, marks = ids[len(start) : -1], list[list[int]](), [*self.tokenizer.marks.values()]
         while body:
-            size = self._part_size(body, self.max_tokens - 1 - len(start))
+            size = self.max_tokens - 1 - len(start)
+            if marks and size < len(body):
+                first, *_, last = marks
+                places = [place for place in range(size) if body[place] in (first, last)]
+                if places and body[places[-1]] == first:
+                    size = places[-1] or size
             parts.append(start + body[:size] + ids[-1:])
             body = body[size:]
         return parts
-
-    def _part_size(self, body: list[int], most: int) -> int:
-        """As many ids as fit, without the beginning of a term that would be cut."""
-        size = min(len(body), most)
-        if size == len(body) or not self.tokenizer.marks:
-            return size
-        first, *_, last = self.tokenizer.marks.values()
-        start = next((place for place in reversed(range(size)) if body[place] in (first, last)), 0)
-        return start if start and body[start] == first else size
 
     def decode_parts(self, parts: Sequence[Part], n_best: int | None = None) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each part of `split`, best first.
@@ -321,7 +313,7 @@ class Translator:
         return [min(scored, key=lambda h: (h.num_missing, -h.score))]
 
     def _hypothesis(self, text: str, candidate: Candidate, case: Case | None, terms: list[str]) -> Hypothesis:
-        num_missing = len(terms) - num_used(terms, text)
+        num_missing = len(terms) - num_used(terms, text) if terms else 0
         cased = text if case is None else in_case(text, case, self.tgt)
         return Hypothesis(cased, candidate.score, self.tokenizer.pieces(candidate.ids), num_missing)
 
@@ -340,9 +332,8 @@ class Translator:
             DataError: a source has more than max_tokens pieces, or a target more pieces than learned positions.
         """
         require_lines(src, "log_probs", tgt)
-        src_ids, tgt_ids = self._ids(src), self._ids(tgt, is_target=True)
-        check_lengths(src_ids, self.max_tokens, names[0], first)
-        check_lengths(tgt_ids, self.torch.num_tgt_positions, names[1], first)
+        src_ids = self._ids(src, self.max_tokens, names[0], first)
+        tgt_ids = self._ids(tgt, self.torch.num_tgt_positions, names[1], first, is_target=True)
         return self.torch.log_probs(src_ids, tgt_ids, self.options.alpha)
 
     def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> "list[AttentionMaps]":
@@ -354,39 +345,24 @@ class Translator:
             DataError: a source has more than max_tokens pieces, or a target more than the model can write.
         """
         require_lines(src, "attention_maps", tgt)
-        src_ids = self._ids(src)
-        check_lengths(src_ids, self.max_tokens, "line")
+        src_ids = self._ids(src, self.max_tokens, "line")
         if tgt is None:
             found = self.torch.search(src_ids, [[] for _ in src_ids], self.options)
             tgt_ids = [candidates[0].ids for candidates in found]
         else:
-            tgt_ids = self._ids(tgt, is_target=True)
-            check_lengths(tgt_ids, min(self.max_tokens + EXTRA_LENGTH, self.torch.num_tgt_positions), "target")
+            limit = min(self.max_tokens + EXTRA_LENGTH, self.torch.num_tgt_positions)
+            tgt_ids = self._ids(tgt, limit, "target", is_target=True)
         return self.torch.attention_maps(src_ids, tgt_ids)
 
-    def sentence_vectors(self, lines: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Returns for each line the mean of the encoder's outputs over its pieces, [L, D]; zeros if it has no text.
-
-        A line with more than max_tokens pieces is encoded in parts, which count by their pieces.
-        """
-        parts = [(number, part.ids) for number, of_line in enumerate(self.split(lines)) for part in of_line]
-        sums = self.torch.sum_states([ids for _, ids in parts])
-        vectors, num_pieces = np.zeros((len(lines), sums.shape[1]), np.float32), np.zeros((len(lines), 1), np.float32)
-        for (number, ids), part_sum in zip(parts, sums, strict=True):
-            vectors[number] += part_sum
-            num_pieces[number] += len(ids)
-        vectors /= np.maximum(num_pieces, 1)
-        return vectors
-
-    def _ids(self, lines: Sequence[str], is_target: bool = False) -> list[list[int]]:
-        return self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
-
-
-def check_lengths(sentences: Sequence[list[int]], limit: int, name: str, first: int = 1) -> None:
-    """Raises a DataError that names the first sentence of more than `limit` pieces; `first` is the first number."""
-    for number, ids in enumerate(sentences, start=first):
-        if len(ids) > limit:
-            raise DataError(f"{name} {number} has {len(ids)} pieces, the model takes {limit}")
+    def _ids(
+        self, lines: Sequence[str], limit: int, name: str, first: int = 1, is_target: bool = False
+    ) -> list[list[int]]:
+        """Encodes lines; raises a DataError that names the first line of more than `limit` pieces."""
+        encoded = self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
+        for number, ids in enumerate(encoded, first):
+            if len(ids) > limit:
+                raise DataError(f"{name} {number} has {len(ids)} pieces, the model takes {limit}")
+        return encoded
 
 
 def require_lines(lines: Sequence[str], method: str, others: Sequence[str] | None = None) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.sentencepiece_models import piece_bytes
-from mtx.decoding.engine import Attention
+from mtx.decoding.options import Attention
 from mtx.decoding.translator import Translator
 from mtx.documents.markup import Marked, bare
 from mtx.documents.placing import Link, in_proportion, put_back

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from mtx.data.languages import counts_words, tokenizer_of
-from mtx.decoding.metrics import bleu, too_short_for_bleu
-from mtx.decoding.scores import words
+from mtx.decoding.metrics import bleu, too_short_for_bleu, words
 from mtx.errors import DataError
 from mtx.evaluation.differing_settings import Group
 from mtx.evaluation.protocols import Protocol

@@ -9,8 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mtx.decoding.metrics import normalize_lines
-from mtx.decoding.scores import CorpusScore, Scores, corpus_score, score, warn_if_too_short, write_test_set
+from mtx.decoding.metrics import (
+    CorpusScore,
+    Scores,
+    corpus_score,
+    normalize_lines,
+    score,
+    warn_if_too_short,
+    write_test_set,
+)
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.evaluation.protocols import Protocol

@@ -7,7 +7,7 @@ from typing import Any
 
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData, load_prepared
-from mtx.decoding.scores import Scores
+from mtx.decoding.metrics import Scores
 from mtx.decoding.translator import Translator
 from mtx.evaluation.evaluate import translate_and_score
 from mtx.evaluation.gains import measure_gains

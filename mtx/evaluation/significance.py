@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtx.data.languages import tokenizer_of
-from mtx.decoding.scores import ter_takes_too_long
+from mtx.decoding.metrics import ter_takes_too_long
 from mtx.errors import UsageError
 from mtx.evaluation.protocols import Protocol
 

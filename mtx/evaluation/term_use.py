@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
-from mtx.decoding.metrics import normalize_lines
-from mtx.decoding.scores import Scores
+from mtx.decoding.metrics import Scores, normalize_lines
 from mtx.decoding.translator import Translator
 from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.protocols import Protocol

@@ -12,7 +12,7 @@ from typing import Any
 from mtx.config import settings
 from mtx.config.schema import Config, DataConfig, leaves
 from mtx.data.cleaning import clean_text
-from mtx.decoding.attention_maps import AttentionMaps
+from mtx.decoding.scoring import AttentionMaps
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import p_text

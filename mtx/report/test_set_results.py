@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mtx.data.languages import tokenizer_of, writes_spaces
-from mtx.decoding.scores import words
+from mtx.decoding.metrics import words
 from mtx.evaluation.comparison import compare
 from mtx.evaluation.comparison_output import mean_and_p
 from mtx.evaluation.differing_settings import groups_of

@@ -22,9 +22,8 @@ from mtx.data import prepare as preparation
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
 from mtx.decoding.load import export_note, fill_cache
-from mtx.decoding.metrics import normalize_lines
+from mtx.decoding.metrics import Scores, normalize_lines, score, warn_if_too_short, write_test_set
 from mtx.decoding.model_directory import LoadedModel
-from mtx.decoding.scores import Scores, score, warn_if_too_short, write_test_set
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_duration

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import mtx.cli
-import mtx.commands.decoding
+import mtx.commands.translator_options
 import mtx.decoding.torch_engine
 import mtx.training.run  # noqa: F401
 from mtx.config import settings

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from mtx.commands import decoding
+from mtx.commands import translate, translator_options
 from mtx.config import settings
 from mtx.config.schema import TokenizerConfig
 from mtx.data import prepare as preparing
@@ -31,7 +31,7 @@ from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
 from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.storage import durable, text_files
-from mtx.storage.text_files import kind_of, wide_encoding
+from mtx.storage.text_files import kind_of, replace_invalid, wide_encoding
 from mtx.training.checkpoint import _STATE, State
 from tests.models import random_ids, side
 from tests.reliability.properties import Tally, hold
@@ -132,7 +132,7 @@ class Dripping(io.RawIOBase):
 
 
 def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "BLOCK_LINES", 3)
+    monkeypatch.setattr(translator_options, "BLOCK_LINES", 3)
 
     def check(data: bytes, cuts: list[int], buffer_size: int) -> None:
         assume(not data.startswith(b"\x1f\x8b"))  # which says that what follows is gzip
@@ -148,13 +148,13 @@ def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypat
             path = tmp_path / name
             assert list(text_files.read_lines(path)) == text, name
             with text_files.open_binary(path) as file:
-                blocks = list(decoding.blocks(file, path, "", "replace"))
+                blocks = [list(map(replace_invalid, block)) for block in translate.blocks(file, path, "")]
             assert [line for block in blocks for line in block] == text and all(len(block) <= 3 for block in blocks)
         reader, writer = os.pipe()
         os.write(writer, data)
         os.close(writer)
         with os.fdopen(reader, "rb") as file:
-            assert [line for block in decoding.blocks(file, None, "", "replace") for line in block] == text
+            assert [replace_invalid(line) for block in translate.blocks(file, None, "") for line in block] == text
 
     hold(tally, "bytes through the line reader", check, BYTES, CUTS, st.integers(1, 40))
 

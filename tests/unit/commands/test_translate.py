@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.commands import decoding, translate
+from mtx.commands import translate, translator_options
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
@@ -33,7 +33,7 @@ class Copying(FakeTranslator):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(decoding, "BLOCK_LINES", 5)
+    monkeypatch.setattr(translator_options, "BLOCK_LINES", 5)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "manifest.json").write_text("{}")
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))

@@ -14,8 +14,7 @@ from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import ctranslate2_engine
 from mtx.decoding.ctranslate2_engine import CTranslate2Engine
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
-from mtx.decoding.engine import new_requests
-from mtx.decoding.options import Placement, Sampling, SearchOptions, penalty
+from mtx.decoding.options import Placement, Sampling, SearchOptions, new_requests, penalty
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 from tests.exports import VARIANTS, lively_bundle, small_tokenizer

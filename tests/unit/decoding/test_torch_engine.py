@@ -466,14 +466,6 @@ def test_several_threads_get_what_one_gets(translator: Translator) -> None:
     assert results == expected
 
 
-def test_the_model_is_left_in_the_mode_in_which_it_was(translator: Translator) -> None:
-    expected = translator.translate(["abc"])
-    translator.torch.model.train()
-    assert translator.translate(["abc"]) == expected
-    assert translator.torch.model.training
-    translator.torch.model.eval()
-
-
 def test_a_path_that_is_no_directory_is_refused() -> None:
     with pytest.raises(UsageError, match="/no/such/model"):
         Translator.load("/no/such/model", engine="torch")

@@ -11,8 +11,7 @@ from mtx.commands.translate import translate_document
 from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
 from mtx.data.tokenizer import train_tokenizer
-from mtx.decoding.engine import Attention
-from mtx.decoding.options import Candidate, SearchOptions
+from mtx.decoding.options import Attention, Candidate, SearchOptions
 from mtx.documents.markup import Tag
 from mtx.documents.tagged_segments import _balance, translate_segments
 from tests.translators import FakeTranslator

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from mtx.decoding.scores import Scores
+from mtx.decoding.metrics import Scores
 from mtx.errors import UsageError
 from mtx.evaluation import protocols
 from mtx.evaluation.evaluate import score_translations

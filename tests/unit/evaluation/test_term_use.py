@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mtx.data.glossary import Glossary
-from mtx.decoding.scores import CorpusScore
+from mtx.decoding.metrics import CorpusScore
 from mtx.evaluation.term_use import GlossaryScores, TermUse, count_used, score_with_glossary
 from mtx.evaluation.test_sets import TestSet
 

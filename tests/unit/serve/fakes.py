@@ -11,8 +11,7 @@ from starlette.testclient import TestClient
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
-from mtx.decoding.engine import Attention
-from mtx.decoding.options import SearchOptions
+from mtx.decoding.options import Attention, SearchOptions
 from mtx.decoding.translator import Hypothesis, Part, Translator
 from mtx.serve.guard import Limits
 from mtx.serve.queue import TranslationQueue

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from mtx.commands.decoding import ALL, takes
+from mtx.commands.translator_options import ALL, takes
 from mtx.decoding.options import MBR_EPSILON, Placement, Sampling, SearchOptions
 
 

@@ -1,20 +1,12 @@
-"""Common to the commands that decode: their options, loading a translator, and reading lines in blocks.
+"""Common to the commands that translate: their options, loading a translator, and lines in blocks."""
 
-A file is read in large blocks, a pipe in blocks of what has arrived, a terminal line by line.
-"""
-
-import contextlib
 import functools
 import inspect
 import itertools
-import os
-import queue
-import stat
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
@@ -29,14 +21,12 @@ from mtx.config.limits import (
 )
 from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, Sampling, SearchOptions
 from mtx.errors import DataError, UsageError
-from mtx.storage import streams, text_files
+from mtx.storage import text_files
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
 BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
-_PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
-TorchPrecision = Annotated[Literal["fp32", "bf16"], Option(help="fp32 or bf16.")]
 BEAM = ("beam", "length_penalty")
 SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
 PLACEMENT = ("engine", "precision", "threads", "device", "batch_tokens")
@@ -149,7 +139,7 @@ def search_options(
         sampling = Sampling(mbr, **{"epsilon": MBR_EPSILON, **given}, mbr=True)
     elif given.keys() - {"seed"}:
         sampling = Sampling(n_best, **given)
-    if sampling is None and given:
+    elif given:
         raise UsageError("--seed is only for samples", "--temperature 1 samples")
     if sampling is not None and beam is not None:
         names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
@@ -170,7 +160,7 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
     translator = load(model, search, place)
     n_best, num_beams = search.n_best, translator.options.num_beams
     if search.sampling is None and n_best > num_beams:
-        help = f"--beam {n_best}" if n_best <= MAX_BEAM_SIZE else f"--n-best {num_beams}"
+        help = f"--beam {n_best}, or --n-best {num_beams}"
         raise UsageError(f"--n-best {n_best} is more than the beam size of {num_beams}", help)
     if translator.engine.name == "torch":  # a library may not do that for its process
         import torch
@@ -185,38 +175,12 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
     return translator
 
 
-def progress(total: int | None = None, num_done: int = 0, unit: str = " lines", work: str = "translating") -> Any:
+def progress(total: int | None = None, num_done: int = 0, unit: str = " lines") -> Any:
     """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
     from tqdm import tqdm
 
     hidden = True if total is None and sys.stdout.isatty() else None
-    return tqdm(desc=work, total=total, initial=num_done, unit=unit, disable=hidden)
-
-
-def blocks(
-    source: IO[bytes],
-    file: Path | None,
-    prompt: str,
-    invalid: text_files.Invalid = "strict",
-    work: str = "translating",
-) -> Iterator[list[str]]:
-    """The lines of `source` in blocks that are translated together.
-
-    Args:
-        file: its name; None for stdin.
-        prompt: the prompt on a terminal.
-        invalid: see `read_lines`.
-        work: what the progress bar calls the work.
-    """
-    if file is None and source.isatty():
-        yield from ([line] for line in _typed_lines(prompt))
-        return
-    is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
-    lines = text_files.decoded_lines(source, file or Path("/dev/stdin"), invalid)
-    with progress(work=work) as bar:
-        for block in in_blocks(lines) if is_whole else _arriving_blocks(lines):
-            yield block
-            bar.update(len(block))
+    return tqdm(desc="translating", total=total, initial=num_done, unit=unit, disable=hidden)
 
 
 def in_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
@@ -244,44 +208,3 @@ def paired(
         yield block, partners
     if others is not None and next(others, None) is not None:
         raise DataError(f"{path} has more lines than the text")
-
-
-def _typed_lines(prompt: str) -> Iterator[str]:
-    """The lines that a user types, until Ctrl-D; the prompt never goes to the output of the translations."""
-    with contextlib.suppress(ImportError):  # importing it gives `input` a history and line editing
-        import readline  # noqa: F401
-    on_terminal = sys.stdout.isatty()
-    with contextlib.suppress(EOFError):
-        while True:
-            if not on_terminal:
-                streams.show_prompt(prompt)
-            yield streams.typed_line(prompt if on_terminal else "")
-    streams.show([""])
-
-
-def _arriving_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Blocks of the lines that have arrived: a block ends when no line follows at once. A thread reads ahead."""
-    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * BLOCK_LINES)
-
-    def read() -> None:
-        try:
-            for line in lines:
-                ready.put(line)
-            ready.put(None)
-        except BaseException as error:  # the consuming thread raises it again
-            ready.put(error)
-
-    threading.Thread(target=read, name="mtx-reader", daemon=True).start()
-    item: str | BaseException | None = ""
-    while item is not None:
-        block, item = list[str](), ready.get()
-        with contextlib.suppress(queue.Empty):
-            while isinstance(item, str):
-                block.append(item)
-                if len(block) == BLOCK_LINES:
-                    break
-                item = ready.get(timeout=_PAUSE_S)
-        if block:
-            yield block
-        if isinstance(item, BaseException):
-            raise item
