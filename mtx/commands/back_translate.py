@@ -1,15 +1,16 @@
 """`mtx back-translate`: text of one language becomes synthetic training pairs."""
 
 import logging
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from mtx.commands.options import Model, Shard, checked_output, open_output, refuse_own_output
 from mtx.commands.translate import shard_bounds
-from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, load_translator, progress, takes
+from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 
@@ -21,12 +22,17 @@ def back_translate(
     model: Model,
     mono: Annotated[Path, typer.Argument(help="Text in the source language of MODEL, one sentence a line.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the pairs, as TSV.")],
+    forward: Annotated[
+        str | None,
+        typer.Option(help="A model of the other direction; the 5% that it finds least probable are dropped."),
+    ] = None,
     shard: Shard = None,
     *,
     search: SearchOptions,
     place: Placement,
 ) -> None:
     """Make training pairs for the other direction from text of one language; the same command resumes if stopped."""
+    from mtx.commands.translator_options import progress
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, part_of
     from mtx.storage.run_contents import model_identity
@@ -40,21 +46,26 @@ def back_translate(
     for written in (output, part_of(output)):
         refuse_own_output(None, written, mono)
     translator = load_translator(model, search, place)
+    scorer: Any = None
+    if forward is not None:
+        scorer = load_translator(forward, WHOLE_LINES, Placement(place.device, threads=place.threads, engine="torch"))
     about = {
         "text": durable.sha256(mono),
         "search": repr(translator.options),
         "engine": [place.engine, place.precision, place.device],
         "shard": [start, end],
-        "model": model_identity(model),
+        "models": [model_identity(m) for m in (model, forward) if m],
     }
     kept = ResumableRows.for_output(output, about, BLOCK_LINES)
+
+    score = scorer and partial(_scores, scorer)
     work = SyntheticText(
-        lambda: islice(read_lines(mono), start, end), kept, lambda block, _: translator.translate(block)
+        lambda: islice(read_lines(mono), start, end), kept, lambda block, _: translator.translate(block), score
     )
     with kept.lock(), progress(end - start) as bar:
         work.run(bar.update)
         with open_output(output) as sink:
-            counts = write_pairs(work, sink)
+            counts = write_pairs(work, sink, drop_worst=scorer is not None)
         kept.remove()
     logger.info("%s: %s", output, described(counts))
     logger.info(
@@ -62,3 +73,20 @@ def back_translate(
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",
         output,
     )
+
+
+def _scores(scorer: Any, translations: list[str], lines: list[str]) -> list[float | None]:
+    """The log-probability per token of each line; None for one that the model cannot score."""
+    from mtx.data.cleaning import clean_text
+
+    src, tgt = (
+        scorer.tokenizer.encode([clean_text(line) for line in side], target=is_target)
+        for side, is_target in ((translations, False), (lines, True))
+    )
+    most = scorer.max_tokens, scorer.engine.num_tgt_positions
+    rows = [row for row in range(len(src)) if 1 < len(src[row]) <= most[0] and 1 < len(tgt[row]) <= most[1]]
+    scores: list[float | None] = [None] * len(lines)
+    pairs = [src[row] for row in rows], [tgt[row] for row in rows]
+    for row, score in zip(rows, scorer.torch.log_probs(*pairs, scorer.options.alpha), strict=True):
+        scores[row] = score.log_prob / score.num_tokens
+    return scores

@@ -112,7 +112,7 @@ def translate_text(
             chosen.append(texts[0] if reference is None else nearest_by_chrf(texts, reference))
         return chosen
 
-    about = {**about, "search": repr(translator.options), "engine": translator.engine.name}
+    about = {**about, "search": repr(translator.options), "translator": translator.engine.name}
     kept = ResumableRows.for_output(output, about, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
     with kept.lock():

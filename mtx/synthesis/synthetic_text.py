@@ -20,8 +20,11 @@ from mtx.storage.resumable import ResumableRows
 
 BLOCK_LINES = 1024  # what a killed process loses at most
 LIMITS = Limits(256, 4.0)  # those of training text
+WORST_SHARE = 0.05  # of the pairs, by a forward model: the share that Mozilla's recipes drop
 
 KEPT = "kept"
+
+Row = tuple[str, float | None]  # the translation of a line, and its score by the forward model
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,14 @@ class SyntheticText:
         lines: gives the text, one sentence a line; called several times.
         kept: what is translated, in blocks of lines that are translated together.
         translate: gives the translations of some lines; takes the number of the first one too.
+        score: gives the log-probability per token of some lines, given their translations; None without such a model.
         side: the side of the pairs that the lines are.
     """
 
     lines: Callable[[], Iterable[str]]
     kept: ResumableRows
     translate: Callable[[list[str], int], list[str]]
+    score: Callable[[list[str], list[str]], list[float | None]] | None = None
     side: Literal["src", "tgt"] = "tgt"
 
     def run(self, progress: Callable[[int], object]) -> None:
@@ -52,33 +57,44 @@ class SyntheticText:
         number = num_done + 1
         while block := list(itertools.islice(lines, self.kept.block_rows)):
             translations = self.translate(block, number)
-            self.kept.append([json.dumps(text, ensure_ascii=False) for text in translations])
+            scores = self.score(translations, block) if self.score else [None] * len(block)
+            rows = zip(translations, scores, strict=True)
+            self.kept.append([json.dumps(row, ensure_ascii=False) for row in rows])
             number += len(block)
             progress(len(block))
 
-    def pairs(self) -> Iterator[tuple[str, str] | str]:
+    def pairs(self, drop_worst: bool) -> Iterator[tuple[str, str] | str]:
         """For each line its pair for training, source first, or the reason to leave it out."""
-        for translation, line in zip(self._translations(), self.lines(), strict=True):
+        worst = self._worst_score() if drop_worst else None
+        for (translation, score), line in zip(self._rows(), self.lines(), strict=True):
             pair = clean_pair(*((line, translation) if self.side == "src" else (translation, line)), LIMITS)
             if isinstance(pair, str):
                 yield pair
             elif noted := suspicion(line, translation):
                 yield noted
+            elif worst is not None and score is not None and score <= worst:
+                yield "improbable"
             else:
                 yield pair[0].replace("\t", " "), pair[1].replace("\t", " ")
 
-    def _translations(self) -> Iterator[str]:
+    def _worst_score(self) -> float | None:
+        scores = sorted(score for _, score in self._rows() if score is not None)
+        number = int(WORST_SHARE * len(scores))
+        return scores[number - 1] if number else None
+
+    def _rows(self) -> Iterator[Row]:
         for number, row in enumerate(self.kept.rows(), 1):
             try:
-                yield json.loads(row)
+                translation, score = json.loads(row)
             except ValueError:
                 raise DamagedFileError(f"{self.kept.path}: its row {number} is damaged") from None
+            yield translation, score
 
 
-def write_pairs(work: SyntheticText, sink: IO[bytes]) -> Counter[str]:
+def write_pairs(work: SyntheticText, sink: IO[bytes], drop_worst: bool = False) -> Counter[str]:
     """Write the pairs for training as TSV; returns how many lines were left out, by reason, and how many kept."""
     counts = Counter[str]()
-    for pair in work.pairs():
+    for pair in work.pairs(drop_worst):
         if isinstance(pair, str):
             counts[pair] += 1
         else:

@@ -44,6 +44,13 @@ def test_killed_five_times_it_writes_the_same_bytes(trained: Path, mono: Path, t
     assert all(len(row) == 2 for row in rows) and {row[1] for row in rows} <= {src for src, _ in pairs(range(7000))}
 
 
+def test_a_forward_model_drops_the_least_probable(trained: Path, mono: Path, tmp_path: Path) -> None:
+    few = tmp_path / "few.en"
+    few.write_text("".join(mono.read_text(encoding="utf-8").splitlines(keepends=True)[:200]), encoding="utf-8")
+    result = mtx("back-translate", trained, few, "-o", tmp_path / "bt.tsv", "--beam", 1, "--forward", trained)
+    assert result.returncode == 0 and b"improbable" in result.stderr, result.stderr.decode()
+
+
 def test_the_shards_make_up_the_whole(trained: Path, mono: Path, tmp_path: Path) -> None:
     few, outputs = tmp_path / "few.en", [tmp_path / f"{name}.tsv" for name in ("whole", "1", "2")]
     few.write_text("".join(mono.read_text(encoding="utf-8").splitlines(keepends=True)[:101]), encoding="utf-8")
