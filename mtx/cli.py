@@ -21,7 +21,7 @@ from mtx.commands.compare import compare
 from mtx.commands.distil import distil
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
-from mtx.commands.inspect_model import attention, logprob
+from mtx.commands.inspect_model import attention, encode, logprob
 from mtx.commands.interop import export, import_
 from mtx.commands.report import report
 from mtx.commands.serve import serve
@@ -75,6 +75,7 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
         "serve": ["mtx serve runs/mine", "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys"],
         "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
         "logprob": ["mtx logprob runs/mine input.txt output.txt"],
+        "encode": ["mtx encode runs/mine input.txt -o vectors.npy"],
     },
     "Judge": {
         "evaluate": ["mtx evaluate runs/mine", "mtx evaluate --hyp output.txt --ref reference.txt"],
@@ -135,6 +136,7 @@ for command in (
     evaluate,
     compare,
     logprob,
+    encode,
     attention,
     report,
     export,

@@ -133,6 +133,7 @@ class DecoderSearchModel(StackModel):
         super().__init__(model, dtype)
         stack = [_Layer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
         self.readers = self.writers = stack
+        self.source_norm = self._norm
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Reads sentences; returns their keys and values of every layer."""

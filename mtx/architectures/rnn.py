@@ -259,10 +259,18 @@ class RecurrentSearchModel(SearchModel):
 
     def encode(self, sources: Sequence[list[int]]) -> Memory:
         """Encodes sentences; the outputs of the encoder are padded, and their keys are with them, [2, B, S, D]."""
-        ids = torch.tensor([token for source in sources for token in source], device=self.device)
-        memory = self._model.read(ids, [len(source) for source in sources])
+        memory = self._read(sources)
         outputs = pad_sequence([*torch.split(memory.outputs, memory.lengths)], True)
         return replace(memory, outputs=torch.stack([outputs, self._model.score.key(outputs)]))
+
+    def source_states(self, sources: Sequence[list[int]]) -> Sequence[Tensor]:
+        """Returns the encoder's output for each sentence, [S, D], without padding."""
+        memory = self._read(sources)
+        return torch.split(memory.outputs, memory.lengths)
+
+    def _read(self, sources: Sequence[list[int]]) -> Memory:
+        ids = torch.tensor([token for source in sources for token in source], device=self.device)
+        return self._model.read(ids, [len(source) for source in sources])
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> RecurrentCache:
         """Returns an empty cache, for targets of any length."""

@@ -1,4 +1,4 @@
-"""What a model computes besides translations, on torch: `mtx logprob` and `mtx attention`."""
+"""What a model computes besides translations, on torch: `mtx logprob`, `mtx encode` and `mtx attention`."""
 
 import json
 import logging
@@ -14,13 +14,15 @@ from mtx.commands.options import (
     Model,
     Output,
     default_page,
+    open_input,
     open_output,
     refuse_own_output,
 )
+from mtx.commands.translate import blocks
 from mtx.commands.translator_options import WHOLE_LINES, in_blocks, load_translator, paired, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
-from mtx.storage.text_files import read_lines
+from mtx.storage.text_files import InvalidLines, read_lines
 
 logger = logging.getLogger("mtx")
 
@@ -48,6 +50,40 @@ def logprob(
             for score in scores:
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
                 sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
+
+
+@takes("threads", "device")
+def encode(
+    model: Model,
+    file: Annotated[Path | None, typer.Argument(help="Text to encode; stdin by default.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Where to write; FILE.npy is a matrix for numpy; stdout by default."),
+    ] = None,
+    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="fp32 or bf16.")] = "fp32",
+    *,
+    search: SearchOptions,
+    place: Placement,
+) -> None:
+    """Print the encoder's vector of each line as JSON."""
+    with open_input(file) as source, open_output(output) as sink:
+        refuse_own_output(sink, output, source)
+        translator = load_translator(model, search, replace(place, precision=precision))
+        invalid = InvalidLines()
+        lines = blocks(source, file, f"{translator.src}> ")
+        vectors = (translator.sentence_vectors(invalid.replace(block)) for block in lines)
+        if output is not None and output.suffix.lower() == ".npy":
+            import numpy as np
+
+            np.save(sink, np.concatenate([translator.sentence_vectors([]), *vectors]))
+        else:
+            for block in vectors:
+                texts = block.astype(str).tolist()  # the shortest numbers that are these in float32
+                rows = ({"vector": [float(text) for text in row]} for row in texts)
+                sink.writelines(json.dumps(row).encode() + b"\n" for row in rows)
+                sink.flush()
+    if message := invalid.message():
+        logger.warning(message)
 
 
 def attention(

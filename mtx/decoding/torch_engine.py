@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
-from mtx.data.tokenizer import Tokenizer
+from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.beam_search import Model, RequestQueue, search
 from mtx.decoding.options import Attention, Candidate, EngineName, Placement, Request, SearchOptions, new_requests
-from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, score_pairs
+from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, batch_by_length, score_pairs
 from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel
@@ -115,6 +116,18 @@ class TorchEngine:
         """Returns all attention weights of each pair, both sides ending in `</s>`."""
         with self._use_models():
             return attention_maps(self.model, self.tokenizer, src, tgt) if src else []
+
+    def sum_states(self, sources: Sequence[list[int]]) -> npt.NDArray[np.float32]:
+        """Returns for each source the sum of the encoder's outputs over its tokens, [N, D]."""
+        with self._use_models():
+            models = self._search_models
+            size = sum(model.source_states([[EOS_ID]])[0].shape[1] for model in models)
+            sums = np.zeros((len(sources), size), np.float32)
+            for rows in batch_by_length(sources, sources, self.batch_tokens):
+                by_model = [model.source_states([sources[row] for row in rows]) for model in models]
+                for row, *states in zip(rows, *by_model, strict=True):
+                    sums[row] = torch.cat(states, -1).float().sum(0).cpu().numpy()
+        return sums
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""

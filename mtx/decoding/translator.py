@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from unicodedata import is_normalized
 
+import numpy as np
+import numpy.typing as npt
+
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
 from mtx.data.letter_case import Case, case_of, in_case, truecase
@@ -353,6 +356,20 @@ class Translator:
             limit = min(self.max_tokens + EXTRA_LENGTH, self.torch.num_tgt_positions)
             tgt_ids = self._ids(tgt, limit, "target", is_target=True)
         return self.torch.attention_maps(src_ids, tgt_ids)
+
+    def sentence_vectors(self, lines: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Returns for each line the mean of the encoder's outputs over its pieces, [L, D]; zeros if it has no text.
+
+        A line with more than max_tokens pieces is encoded in parts, which count by their pieces.
+        """
+        parts = [(number, part.ids) for number, of_line in enumerate(self.split(lines)) for part in of_line]
+        sums = self.torch.sum_states([ids for _, ids in parts])
+        vectors, num_pieces = np.zeros((len(lines), sums.shape[1]), np.float32), np.zeros((len(lines), 1), np.float32)
+        for (number, ids), part_sum in zip(parts, sums, strict=True):
+            vectors[number] += part_sum
+            num_pieces[number] += len(ids)
+        vectors /= np.maximum(num_pieces, 1)
+        return vectors
 
     def _ids(
         self, lines: Sequence[str], limit: int, name: str, first: int = 1, is_target: bool = False

@@ -206,12 +206,13 @@ class StackModel(SearchModel):
     """What the search of a Transformer and that of a decoder alone have in common; see `IncrementalModel`.
 
     Attributes:
-        readers: the layers that read sources.
+        readers: the layers that read sources, and the norm after them.
         writers: those that are applied at one target position of every beam.
         is_causal: a source position sees no later ones.
     """
 
     readers: Sequence[InferenceLayer]
+    source_norm: Norm
     writers: Sequence[Callable[[Tensor, KVCache, int], Tensor]]
     is_causal = False
 
@@ -237,6 +238,16 @@ class StackModel(SearchModel):
         for layer in self.readers:
             x, keys_values = layer.read(x, width, mask)
             yield x, keys_values
+
+    def states(self, sources: Sequence[list[int]]) -> Tensor:
+        """Returns the output of the layers that read sources, [B, S, D]."""
+        for x, _ in self.read(sources):  # noqa: B007
+            pass
+        return self.source_norm(x).view(len(sources), -1, x.shape[1])
+
+    def source_states(self, sources: Sequence[list[int]]) -> list[Tensor]:
+        """Returns the output of the layers that read sources for each sentence, [S, D], without padding."""
+        return [row[: len(source)] for row, source in zip(self.states(sources), sources, strict=True)]
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
         """Returns an empty cache, for targets of at most `max_length` tokens."""
@@ -266,7 +277,7 @@ class IncrementalModel(StackModel):
     def __init__(self, model: Transformer, dtype: torch.dtype = torch.float32):
         super().__init__(model, dtype)
         self.readers = [InferenceLayer(layer, dtype) for layer in model.encoder]  # type: ignore[arg-type]
-        self._source_norm = layer_norm(model.encoder_norm, dtype)
+        self.source_norm = layer_norm(model.encoder_norm, dtype)
         self.writers = [_DecoderLayer(layer, dtype) for layer in model.decoder]  # type: ignore[arg-type]
         crosses: list[Any] = [layer.cross_attention for layer in model.decoder]
         keys_values = [part for cross in crosses for part in (cross.key, cross.value)]
@@ -274,9 +285,7 @@ class IncrementalModel(StackModel):
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Encodes sentences; returns their keys and values for the cross attention of every layer."""
-        for states, _ in self.read(sources):  # noqa: B007
-            pass
-        keys_values = self._cross_keys_values(self._source_norm(states))
-        width, config = max(map(len, sources)), self._config
-        shape = len(sources), width, config.num_decoder_layers, 2, config.num_heads, -1
+        states = self.states(sources)
+        keys_values = self._cross_keys_values(states.flatten(0, 1))
+        shape = *states.shape[:2], self._config.num_decoder_layers, 2, self._config.num_heads, -1
         return EncodedSources(keys_values.view(shape), [len(source) for source in sources])

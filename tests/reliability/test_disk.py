@@ -98,6 +98,7 @@ def test_each_write(
 @pytest.mark.parametrize("command, output", [
     (["translate", "RUN", "TEXT"], "out.txt"),
     (["logprob", "RUN", "TEXT", "TEXT"], "out.txt"),
+    (["encode", "RUN", "TEXT"], "out.npy"),
     (["report", "RUN"], "out.html"),
     (["attention", "RUN", "one two"], "out.html"),
     (["export", "RUN", "--to", "huggingface"], "out"),

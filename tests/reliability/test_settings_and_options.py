@@ -61,6 +61,7 @@ _COMMANDS: dict[str, list[str]] = {
     "translate": ["RUN", "TEXT"],
     "back-translate": ["RUN", "TEXT", "-o", "OUT"],
     "logprob": ["RUN", "TEXT", "REF"],
+    "encode": ["RUN", "TEXT"],
     "evaluate": ["RUN"],
     "compare": ["TEXT", "REF", "--ref", "REF"],
     "export": ["RUN", "--to", "ctranslate2"],

@@ -78,6 +78,14 @@ def test_what_an_ensemble_does_and_does_not(models: Path, caplog: pytest.LogCapt
     assert model_identity(name) == "+".join(model_identity(models / f"model-{number}") for number in (1, 2))
 
 
+def test_the_vectors_of_an_ensemble_are_those_of_its_models_side_by_side(models: Path) -> None:
+    names = models / "model-1", models / "model-2", f"{models}/model-1+{models}/model-2"
+    one, two, both = (
+        Translator.load(name, engine="torch", threads=1).sentence_vectors(["ab cde", "fgü"]) for name in names
+    )
+    np.testing.assert_allclose(both, np.concatenate([one, two], 1), atol=1e-6)
+
+
 def test_models_that_cannot_search_together(models: Path) -> None:
     with pytest.raises(UsageError, match="model-1 and .*other: have different tokenizers"):
         Translator.load(f"{models}/model-1+{models}/other", engine="torch")

@@ -104,6 +104,21 @@ def test_beams_cross_and_slots_change_hands(changes: dict[str, Any], is_static: 
         rig.step([[0, 0], [1, 0], [1, 0]])
 
 
+@pytest.mark.parametrize("changes", VARIANTS)
+def test_source_states_are_the_encoder_without_padding(changes: dict[str, Any]) -> None:
+    model, src = tiny_model(NUM_IDS, **changes), random_ids(SRC, NUM_IDS, seed=3)
+    memory = model.encode(batch_of(src, src, NUM_IDS))
+    states = model.make_search_model(torch.float64).source_states(src)
+    assert [len(own) for own in states] == SRC
+    alone = [model.make_search_model(torch.float64).source_states([source])[0] for source in src]
+    expected = getattr(memory, "outputs", memory)
+    if model.config.architecture == "decoder":  # which encodes nothing before it decodes
+        expected = torch.cat(alone)
+    for own, single, other in zip(states, alone, torch.split(expected, SRC), strict=True):
+        torch.testing.assert_close(own, single)
+        torch.testing.assert_close(own, other)
+
+
 def test_moving_columns_frees_those_of_sentences_that_left() -> None:
     rig = Rig(2, 2)
     rig.cache._columns_at_a_time = 4
