@@ -39,7 +39,14 @@ def distil(
     place: Placement,
 ) -> None:
     """Train a small student on a teacher's translations, and compare the two; the same command resumes if stopped."""
-    mono, text, others = _sorted(settings or [])
+    of_data = [setting for setting in settings or [] if setting.startswith("data.")]
+    text = [setting for setting in of_data if not setting.startswith(_MONO)]
+    others = [setting for setting in settings or [] if setting not in of_data]
+    mono = next((Path(setting.removeprefix(_MONO)) for setting in of_data[::-1] if setting not in text), None)
+    if mono and not mono.is_file():
+        raise UsageError(f"{_MONO}{mono}: is no file; it is read several times", "one sentence a line")
+    if text and not any(setting.startswith("data.train=") for setting in text):
+        raise UsageError(f"{text[0]}: goes with data.train; without it, all text is that of TEACHER", f"{_MONO}FILE")
     first = require_models(teacher)[0]
     named = first.parent if first.name == "model" and is_run(first.parent) else first
     run_dir = dict(setting.partition("=")[::2] for setting in others).get("run_dir") or f"{named}-student"
@@ -72,18 +79,6 @@ def distil(
             translator = load_translator(model, search, replace(place, engine="auto"))
         systems.append(synthetic_text.measure(name, translator, model, test_set))
     print_json({s.name: asdict(s) for s in systems}) if as_json else print_lines(synthetic_text.table(systems))
-
-
-def _sorted(settings: list[str]) -> tuple[Path | None, list[str], list[str]]:
-    """The file of `data.mono`, the settings that name text, and the others."""
-    mono = [setting.removeprefix(_MONO) for setting in settings if setting.startswith(_MONO)]
-    text = [setting for setting in settings if setting.startswith("data.") and not setting.startswith(_MONO)]
-    if mono and not Path(mono[-1]).is_file():
-        raise UsageError(f"{_MONO}{mono[-1]}: is no file; it is read several times", "one sentence a line")
-    if text and not any(setting.startswith("data.train=") for setting in text):
-        raise UsageError(f"{text[0]}: goes with data.train; without it, all text is that of TEACHER", f"{_MONO}FILE")
-    others = [setting for setting in settings if not setting.startswith("data.")]
-    return (Path(mono[-1]) if mono else None), text, others
 
 
 def _own_text(first: Path, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]) -> list[str]:

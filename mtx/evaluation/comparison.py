@@ -8,7 +8,7 @@ baseline. This module translates nothing; `evaluate.system_outputs` provides the
 import heapq
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -56,10 +56,7 @@ def differing_settings(systems: Sequence[Path]) -> dict[str, list[object]]:
 
     The key `text` has the name and the first digits of the sha256 of each file that a run was prepared from.
     """
-    return _differing([_load(path) for path in systems if is_run(path)])
-
-
-def _differing(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[object]]:
+    runs = [_load(path) for path in systems if is_run(path)]
     rows = {key: [run.get(key) for run in runs] for key in sorted({key for run in runs for key in run})}
     return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
 
@@ -88,7 +85,7 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
         if more:
             labels[first] += f" and {counted(len(more), 'more seed')}"
     if any(len(group) > 1 for group in groups):
-        differing = _differing([_load(systems[first]) for first, *_ in groups])
+        differing = differing_settings([systems[first] for first, *_ in groups])
         has_other_text = TEXT in differing and not differing.keys() & _PLACES  # which distinguish the texts
         keys = differing.keys() - {"seed", TEXT}
         settings = [[f"{key}={setting_text(value)}" for value in differing[key]] for key in sorted(keys)]
@@ -196,7 +193,7 @@ class Comparison:
             return [self._verdict(metric, index) for index in range(1, len(self.groups)) for metric in metrics]
         if len(self.names) == 1:
             return []
-        means = (f"{metric.name} {metric.groups[0].mean:.2f} ± {metric.groups[0].deviation:.2f}" for metric in metrics)
+        means = (f"{metric.name} {mean_and_p(metric.groups[0])[0]}" for metric in metrics)
         return [f"the {len(self.names)} runs differ only in their seeds: {', '.join(means)}"]
 
     def _verdict(self, metric: MetricComparison, index: int) -> str:
@@ -322,8 +319,8 @@ class Results:
 
     def headlines(self) -> list[str]:
         """The verdicts in words, with the name of the test set if there are several."""
-        names = {name: f"{name}: " if len(self.test_sets) > 1 else "" for name in self.test_sets}
-        return [f"{names[name]}{line}" for name, result in self.test_sets.items() for line in result.headline()]
+        lines = [(name, line) for name, result in self.test_sets.items() for line in result.headline()]
+        return [f"{name}: {line}" if len(self.test_sets) > 1 else line for name, line in lines]
 
 
 def output_lines(results: Results, form: Format) -> list[str]:

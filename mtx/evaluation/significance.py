@@ -122,13 +122,12 @@ def _compare(
 
     number = len(references)
     samples = np.random.default_rng(_SEED).choice(number, size=(_NUM_SAMPLES, number), replace=True)
-    counts = np.stack([np.bincount(sample, minlength=number) for sample in samples])
+    counts = np.stack([np.ones(number), *(np.bincount(sample, minlength=number) for sample in samples)])
     resampled, scores = [], list[SystemScore]()
     for system in systems:
         of_sentences = np.array(metric._extract_corpus_statistics(system.hypotheses, [references]), dtype=np.float64)
-        whole, *parts = np.concatenate([of_sentences.sum(0, keepdims=True), counts @ of_sentences])
-        resampled.append(np.array([metric._compute_score_from_stats(part.tolist()).score for part in parts]))
-        result = metric._compute_score_from_stats(whole.tolist())
+        result, *parts = [metric._compute_score_from_stats(row.tolist()) for row in counts @ of_sentences]
+        resampled.append(np.array([part.score for part in parts]))
         mean, half = map(float, estimate_ci(resampled[-1]))
         scores.append(SystemScore(float(result.score), (mean - half, mean + half)))
     signature = metric.get_signature()

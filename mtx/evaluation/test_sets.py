@@ -132,11 +132,11 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
             "compare files with --ref FILE, models with --src FILE --ref FILE",
         )
     common = sorted(set.intersection(*({*translated_tests(RunLayout(run))} for run in runs)))
-    if name is not None and name not in common:
-        raise UsageError(f"--test {name}: not all of these runs have translated it; they have {', '.join(common)}")
     if not common:
         raise UsageError("these runs have no test set in common", "mtx evaluate RUN translates a run's test sets")
     names = [name] if name else common
+    if names[0] not in common:
+        raise UsageError(f"--test {name}: not all of these runs have translated it; they have {', '.join(common)}")
     if files and len(names) > 1:
         raise UsageError(f"{files[0]}: of which test set? These runs have {', '.join(names)}", f"--test {names[0]}")
     return [_test_set_of_runs(runs, files, name) for name in names]

@@ -38,6 +38,15 @@ from mtx.storage.run_contents import find_model, model_identity, require_models
 from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS
 from mtx.storage.text_files import read_lines
 
+logger = logging.getLogger(__name__)
+
+TRAIN = "train.tsv"
+VALID = "valid.tsv"
+DISTILLED = "distilled.tsv"
+_ABOUT = "teacher.json"
+_PAIRS_AT_ONCE = 100_000
+_NUM_ALONE = 30  # sentences that are translated one by one to measure the time of one
+_ROUNDS = 2  # of the translation of all sentences; the faster one counts
 BLOCK_LINES = 1024  # what a killed process loses at most
 LIMITS = Limits(256, 4.0)  # those of training text
 WORST_SHARE = 0.05  # of the pairs, by a forward model: the share that Mozilla's recipes drop
@@ -122,17 +131,6 @@ def described(counts: Counter[str]) -> str:
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if reason != KEPT)
     pairs, lines = counted(counts[KEPT], "pair"), counted(counts.total(), "line")
     return f"{pairs} of {lines}{dropped and f' ({dropped})'}"
-
-
-logger = logging.getLogger(__name__)
-
-TRAIN = "train.tsv"
-VALID = "valid.tsv"
-DISTILLED = "distilled.tsv"
-_ABOUT = "teacher.json"
-_PAIRS_AT_ONCE = 100_000
-_NUM_ALONE = 30  # sentences that are translated one by one to measure the time of one
-_ROUNDS = 2  # of the translation of all sentences; the faster one counts
 
 
 def write_text(data: PreparedData, directory: Path) -> list[str]:
