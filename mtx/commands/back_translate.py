@@ -37,7 +37,7 @@ def back_translate(
     from mtx.storage.resumable import ResumableRows, part_of
     from mtx.storage.run_contents import model_identity
     from mtx.storage.text_files import read_lines
-    from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText, described, write_pairs
+    from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText, described
 
     if not mono.is_file():
         raise UsageError(f"{mono}: is no file; it is read several times", "one sentence a line")
@@ -65,7 +65,7 @@ def back_translate(
     with kept.lock(), progress(end - start) as bar:
         work.run(bar.update)
         with open_output(output) as sink:
-            counts = write_pairs(work, sink, drop_worst=scorer is not None)
+            counts = work.write_pairs(sink)
         kept.remove()
     logger.info("%s: %s", output, described(counts))
     logger.info(

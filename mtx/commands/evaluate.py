@@ -1,19 +1,16 @@
 """`mtx evaluate`: translate and score test sets, or score files."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from mtx.commands.options import AsJson, GlossaryFile, ProtocolName, Published, find_protocol, print_scores
+from mtx.commands.options import AsJson, GlossaryFile, Published, find_protocol, print_scores
 from mtx.commands.translator_options import BEAM, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.run_contents import is_run, require_models
-
-if TYPE_CHECKING:
-    from mtx.decoding.metrics import Scores
 
 
 @takes(*BEAM, "device", "batch_tokens")
@@ -38,24 +35,41 @@ def evaluate(
     place: Placement,
 ) -> None:
     """Translate the test sets and score them, or score files: BLEU, chrF and TER with signatures."""
-    if (model is None) == (hyp is None):
-        raise UsageError("expected MODEL or --hyp FILE", "mtx evaluate RUN, or mtx evaluate --hyp FILE --ref FILE")
-    if hyp is not None:
-        if robust or glossary is not None:
-            raise UsageError("--robust and --glossary translate in other ways, so they need MODEL instead of --hyp")
-        print_scores(_score_file(hyp, ref, testset, direction, protocol), as_json)
-        return
-    assert model is not None
-    if robust and glossary is not None:
-        raise UsageError("--robust and --glossary are two evaluations; leave one of them out")
-    _check_text(model, src, ref, testset, direction)
+    refused = {
+        "expected MODEL or --hyp FILE": (model is None) == (hyp is None),
+        "--robust and --glossary translate in other ways; take MODEL and one of them": (
+            robust + (glossary is not None) > (hyp is None)
+        ),
+        "--hyp needs references, --ref FILE or --testset NAME": hyp is not None and (ref is None) == (testset is None),
+        "--src and --ref belong together": hyp is None and (src is None) != (ref is None),
+        "--testset has its own text; leave out --src and --ref": src is not None and testset is not None,
+        "--direction belongs to --testset and --hyp; else the model's own counts": (
+            direction is not None and hyp is None and testset is None
+        ),
+    }
+    if problem := next((text for text, is_so in refused.items() if is_so), None):
+        raise UsageError(
+            problem, "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or --hyp FILE --ref FILE"
+        )
     from mtx.data.glossary import Glossary
     from mtx.decoding.metrics import Scores
     from mtx.evaluation import test_sets
-    from mtx.evaluation.evaluate import translate_and_score
-    from mtx.evaluation.own_tests import evaluate_run
-    from mtx.evaluation.term_use import score_with_glossary
+    from mtx.evaluation.evaluate import evaluate_run, score_file, score_with_glossary, translate_and_score
 
+    if hyp is not None:
+        if ref is None:
+            test_set = test_sets.sacrebleu_test_set(testset or "", direction or "")
+            name = test_set.name
+        else:
+            test_set = test_sets.test_set_of_files([], None, ref, test_sets.target_language(direction))
+            name = hyp.name
+        print_scores({name: score_file(hyp, test_set, find_protocol(protocol, test_set.tgt))}, as_json)
+        return
+    assert model is not None
+    require_models(model)
+    if src is None and testset is None and not is_run(root := Path(model)):
+        help = f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME"
+        raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
     terms = None if glossary is None else Glossary.read(glossary)
     translator = load_translator(model, search, place)
     published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
@@ -77,39 +91,3 @@ def evaluate(
         for copy in test_sets.changed_copies(test_set) if robust else []:
             scores[copy.name] = translate_and_score(translator, copy, protocol=published)
     print_scores(scores, as_json)
-
-
-def _score_file(
-    hyp: Path, ref: Path | None, testset: str | None, direction: str | None, protocol: ProtocolName | None
-) -> "dict[str, Scores]":
-    """The scores of a file of hypotheses, against a file of references or a test set of sacreBLEU."""
-    from mtx.evaluation import test_sets
-    from mtx.evaluation.evaluate import score_file
-
-    if ref is not None and testset is None:
-        test_set, name = test_sets.test_set_of_files([], None, ref, test_sets.target_language(direction)), hyp.name
-    elif testset is not None and ref is None:
-        test_set = test_sets.sacrebleu_test_set(testset, direction or "")
-        name = test_set.name
-    else:
-        raise UsageError("--hyp needs references to compare with", "--ref FILE, or --testset NAME --direction en-de")
-    return {name: score_file(hyp, test_set, find_protocol(protocol, test_set.tgt))}
-
-
-def _check_text(model: str, src: Path | None, ref: Path | None, testset: str | None, direction: str | None) -> None:
-    """Refuse options that do not go together before a model is loaded."""
-    if (src is None) != (ref is None):
-        raise UsageError("--src and --ref belong together", "mtx evaluate MODEL --src FILE --ref FILE")
-    if src is not None and testset is not None:
-        raise UsageError("--testset has its own text; leave out --src and --ref")
-    if direction is not None and testset is None:
-        raise UsageError(
-            "--direction belongs to --testset; here the model's own direction counts",
-            mtx_command("evaluate", Path(model)),
-        )
-    require_models(model)
-    if src is None and testset is None and not is_run(Path(model)):
-        raise UsageError(
-            f"{model}: is not a run directory, so it has no test sets",
-            f"{mtx_command('evaluate', Path(model))} --src FILE --ref FILE, or --testset NAME",
-        )

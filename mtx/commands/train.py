@@ -23,7 +23,7 @@ logger = logging.getLogger("mtx")
 # What happens around the training loop, in this order (see `mtx.training.hooks`): modules and their classes. A hook
 # whose folder has been taken away is skipped.
 HOOKS = (
-    ("mtx.evaluation.own_tests", "ScoresBefore"),
+    ("mtx.evaluation.evaluate", "ScoresBefore"),
     ("mtx.training.hooks", "EventLog"),
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
@@ -102,7 +102,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     logger.info("")
     if prints_scores:
         print_scores(result.scores, False)
-        if (gains := load_around("mtx.evaluation.gains")) and (changes := gains.lines(result.paths)):
+        if (gains := load_around("mtx.evaluation.evaluate")) and (changes := gains.gain_lines(result.paths)):
             print_lines(changes)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     summary, verdict = load_around("mtx.report.run_history"), load_around("mtx.report.verdict")

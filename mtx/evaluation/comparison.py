@@ -1,25 +1,113 @@
-"""Comparison of systems on one test set: significance tests, BLEU by sentence length, and the sentences that differ.
+"""Comparison of systems: in which settings runs differ, which system is better, and how `mtx compare` prints it.
 
-Flow: systems (hypotheses) + references -> `compare` -> `Comparison`. The first system is the baseline. This module
-translates nothing and reads no runs; `evaluate.system_outputs` provides the hypotheses.
+Flow: paths of systems -> `groups_of`, which takes runs that differ only in the seed as one; hypotheses + references ->
+`compare` -> `Comparison` of a test set; those of all test sets -> `Results` -> `output_lines`. The first system is the
+baseline. This module translates nothing; `evaluate.system_outputs` provides the hypotheses.
 """
 
-from collections.abc import Sequence
+import heapq
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from mtx.config.schema import leaves
 from mtx.data.languages import counts_words, tokenizer_of
+from mtx.data.sources import recorded_text
 from mtx.decoding.metrics import bleu, too_short_for_bleu, words
 from mtx.errors import DataError
-from mtx.evaluation.differing_settings import Group
-from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import (
     METRICS,
     SIGNIFICANCE_LEVEL,
+    GroupScore,
     MetricComparison,
     System,
     significance_tests,
 )
+from mtx.formatting import counted, draw_table
+from mtx.storage.run_contents import is_run, load_config
+from mtx.storage.run_files import RunLayout
+
+# these change neither what a run learns nor how
+LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
+TEXT = "text"  # the key for the files that runs were prepared from
+_PLACES = {"data.dir", "data.train", "data.valid", "data.test", "tokenizer.model"}  # where these files are
+_LABEL_KEYS = 3  # settings in the label of a group
+
+
+@dataclass(frozen=True)
+class Group:
+    """Systems that are compared as one: runs of the same settings with different seeds, or a single system.
+
+    Attributes:
+        label: the settings in which the group differs from the others, or the name of its first system.
+        members: indices of systems.
+    """
+
+    label: str
+    members: list[int]
+
+
+def differing_settings(systems: Sequence[Path]) -> dict[str, list[object]]:
+    """The keys in which the runs among `systems` differ, without `LOCATION_KEYS`, each with its value in every run.
+
+    The key `text` has the name and the first digits of the sha256 of each file that a run was prepared from.
+    """
+    runs = [_load(path) for path in systems if is_run(path)]
+    rows = {key: [run.get(key) for run in runs] for key in sorted({key for run in runs for key in run})}
+    return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
+
+
+def groups_by_seed(systems: Sequence[Path]) -> list[list[int]]:
+    """The indices of the runs among `systems`, in groups of runs that differ in the seed and in nothing else."""
+    groups = defaultdict[tuple[str, int], list[int]](list)
+    seen = Counter[str]()
+    for index, path in enumerate(systems):
+        if is_run(path):
+            run = _load(path)
+            seen[str(run)] += 1  # a run with the same seed again is in another group
+            groups[str({**run, "seed": None}), seen[str(run)]].append(index)
+    return list(groups.values())
+
+
+def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
+    """All systems in the groups in which they are compared, in the order of their first members.
+
+    Args:
+        names: what the systems are called where a label names no settings.
+    """
+    groups = groups_by_seed(systems)
+    labels = dict(enumerate(names))
+    for first, *more in groups:
+        if more:
+            labels[first] += f" and {counted(len(more), 'more seed')}"
+    if any(len(group) > 1 for group in groups):
+        differing = differing_settings([systems[first] for first, *_ in groups])
+        has_other_text = TEXT in differing and not differing.keys() & _PLACES  # which distinguish the texts
+        keys = differing.keys() - {"seed", TEXT}
+        settings = [[f"{key}={setting_text(value)}" for value in differing[key]] for key in sorted(keys)]
+        by_settings = [", ".join(of_group) for of_group in zip(*settings, strict=True)]
+        if not has_other_text and len(keys) <= _LABEL_KEYS and len({*by_settings}) == len(groups):
+            labels |= {first: label for (first, *_), label in zip(groups, by_settings, strict=True)}
+    others = [[index] for index, path in enumerate(systems) if not is_run(path)]
+    return [Group(labels[members[0]], members) for members in sorted([*groups, *others])]
+
+
+def setting_text(value: object) -> str:
+    """A value as it is written in a setting."""
+    if isinstance(value, tuple | list):
+        return ",".join(map(setting_text, value))
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _load(run: Path) -> dict[str, Any]:
+    """What is compared of a run: its settings by their dotted keys, and under `TEXT` its recorded files."""
+    paths = RunLayout(run)
+    values = {key: value for key, value in leaves(load_config(paths).model_dump()) if key not in LOCATION_KEYS}
+    return {**values, TEXT: [f"{name} {sha256[:8]}" for name, sha256 in recorded_text(paths.sources)]}
+
 
 _NUM_BINS = 5  # of reference lengths; the last bin has no end
 _BIN_WORDS, _BIN_CHARACTERS = 10, 20
@@ -75,44 +163,36 @@ class Comparison:
     other: int
     sentences: list[DifferingSentence]
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "test": self.test(), "headline": self.headline(), "verdicts": self.verdicts()}
-
     def has_seeds(self) -> bool:
         """Whether a group has several runs."""
         return len(self.groups) < len(self.names)
-
-    def has_few_seeds(self) -> bool:
-        """Whether runs are compared over seeds, but of a setting there are too few to notice a small difference."""
-        smallest = min(len(group.members) for group in self.groups)
-        return self.has_seeds() and len(self.groups) > 1 and smallest < _FEW_SEEDS
 
     def test(self) -> str:
         """Which test the p-values are of, and against what, as a sentence; empty where nothing is tested."""
         if len(self.groups) < 2:
             return ""
-        first, *others = (len(group.members) == 1 for group in self.groups)
         kind, test = "system", "sacreBLEU's paired bootstrap, which counts the sentences only"
         if self.has_seeds():
-            singles = f", or for two single systems by {test}" if first and any(others) else ""
             kind = "group"
-            test = f"a test that counts other seeds and other sentences (Obuchowski and Rockette 1995){singles}"
+            seeds = "a test that counts other seeds and other sentences (Obuchowski and Rockette 1995)"
+            test = f"{seeds}, or for two single systems by {test}"
         return f"p is that of the difference to the first {kind}, {self.groups[0].label}, by {test}"
 
     def headline(self) -> list[str]:
         """The verdicts by the metric that decides: a sentence for each group except the first."""
-        return self._verdicts([metric for metric in self.metrics if metric.name == self.decided_by])
+        return self.verdicts(self.decided_by)
 
-    def verdicts(self) -> list[str]:
-        """For each group except the first, and for each metric, a sentence; runs of one group are never told apart."""
-        return self._verdicts(self.metrics)
+    def verdicts(self, *names: str) -> list[str]:
+        """For each group except the first a sentence by each metric, or by each of these names.
 
-    def _verdicts(self, metrics: list[MetricComparison]) -> list[str]:
+        Runs of one group are never compared with each other.
+        """
+        metrics = [metric for metric in self.metrics if not names or metric.name in names]
         if len(self.groups) > 1:
             return [self._verdict(metric, index) for index in range(1, len(self.groups)) for metric in metrics]
         if len(self.names) == 1:
             return []
-        means = (f"{metric.name} {metric.groups[0].mean:.2f} ± {metric.groups[0].deviation:.2f}" for metric in metrics)
+        means = (f"{metric.name} {mean_and_p(metric.groups[0])[0]}" for metric in metrics)
         return [f"the {len(self.names)} runs differ only in their seeds: {', '.join(means)}"]
 
     def _verdict(self, metric: MetricComparison, index: int) -> str:
@@ -143,7 +223,6 @@ def compare(
     references: list[str],
     metrics: Sequence[str] = METRICS,
     tgt: str = "",
-    protocol: Protocol | None = None,
     groups: Sequence[Group] = (),
 ) -> Comparison:
     """Compare systems, or groups of them, with the first, the baseline.
@@ -151,7 +230,6 @@ def compare(
     Args:
         metrics: some of bleu, chrf and ter.
         tgt: target language, which decides BLEU's tokenizer and the unit of lengths.
-        protocol: adds BLEU by this published protocol, with the same significance test.
         groups: from `groups_of`; by default each system is compared by itself.
 
     Raises:
@@ -164,10 +242,10 @@ def compare(
         raise DataError("nothing to compare: no lines")
     tokenizer = tokenizer_of(tgt, references)
     groups = list(groups) or [Group(system.name, [index]) for index, system in enumerate(systems)]
-    measured = significance_tests(systems, references, metrics, tgt, protocol, [group.members for group in groups])
+    measured = significance_tests(systems, references, metrics, tgt, [group.members for group in groups])
     names = [metric.name for metric in measured]
     main = "chrF2" if "chrF2" in names and too_short_for_bleu(references, tgt) else next(iter(names), "")
-    other = groups[1].members[0] if len(groups) > 1 else 1
+    other = groups[1].members[0] if len(groups) > 1 else len(systems) - 1
     return Comparison(
         names=[system.name for system in systems],
         num_lines=len(references),
@@ -183,16 +261,15 @@ def compare(
 
 def _by_length(systems: Sequence[System], references: list[str], tokenizer: str) -> list[LengthBin]:
     size = _BIN_WORDS if counts_words(tokenizer) else _BIN_CHARACTERS
-    bins: list[list[int]] = [[] for _ in range(_NUM_BINS)]
+    bins = defaultdict[int, list[int]](list)
     for row, reference in enumerate(references):
         bins[min(max(len(words(reference, tokenizer)) - 1, 0) // size, _NUM_BINS - 1)].append(row)
     lengths = []
-    for number, rows in enumerate(bins):
-        if rows:
-            part = [references[i] for i in rows]
-            scores = [bleu([s.hypotheses[i] for i in rows], part, tokenizer=tokenizer) for s in systems]
-            longest = (number + 1) * size if number < _NUM_BINS - 1 else None
-            lengths.append(LengthBin(number * size + 1, longest, len(rows), scores))
+    for number, rows in sorted(bins.items()):
+        part = [references[i] for i in rows]
+        scores = [bleu([s.hypotheses[i] for i in rows], part, tokenizer=tokenizer) for s in systems]
+        longest = (number + 1) * size if number < _NUM_BINS - 1 else None
+        lengths.append(LengthBin(number * size + 1, longest, len(rows), scores))
     return lengths
 
 
@@ -200,11 +277,113 @@ def _differing_sentences(systems: Sequence[System], references: list[str], other
     from sacrebleu.metrics import CHRF
 
     metric, sentences = CHRF(), []
-    for index, reference in enumerate(references if len(systems) > 1 else []):
-        hypotheses = [system.hypotheses[index] for system in systems]
+    for line, (reference, *hypotheses) in enumerate(zip(references, *(s.hypotheses for s in systems), strict=True), 1):
         if hypotheses[0] != hypotheses[other]:
             scores = [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis in hypotheses]
-            if scores[0] != scores[other]:
-                sentences.append(DifferingSentence(index + 1, reference, hypotheses, scores))
-    sentences.sort(key=lambda row: (-abs(row.chrf[other] - row.chrf[0]), row.line))
-    return sentences[:_NUM_SENTENCES]
+            sentences.append(DifferingSentence(line, reference, hypotheses, scores))
+    most = heapq.nlargest(_NUM_SENTENCES, sentences, key=lambda row: abs(row.chrf[other] - row.chrf[0]))
+    return [row for row in most if row.chrf[0] != row.chrf[other]]
+
+
+Format = Literal["text", "markdown", "latex", "json"]
+
+
+@dataclass(frozen=True)
+class Results:
+    """The comparisons of the same systems on one or more test sets.
+
+    Attributes:
+        runs: the names of the runs among the systems.
+        differing_keys: the settings in which these differ, each with its value in every run.
+        unfinished: what is not done yet of a run, by its name.
+        test_sets: the comparison on each test set.
+    """
+
+    runs: list[str]
+    differing_keys: dict[str, list[object]]
+    unfinished: dict[str, str]
+    test_sets: dict[str, Comparison]
+
+    def notes(self) -> list[str]:
+        """What a reader of the verdict has to know."""
+        [comparison, *_] = self.test_sets.values()  # the groups of all test sets are the same
+        smallest = min(len(group.members) for group in comparison.groups)
+        notes = [f"{run} {state}; its translations are of an earlier step" for run, state in self.unfinished.items()]
+        if not comparison.has_seeds() and len(self.runs) > 1 and self.differing_keys.keys() - {"seed"}:
+            seeds = "train each with seed=1, seed=2 and seed=3, and compare all"
+            notes.append(f"each setting has one run, and with another seed it may score otherwise: {seeds}")
+        if comparison.has_seeds() and len(comparison.groups) > 1 and smallest < _FEW_SEEDS:
+            notes.append("with fewer than three runs of a setting, only a large difference can be told from chance")
+        return notes
+
+    def headlines(self) -> list[str]:
+        """The verdicts in words, with the name of the test set if there are several."""
+        lines = [(name, line) for name, result in self.test_sets.items() for line in result.headline()]
+        return [f"{name}: {line}" if len(self.test_sets) > 1 else line for name, line in lines]
+
+
+def output_lines(results: Results, form: Format) -> list[str]:
+    """The results in a format, as lines: text with details, paragraphs of Markdown, or comments of LaTeX."""
+    if form == "json":
+        values = asdict(results) | {"verdict": results.headlines(), "notes": results.notes()}
+        for name, comparison in results.test_sets.items():
+            sentences = {"headline": comparison.headline(), "verdicts": comparison.verdicts()}
+            values["test_sets"][name] |= {"test": comparison.test(), **sentences}
+        return [json.dumps(values)]
+    lines = []
+    for part in _parts(results, has_details=form == "text"):
+        if isinstance(part, str):
+            lines += {"text": [part], "markdown": [part, ""], "latex": [f"% {part}" if part else ""]}[form]
+        else:
+            lines += [*draw_table(part[0], part[1:], form), ""]
+    return [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]  # no two empty lines
+
+
+def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]]]:
+    """The lines of words and the tables, each with its head, that a comparison consists of."""
+    yield from results.headlines()
+    yield from (f"note: {note}" for note in results.notes())
+    if has_details and results.differing_keys:
+        yield from ["", "what differs:"]
+        for key, values in results.differing_keys.items():
+            of_runs = (f"{setting_text(v)} ({n})" for v, n in zip(values, results.runs, strict=True))
+            yield f"  {key}: {', '.join(of_runs)}"
+    for name, result in results.test_sets.items():
+        yield from ["", f"{name}, {result.num_lines:,} sentences"]
+        yield from [test] if (test := result.test()) else []
+        yield from ["mean ± sample standard deviation over the seeds:"] if result.has_seeds() else []
+        yield _table(result)
+        yield from (f"{metric.name}: {metric.signature}" for metric in result.metrics)
+        if has_details:
+            yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
+            head = ["", "sentences", *result.names]
+            yield [head, *([b.length, f"{b.count:,}", *(f"{score:.2f}" for score in b.bleu)] for b in result.lengths)]
+            if result.sentences:
+                yield f"where {result.names[result.other]} differs most from {result.names[0]}:"
+            for row in result.sentences:
+                yield f"  line {row.line}: {row.reference}"
+                yield from (f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True))
+
+
+def _table(result: Comparison) -> list[list[str]]:
+    """A row for each group, with its p-values, and one for each run of several seeds; without empty columns."""
+    rows = [["", "runs", *(text for metric in result.metrics for text in (metric.name, "95%", "p"))]]
+    for number, group in enumerate(result.groups):
+        is_single = len(group.members) == 1
+        row = [group.label, str(len(group.members)) if result.has_seeds() else ""]
+        for metric in result.metrics:
+            mean, p_value = mean_and_p(metric.groups[number])
+            row += [mean, metric.systems[group.members[0]].interval_text if is_single else "", p_value]
+        rows.append(row)
+        for member in [] if is_single else group.members:
+            scores = [metric.systems[member] for metric in result.metrics]
+            cells = (cell for score in scores for cell in (f"{score.score:.2f}", score.interval_text, ""))
+            rows.append([f"  {result.names[member]}", "", *cells])
+    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def mean_and_p(score: GroupScore) -> tuple[str, str]:
+    """The mean of a group with its sample standard deviation, and its p-value, as text; empty where there is none."""
+    deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
+    return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value)

@@ -1,31 +1,51 @@
 """Evaluation: models translate test sets, and the hypotheses are scored.
 
 Flow: `TestSet` and translator -> hypotheses -> `scores.score` -> `Scores`, with files in evaluation/NAME of a run.
+`evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
+`measure_gains` compares the two when training has ended: before/NAME and evaluation/NAME -> `Gain` -> scores.json ->
+`advice`. `score_with_glossary` also counts the terms that a model uses. `Traits` need no metric: they distinguish a
+model that has learned little from one that translates.
 For `mtx compare`, `system_outputs` collects the hypotheses of several systems, which `comparison.py` then compares.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
+from pydantic import Field, TypeAdapter, ValidationError
+
+from mtx.config.schema import Config
+from mtx.data.glossary import Glossary, num_used
+from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.metrics import (
     CorpusScore,
     Scores,
     corpus_score,
     normalize_lines,
     score,
+    suspicion,
+    too_short_for_bleu,
     warn_if_too_short,
     write_test_set,
 )
 from mtx.decoding.translator import Translator
-from mtx.errors import DataError
+from mtx.errors import Advice, DamagedFileError, DataError
+from mtx.evaluation.comparison import p_text
 from mtx.evaluation.protocols import Protocol
-from mtx.evaluation.significance import System
+from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
 from mtx.evaluation.test_sets import TestSet
-from mtx.storage import text_files
+from mtx.storage import durable, text_files
 from mtx.storage.run_contents import is_run, load_config
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_directory import hold_lock, refuse_foreign, write_owner
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, RunLayout
+from mtx.training.hooks import Hook
+
+if TYPE_CHECKING:
+    from mtx.training.trainer import Trainer
+
 
 logger = logging.getLogger(__name__)
 
@@ -99,3 +119,261 @@ def system_outputs(
     normalization = "nfc" if forms - {"none"} else "none"
     systems = [System(str(path), normalize_lines(hypotheses[path], normalization)) for path in paths]
     return systems, normalize_lines(test_set.references, normalization)
+
+
+class ScoresBefore(Hook):
+    """Scores the model that a run starts from, before it is trained, into before/NAME; at the end, what has changed."""
+
+    def on_start(self, trainer: "Trainer") -> None:
+        config = trainer.config
+        if trainer.state.init_sha256 and not trainer.state.step:
+            from mtx.training import init_from
+
+            logger.info("scoring %s before it is trained", config.training.init_from)
+            before = init_from.translator(config, trainer.runtime.device)
+            evaluate_tests(before, trainer.data, config, trainer.paths.before)
+
+    def on_scores(self, trainer: "Trainer", scores: dict[str, Any], files: dict[str, str]) -> None:
+        if trainer.state.init_sha256:
+            gains = measure_gains(trainer.paths, trainer.data.report["tests"], trainer.config.data.tgt)
+            scores["run"]["gains"] = [asdict(gain) for gain in gains]
+
+
+def evaluate_tests(
+    translator: Translator, data: PreparedData, config: Config, directory: Path, protocol: Protocol | None = None
+) -> dict[str, Scores]:
+    """Translate and score every test set of a run, into `directory` if the search is the run's own."""
+    scores = {}
+    options, own = translator.options, config.decoding
+    is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
+    if not is_own:
+        logger.info("%s stays as it is: this search is not the run's own", directory)
+    for name, store in data.tests.items():
+        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
+        test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
+        scores[name] = translate_and_score(translator, test_set, directory / name if is_own else None, protocol)
+    return scores
+
+
+def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
+    """`evaluate_tests` for a run directory; its model directory does not change.
+
+    Raises:
+        MtxError: if another process works on the run.
+    """
+    paths = RunLayout(root)
+    config = load_config(paths)
+    refuse_foreign(paths)
+    with hold_lock(paths):
+        write_owner(paths.lock)
+        durable.remove_temporaries(paths.evaluation)
+        data = load_prepared(paths.data)
+        return evaluate_tests(translator, data, config, paths.evaluation, protocol)
+
+
+@dataclass(frozen=True)
+class TermUse:
+    """The terms in the sources of a test set, and how many of them are used, with the glossary and without it."""
+
+    num_terms: int
+    used: int
+    used_without: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GlossaryScores(Scores):
+    """The scores of a test set that was translated with a glossary, and how its terms were used."""
+
+    terms: TermUse
+
+    def lines(self, name: str) -> list[str]:
+        """As those of `Scores`, and a line about the terms."""
+        num_terms = self.terms.num_terms
+        text = "no term of the glossary occurs"
+        if num_terms:
+            share, share_without = self.terms.used / num_terms, self.terms.used_without / num_terms
+            text = f"{share:.1%} of {num_terms:,} terms used, {share_without:.1%} without the glossary"
+        return [*super().lines(name), f"{name}: {text}"]
+
+
+def score_with_glossary(
+    translator: Translator, test_set: TestSet, glossary: Glossary, protocol: Protocol | None = None
+) -> tuple[Scores, GlossaryScores]:
+    """Translate a test set without a glossary and with it, and score both.
+
+    Raises:
+        UsageError: if the model did not learn terms.
+    """
+    normalization, sources = translator.tokenizer.normalization, test_set.sources
+    translator.use_glossary(glossary)
+    try:
+        guided = normalize_lines(translator.translate(sources), normalization)
+    finally:
+        translator.use_glossary(None)
+    plain = normalize_lines(translator.translate(sources), normalization)
+    before, after = (score_translations(lines, test_set, normalization, protocol) for lines in (plain, guided))
+    (num_terms, used), (_, used_without) = (count_used(glossary, sources, lines) for lines in (guided, plain))
+    return before, GlossaryScores(**vars(after), terms=TermUse(num_terms, used, used_without))
+
+
+def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> tuple[int, int]:
+    """The number of terms in the sources, and of those whose translation occurs in that of their line, each once."""
+    num_terms = used = 0
+    for source, translation in zip(*(normalize_lines(side, "nfc") for side in (sources, translations)), strict=True):
+        expected = [match.tgt for match in glossary.matches(source)]
+        num_terms += len(expected)
+        used += num_used(expected, translation)
+    return num_terms, used
+
+
+ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Numbers of hypotheses of one system, by what can be seen without a metric.
+
+    Attributes:
+        exact: hypotheses that are equal to the reference.
+        empty: empty hypotheses of references with text.
+        repeating, copied: hypotheses that repeat themselves or copy the source, as `mtx translate` counts them.
+        faulty: hypotheses with one of the last three that are not exact.
+        distinct: different hypotheses; far fewer than lines if the model does not look at its source.
+        length_ratio: characters of all hypotheses, divided by those of all references.
+    """
+
+    exact: int
+    empty: int
+    repeating: int
+    copied: int
+    faulty: int
+    distinct: int
+    length_ratio: float
+
+    @classmethod
+    def of(cls, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> "Traits":
+        """The traits of hypotheses; the three lists have the same length.
+
+        Args:
+            sources: empty if they are not known; then nothing counts as copied.
+        """
+        counts = Counter[str]()
+        for src, hyp, ref in zip(sources or [""] * len(hypotheses), hypotheses, references, strict=True):
+            fault = suspicion(src, hyp) or ("empty" if ref.strip() and not hyp.strip() else "")
+            counts.update({fault: 1, "exact": hyp == ref, "faulty": bool(fault) and hyp != ref})
+        return cls(
+            exact=counts["exact"],
+            empty=counts["empty"],
+            repeating=counts["repetition"],
+            copied=counts["copy"],
+            faulty=counts["faulty"],
+            distinct=len({*hypotheses}),
+            length_ratio=sum(map(len, hypotheses)) / max(1, sum(map(len, references))),
+        )
+
+
+_MOST_LOST = 1.0  # points of the deciding metric by which a test set may fall without a word about it
+_GENTLER = "keep the model of before, or try a third of training.learning_rate or fewer epochs"
+_KEEP = "mix more general text into data.train, or try a third of training.learning_rate or fewer epochs"
+_MORE = "take more epochs, a higher training.learning_rate or more text"
+
+
+@dataclass(frozen=True)
+class Change:
+    """The score of a test set by one metric before and after, and the p-value of the difference (paired bootstrap)."""
+
+    metric: str
+    before: float
+    after: float
+    p_value: float
+
+    @property
+    def points(self) -> float:
+        """By how much the score has risen."""
+        return self.after - self.before
+
+    def text(self) -> str:
+        """The change as `mtx train` prints it."""
+        p = p_text(self.p_value, "p = ", "p < ")
+        return f"{self.metric} {self.before:.1f} before, {self.after:.1f} after: {self.points:+.1f} ({p})"
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a training has changed on one test set.
+
+    Attributes:
+        is_own: whether it is text to adapt to: held out of the own text, or without such a set the first test set.
+        changes: in BLEU and in chrF2; the first decides, which is chrF2 where BLEU says nothing.
+    """
+
+    test: str
+    is_own: bool
+    changes: Annotated[list[Change], Field(min_length=1)]
+
+    def line(self) -> str:
+        """The line that `mtx train` prints after the scores."""
+        return f"{self.test} {'; '.join(change.text() for change in self.changes)}"
+
+
+def gain_lines(paths: RunLayout) -> list[str]:
+    """What `mtx train` prints after the scores of a run that started from a model, read from its scores.json."""
+    gains = stored_gains(durable.read_json(paths.model / SCORES)["run"], paths.model / SCORES)
+    return [*(gain.line() for gain in gains), *map(str, advice(gains))]
+
+
+def advice(gains: Sequence[Gain]) -> list[Advice]:
+    """What to change: own text should gain significantly, and no test set should fall by more than a point."""
+    problems = []
+    for gain in gains:
+        change = gain.changes[0]
+        if change.points < -_MOST_LOST:
+            text = f"{gain.test} falls by {-change.points:.1f} {change.metric}"
+            problems.append(Advice(text, _GENTLER if gain.is_own else _KEEP))
+        elif gain.is_own and not (change.points > 0 and change.p_value < SIGNIFICANCE_LEVEL):
+            problems.append(Advice(f"{gain.test} gains nothing beyond chance", _MORE))
+    return problems
+
+
+def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[Gain]:
+    """The gains of all test sets that a run has translated before and after its training.
+
+    Args:
+        tests: the entries of the test sets in report.json.
+    """
+    held_out = [name for name, entry in tests.items() if entry["held_out"]]
+    own = held_out or list(tests)[:1]
+    gains = []
+    for name in tests:
+        try:
+            before, after = (_lines(path / name, HYPOTHESIS_TEXT) for path in (paths.before, paths.evaluation))
+        except DamagedFileError as error:
+            logger.warning("%s; what training has changed on %s is not known", error, name)
+            continue
+        references = _lines(paths.evaluation / name, REFERENCE_TEXT)
+        systems = [System("before", before), System("after", after)]
+        measured = significance_tests(systems, references, ("bleu", "chrf"), tgt, [[0], [1]])
+        changes = []
+        for metric in measured:
+            first, second = metric.groups
+            assert second.p_value is not None
+            changes.append(Change(metric.name, first.mean, second.mean, second.p_value))
+        gains.append(Gain(name, name in own, changes[::-1] if too_short_for_bleu(references, tgt) else changes))
+    return gains
+
+
+def _lines(directory: Path, name: str) -> list[str]:
+    durable.verify(directory, [name])
+    return list(text_files.read_lines(directory / name))
+
+
+def stored_gains(run: Mapping[str, Any], path: Path) -> list[Gain]:
+    """The gains in the entry `run` of a scores.json; empty for a run that started from no model.
+
+    Raises:
+        DamagedFileError: naming `path`, if they are not what mtx writes.
+    """
+    try:
+        return TypeAdapter(list[Gain]).validate_python(run.get("gains", []))
+    except ValidationError:
+        raise DamagedFileError(f"{path}: run.gains: does not hold the gains of a training") from None

@@ -1,7 +1,7 @@
 """Scores of systems with significance tests: sacreBLEU's paired ones, and one over seeds for runs with several.
 
 Flow: hypotheses of several systems + references -> `significance_tests` -> one `MetricComparison` for each metric. The
-group of the first system is the baseline. sacreBLEU's own seed makes the results reproducible.
+group of the first system is the baseline. sacreBLEU's default seed makes the results reproducible.
 
 With several seeds a score varies because another seed gives another model, and because another test set has other
 sentences. `seeds_p_value` counts both: runs are nested in their settings, and all translate the same sentences. This is
@@ -10,10 +10,9 @@ the design of Obuchowski and Rockette (1995), for readers of two kinds of images
 """
 
 import math
-import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,11 +20,9 @@ from numpy.typing import NDArray
 
 from mtx.data.languages import tokenizer_of
 from mtx.decoding.metrics import ter_takes_too_long
-from mtx.errors import UsageError
-from mtx.evaluation.protocols import Protocol
 
 METRICS = ("bleu", "chrf", "ter")
-_NUM_SAMPLES = 1000  # of the bootstrap, as in sacreBLEU
+_NUM_SAMPLES, _SEED = 1000, 12345  # of the bootstrap, as in sacreBLEU
 _MOST_FREEDOM = 1e4  # degrees of freedom from which on Student's distribution is taken for the normal one
 SIGNIFICANCE_LEVEL = 0.05  # a difference with a smaller p-value is significant
 
@@ -100,7 +97,6 @@ def significance_tests(
     references: list[str],
     metrics: Sequence[str],
     tgt: str,
-    protocol: Protocol | None,
     groups: Sequence[list[int]],
 ) -> list[MetricComparison]:
     """The scores by each metric of all systems and groups, tested against the first; for the arguments see `compare`.
@@ -112,15 +108,7 @@ def significance_tests(
     factories = {"bleu": lambda: BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF, "ter": TER}
     if "ter" in metrics and any(ter_takes_too_long(system.hypotheses, references) for system in systems):
         del factories["ter"]
-    chosen = [factory() for name, factory in factories.items() if name in metrics]
-    comparisons = [_compare(systems, references, metric, groups) for metric in chosen]
-    if protocol is not None:
-        text = protocol.tokenized(references, [system.hypotheses for system in systems])
-        tokenized = [System(system.name, lines) for system, lines in zip(systems, text.systems, strict=True)]
-        bleu = _compare(tokenized, text.references, protocol.metric(), groups)
-        name, signature = f"{protocol.name} {bleu.name}", text.signature(bleu.signature)
-        comparisons.append(replace(bleu, name=name, signature=signature))
-    return comparisons
+    return [_compare(systems, references, make(), groups) for name, make in factories.items() if name in metrics]
 
 
 def _compare(
@@ -132,19 +120,18 @@ def _compare(
     """
     from sacrebleu.significance import estimate_ci
 
-    seed, number = _seed(), len(references)
-    samples = np.random.default_rng(seed).choice(number, size=(_NUM_SAMPLES, number), replace=True)
-    counts = np.stack([np.bincount(sample, minlength=number) for sample in samples])
+    number = len(references)
+    samples = np.random.default_rng(_SEED).choice(number, size=(_NUM_SAMPLES, number), replace=True)
+    counts = np.stack([np.ones(number), *(np.bincount(sample, minlength=number) for sample in samples)])
     resampled, scores = [], list[SystemScore]()
     for system in systems:
         of_sentences = np.array(metric._extract_corpus_statistics(system.hypotheses, [references]), dtype=np.float64)
-        whole, *parts = np.concatenate([of_sentences.sum(0, keepdims=True), counts @ of_sentences])
-        resampled.append(np.array([metric._compute_score_from_stats(part.tolist()).score for part in parts]))
-        result = metric._compute_score_from_stats(whole.tolist())
+        result, *parts = [metric._compute_score_from_stats(row.tolist()) for row in counts @ of_sentences]
+        resampled.append(np.array([part.score for part in parts]))
         mean, half = map(float, estimate_ci(resampled[-1]))
         scores.append(SystemScore(float(result.score), (mean - half, mean + half)))
     signature = metric.get_signature()
-    signature.update("seed", str(seed).lower())
+    signature.update("seed", str(_SEED))
     signature.update("bs", _NUM_SAMPLES)
     points, first = [score.score for score in scores], groups[0]
     of_groups = []
@@ -166,14 +153,6 @@ def _paired_bootstrap(difference: float, resampled: NDArray[np.float64]) -> floa
     sizes = np.abs(resampled)
     num_larger = int(np.sum(sizes - sizes.mean() > abs(difference)))
     return (num_larger + 1) / (len(sizes) + 1) if difference else 1.0
-
-
-def _seed() -> int | None:
-    """The seed of the samples, which the user may set as for sacreBLEU."""
-    seed = os.environ.get("SACREBLEU_SEED", "12345")
-    if not (seed.lower() == "none" or (seed.isascii() and seed.isdecimal() and int(seed) < 1 << 32)):
-        raise UsageError(f"SACREBLEU_SEED={seed}: expected a whole number below 2^32, or none")
-    return None if seed.lower() == "none" else int(seed)
 
 
 def seeds_p_value(

@@ -13,7 +13,6 @@ from mtx.errors import DataError, MtxError, UsageError
 from mtx.storage import durable, text_files
 from mtx.storage.run_contents import is_run, load_config, translated_tests
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
-from mtx.storage.run_status import unfinished
 
 _MAX_TEXT_BYTES = 1 << 29  # of a file of a test set
 
@@ -43,7 +42,7 @@ def changed_copies(test_set: TestSet) -> list[TestSet]:
     for name, change in AUGMENTATIONS.items():
         rng = random.Random(name)
         pairs = [change(*pair, rng) for pair in zip(test_set.sources, test_set.references, strict=True)]
-        sources, references = ([pair[side] for pair in pairs] for side in (0, 1))
+        sources, references = map(list, zip(*pairs, strict=True))
         more = [[change("", line, rng)[1] for line in lines] for lines in test_set.more_references]
         copies.append(TestSet(f"{test_set.name}, {name.replace('_', ' ')}", test_set.tgt, sources, references, more))
     return copies
@@ -84,12 +83,11 @@ def sacrebleu_test_set(name: str, direction: str) -> TestSet:
     """
     import sacrebleu
 
-    if name not in sacrebleu.get_available_testsets():
-        raise UsageError(f"sacreBLEU knows no test set named {name}", "sacrebleu --list names them")
     tgt = target_language(direction)
-    directions = sacrebleu.get_langpairs_for_testset(name)
+    directions = sacrebleu.get_langpairs_for_testset(name)  # none if there is no such test set
     if direction not in directions:
-        raise UsageError(f"test set {name} has no direction {direction}; it has {', '.join(directions)}")
+        there = f"it has {', '.join(directions)}" if directions else "sacrebleu --list names the test sets"
+        raise UsageError(f"sacreBLEU has no test set named {name} of direction {direction}", there)
     try:
         paths = [sacrebleu.get_source_file(name, direction), *sacrebleu.get_reference_files(name, direction)]
     except (OSError, SystemExit) as error:
@@ -134,14 +132,11 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
             "compare files with --ref FILE, models with --src FILE --ref FILE",
         )
     common = sorted(set.intersection(*({*translated_tests(RunLayout(run))} for run in runs)))
-    if name is not None and name not in common:
-        raise UsageError(f"--test {name}: not all of these runs have translated it; they have {', '.join(common)}")
-    for run in runs:
-        if not translated_tests(RunLayout(run)) and (state := unfinished(run)):
-            raise UsageError(f"{run}: has translated no test set: it {state}")
     if not common:
         raise UsageError("these runs have no test set in common", "mtx evaluate RUN translates a run's test sets")
     names = [name] if name else common
+    if names[0] not in common:
+        raise UsageError(f"--test {name}: not all of these runs have translated it; they have {', '.join(common)}")
     if files and len(names) > 1:
         raise UsageError(f"{files[0]}: of which test set? These runs have {', '.join(names)}", f"--test {names[0]}")
     return [_test_set_of_runs(runs, files, name) for name in names]

@@ -12,7 +12,7 @@ from typing import Any
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
 from mtx.errors import Advice
-from mtx.evaluation.traits import ALIKE
+from mtx.evaluation.evaluate import ALIKE
 from mtx.model.translation_model import TranslationModel
 from mtx.report import checks
 from mtx.storage.run_files import RunLayout

@@ -15,9 +15,8 @@ from mtx.data.cleaning import clean_text
 from mtx.decoding.scoring import AttentionMaps
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
-from mtx.evaluation.comparison import p_text
-from mtx.evaluation.differing_settings import LOCATION_KEYS, differing_settings, setting_text
-from mtx.evaluation.gains import advice
+from mtx.evaluation.comparison import LOCATION_KEYS, differing_settings, p_text, setting_text
+from mtx.evaluation.evaluate import advice
 from mtx.formatting import format_duration
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render, viewer_data

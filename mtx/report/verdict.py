@@ -9,8 +9,7 @@ from pathlib import Path
 
 from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
 from mtx.errors import Advice
-from mtx.evaluation.gains import advice
-from mtx.evaluation.traits import ALIKE, Traits
+from mtx.evaluation.evaluate import ALIKE, Traits, advice
 from mtx.report.run_history import MIN_GAIN, RunSummary, improvement
 from mtx.storage import text_files
 from mtx.storage.run_contents import stored_scores

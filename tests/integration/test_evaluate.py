@@ -142,7 +142,9 @@ def test_wrong_requests_are_refused(refused, trained: Path, tmp_path: Path) -> N
     refused(1, ["nothing to score"], "evaluate", "--hyp", empty, "--ref", empty)
     refused(2, ["no such file"], "evaluate", "--hyp", tmp_path / "none", "--ref", two)
     refused(2, ["--hyp needs"], "evaluate", "--hyp", two)
-    refused(2, ["--protocol aiayn", "--direction en-de"], "evaluate", "--hyp", two, "--ref", two, "--protocol", "aiayn")
+    published = ["evaluate", "--hyp", two, "--ref", two, "--protocol", "aiayn"]
+    refused(2, ["--protocol aiayn", "--direction en-de"], *published)
+    refused(2, ["expected the target language de or fr, got zh"], *published, "--direction", "en-zh")
     refused(2, ["'multi30k-lc'"], "evaluate", trained, "--protocol", "wmt")
     refused(2, ["MODEL or --hyp"], "evaluate")
     refused(2, ["--src and --ref"], "evaluate", trained, "--src", two)
@@ -152,7 +154,7 @@ def test_wrong_requests_are_refused(refused, trained: Path, tmp_path: Path) -> N
     refused(2, ["--direction"], "evaluate", trained, "--src", two, "--ref", two, "--direction", "en-de")
     with FileLock(trained / "run.lock"):
         refused(1, ["another process works on this run"], "evaluate", trained)
-    refused(2, ["no direction xx-yy", "en-de"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "xx-yy")
+    refused(2, ["of direction xx-yy", "en-de"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "xx-yy")
     refused(2, ["expected two languages"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "german")
     refused(2, ["is not a run directory", "--src FILE --ref FILE"], "evaluate", trained / "model")
     refused(2, ["no such"], "evaluate", tmp_path / "nowhere")

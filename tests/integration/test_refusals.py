@@ -237,13 +237,6 @@ def test_a_page_of_somebody_else_is_not_replaced(trained: Path, here: Path, refu
         assert (here / name).read_text() == "<!doctype html>mine"
 
 
-def test_a_seed_of_sacrebleu_that_is_none(here: Path, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
-    (here / "hyp").write_text("a b c d\n")
-    for seed in ("x", "-1", "", "٣"):
-        monkeypatch.setenv("SACREBLEU_SEED", seed)
-        refused(2, [f"SACREBLEU_SEED={seed}: expected a whole number"], "compare", "hyp", "hyp", "--ref", "hyp")
-
-
 @pytest.mark.parametrize("name", [
     "model/model.safetensors", "model/manifest.json", "config.yaml", "chosen.json", "run.lock", "metrics.jsonl",
     "status.json", "data/train.arrow", "evaluation/test/hyp.txt",

@@ -1,11 +1,97 @@
-"""Comparisons break scores down by sentence length and show the sentences on which two systems differ."""
+"""Comparisons break scores down by sentence length and show the sentences on which two systems differ.
+
+What `mtx compare` prints of them says which test the p-values are of, and shows every figure once.
+"""
+
+import json
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from mtx.config import settings
+from mtx.config.schema import Config
 from mtx.errors import DataError
-from mtx.evaluation.comparison import Comparison, compare
-from mtx.evaluation.differing_settings import Group
+from mtx.evaluation.comparison import (
+    Comparison,
+    Format,
+    Group,
+    Results,
+    compare,
+    differing_settings,
+    groups_by_seed,
+    groups_of,
+    output_lines,
+    p_text,
+)
 from mtx.evaluation.significance import System
+from mtx.storage import durable
+from mtx.storage.run_files import RunLayout
+
+
+@pytest.fixture
+def systems(tmp_path: Path) -> list[Path]:
+    """A file, a run, a run with another dropout, and two runs with another seed."""
+    paths = [tmp_path / name for name in ("hyp.txt", "base", "dropout", "seed", "same_seed")]
+    paths[0].touch()
+    for root, dropout, seed in zip(paths[1:], (0.1, 0.3, 0.1, 0.1), (1, 1, 2, 2), strict=True):
+        root.mkdir()
+        values = {"run_dir": str(root), "seed": seed, "model": {"dropout": dropout}}
+        RunLayout(root).config.write_text(settings.dump(Config.model_validate(values)))
+    return paths
+
+
+def test_differing_settings_are_those_of_the_runs_without_their_places(systems: list[Path]) -> None:
+    assert differing_settings(systems) == {"model.dropout": [0.1, 0.3, 0.1, 0.1], "seed": [1, 1, 2, 2]}
+    assert differing_settings(systems[:2]) == {}
+
+
+def test_runs_with_different_seeds_form_a_group_and_a_repeated_seed_does_not(systems: list[Path]) -> None:
+    assert groups_by_seed(systems) == [[1, 3], [2], [4]]
+
+
+def record(run: Path, *sha256: str) -> None:
+    files = [
+        {"path": f"/text/{name}", "sha256": value} for name, value in zip(("a.tsv", "b.tsv"), sha256, strict=False)
+    ]
+    durable.write_json(RunLayout(run).sources, {"files": files})
+
+
+def set_data(run: Path, **values: object) -> None:
+    """Give a run the seed in its place and a `data` section."""
+    seed = {"base": 1, "seed": 2, "same_seed": 3}[run.name]
+    config = Config.model_validate({"run_dir": str(run), "seed": seed, "model": {"dropout": 0.1}, "data": values})
+    RunLayout(run).config.write_text(settings.dump(config))
+
+
+def test_runs_on_other_text_are_no_twins(systems: list[Path]) -> None:
+    base, _, seed, same_seed = systems[1:]
+    for run, second in ((base, "2" * 64), (seed, "2" * 64), (same_seed, "3" * 64)):
+        set_data(run)
+        record(run, "1" * 64, second)
+    assert groups_by_seed([seed, base, same_seed]) == [[0, 1], [2]]
+    files = [["a.tsv 11111111", f"b.tsv {second}"] for second in ("22222222", "33333333")]
+    assert differing_settings([base, same_seed])["text"] == files
+    labels = [group.label for group in groups_of([base, seed, same_seed], ["first", "second", "third"])]
+    assert labels == ["first and 1 more seed", "third"]
+    set_data(same_seed, dir="/other")
+    labels = [group.label for group in groups_of([base, seed, same_seed], ["first", "second", "third"])]
+    assert labels == ["data.dir=null", "data.dir=/other"]
+
+
+def test_a_run_whose_record_is_damaged_is_no_twin(systems: list[Path]) -> None:
+    record(systems[1], "1" * 64)
+    RunLayout(systems[4]).sources.write_text("{")
+    assert groups_by_seed([systems[1], systems[4]]) == [[0], [1]]
+
+
+def test_a_setting_without_a_value_is_null(systems: list[Path]) -> None:
+    set_data(systems[1], valid="b.tsv")
+    labels = [group.label for group in groups_of([systems[1], systems[3], systems[4]], ["a", "b", "c"])]
+    assert labels == ["a", "b", "c"]
+    set_data(systems[4])
+    labels = [group.label for group in groups_of([systems[1], systems[3], systems[4]], ["a", "b", "c"])]
+    assert labels == ["data.valid=b.tsv", "data.valid=null"]
 
 
 def compare_texts(references: list[str], *hypotheses: list[str]) -> Comparison:
@@ -76,3 +162,70 @@ def test_chrf_decides_where_bleu_says_nothing() -> None:
     references = ["one", "two", "three"]
     assert compare([System("a", references), System("b", references)], references).decided_by == "chrF2"
     assert compare_texts(["a b c d e"], ["a b c d e"], ["a"]).decided_by == "BLEU"
+
+
+REFERENCES = [f"one two three four five {word} seven eight" for word in "abcdefghijklmnopqrst"]
+
+
+def results(groups: list[Group], wrong: tuple[int, ...] = (1, 2, 8, 9)) -> Results:
+    """Results of runs that have a word replaced in `wrong` of 9 lines."""
+    systems = [
+        System(name, [line.replace("five", "x") if n % 9 < bad else line for n, line in enumerate(REFERENCES)])
+        for name, bad in zip("abcd", wrong, strict=False)
+    ][: sum(len(group.members) for group in groups)]
+    comparison = compare(systems, REFERENCES, ["bleu"], groups=groups)
+    names = [system.name for system in systems]
+    keys: dict[str, list[object]] = {"data.valid": [None] * len(names)}
+    return Results(names, keys, {}, {"heldout": comparison})
+
+
+TWO = [Group("good", [0, 1]), Group("bad", [2, 3])]
+SINGLES = [Group("a", [0]), Group("b", [1])]
+
+
+@pytest.mark.parametrize("groups, test", [(TWO, "first group, good, by a test that counts other seeds and"),
+                                          (SINGLES, "first system, a, by sacreBLEU's paired bootstrap")])  # fmt: skip
+def test_every_form_names_the_test_and_what_it_is_against(groups: list[Group], test: str) -> None:
+    for form in get_args(Format):
+        text = "\n".join(output_lines(results(groups), form))
+        assert text.count(f"p is that of the difference to the {test}") == 1, form
+
+
+def test_a_single_run_against_seeds_is_judged_under_a_condition() -> None:
+    good, bad = Group("good", [0, 1]), Group("bad", [2])
+    for groups in ([good, bad], [bad, good]):
+        [verdict] = results(groups).headlines()
+        assert ", and not by chance if other seeds of bad would vary as those of good (p" in verdict
+    [chance] = results([Group("a", [0]), Group("others", [1, 2, 3])]).headlines()
+    assert "may be chance (p" in chance and "if other seeds" not in results(TWO).headlines()[0]
+
+
+def test_a_p_value_is_written_in_one_way() -> None:
+    apart = results(SINGLES, (0, 9))
+    row = next(line for line in output_lines(apart, "text") if line.startswith("b  "))
+    assert row.endswith("  0.0010") and "(p = 0.0010, " in apart.headlines()[0]
+    assert p_text(0.00009) == "<0.0001" and p_text(0.00009, "p = ", "p < ") == "p < 0.0001"
+
+
+def test_intervals_are_shown_by_their_ends() -> None:
+    both = results(TWO)
+    first = both.test_sets["heldout"].metrics[0].systems[0]
+    shown = f"{first.interval[0]:.1f} to {first.interval[1]:.1f}"
+    for form in ("text", "markdown", "latex"):
+        text = "\n".join(output_lines(both, form))
+        assert shown in text
+    [system, *_] = json.loads(output_lines(both, "json")[0])["test_sets"]["heldout"]["metrics"][0]["systems"]
+    assert tuple(system["interval"]) == first.interval
+
+
+def test_a_single_group_has_no_column_for_p_and_columns_of_lengths_have_names() -> None:
+    twins = results([Group("good", [0, 1])])
+    lines = output_lines(twins, "text")
+    assert lines[lines.index("mean ± sample standard deviation over the seeds:") + 1].split() == ["runs", "BLEU", "95%"]
+    assert lines[lines.index("BLEU by words of the reference:") + 1].split() == ["sentences", "a", "b"]
+    assert "| BLEU |" in "\n".join(output_lines(twins, "markdown")).replace("  ", "")
+    assert (
+        "p is" not in "\n".join(lines)
+        and json.loads(output_lines(twins, "json")[0])["test_sets"]["heldout"]["test"] == ""
+    )
+    assert "  data.valid: null (a), null (b)" in lines

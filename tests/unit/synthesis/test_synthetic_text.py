@@ -1,17 +1,34 @@
-"""Synthetic pairs: what is left out, and a process that is killed goes on where it was."""
+"""Synthetic pairs: what is dropped, what a student learns from, and a process that is killed resumes."""
 
 import io
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
+from mtx.decoding.options import SearchOptions
+from mtx.decoding.translator import Hypothesis
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage.resumable import ResumableRows
 from mtx.storage.text_files import read_lines
-from mtx.synthesis.synthetic_text import KEPT, SyntheticText, described, write_pairs
+from mtx.synthesis import synthetic_text
+from mtx.synthesis.synthetic_text import (
+    DISTILLED,
+    KEPT,
+    TRAIN,
+    SyntheticText,
+    described,
+    nearest_by_chrf,
+    source_lines,
+    translate_text,
+    write_text,
+)
 
 
 class _Stopped(Exception):
@@ -45,11 +62,11 @@ def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
         assert done == [6]
     whole, sink, direct = work(tmp_path, lines), io.BytesIO(), io.BytesIO()
     whole.run(done.append)
-    assert write_pairs(whole, sink, drop_worst=False) == Counter({KEPT: 8})
+    assert whole.write_pairs(sink) == Counter({KEPT: 8})
     assert sink.getvalue().decode() == "".join(f"{line.swapcase()} {n}\t{line}\n" for n, line in enumerate(lines, 1))
     part.unlink()
     whole.run(done.append)
-    write_pairs(whole, direct, drop_worst=False)
+    whole.write_pairs(direct)
     assert direct.getvalue() == sink.getvalue()
 
 
@@ -57,11 +74,11 @@ def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
     (tmp_path / "part").write_bytes(b'{"form')
     whole, sink = work(tmp_path, ["a b"]), io.BytesIO()
     whole.run(lambda number: None)
-    assert write_pairs(whole, sink, drop_worst=False) == Counter({KEPT: 1})
+    assert whole.write_pairs(sink) == Counter({KEPT: 1})
     (tmp_path / "part").unlink()
     nothing = work(tmp_path, [])
     nothing.run(lambda number: None)
-    assert write_pairs(nothing, sink, drop_worst=True) == Counter() and not nothing.kept.path.exists()
+    assert nothing.write_pairs(sink) == Counter() and not nothing.kept.path.exists()
 
 
 def test_other_translations_are_not_continued(tmp_path: Path) -> None:
@@ -70,7 +87,7 @@ def test_other_translations_are_not_continued(tmp_path: Path) -> None:
         work(tmp_path, ["a b"], about="b").run(lambda number: None)
     (tmp_path / "part").write_bytes((tmp_path / "part").read_bytes()[:-5] + b"\n")
     with pytest.raises(DamagedFileError, match="part: its row 1 is damaged"):
-        write_pairs(work(tmp_path, ["a b"]), io.BytesIO(), drop_worst=False)
+        work(tmp_path, ["a b"]).write_pairs(io.BytesIO())
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:
@@ -79,11 +96,11 @@ def test_what_is_left_out(tmp_path: Path) -> None:
     made = SyntheticText(lambda: lines, ResumableRows(tmp_path / "part", {}, 9), lambda *_: translations)
     made.run(lambda number: None)
     sink = io.BytesIO()
-    counts = write_pairs(made, sink, drop_worst=True)
+    counts = made.write_pairs(sink)
     assert counts == Counter({KEPT: 2, "repetition": 1, "length ratio": 1, "empty": 1, "identical": 1})
     assert sink.getvalue().decode() == "a dog runs\tein Hund läuft\na b\tc d\n"
     for_student, sink = replace(made, side="src"), io.BytesIO()
-    assert write_pairs(for_student, sink) == counts
+    assert for_student.write_pairs(sink) == counts
     assert sink.getvalue().decode() == "ein Hund läuft\ta dog runs\nc d\ta b\n"
     told = "2 pairs of 6 lines (repetition 1, length ratio 1, empty 1, identical 1)"
     assert sorted(described(counts)) == sorted(told)
@@ -96,8 +113,81 @@ def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
         lambda translations, block: [None if line == "line 7" else -float(line.split()[1]) for line in block],
     )  # fmt: skip
     made.run(lambda number: None)
-    for drop_worst, missing in ((True, {"line 39"}), (False, set())):
-        sink = io.BytesIO()
-        counts = write_pairs(made, sink, drop_worst)
-        kept = {line.split("\t")[1] for line in sink.getvalue().decode().split("\n")[:-1]}
-        assert set(lines) - kept == missing and counts["improbable"] == len(missing)
+    sink = io.BytesIO()
+    counts = made.write_pairs(sink)
+    kept = {line.split("\t")[1] for line in sink.getvalue().decode().split("\n")[:-1]}
+    assert set(lines) - kept == {"line 39"} and counts["improbable"] == 1
+
+
+class Store:
+    def __init__(self, *pairs: tuple[str, str], corpus: Sequence[int] = ()):
+        self.pairs, self.num_pairs, self.corpus = pairs, len(pairs), np.array(corpus, np.uint16)
+
+    def texts(self, rows: Any) -> tuple[list[str], list[str]]:
+        src, tgt = zip(*(self.pairs[row] for row in rows), strict=True)
+        return list(src), list(tgt)
+
+
+class Numbered:
+    """Offers three hypotheses for each line, of which the third is the line with its number; dies after `last`."""
+
+    options = SearchOptions(3)
+    engine = SimpleNamespace(name="torch")
+
+    def __init__(self, last: int = 10_000):
+        self.last = last
+
+    def hypotheses(self, lines: list[str], prefixes: None, first: int) -> list[list[Hypothesis]]:
+        if first > self.last:
+            raise _Stopped
+        texts = [["first", "second", f"{line} {number}"] for number, line in enumerate(lines, first)]
+        return [[Hypothesis(text, 0.0, []) for text in row] for row in texts]
+
+
+def test_the_text_of_a_teacher_has_no_pairs_with_tags(tmp_path: Path) -> None:
+    train = Store(("a", "b"), ("made", "up"), ("c\td", "e"), corpus=[0, 1, 0])
+    report = {"corpora": [{"tag": None}, {"tag": "BT"}]}
+    data: Any = SimpleNamespace(train=train, valid=Store(("v", "w")), tests={"t": Store(("x", "y"))}, report=report)
+    assert write_text(data, tmp_path) == ["tests/t.tsv"]
+    found = {path.name: path.read_text() for path in tmp_path.rglob("*.tsv")}
+    assert found == {"train.tsv": "a\tb\nc d\te\n", "valid.tsv": "v\tw\n", "t.tsv": "x\ty\n"}
+    data.valid = Store(("other", "text"))
+    write_text(data, tmp_path)
+    assert (tmp_path / "valid.tsv").read_text() == "v\tw\n", "what is there stays"
+
+
+def test_the_hypothesis_nearest_to_the_reference() -> None:
+    assert nearest_by_chrf(["a cat", "the dog runs", "the dog ran"], "the dog ran off") == "the dog ran"
+    assert nearest_by_chrf(["x", "y"], "z") == "x"
+
+
+def text_of(directory: Path, num_pairs: int, num_more: int) -> Path:
+    """Sources of `num_pairs` pairs, whose references are the second hypothesis, and more lines."""
+    (directory / TRAIN).write_text("".join(f"source {n}\tsecond\n" for n in range(num_pairs)))
+    (directory / "mono").write_text("".join(f"more {n}\n" for n in range(num_more)))
+    return directory / "mono"
+
+
+def test_a_killed_translation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synthetic_text, "BLOCK_LINES", 4)
+    mono, about, done = text_of(tmp_path, 10, 8), {"teacher": "t"}, list[int]()
+    for last in (5, 9):
+        with pytest.raises(_Stopped):
+            translate_text(Numbered(last), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
+    translate_text(Numbered(), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
+    assert done == [0, 4, 4, 8, 4, 12, 4, 2]
+    expected = [f"source {n}\tsecond" for n in range(10)] + [f"more {n}\tfirst" for n in range(8)]
+    assert (tmp_path / DISTILLED).read_text().split("\n")[:-1] == expected
+    assert sorted(path.name for path in tmp_path.iterdir()) == [DISTILLED, "mono", TRAIN]
+    translate_text(Numbered(0), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
+    assert [*source_lines(tmp_path, None)] == [f"source {n}" for n in range(10)]
+
+
+def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synthetic_text, "model_identity", str)
+    mono = text_of(tmp_path, 1, 1)
+    about = synthetic_text.check_teacher(tmp_path, "A", mono, [])
+    assert synthetic_text.check_teacher(tmp_path, "A", mono, []) == about
+    for teacher, more, text in (("B", mono, []), ("A", None, []), ("A", mono, ["data.train=t.tsv"])):
+        with pytest.raises(UsageError, match="is of another teacher or of other text"):
+            synthetic_text.check_teacher(tmp_path, teacher, more, text)

@@ -1,15 +1,110 @@
-"""What a training has changed: from the files of a run to words, with values that can be checked by hand."""
+"""A term counts as used if its translation stands in the output of its line, and the scores say what that costs."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mtx.data.glossary import Glossary
+from mtx.decoding.metrics import CorpusScore, suspicion
 from mtx.errors import DamagedFileError
-from mtx.evaluation.gains import Change, Gain, advice, measure_gains, stored_gains
+from mtx.evaluation.evaluate import (
+    Change,
+    Gain,
+    GlossaryScores,
+    TermUse,
+    Traits,
+    advice,
+    count_used,
+    measure_gains,
+    score_with_glossary,
+    stored_gains,
+)
+from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
+
+GLOSSARY = Glossary({"house": "Haus", "river": "der Fluss", "old house": "Altbau"})
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        ("a house", "ein Haus", (1, 1)),
+        ("a house", "ein Hausboot", (1, 0)),
+        ("a house", "ein haus", (1, 0)),
+        ("house and house", "Haus und Boot", (2, 1)),
+        ("a house", "Haus, Haus", (1, 1)),
+        ("river", "Der Fluss", (1, 1)),
+        ("an old house", "ein Haus", (1, 0)),
+        ("a tree", "ein Haus", (0, 0)),
+    ],
+)
+def test_terms_are_counted(source: str, translation: str, expected: tuple[int, int]) -> None:
+    assert count_used(GLOSSARY, [source], [translation]) == expected
+
+
+def test_a_line_about_the_terms_follows_the_scores() -> None:
+    bleu = CorpusScore(30.0, "signature")
+
+    def line(terms: TermUse) -> str:
+        return GlossaryScores(bleu=bleu, chrf=bleu, terms=terms).lines("t")[-1]
+
+    assert line(TermUse(10, 9, 5)) == "t: 90.0% of 10 terms used, 50.0% without the glossary"
+    assert line(TermUse(0, 0, 0)) == "t: no term of the glossary occurs"
+
+
+class Fake:
+    """Writes Haus for house only with a glossary."""
+
+    tokenizer: Any = type("T", (), {"normalization": "nfc"})
+    glossary: Glossary | None = None
+
+    def use_glossary(self, glossary: Glossary | None) -> None:
+        self.glossary = glossary
+
+    def translate(self, lines: Sequence[str]) -> list[str]:
+        return [line.replace("house", "Haus" if self.glossary else "Heim") for line in lines]
+
+
+def test_both_translations_are_scored() -> None:
+    fake: Any = Fake()
+    sources = [f"this is the {word} of {number} men" for number in range(20) for word in ("house", "tree")]
+    references = [line.replace("house", "Haus") for line in sources]
+    plain, guided = score_with_glossary(fake, TestSet("t", "de", sources, references), GLOSSARY)
+    assert guided.bleu.score == pytest.approx(100) and plain.bleu.score < 90
+    assert (guided.terms.num_terms, guided.terms.used, guided.terms.used_without) == (20, 20, 0)
+    assert guided.as_dict()["terms"]["used"] == 20 and guided.lines("t")[-1].startswith("t: 100.0% of 20 terms")
+    assert fake.glossary is None, "the translator is as it was"
+
+
+def test_traits_by_hand() -> None:
+    hypotheses = ["a b", "", "so so so", "the man the man the man .", "of the of the", "x y", "Berlin", "no no no"]
+    references = ["a b", "a b", "so", "the man .", "of the", "a b", "Berlino", "no no no"]
+    sources = ["A B", "A B", "ja", "der Mann .", "von", "x y", "Berlin", "no no no"]
+    traits = Traits.of(sources, hypotheses, references)
+    assert (traits.exact, traits.empty, traits.repeating, traits.copied) == (2, 1, 2, 1)
+    assert traits.faulty == 3 and traits.distinct == 8, "what is equal to the reference is no fault"
+    assert traits.length_ratio == sum(map(len, hypotheses)) / sum(map(len, references))
+    noted = [suspicion(*pair) for pair in zip(sources, hypotheses, strict=True)]
+    assert (traits.repeating, traits.copied) == (noted.count("repetition"), noted.count("copy")), (
+        "as mtx translate says"
+    )
+
+
+def test_without_sources_nothing_is_copied() -> None:
+    traits = Traits.of([], ["one two three", "so so so"], ["one two three", "so"])
+    assert (traits.copied, traits.repeating, traits.faulty) == (0, 1, 1)
+
+
+def test_repetitions_in_languages_without_spaces_are_found_by_characters() -> None:
+    hypotheses = ["我看书看书看书", "ไปไหนไปไหนไปไหน", "ໄປໃສໄປໃສໄປໃສ", "共1000人……好好好", "ฮ่าๆ 555", "我 看 书"]
+    references = ["我看书", "ไปไหน", "ໄປໃສ", "共1000人", "ฮ่าๆ", "我看书"]
+    assert Traits.of([], hypotheses, references).repeating == 3
+
 
 REFERENCES = [f"Der Mann {n} liest heute ein Buch über {n} alte Bäume ." for n in range(30)]
 WORSE = [line.replace("ein Buch", "ein Heft").replace("heute", "gern") for line in REFERENCES]
