@@ -17,11 +17,13 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mtx.architectures.decoder_only import DecoderModel
+from mtx.config.schema import ModelConfig
 from mtx.data.batches import assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.model.fused import BlockLayout
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_step import MicroStep
+from tests.fast_steps import GRADIENT_LIMIT, LOSS_LIMIT, make_steps, worst_gradient
 from tests.models import dense, random_batch, random_ids, side, tiny_model
 
 NUM_IDS, MAX_TOKENS = 64, 40
@@ -77,6 +79,22 @@ def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypa
         for got, expected in zip(*results, strict=True):
             torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
     assert counter.frame_count == 1
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(
+    "model",
+    [{"preset": "tiny"}, {"preset": "small"}, {"preset": "tiny", "norm": "pre", "positions": "learned", "tie": "none"},
+     {"preset": "tiny", "d_model": 16, "d_ff": 32}],
+)  # fmt: skip
+def test_the_fast_step_differs_from_the_plain_one_by_rounding_alone(
+    model: dict[str, Any], varlen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BlockLayout, "attend_joint", dense)
+    plain, fast = make_steps(ModelConfig.model_validate(model), 100, torch.device("cpu"), False)
+    expected, found = plain(), fast()
+    assert abs(found.loss / expected.loss - 1) <= LOSS_LIMIT
+    assert 0 < worst_gradient(found, expected) <= GRADIENT_LIMIT
 
 
 @pytest.mark.parametrize("rdrop_alpha", [0.0, 1e-9])
