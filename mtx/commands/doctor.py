@@ -41,18 +41,17 @@ def doctor(
     device: Device = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Report packages, CPU, GPU, memory and disk, and try a matrix product and the fast path of training."""
+    """Report packages, CPU, GPU, memory and disk, and try a matrix product on the device."""
     versions = _versions()
     cpu = _cpu()
     gpu = _gpu()
     trial = _device(device)
     memory_gb = _gigabytes(total_bytes())
     free_gb = _gigabytes(disk.free_bytes(_nearest_directory(run_dir)))
-    fast_path = _fast_path(device)
     if as_json:
         facts = {"versions": versions, "cpu": cpu, "gpu": gpu, "memory_gb": memory_gb}
         space = {"path": str(run_dir), "free_gb": free_gb}
-        print_json({**facts, "disk": space, "device": trial, "fast_path": fast_path})
+        print_json({**facts, "disk": space, "device": trial})
         return
     cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
     counts = f"{counted(cpu['cores'], 'core')}, {counted(cpu['threads'], 'thread')}"
@@ -65,7 +64,6 @@ def doctor(
         f"memory:   {memory_gb or 'unknown'} GB",
         f"disk:     {free_gb} GB free for {run_dir}",
         f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
-        *_fast_path_lines(fast_path),
     ]
     print_lines(lines)
 
@@ -126,47 +124,6 @@ def _device(name: str) -> dict[str, Any]:
         raise MtxError(f"{device}: {error}", "device=cpu avoids this device") from None
     gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     return {"name": str(device), "precision": precision, "gflops": gflops}
-
-
-def _fast_path(name: str) -> dict[str, Any]:
-    """How a fast step of two base layers a side compares with the plain one on this device; if not compiled, why."""
-    from mtx.config.schema import ModelConfig
-    from mtx.errors import first_line
-    from mtx.model.device import attention_kernel, fast_precision, find_device
-    from mtx.report.fast_path import compare, make_steps
-
-    device = find_device(name)
-    if device.type != "cuda":
-        return {"missing": f"{device} has no fast path to check, only CUDA has"}
-    model = ModelConfig.model_validate({"preset": "base", "num_encoder_layers": 2, "num_decoder_layers": 2})
-    if attention_kernel(device, fast_precision(device), model.d_model // model.num_heads) != "varlen":
-        return {"missing": "in fp32; the fast path needs compute capability 8.0"}
-    started, faults = time.perf_counter(), dict[str, str]()
-    for path, compiled in (("the compiled step", True), ("the recorded step", False)):
-        try:
-            comparison = compare(*make_steps(model, 8000, device, compiled))
-            fault = comparison.fault
-        except Exception as error:
-            fault = f"{type(error).__name__}: {first_line(error)}"
-        if fault is None:
-            checked_s = round(time.perf_counter() - started, 1)
-            return {"sound": path, "faults": faults, "checked_s": checked_s, **vars(comparison)}
-        faults[path] = fault
-    return {"sound": None, "faults": faults}
-
-
-def _fast_path_lines(facts: dict[str, Any]) -> list[str]:
-    if "missing" in facts:
-        return [f"training: {facts['missing']}"]
-    lines = [f"training: {path} has a fault: {fault}" for path, fault in facts["faults"].items()]
-    if facts["sound"]:
-        times = [f"{1000 * facts[key]:.1f} ms" for key in ("fast_s", "plain_s")]
-        lines += [
-            f"training: {facts['sound']} (checked in {facts['checked_s']} s)",
-            f"          a small step takes {times[0]}, plain {times[1]}; its loss is within {facts['loss']:.2%}, each "
-            f"gradient within {facts['gradients']:.1%}",
-        ]
-    return lines
 
 
 def _nearest_directory(path: Path) -> Path:

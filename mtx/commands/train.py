@@ -27,9 +27,9 @@ HOOKS = (
     ("mtx.training.hooks", "EventLog"),
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
-    ("mtx.report.hints", "Hints"),
+    ("mtx.report.training_hooks", "Hints"),
     ("mtx.interop.cards", "ModelCard"),
-    ("mtx.report.report_writer", "ReportWriter"),
+    ("mtx.report.training_hooks", "ReportWriter"),
 )
 
 

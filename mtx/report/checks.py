@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mtx.config.schema import Config
 from mtx.data.language_detection import Profile, are_exchanged
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
-from mtx.data.token_store import PreparedData
+from mtx.data.token_store import PreparedData, Side, TokenStore
+from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import Advice
-from mtx.report.text_figures import TextFigures, spread, stores_of, text_figures
 from mtx.training.schedule import planned_end, steps_per_epoch
 
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
@@ -27,6 +30,8 @@ _FEW_PAIRS = 3_000
 _FEW_STEPS = 10  # of an epoch
 _MANY_EPOCHS, _ENOUGH_EPOCHS = 100, 40  # of a run
 _GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
+_MAX_PAIRS = 20_000  # of a set, evenly spread, by which its words and lengths are judged
+_SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
 
 # what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
 _ABOUT_DROPPED = {
@@ -57,9 +62,8 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
     Args:
         last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
     """
-    figures = text_figures(data)
-    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(data, figures, config))
-    return [*text, *_unknown_words(figures, data, config), *_plan(data, config, last_step)]
+    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(data, config))
+    return [*text, *_unknown_words(data, config), *_plan(data, config, last_step)]
 
 
 def _dropped(data: PreparedData) -> Iterator[Advice]:
@@ -92,7 +96,7 @@ def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
         yield Advice(f"validation set: {TOO_SHORT}", help)
 
 
-def _sides(data: PreparedData, figures: dict[str, TextFigures], config: Config) -> Iterator[Advice]:
+def _sides(data: PreparedData, config: Config) -> Iterator[Advice]:
     """Sides that are swapped, in another language, or do not belong together; the languages tell it best."""
     languages = config.data.languages
     profiles = _profiles(data)
@@ -107,11 +111,28 @@ def _sides(data: PreparedData, figures: dict[str, TextFigures], config: Config) 
         )
         yield Advice(f"{', '.join(swapped)}: the sides are swapped{evidence}", help)
     yield from _other_languages({name: profiles[name] for name in profiles if name not in swapped}, languages)
-    for name, text in figures.items():
-        if text.pairs >= _ENOUGH_PAIRS and text.alike < _ALIKE:
-            correlation = f"correlation of lengths {text.alike:.2f}"
-            help = "see that line n of one side is the translation of line n of the other"
-            yield Advice(f"{name}: long sentences do not have long translations ({correlation})", help)
+    for name, store in _stores(data).items():
+        if store.num_pairs >= _ENOUGH_PAIRS and (alike := length_correlation(store)) < _ALIKE:
+            text = f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})"
+            yield Advice(text, "see that line n of one side is the translation of line n of the other")
+
+
+def _stores(data: PreparedData) -> dict[str, TokenStore]:
+    """The store of each set, by the name that warnings use: train, valid, test.NAME."""
+    return {"train": data.train, "valid": data.valid, **{f"test.{name}": store for name, store in data.tests.items()}}
+
+
+def length_correlation(store: TokenStore) -> float:
+    """The correlation of the lengths of both sides in pieces; 1 if those of a side hardly vary."""
+    rows = spread(store.num_pairs, _MAX_PAIRS)
+    src, tgt = store.src.lengths[rows], store.tgt.lengths[rows]
+    return 1.0 if min(src.std(), tgt.std()) < _SPREAD else float(np.corrcoef(src, tgt)[0, 1])
+
+
+def spread(number: int, most: int) -> NDArray[np.int64]:
+    """At most `most` of the numbers 0 to `number` - 1, evenly spread."""
+    size = min(number, most)
+    return np.arange(size) * number // max(size, 1)
 
 
 def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
@@ -119,7 +140,7 @@ def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
     held_out = {"valid"} if data.report["valid"]["held_out"] else set()
     held_out |= {f"test.{name}" for name in data.tests if data.report["tests"][name]["held_out"]}
     profiles = {}
-    for name, store in stores_of(data).items():
+    for name, store in _stores(data).items():
         if name not in held_out:
             src, tgt = store.texts(spread(store.num_pairs, _GUESS_PAIRS))
             profiles[name] = Profile.of(src), Profile.of(tgt)
@@ -137,7 +158,7 @@ def _other_languages(profiles: dict[str, tuple[Profile, Profile]], languages: tu
         yield Advice(f"{', '.join(sets)}: the {language} side looks like {name_of(other)}", help)
 
 
-def _unknown_words(figures: dict[str, TextFigures], data: PreparedData, config: Config) -> Iterator[Advice]:
+def _unknown_words(data: PreparedData, config: Config) -> Iterator[Advice]:
     if config.training.init_from:
         help = "the tokenizer of training.init_from does not know this text; start from a model of these languages"
     elif config.tokenizer.model:
@@ -146,10 +167,19 @@ def _unknown_words(figures: dict[str, TextFigures], data: PreparedData, config: 
         help = "see that the text is in the right language; a larger tokenizer.vocab_size may help"
     texts = data.valid.src_texts(), data.valid.tgt_texts()
     has_words = [*map(writes_spaces, config.data.languages, texts)]
-    for name, text in figures.items():
-        for language, share, is_counted in zip(config.data.languages, text.unknown, has_words, strict=True):
-            if is_counted and share >= _UNKNOWN_WORDS:
+    for name, store in _stores(data).items():
+        for language, side, is_counted in zip(config.data.languages, (store.src, store.tgt), has_words, strict=True):
+            if is_counted and (share := unknown_share(side, data.tokenizer)) >= _UNKNOWN_WORDS:
                 yield Advice(f"{name}: {share:.0%} of the {language} words are spelled in bytes or unknown", help)
+
+
+def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
+    """The share of the words of a side with a piece that is `<unk>` or a single byte; spaces separate words."""
+    pieces = tokenizer.vocabulary()[: tokenizer.num_pieces]  # without tags
+    sentences = side.sentences(spread(len(side.lengths), _MAX_PAIRS))
+    texts = ("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
+    words = [word for text in texts for word in text.split("▁") if word]
+    return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
 
 
 def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:

@@ -10,7 +10,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from mtx.config import settings
-from mtx.config.schema import Config, DataConfig, leaves
+from mtx.config.schema import Config, leaves
 from mtx.data.cleaning import clean_text
 from mtx.decoding.scoring import AttentionMaps
 from mtx.decoding.translator import Translator
@@ -19,6 +19,7 @@ from mtx.evaluation.comparison import LOCATION_KEYS, differing_settings, p_text,
 from mtx.evaluation.evaluate import advice
 from mtx.formatting import format_duration
 from mtx.report.charts import NUM_COLOURS, learning_curves
+from mtx.report.checks import leaks, sets_of
 from mtx.report.html_page import render, viewer_data
 from mtx.report.run_history import RunSummary, progress, read_run
 from mtx.report.test_set_results import samples, test_set_values
@@ -41,7 +42,6 @@ _MACHINE_KEYS = (
     "python",
     "platform",
 )
-_FOLLOWS = ("config, sha256", "starts", "seed")  # these differ when settings do, or say nothing about the result
 Row = tuple[Any, ...]
 
 
@@ -90,7 +90,7 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
         test_sets=test_sets,
         headlines=list(_headlines(test_sets, first, key)),
         differing=[(key, *map(setting_text, values)) for key, values in differing_settings(roots).items()],
-        other_differences=[machine[row][0] for row in machine_differ if machine[row][0] not in _FOLLOWS],
+        other_differences=[machine[row][0] for row in machine_differ],
         finished=first.is_finished,
         settings=of_settings,
         settings_differ=settings_differ,
@@ -109,13 +109,11 @@ def _table(of_runs: Sequence[Mapping[str, str]], missing: str) -> tuple[list[Row
 
 
 def _machine(run: RunSummary) -> dict[str, str]:
-    """Machine, versions, and the hashes of code, configuration and data of a run."""
-    start, provenance = run.last_start, run.provenance
+    """Machine, versions, and the hashes of code and data of a run."""
+    start = run.last_start
     return {
         **{key.replace("_", " "): str(start[key]) for key in _MACHINE_KEYS if key in start},
-        "starts": str(len(run.history.starts)),
-        "seed": str(run.config.seed),
-        **{f"{key}, sha256": str(provenance[key]) for key in ("code", "config") if key in provenance},
+        "code, sha256": str(run.provenance.get("code", "unknown")),
         "data, sha256": _data_hash(run),
     }
 
@@ -164,24 +162,21 @@ def _headlines(test_sets: Sequence[dict[str, Any]], run: RunSummary, key: str) -
         about = [f"95% interval {row['interval']}"]
         about += [f"{other['name']} {other['rows'][0]['score']}" for other in others]
         about += [] if run.is_finished else ["of the model when training ended before"]
-        words = {"on": "on", "name": test_set["name"], "about": " · ".join(about)}
+        words = {"name": test_set["name"], "about": " · ".join(about)}
         yield {"score": row["score"], "metric": main["name"], **words}
     best = max(run.history.of("validation"), key=lambda event: quality(event, key), default=None)
     if not test_sets and best:
-        how = "" if key == "nll" else ", by greedy search"
-        about_it = f"at step {best['step']:,}{how}; the test sets are scored at the end"
-        words = {"on": "on the", "name": "validation set", "about": about_it}
+        about_it = f"at step {best['step']:,}; the test sets are scored at the end"
+        words = {"name": "the validation set", "about": about_it}
         yield {"score": f"{best.get(key, 0):.2f}", "metric": DECIDING_METRICS[key], **words}
 
 
 def _facts(run: RunSummary, data: dict[str, Any], is_brief: bool) -> Iterable[tuple[str, str]]:
     """The overview of a run: its most important facts, as far as they are known; brief ones are for a table of runs."""
-    training, epochs = run.config.training, run.history.epochs
-    last = training.max_steps
-    out_of, end = "" if last is None else f" of {last:,}", ""
-    if training.max_epochs and epochs:
-        out_of, end = "", f" ({epochs:.1f} of {training.max_epochs} epochs)"
-    steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{end}"
+    training = run.config.training
+    out_of = f" of {training.max_steps:,}" if training.max_steps and not training.max_epochs else ""
+    epochs = f" ({run.history.epochs:.1f} of {training.max_epochs} epochs)" if training.max_epochs else ""
+    steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{epochs}"
     yield "State", run.state
     yield "Training", f"{steps}, {format_duration(3600 * run.history.hours)}"
     improving = progress(run.history)
@@ -196,26 +191,17 @@ def _facts(run: RunSummary, data: dict[str, Any], is_brief: bool) -> Iterable[tu
 def _data_values(run: RunSummary) -> dict[str, Any]:
     """The tables on the training data, and what the overview says of it."""
     report = run.data_report
-    corpora, tests = report["corpora"], report["tests"]
-    leaks = []
-    for name, test in tests.items():
-        count = test["leaks"]["train_pairs"]
-        found = f"{count:,} training pairs have one of its sources" if count else "no, none of its sources"
-        leaks.append(f"{name}: {found}")
+    corpora = report["corpora"]
     names = ", ".join(PurePath(corpus["name"]).name for corpus in corpora)
     held_out = f"; {report['held_out']:,} held out for validation and test" if report["held_out"] else ""
-    columns = ["kept", "read"]
-    columns += [
-        key for key, usual in (("held_out", 0), ("weight", 1.0)) if any(corpus[key] != usual for corpus in corpora)
-    ]
+    columns = ("kept", "read", "held_out", "weight")
     src_tokens, tgt_tokens = report["src_tokens"], report["tgt_tokens"]
     return {
         "pairs": f"{report['kept']:,} sentence pairs ({names})",
-        "leaks": "; ".join(leaks),
+        "leaks": "; ".join(f"{name}: {leaks(test)}" for name, test in report["tests"].items()),
         "facts": [
             ("Pairs", f"{report['kept']:,} trained on, of {report['read']:,} read{held_out}"),
             ("Pieces", f"{src_tokens:,} source, {tgt_tokens:,} target; {report['pieces']:,} different ones"),
-            ("Text from", _origin(run.config.data)),
         ],
         "hash": _data_hash(run),
         "corpora_head": ["corpus", *(key.replace("_", " ") for key in columns), "dropped"],
@@ -236,17 +222,9 @@ def _data_values(run: RunSummary) -> dict[str, Any]:
                 "held out" if held["held_out"] else "its own text",
                 " / ".join(_example(held["leaks"]["example"])),
             )
-            for name, held in {"validation": report["valid"], **tests}.items()
+            for name, held in sets_of(report).items()
         ],
     }
-
-
-def _origin(data: DataConfig) -> str:
-    if data.generator is not None:
-        return f"mtx's own generator, {data.generator}"
-    if data.hub is not None and data.dir is None:
-        return f"{data.hub.name} on the Hugging Face hub"
-    return f"local files, in {data.dir or 'the folder where the command was given'}"
 
 
 def _example(pair: Mapping[str, Any] | None) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from mtx.storage.run_status import DECIDING_METRICS, is_finished, quality, read_
 MAX_POINTS = 400
 _LARGEST = 1e15  # a larger value comes from a damaged file
 # What the score must gain in the last third of the steps to make more training worthwhile: points, or nats.
-MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
+_MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
 Event = dict[str, Any]
 
 
@@ -107,16 +107,19 @@ class Improvement:
     Attributes:
         key: of the metric that decides which validation is the best, in the events and in `DECIDING_METRICS`.
         gain: by how much the best score is better than the best one of the first two thirds of the steps.
-        last_gain: by how much the last validation is better than the one before it.
-        since: number of validations after the best one.
+        is_last_best: whether no validation is better than the last one.
     """
 
     key: str
-    best_step: float
+    best_step: int
     best_score: float
     gain: float
-    last_gain: float
-    since: int
+    is_last_best: bool
+
+    @property
+    def is_worthwhile(self) -> bool:
+        """Whether the gain is large enough to go on for."""
+        return self.gain > _MIN_GAIN[self.key]
 
 
 def improvement(history: TrainingHistory, before_cooldown: bool = False) -> Improvement | None:
@@ -132,34 +135,21 @@ def improvement(history: TrainingHistory, before_cooldown: bool = False) -> Impr
         validations = [event for event in validations if event["step"] < plans[-1]["first"]]
     if len(validations) < 2:
         return None
-    steps, scores = [event["step"] for event in validations], [quality(event, key) for event in validations]
-    best = max(range(len(scores)), key=scores.__getitem__)
-    earlier = [value for step, value in zip(steps, scores, strict=True) if step <= steps[-1] * 2 / 3]
-    return Improvement(
-        key,
-        best_step=steps[best],
-        best_score=float(validations[best][key]),
-        gain=scores[best] - max(earlier or scores[:1]),
-        last_gain=scores[-1] - scores[-2],
-        since=len(scores) - 1 - best,
-    )
+    last = validations[-1]
+    earlier = [event for event in validations if event["step"] <= last["step"] * 2 / 3] or validations[:1]
+    best, best_earlier = (max(events, key=lambda event: quality(event, key)) for events in (validations, earlier))
+    gain = quality(best, key) - quality(best_earlier, key)
+    return Improvement(key, int(best["step"]), float(best[key]), gain, best is last)
 
 
 def progress(history: TrainingHistory) -> str:
     """Whether a run is still improving, in words, from the scores of its validations."""
-    scores = improvement(history)
-    if scores is None:
+    if (found := improvement(history)) is None:
         return "There are not enough validations yet to tell."
-    metric, since = DECIDING_METRICS[scores.key], scores.since
-    at = f"the best validation has {scores.best_score:.2f} {metric}, at step {scores.best_step:,.0f}"
-    after = f"{since} validation{'s after it were' if since != 1 else ' after it was'} not better"
-    verb, digits = ("fell", 3) if scores.key == "nll" else ("rose", 1)
-    rose = f"validation {metric} {verb} by {max(scores.gain, 0.0):.{digits}f} in the last third of the steps"
-    if scores.gain > MIN_GAIN[scores.key]:
-        latest = f", {scores.last_gain:.{digits}f} of it at the last validation" if since == 0 else ""
-        word, end = ("Yes", "which is the last") if since == 0 else ("Perhaps", f"and {after}")
-        return f"{word}: {rose}{latest}; {at}, {end}."
-    return f"Hardly: {rose}; {at}." if since == 0 else f"No: {at}, and {after}."
+    word = (("No", "Hardly"), ("Perhaps", "Yes"))[found.is_worthwhile][found.is_last_best]
+    verb, digits = ("fell", 3) if found.key == "nll" else ("rose", 1)
+    rose = f"validation {DECIDING_METRICS[found.key]} {verb} by {found.gain:.{digits}f} in the last third of the steps"
+    return f"{word}: {rose}; the best is {found.best_score:.2f}, at step {found.best_step:,}."
 
 
 @dataclass(frozen=True)
@@ -200,12 +190,10 @@ class RunSummary:
         return [event for event in self.history.of("validation") if _has_samples(event.get("samples"))]
 
     def hints(self) -> list[Event]:
-        """The hints that still apply, each once; those at an end of training only if training was not resumed later."""
+        """The hints, each once."""
         hints: dict[str, Event] = {}
-        events = self.history.events
-        for number, event in enumerate(events):
-            is_outdated = number + 2 < len(events) and events[number + 1]["event"] == "end"
-            if event["event"] == "hint" and isinstance(event.get("text"), str) and not is_outdated:
+        for event in self.history.of("hint"):
+            if isinstance(event.get("text"), str):
                 hints.setdefault(event["text"], event)
         return list(hints.values())
 

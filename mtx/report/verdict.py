@@ -10,11 +10,10 @@ from pathlib import Path
 from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
 from mtx.errors import Advice
 from mtx.evaluation.evaluate import ALIKE, Traits, advice
-from mtx.report.run_history import MIN_GAIN, RunSummary, improvement
+from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
 from mtx.storage.run_contents import stored_scores
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
-from mtx.storage.run_status import DECIDING_METRICS
 
 _WORDS = (
     "good: on text like this, most translations need few corrections",
@@ -84,10 +83,8 @@ def _help(run: RunSummary, level: int) -> str:
     if reason in ("max_steps", "max_epochs", "time_limit") and run.step:
         help = f"a larger training.{reason} continues it"
         gained = improvement(run.history, before_cooldown=True)
-        if gained is not None and gained.gain > MIN_GAIN[gained.key] and gained.since == 0:
-            change = f"{-gained.last_gain:+.2f}" if gained.key == "nll" else f"{gained.last_gain:+.1f}"
-            still = f"while it was still improving ({DECIDING_METRICS[gained.key]} {change} at the last validation)"
-            return f"training ended {still}; {help}"
+        if gained is not None and gained.is_worthwhile and gained.is_last_best:
+            return f"training ended while it was still improving; {help}"
         if level >= _POOR and (improvement(run.history) is None or run.history.epochs < _FEW_EPOCHS):
             return f"it has hardly been trained; {help}"
     if level < _GIST:

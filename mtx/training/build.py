@@ -215,14 +215,14 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        logger.warning("memory does not suffice to compare the fast step with the plain one; mtx doctor does it")
+        logger.warning("memory does not suffice to compare the fast step with the plain one")
         return runtime
     if faults:
         eagerly = f"one operation after the other, in {choices.precision}"
         how = "without compiling it" if choices.kernel == "varlen" else eagerly
         logger.warning(
             f"the fast step has a fault here ({'; '.join(faults)}); this run takes its steps {how}\n"
-            "  help: mtx doctor compares the steps; use another run_dir=DIR to try again"
+            "  help: another run_dir=DIR tries again"
         )
     return choices
 

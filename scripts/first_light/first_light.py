@@ -185,7 +185,7 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
         return Stage(name, [*MTX, "train", *settings], limit_s, run=work / name)
 
     together = [
-        Stage("doctor", [*MTX, "doctor", work, "--device", device], 150),
+        Stage("doctor", [*MTX, "doctor", work, "--device", device], 60),
         Stage("tests", TESTS, 170),
         Stage("base", step("base", "eager,graph,compiled"), 190, turn_s=30),
         Stage("big", step("big", "graph,compiled" if both_fit else "compiled"), 190, turn_s=30),

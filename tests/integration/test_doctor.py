@@ -16,13 +16,12 @@ def test_in_words_and_in_json(tmp_path: Path) -> None:
     text = mtx("doctor", tmp_path / "no" / "where")
     assert text.returncode == 0 and text.stderr == b""
     lines = text.stdout.decode().split("\n")[:-1]
-    names = ["mtx", "packages", "CPU", "GPU", "memory", "disk", "device", "training"]
+    names = ["mtx", "packages", "CPU", "GPU", "memory", "disk", "device"]
     lines = [line for line in lines if not line.startswith("missing:")]
     assert [line.split(":")[0] for line in lines] == names
     assert f"torch {torch.__version__}" in lines[1] and "GFLOP/s" in lines[6]
     found = json.loads(mtx("doctor", "--json").stdout)
     assert found["versions"]["torch"] == torch.__version__ and found["device"]["gflops"] > 0
-    assert lines[7] == "training: cpu has no fast path to check, only CUDA has"
     assert found["disk"]["free_gb"] > 0 and found["gpu"]["devices"] == []
 
 
@@ -32,18 +31,6 @@ def test_what_is_missing_is_told_with_what_needs_it_and_the_command(monkeypatch:
     assert versions["ctranslate2"] == "missing" and versions["torch"] == "1.0"
     expected = "missing:  ctranslate2, for --to ctranslate2 and --engine ctranslate2: "
     assert doctor._missing(versions) == [expected + install_command("ctranslate2")]
-
-
-def test_the_fast_path_is_checked_and_timed_where_there_is_one() -> None:
-    numbers = {"loss": 0.0001, "gradients": 0.021, "fast_s": 0.0041, "plain_s": 0.0882, "checked_s": 43.0}
-    facts = {"sound": "the recorded step", "faults": {"the compiled step": "no C compiler"}, **numbers}
-    assert doctor._fast_path_lines(facts) == [
-        "training: the compiled step has a fault: no C compiler",
-        "training: the recorded step (checked in 43.0 s)",
-        "          a small step takes 4.1 ms, plain 88.2 ms; its loss is within 0.01%, each gradient within 2.1%",
-    ]
-    nothing = {"sound": None, "faults": {"the recorded step": "RuntimeError: no kernel"}}
-    assert doctor._fast_path_lines(nothing) == ["training: the recorded step has a fault: RuntimeError: no kernel"]
 
 
 def test_a_device_that_is_not_here(refused: Callable[..., None]) -> None:

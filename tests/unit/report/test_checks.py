@@ -10,7 +10,7 @@ import pytest
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.report import checks
-from mtx.report.text_figures import spread, text_figures
+from mtx.report.checks import length_correlation, spread, unknown_share
 from mtx.training.schedule import steps_per_epoch
 from tests.unit.data.sentences import sentences
 
@@ -187,9 +187,9 @@ def test_words_that_are_unknown(tmp_path: Path) -> None:
         [0],
     ]
     four = store(tmp_path / "a.arrow", src, src)
-    assert text_figures(prepared(four, four))["train"].unknown == pytest.approx([2 / 5, 2 / 5])
+    assert unknown_share(four.src, TOKENIZER) == pytest.approx(2 / 5)
     empty = store(tmp_path / "b.arrow", [[0]], [[0]])
-    assert text_figures(prepared(four, empty))["valid"].unknown == [0, 0]
+    assert unknown_share(empty.src, TOKENIZER) == 0
 
 
 def test_spread_is_even_and_without_repetition() -> None:
@@ -205,5 +205,5 @@ def test_lengths_of_pairs_that_belong_together_go_together(tmp_path: Path) -> No
     aligned = store(tmp_path / "aligned", src, tgt)
     shifted = store(tmp_path / "shifted", src[1:], tgt[:-1])
     equal = store(tmp_path / "equal", [[2, 0]] * 600, tgt)
-    alike = [text_figures(prepared(aligned, each))["valid"].alike for each in (aligned, shifted, equal)]
+    alike = [length_correlation(each) for each in (aligned, shifted, equal)]
     assert alike[0] > 0.9 and abs(alike[1]) < 0.2 and alike[2] == 1

@@ -17,7 +17,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from mtx import machine
 from mtx.architectures.decoder_only import DecoderModel
 from mtx.config import settings
-from mtx.config.schema import Config
+from mtx.config.schema import Config, ModelConfig
 from mtx.data.batches import assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import TokenStore, store_batch, write_store
@@ -27,6 +27,7 @@ from mtx.training import build, micro_batch
 from mtx.training.build import RuntimeChoices
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_batch import MicroStep
+from tests.fast_steps import GRADIENT_LIMIT, LOSS_LIMIT, make_steps, worst_gradient
 from tests.models import dense, random_batch, random_ids, side, tiny_model
 
 NUM_IDS, MAX_TOKENS = 64, 40
@@ -299,3 +300,19 @@ def test_an_epoch_has_copies_of_a_share_of_the_pairs(tmp_path: Path, copies: flo
     is_copy = sources == targets
     assert sorted(targets[~is_copy]) == list(range(1, 101)) and set(sources[~is_copy]) == {150}
     assert len(set(targets[is_copy])) == is_copy.sum() == size - 100
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(
+    "model",
+    [{"preset": "tiny"}, {"preset": "small"}, {"preset": "tiny", "norm": "pre", "positions": "learned", "tie": "none"},
+     {"preset": "tiny", "d_model": 16, "d_ff": 32}],
+)  # fmt: skip
+def test_the_fast_step_differs_from_the_plain_one_by_rounding_alone(
+    model: dict[str, Any], varlen: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BlockLayout, "attend_joint", dense)
+    plain, fast = make_steps(ModelConfig.model_validate(model), 100, torch.device("cpu"), False)
+    expected, found = plain(), fast()
+    assert abs(found.loss / expected.loss - 1) <= LOSS_LIMIT
+    assert 0 < worst_gradient(found, expected) <= GRADIENT_LIMIT

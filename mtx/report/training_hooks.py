@@ -1,20 +1,27 @@
-"""Advice to who trains: warnings about the text and the plan, hints about unusual figures, each with what to try.
+"""What the report adds to a training: hints about unusual figures, and a report.html that is kept up to date.
 
-A hint is not an error: training continues. Each kind of hint is given once per start of a run.
+A hint is not an error: training continues. Each kind of hint is given once per start of a run. Flow: prepared data,
+steps and validations -> `Hints` -> warnings and hint events; validations -> `ReportWriter` -> report.html.
 """
 
 import logging
 import math
 import statistics
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
+from mtx.decoding.options import SearchOptions
+from mtx.decoding.torch_engine import TorchEngine
+from mtx.decoding.translator import Translator
 from mtx.errors import Advice
 from mtx.evaluation.evaluate import ALIKE
 from mtx.model.translation_model import TranslationModel
 from mtx.report import checks
+from mtx.report.report_page import report_page
+from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 from mtx.training.hooks import Hook
 from mtx.training.trainer import Trainer
@@ -89,3 +96,33 @@ class Hints(Hook):
         if kind not in self._given_kinds:
             self._given_kinds.add(kind)
             trainer.record("hint", step=step, text=str(Advice(text, help)))
+
+
+_MAX_SHARE = 0.02  # of the training time is spent on reports at most
+
+
+class ReportWriter(Hook):
+    """Writes the report of one run again and again; no failure of it ends a training: it is a deferred error."""
+
+    def __init__(self) -> None:
+        self._next_at = 0.0  # the earliest time of the next update, on the monotonic clock
+
+    def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
+        """Write the report, unless this would take more than `_MAX_SHARE` of the time."""
+        started = time.monotonic()
+        if started < self._next_at:
+            return
+        options = SearchOptions(beam_size=1, split_sentences=False)
+        tokenizer = trainer.data.tokenizer
+        engine = TorchEngine([model], tokenizer)
+        self.on_end(trainer, Translator(engine, tokenizer, trainer.config.data.model_dump(), options))
+        ended = time.monotonic()
+        self._next_at = ended + (ended - started) / _MAX_SHARE
+
+    def on_end(self, trainer: Trainer, translator: Translator) -> None:
+        """Write the report with the attention maps of this translator's model."""
+        path = trainer.paths.report
+        try:
+            durable.write_bytes(path, report_page([trainer.paths.root], translator).encode())
+        except Exception as error:  # a training must not end because of its report, whatever the error is
+            trainer.deferred_errors.add(str(path), error)
