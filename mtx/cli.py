@@ -204,8 +204,7 @@ def _report_error(error: MtxError) -> int:
 
 def _usage_error(error: Any) -> UsageError:
     """The parser's error in our words; for a setting written as an option, the help shows its right form."""
-    from mtx.config.messages import keys_meant
-    from mtx.config.other_names import NOT_THERE
+    from mtx.config.messages import NOT_THERE, keys_meant
     from mtx.config.schema import key_names
 
     option = getattr(error, "option_name", "")

@@ -6,8 +6,94 @@ from collections.abc import Iterable
 
 from pydantic import ValidationError
 
-from mtx.config.other_names import KEYS_FOR, NOT_THERE
 from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names
+
+_NAMES_OF = {
+    "run_dir": "output output_dir out_dir outdir save_dir save_to model_dir checkpoint_dir exp_dir log_dir run_name",
+    "seed": "random_seed rng_seed manual_seed",
+    "device": "gpu gpu_id cuda use_cuda use_gpu accelerator",
+    "precision": "fp16 bf16 fp32 amp mixed_precision half dtype",
+    "data.src": "source source_lang source_language src_lang",
+    "data.tgt": "target trg target_lang target_language tgt_lang trg_lang",
+    "data.src data.tgt": "lang langs language languages lang_pair language_pair direction",
+    "data.dir": "data_dir data_path",
+    "data.train": "train_data train_file train_set train_path training_data corpus",
+    "data.valid": "dev dev_data dev_set dev_file val validation valid_data valid_set validation_data eval_data",
+    "data.test": "test_data test_set test_file",
+    "data.max_tokens training.batch_tokens": "max_tokens",  # fairseq's is the size of a batch
+    "data.max_tokens": "max_len max_length max_seq_len max_seq_length max_sent_length seq_len block_size max_positions",
+    "data.max_length_ratio": "length_ratio ratio",
+    "tokenizer.vocab_size": "bpe bpe_size bpe_merges num_merges merges num_pieces spm_size sentencepiece vocab "
+    "vocabulary vocabulary_size voc_limit src_vocab_size tgt_vocab_size",
+    "tokenizer.normalization": "normalize unicode_normalization",
+    "model.architecture": "model_type arch",
+    "model.preset": "size model_size",
+    "model.num_encoder_layers": "encoder_layers enc_layers enc_depth",
+    "model.num_decoder_layers": "decoder_layers dec_layers dec_depth",
+    "model.num_encoder_layers model.num_decoder_layers": "layers num_layers n_layers depth",
+    "model.d_model": "hidden hidden_size hidden_dim dim model_dim emb emb_dim emb_size embed_dim embedding_dim "
+    "embedding_size embeddings n_embd rnn_size word_vec_size",
+    "model.d_ff": "ff ff_size ffn ffn_dim ffn_size ffn_embed_dim feed_forward dim_feedforward intermediate_size",
+    "model.num_heads": "heads n_heads nhead attention_heads num_attention_heads",
+    "model.norm": "prenorm pre_norm postnorm post_norm layer_norm layernorm norm_first normalize_before",
+    "model.activation": "act activation_fn activation_function",
+    "model.tie": "tied_embeddings tie_embeddings tie_weights tied weight_tying share_embeddings shared_embeddings "
+    "share_all_embeddings",
+    "model.positions": "positional_encoding position_encoding pos_encoding",
+    "model.cell": "cell_type rnn_type rnn_cell",
+    "model.score": "attention_type attention_score global_attention",
+    "training.init_from": "init pretrained pretrained_model from_pretrained finetune fine_tune finetune_from "
+    "load_from train_from warm_start",
+    "training.max_epochs": "epochs epoch max_epoch num_epochs n_epochs num_train_epochs train_epochs",
+    "training.max_steps": "steps num_steps train_steps total_steps updates max_update max_updates num_updates "
+    "iterations num_iterations",
+    "training.time_limit": "max_time time max_hours timeout",
+    "training.batch_tokens": "batch batch_size train_batch_size per_device_train_batch_size bsz tokens_per_batch",
+    "training.micro_batch_tokens": "micro_batch micro_batch_size",
+    "training.learning_rate": "lr peak_lr max_lr base_lr",
+    "training.warmup_steps": "warmup warmup_updates num_warmup_steps lr_warmup",
+    "training.label_smoothing": "smoothing",
+    "training.bpe_dropout": "subword_sampling",
+    "training.copied_target_ratio": "copies",
+    "training.rdrop_alpha": "consistency rdrop r_drop",
+    "training.best_metric": "choose_by metric_for_best_model early_stopping_metric",
+    "training.clip_norm": "clip grad_clip clip_grad clip_grad_norm gradient_clip gradient_clipping max_grad_norm",
+    "training.validate_every": "eval_every valid_every eval_steps valid_steps eval_interval eval_freq valid_freq "
+    "validation_freq",
+    "training.checkpoint_every": "save_every save_steps save_interval save_freq checkpoint_steps checkpoint_freq",
+    "training.average_last": "average averaging avg_checkpoints average_checkpoints checkpoint_averaging",
+    "training.patience": "early_stop early_stopping early_stopping_patience",
+    "training.tensorboard": "tb tensorboard_dir tensorboard_logdir",
+    "decoding.beam_size": "beam beams num_beams beam_width",
+    "decoding.length_penalty": "lenpen len_penalty alpha",
+    "decoding.batch_tokens": "eval_batch_size valid_batch_size test_batch_size",
+}
+KEYS_FOR = {name: keys.split() for keys, names in _NAMES_OF.items() for name in names.split()}
+
+_NOT_THERE = {
+    "update_freq accum_count accumulation grad_accum gradient_accumulation gradient_accumulation_steps": "a step has "
+    "training.batch_tokens target tokens, and is divided to fit the memory without being asked",
+    "wandb mlflow comet neptune": "mtx reports to no such service; training.tensorboard=true writes its figures for "
+    "TensorBoard",
+    "workers num_workers n_workers": "there is no such setting: a thread prepares the batches while the model trains",
+    "shuffle": "there is no such setting: every epoch has its own random order, which follows from the seed",
+    "optimizer optim adam betas adam_betas beta1 beta2": "the optimizer is Adam with the paper's constants; "
+    "training.learning_rate and training.warmup_steps can be set",
+    "scheduler lr_scheduler lr_schedule schedule lr_decay": "there is one schedule, the paper's (Eq. 3); "
+    "training.learning_rate and training.warmup_steps can be set",
+    "weight_decay l2": "mtx has no weight decay; model.dropout and training.label_smoothing regularise",
+    "attention_dropout attn_dropout": "mtx has no dropout on attention weights; model.dropout is the only one",
+    "ema": "mtx has none; training.average_last averages the last checkpoints",
+    "lower lowercase lower_case truecase": "mtx keeps the text as it is; change the files beforehand",
+    "log_every log_interval log_steps logging_steps report_every": "there is no such setting: metrics.jsonl in the run "
+    "has every step",
+    "resume resume_from continue": "there is no such setting: the command that started a run continues it",
+    "devices gpus num_gpus distributed ddp world_size nodes": "the option --devices N of mtx train trains on N devices "
+    "of a machine, torchrun on several machines (docs/clusters.md); device=cuda:1 names one device, and --shard K/N of "
+    "mtx translate and back-translate divides a text",
+}
+NOT_THERE = {name: text for names, text in _NOT_THERE.items() for name in names.split()}
+
 
 _NEAR = 0.75  # likeness of names that differ in one letter of four
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.value_types import HELD_OUT_TEST
+from mtx.config.schema import HELD_OUT_TEST
 from mtx.errors import DataError
 from mtx.storage.text_files import printable, read_lines, replace_invalid
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mtx.config import settings, sizes
-from mtx.config.fixed import may_change
 from mtx.config.schema import PRESETS, DataConfig, leaves
-from mtx.config.settings import Resolved
+from mtx.config.settings import Resolved, may_change
 from mtx.data.sources import find_corpora
 from mtx.storage.run_contents import fixed_config, has_begun
 from mtx.storage.run_files import RunLayout

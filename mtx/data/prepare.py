@@ -25,9 +25,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from mtx.config.fixed import fixed_settings
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config
+from mtx.config.settings import fixed_settings
 from mtx.data.cleaning import (
     DUPLICATE,
     HELD_OUT,

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mtx.config.schema import DataConfig, TokenizerConfig, TrainText
-from mtx.config.value_types import HELD_OUT_TEST
+from mtx.config.schema import HELD_OUT_TEST, DataConfig, TokenizerConfig, TrainText
 from mtx.data.bilingual import BilingualReader
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
 from mtx.data.glossary import glossary_file

@@ -21,8 +21,7 @@ from typing import Any, Literal, get_args
 import sentencepiece
 
 from mtx.config import sizes
-from mtx.config.schema import TokenizerConfig
-from mtx.config.value_types import TAG
+from mtx.config.schema import TAG, TokenizerConfig
 from mtx.data.glossary import TERM_MARKS
 from mtx.data.sentencepiece_models import EOS_ID as EOS_ID
 from mtx.data.sentencepiece_models import (

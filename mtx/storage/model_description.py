@@ -13,8 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_PIECES, MAX_TOKENS
-from mtx.config.schema import Config, ModelConfig
-from mtx.config.value_types import Language
+from mtx.config.schema import Config, Language, ModelConfig
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.machine import total_bytes

@@ -57,7 +57,7 @@ def has_begun(paths: RunLayout) -> bool:
     return is_prepared(paths.data) or paths.chosen.exists() or bool(checkpoint_steps(paths))
 
 
-# Settings: those of config.yaml, of which the fixed ones (`mtx.config.fixed`) must be those that the run began with.
+# Settings: those of config.yaml, of which the fixed ones (`mtx.config.settings`) must be those that the run began with.
 # The prepared data and each checkpoint hold the fixed settings, vouched for by their manifests.
 
 
@@ -69,7 +69,7 @@ def load_config(paths: RunLayout) -> "Config":
             it with both values.
     """
     from mtx.config import settings
-    from mtx.config.fixed import fixed_differences
+    from mtx.config.settings import fixed_differences
 
     config, begun_with = settings.load(paths.config), _recorded_settings(paths)
     if changes := describe_changes(fixed_differences(begun_with, config) if begun_with else ()):

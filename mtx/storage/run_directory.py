@@ -20,8 +20,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from mtx.config import settings
-from mtx.config.fixed import differences, fixed_differences
 from mtx.config.schema import Config
+from mtx.config.settings import differences, fixed_differences
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import mtx_command
 from mtx.storage import disk, durable

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, TypeAdapter, ValidationError
 
-from mtx.config.fixed import fixed_settings
 from mtx.config.schema import Config, TrainingConfig
+from mtx.config.settings import fixed_settings
 from mtx.data.augmentation import epoch_text
 from mtx.data.batches import load_steps
 from mtx.data.glossary import Glossary

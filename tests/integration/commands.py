@@ -165,7 +165,7 @@ def tree(directory: Path) -> dict[str, bytes]:
 
 def set_settings(run: Path, **values: Any) -> None:
     """Make a run look as if it had been trained with other settings; `__` stands for the dot of a key."""
-    from mtx.config import fixed, settings
+    from mtx.config import settings
     from mtx.storage import durable
 
     resolved = settings.Resolved(settings.load(run / "config.yaml"), {})
@@ -173,7 +173,7 @@ def set_settings(run: Path, **values: Any) -> None:
     config = settings.replace_values(resolved, changed, "a test").config
     (run / "config.yaml").write_text(settings.dump(config))
     for path in (*run.glob("checkpoints/*/state.json"), run / "data" / "settings.json"):
-        durable.write_json(path, {**json.loads(path.read_text()), "settings": fixed.fixed_settings(config)})
+        durable.write_json(path, {**json.loads(path.read_text()), "settings": settings.fixed_settings(config)})
         durable.write_manifest(path.parent, [path.name])
 
 

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from mtx.config import settings
 from mtx.config.limits import MAX_BATCH_TOKENS, MAX_EPOCH_PAIRS, MAX_PIECES
-from mtx.config.other_names import KEYS_FOR
+from mtx.config.messages import KEYS_FOR
 from mtx.config.schema import Config, key_names, leaves
 from mtx.data.sampler import SamplerState
 from mtx.decoding import model_directory

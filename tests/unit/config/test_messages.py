@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.config.other_names import KEYS_FOR, NOT_THERE
+from mtx.config.messages import KEYS_FOR, NOT_THERE
 from mtx.config.schema import key_names
 from mtx.config.settings import load
 from mtx.errors import UsageError

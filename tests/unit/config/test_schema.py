@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx.config.fixed import differences
 from mtx.config.schema import PRESETS, Config, TrainText
-from mtx.config.settings import resolve
+from mtx.config.settings import differences, resolve
 from tests.unit.config.helpers import problems, value_of, write
 
 

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtx.config.fixed import differences
 from mtx.config.schema import Config, key_names
 from mtx.config.settings import (
     describe_key,
+    differences,
     dump,
     dump_with_origins,
     find_config,

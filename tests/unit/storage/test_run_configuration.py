@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from mtx.config import settings
-from mtx.config.fixed import fixed_settings
 from mtx.config.schema import Config
+from mtx.config.settings import fixed_settings
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.storage import durable
