@@ -20,7 +20,7 @@ from statistics import mean
 from trainings import Training, run_all, write_tables
 
 from mtx.evaluation.comparison import Comparison, Group, compare, mean_and_p
-from mtx.evaluation.evaluate import system_outputs
+from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.formatting import format_duration
 from mtx.storage.run_contents import full_checkpoint_steps

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtx.data.batches import micro_batch_shape
+from mtx.data.packing import micro_batch_shape
 from mtx.model.attention import attention, make_layout
 from mtx.model.fused import BlockLayout
 

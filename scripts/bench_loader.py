@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from mtx.data.batches import load_steps, micro_batch_shape
+from mtx.data.packing import load_steps, micro_batch_shape
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import Side, TokenStore
 from mtx.storage.run_files import TRAIN_STORE

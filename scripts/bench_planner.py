@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.data.batches import Shape, assign, micro_batch_shape
+from mtx.data.packing import Shape, assign, micro_batch_shape
 from mtx.data.sampler import BatchSampler, SamplerState
 
 MAX_TOKENS, MEAN_TOKENS, NUM_DRAWN = 256, 27.0, 1 << 24

@@ -19,7 +19,7 @@ from bench_machine import machine, peak_host_memory
 
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig
-from mtx.data.batches import LoadedStep, load_steps
+from mtx.data.packing import LoadedStep, load_steps
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import PreparedData, Side, TokenStore, load_prepared
 from mtx.model.device import fast_precision, find_device, use_device

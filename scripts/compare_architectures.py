@@ -44,7 +44,7 @@ from mtx.decoding.options import Placement
 from mtx.decoding.scoring import score_pairs
 from mtx.decoding.translator import Translator
 from mtx.evaluation.comparison import Comparison, compare
-from mtx.evaluation.evaluate import system_outputs
+from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.model.architectures import num_parameters
 from mtx.model.translation_model import TranslationModel

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from mtx.config.schema import ModelConfig
-from mtx.data.batches import Shape, assign, micro_batch_shape
+from mtx.data.packing import Shape, assign, micro_batch_shape
 from mtx.data.sampler import BatchSampler, Lengths, SamplerState, steps
 from mtx.model.transformer import Transformer
 

@@ -39,7 +39,7 @@ from torch.utils.flop_counter import addmm_flop, flop_registry, register_flop_fo
 from triton.backends.compiler import GPUTarget
 
 from mtx.config import settings
-from mtx.data.batches import load_steps
+from mtx.data.packing import load_steps
 from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.model import block_kernels

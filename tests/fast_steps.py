@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from mtx.config.schema import ModelConfig
-from mtx.data.batches import PackedBatch, Shape, pack
+from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.data.token_store import Side
 from mtx.model.architectures import new_model
 from mtx.model.device import use_device

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mtx.config.schema import ModelConfig
-from mtx.data.batches import PackedBatch, Shape, pack
+from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.model.architectures import new_model
 from mtx.model.fused import BlockLayout
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mtx.commands.options import Model, Shard, checked_output, open_output, refuse_own_output
+from mtx.commands.command_line import Model, Shard, checked_output, open_output, refuse_own_output
 from mtx.commands.translate import shard_bounds
 from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions

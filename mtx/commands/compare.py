@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from mtx.commands.options import Device, Output, open_output
+from mtx.commands.command_line import Device, Output, open_output
 from mtx.commands.translator_options import WHOLE_LINES, load_translator
 from mtx.decoding.options import Placement
 from mtx.errors import UsageError
@@ -48,8 +48,8 @@ def compare(
         )
     from mtx.decoding.metrics import warn_if_too_short
     from mtx.evaluation import comparison, test_sets
-    from mtx.evaluation.evaluate import system_outputs
     from mtx.evaluation.significance import METRICS
+    from mtx.evaluation.test_set_scores import system_outputs
     from mtx.storage.run_status import unfinished
 
     if ref is None:

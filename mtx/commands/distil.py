@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.options import AsJson, resolve
+from mtx.commands.command_line import AsJson, resolve
 from mtx.commands.train import train_run
 from mtx.commands.translator_options import load_translator, progress, takes
 from mtx.decoding.options import Placement, SearchOptions

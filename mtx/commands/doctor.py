@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mtx.commands.options import AsJson, Device
+from mtx.commands.command_line import AsJson, Device
 from mtx.errors import MtxError
 from mtx.formatting import counted, install_command
 from mtx.machine import num_cores, package_version, total_bytes

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mtx.commands.options import AsJson, GlossaryFile, Published, find_protocol, print_scores
+from mtx.commands.command_line import AsJson, GlossaryFile, Published, find_protocol, print_scores
 from mtx.commands.translator_options import BEAM, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
@@ -54,7 +54,7 @@ def evaluate(
     from mtx.data.glossary import Glossary
     from mtx.decoding.metrics import Scores
     from mtx.evaluation import test_sets
-    from mtx.evaluation.evaluate import evaluate_run, score_file, score_with_glossary, translate_and_score
+    from mtx.evaluation.test_set_scores import evaluate_run, score_file, score_with_glossary, translate_and_score
 
     if hyp is not None:
         if ref is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from mtx.commands.options import (
+from mtx.commands.command_line import (
     AsJson,
     Device,
     Model,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from mtx.commands.options import AsJson, Model
+from mtx.commands.command_line import AsJson, Model
 from mtx.storage.streams import print_json, print_lines
 
 logger = logging.getLogger("mtx")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.options import default_page, open_output
+from mtx.commands.command_line import default_page, open_output
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage.run_contents import checkpoint_steps, find_model, require_run
 from mtx.storage.run_files import RunLayout

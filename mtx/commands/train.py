@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.options import AsJson, Settings, print_scores, resolve
+from mtx.commands.command_line import AsJson, Settings, print_scores, resolve
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.streams import print_json, print_lines
@@ -23,7 +23,7 @@ logger = logging.getLogger("mtx")
 # What happens around the training loop, in this order (see `mtx.training.hooks`): modules and their classes. A hook
 # whose folder has been taken away is skipped.
 HOOKS = (
-    ("mtx.evaluation.evaluate", "ScoresBefore"),
+    ("mtx.evaluation.test_set_scores", "ScoresBefore"),
     ("mtx.training.hooks", "EventLog"),
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
@@ -102,7 +102,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     logger.info("")
     if prints_scores:
         print_scores(result.scores, False)
-        if (gains := load_around("mtx.evaluation.evaluate")) and (changes := gains.gain_lines(result.paths)):
+        if (gains := load_around("mtx.evaluation.test_set_scores")) and (changes := gains.gain_lines(result.paths)):
             print_lines(changes)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     summary, verdict = load_around("mtx.report.run_history"), load_around("mtx.report.verdict")

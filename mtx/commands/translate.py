@@ -19,7 +19,7 @@ from unicodedata import normalize
 import typer
 
 from mtx.commands import translator_options
-from mtx.commands.options import (
+from mtx.commands.command_line import (
     AsJson,
     GlossaryFile,
     Model,
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
 logger = logging.getLogger("mtx")
+
+_BY_ENDING = {**dict.fromkeys(["html", "htm", "xhtml", "xht"], "html"), "md": "markdown", "markdown": "markdown"}
 
 _SEGMENTS_AT_ONCE = 512
 _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
@@ -73,13 +75,7 @@ def translate(
 
     load = functools.partial(load_translator, model, search, place, glossary)
     text = file if file is not None and file.is_file() else None  # a pipe has lines, and is read once
-    kind = None
-    if text:
-        with contextlib.suppress(ModuleNotFoundError):  # without mtx/documents every file has lines
-            from mtx.documents.document import kind_of_document
-
-            kind = kind_of_document(text)
-    if text and kind:
+    if text and (kind := kind_of_document(text)):
         if shard or fresh or search.n_best > 1 or prefix or as_json:
             raise UsageError(f"{text}: is a document ({kind}); {_FOR_LINES}")
         translate_document(text, kind, output, overwrite, load, glossary)
@@ -105,6 +101,22 @@ def translate(
             sink.writelines(row.encode() + b"\n" for row in work.rows(block, prefixes))
             sink.flush()
     work.log_summary()
+
+
+def kind_of_document(path: Path) -> str | None:
+    """What a file is: xliff, tmx, po, html or markdown; None for lines of text.
+
+    Raises:
+        UsageError: if it is missing, or something else.
+    """
+    from mtx.data.bilingual import BilingualReader
+    from mtx.data.readers import READERS
+    from mtx.storage.text_files import bilingual_form
+
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix[1:]
+    reader = READERS.get(ending)
+    named = reader.form if isinstance(reader, BilingualReader) else _BY_ENDING.get(ending)
+    return named if named == "html" else bilingual_form(path) or named
 
 
 class LineWork:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
-from mtx.commands.options import Device
+from mtx.commands.command_line import Device
 from mtx.config.limits import (
     MAX_BATCH_TOKENS,
     MAX_BEAM_SIZE,

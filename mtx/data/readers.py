@@ -20,8 +20,13 @@ from mtx.storage.text_files import bilingual_form, read_lines
 class Reader(Protocol):
     """Reads the pairs of a file; each call starts from the first pair.
 
-    A new format is a module with such a function, and a line in `READERS` with the ending of its files. This one reads
-    lines such as `dog = Hund`:
+    A new format is a module with such a function, which imports nothing of this one, and a line in `READERS` with the
+    ending of its files, in small letters and without the dot. This one reads lines such as `dog = Hund`:
+
+        from mtx.data.corpora import PairBlock
+        from mtx.data.tables import ESCAPE, in_blocks
+        from mtx.errors import DataError
+        from mtx.storage.text_files import read_lines
 
         def read_dictionary(
             path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()
@@ -35,8 +40,9 @@ class Reader(Protocol):
                 raise DataError(f"{where}: no ' = ', expected SOURCE = TARGET")
             return src, tgt
 
-    `read_lines` of `mtx.storage.text_files` opens gzip, too; `ESCAPE` and `in_blocks` are in `mtx.data.tables`. A
-    format whose units name their languages is a `BilingualReader` instead.
+    `read_lines` opens gzip, too. `in_blocks` numbers the pairs 1, 2, 3: a format with more than one line a pair yields
+    `PairBlock`s itself, of `BLOCK_PAIRS` pairs (`mtx.data.tables`), with the line at which each pair begins. A format
+    whose units name their languages is a `BilingualReader` instead.
     """
 
     def __call__(self, path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:

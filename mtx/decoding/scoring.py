@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mtx.data.batches import PackedBatch, pack_sentences, to_device
+from mtx.data.packing import PackedBatch, pack_sentences, to_device
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import penalty
 from mtx.model.translation_model import TranslationModel, Weights

@@ -9,29 +9,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mtx.data.bilingual import BilingualReader
-from mtx.data.readers import READERS
 from mtx.documents.markup import Marked, with_edges
 from mtx.errors import DataError, UsageError
 from mtx.formatting import format_size, shell_command
-from mtx.storage.text_files import bilingual_form, declared_encoding, errors_named, likely_encoding, wide_encoding
+from mtx.storage.text_files import declared_encoding, errors_named, likely_encoding, wide_encoding
 
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
 BILINGUAL = frozenset(["xliff", "tmx", "po"])  # they hold the source and its translation
-_BY_ENDING = {**dict.fromkeys(["html", "htm", "xhtml", "xht"], "html"), "md": "markdown", "markdown": "markdown"}
 _GZIP = b"\x1f\x8b"
-
-
-def kind_of_document(path: Path) -> str | None:
-    """What a file is: xliff, tmx, po, html or markdown; None for lines of text.
-
-    Raises:
-        UsageError: if it is missing, or something else.
-    """
-    ending = Path(path.name.lower().removesuffix(".gz")).suffix[1:]
-    reader = READERS.get(ending)
-    named = reader.form if isinstance(reader, BilingualReader) else _BY_ENDING.get(ending)
-    return named if named == "html" else bilingual_form(path) or named
 
 
 def translate_document(

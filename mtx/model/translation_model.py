@@ -19,7 +19,7 @@ from mtx.config.schema import ModelConfig
 from mtx.model.attention import Kernel
 
 Weights = npt.NDArray[np.float32]
-Batch = Any  # a `mtx.data.batches.PackedBatch` of tensors, which this folder must not import
+Batch = Any  # a `mtx.data.packing.PackedBatch` of tensors, which this folder must not import
 
 _LEVELS = 1 << 8
 _INT_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -16,7 +16,7 @@ from mtx.decoding.scoring import AttentionMaps
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import LOCATION_KEYS, differing_settings, p_text, setting_text
-from mtx.evaluation.evaluate import advice
+from mtx.evaluation.test_set_scores import advice
 from mtx.formatting import format_duration
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.checks import leaks, sets_of

@@ -14,7 +14,7 @@ import numpy as np
 
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
-from mtx.evaluation.evaluate import Gain, stored_gains
+from mtx.evaluation.test_set_scores import Gain, stored_gains
 from mtx.storage import durable
 from mtx.storage.run_contents import load_config, require_run
 from mtx.storage.run_files import REPORT, SCORES, RunLayout

@@ -15,8 +15,8 @@ from typing import Any
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.decoding.metrics import words
 from mtx.evaluation.comparison import compare, groups_of, mean_and_p
-from mtx.evaluation.evaluate import Traits, system_outputs
 from mtx.evaluation.significance import MetricComparison
+from mtx.evaluation.test_set_scores import Traits, system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.report.run_history import RunSummary
 from mtx.storage.run_contents import translated_tests

@@ -17,7 +17,7 @@ from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.errors import Advice
-from mtx.evaluation.evaluate import ALIKE
+from mtx.evaluation.test_set_scores import ALIKE
 from mtx.model.translation_model import TranslationModel
 from mtx.report import checks
 from mtx.report.report_page import report_page

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
 from mtx.errors import Advice
-from mtx.evaluation.evaluate import ALIKE, Traits, advice
+from mtx.evaluation.test_set_scores import ALIKE, Traits, advice
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
 from mtx.storage.run_contents import stored_scores

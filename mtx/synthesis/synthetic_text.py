@@ -29,7 +29,7 @@ from mtx.data.token_store import PreparedData, TokenStore
 from mtx.decoding.metrics import suspicion
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
-from mtx.evaluation.evaluate import translate_and_score
+from mtx.evaluation.test_set_scores import translate_and_score
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import counted, draw_table
 from mtx.storage import durable

@@ -21,8 +21,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 from mtx.config.schema import Config, TrainingConfig
 from mtx.config.settings import fixed_settings
 from mtx.data.augmentation import epoch_text
-from mtx.data.batches import load_steps
 from mtx.data.glossary import Glossary
+from mtx.data.packing import load_steps
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import PreparedData, TokenStore
 from mtx.data.tokenizer import Tokenizer

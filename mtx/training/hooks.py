@@ -152,11 +152,16 @@ def check_finite(
 class Hook:
     """Something that happens around the training loop; a subclass overrides what it needs.
 
-    A new hook is a class in a module of its own, which takes no arguments, and a line in the list of
-    `mtx/commands/train.py`. A hook reads the `Trainer` and changes nothing of it: training must have the same bits
-    with and without it. What it raises ends the run, so a hook that writes something of little importance gives its
-    errors to `trainer.deferred_errors`. It holds nothing of a start; files that it opens in `on_start` it registers
-    with `trainer.cleanup`, which closes them when the loop ends. `trainer.record` adds an event to metrics.jsonl.
+    A new hook is a class in a module of its own, which takes no arguments, and a line `("module", "Class")` in the
+    list of `mtx/commands/train.py`; it needs no import, and hooks are called in the order of the list. A hook reads
+    the `Trainer` and changes nothing of it: training must have the same bits with and without it. One object serves a
+    whole command, so what it keeps from step to step begins in `on_start`.
+
+    Files: the run directory is `trainer.paths` (`RunLayout` in `mtx/storage/run_files.py`, which names every file of a
+    run), and `mtx.storage.disk` and `durable` write there. What `on_start` opens is registered by
+    `trainer.cleanup.enter_context`, which closes it when the loop ends. What a hook raises ends the run; an OSError
+    inside of `with trainer.deferred_errors.defer("what was tried"):` does not. `trainer.record` adds an event to
+    metrics.jsonl.
     """
 
     def on_prepared(self, config: Config, paths: RunLayout, data: "PreparedData | None") -> None:

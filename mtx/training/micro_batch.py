@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mtx import machine
 from mtx.config.schema import Config
-from mtx.data.batches import PackedBatch, Shape, micro_batch_shape, pack, to_device, twice
+from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack, to_device, twice
 from mtx.data.sampler import BatchSampler
 from mtx.data.token_store import Side
 from mtx.decoding.scoring import BATCH_TOKENS, batch_nll

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
-from mtx.data.batches import LoadedStep, load_steps
+from mtx.data.packing import LoadedStep, load_steps
 from mtx.data.sampler import BatchSampler, steps
 from mtx.data.token_store import PreparedData, TokenStore
 from mtx.errors import DeferredErrors, StoppedError, first_line, is_out_of_memory

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.data.batches import PackedBatch, to_device
+from mtx.data.packing import PackedBatch, to_device
 from mtx.model.attention import Kernel, attention, make_layout
 from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer

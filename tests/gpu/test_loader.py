@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data.batches import SLICES, assign, load_steps, micro_batch_shape, pack, to_device
+from mtx.data.packing import SLICES, assign, load_steps, micro_batch_shape, pack, to_device
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from tests.models import random_ids

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.data.batches import PackedBatch
+from mtx.data.packing import PackedBatch
 from mtx.model.transformer import Transformer
 from mtx.training.micro_batch import MicroStep
 from tests.models import random_batch, tiny_model

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mtx.config import settings as configuration
-from mtx.data.batches import load_steps
+from mtx.data.packing import load_steps
 from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import load_prepared
 from mtx.errors import MtxError

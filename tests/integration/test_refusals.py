@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtx import cli
-from mtx.commands.options import open_output
+from mtx.commands.command_line import open_output
 from tests.integration.commands import TINY, check_error, flip_bit, mtx, tree, write_sides, write_tsv
 
 Refused = Callable[..., None]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx.documents.document import kind_of_document, translate_document
+from mtx.commands.translate import kind_of_document
+from mtx.documents.document import translate_document
 from mtx.errors import DataError, UsageError
 from tests.reliability.conftest import size
 from tests.reliability.properties import Tally

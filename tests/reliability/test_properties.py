@@ -24,8 +24,8 @@ from mtx.config import settings
 from mtx.config.schema import TokenizerConfig
 from mtx.data import prepare as preparing
 from mtx.data import tables
-from mtx.data.batches import assign, load_steps, micro_batch_shape, pack
 from mtx.data.cleaning import Limits, clean_pair, clean_text
+from mtx.data.packing import assign, load_steps, micro_batch_shape, pack
 from mtx.data.prepare import prepare
 from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
 from mtx.data.token_store import load_prepared
@@ -35,7 +35,7 @@ from mtx.storage.text_files import kind_of, replace_invalid, wide_encoding
 from mtx.training.checkpoint import _STATE, State
 from tests.models import random_ids, side
 from tests.reliability.properties import Tally, hold
-from tests.unit.data.test_batches import check_batch, unpack
+from tests.unit.data.test_packing import check_batch, unpack
 
 BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks
 NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")

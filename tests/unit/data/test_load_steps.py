@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from mtx.data import batches
-from mtx.data.batches import SLICES, LoadedStep, assign, load_steps, micro_batch_shape, pack, slices, to_device
+from mtx.data import packing
+from mtx.data.packing import SLICES, LoadedStep, assign, load_steps, micro_batch_shape, pack, slices, to_device
 from mtx.data.sampler import BatchSampler, SamplerState, Step, steps
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from tests.models import random_batch, random_ids
@@ -73,7 +73,7 @@ def test_ranks_take_the_micro_batches_in_turn_and_empty_ones_fill_up(
         groups = assign(*arguments)
         return [*groups[:-1], groups[-1][:1], groups[-1][1:]]
 
-    monkeypatch.setattr(batches, "assign", one_too_many)
+    monkeypatch.setattr(packing, "assign", one_too_many)
     _, shape = micro_batch_shape(BATCH_TOKENS, BATCH_TOKENS // k, sampler(store).ratio, MAX_TOKENS, None)
     alone, *by_rank = (
         [s.micro_batches for s in load_steps(store, steps(sampler(store), SamplerState(), 9), k, shape, False, *each)]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx.documents.document import kind_of_document, translate_document
+from mtx.commands.translate import kind_of_document
+from mtx.documents.document import translate_document
 from mtx.documents.markup import Marked
 from mtx.errors import DataError, UsageError
 from tests.unit.data.test_po import CATALOGUE

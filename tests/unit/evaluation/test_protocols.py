@@ -7,8 +7,8 @@ import pytest
 from mtx.decoding.metrics import Scores
 from mtx.errors import UsageError
 from mtx.evaluation import protocols
-from mtx.evaluation.evaluate import score_translations
 from mtx.evaluation.protocols import find, split_compounds
+from mtx.evaluation.test_set_scores import score_translations
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import install_command
 

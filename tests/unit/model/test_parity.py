@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtx.data.batches import PackedBatch
+from mtx.data.packing import PackedBatch
 from mtx.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer
 from tests.models import random_batch, tiny_model
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mtx.config.schema import ModelConfig
-from mtx.data.batches import PackedBatch
+from mtx.data.packing import PackedBatch
 from mtx.model.transformer import Transformer, sinusoidal_positions, training_flops
 from mtx.model.translation_model import TranslationModel
 from mtx.training.loss import smoothed_loss

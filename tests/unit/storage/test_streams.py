@@ -138,7 +138,7 @@ def test_what_the_locale_cannot_decode_is_read_as_utf_8(
 _EXCEPTIONS = {
     "storage/streams.py": "the one place that prints",
     "decoding/ctranslate2_example.py": "a program that users get with an export",
-    "commands/options.py": "translations are data, `sys.stdout.buffer` gets them as they are",
+    "commands/command_line.py": "translations are data, `sys.stdout.buffer` gets them as they are",
 }
 
 

@@ -18,7 +18,7 @@ from mtx import machine
 from mtx.architectures.decoder_only import DecoderModel
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig
-from mtx.data.batches import assign, micro_batch_shape, pack
+from mtx.data.packing import assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.errors import MtxError

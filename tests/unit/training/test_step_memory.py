@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mtx.config import settings
-from mtx.data.batches import PackedBatch
+from mtx.data.packing import PackedBatch
 from mtx.data.token_store import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.scoring import BATCH_TOKENS

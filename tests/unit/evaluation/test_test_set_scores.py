@@ -11,7 +11,7 @@ import pytest
 from mtx.data.glossary import Glossary
 from mtx.decoding.metrics import CorpusScore, suspicion
 from mtx.errors import DamagedFileError
-from mtx.evaluation.evaluate import (
+from mtx.evaluation.test_set_scores import (
     Change,
     Gain,
     GlossaryScores,

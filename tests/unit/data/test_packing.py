@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtx.data import batches as module
-from mtx.data.batches import SLICES, PackedBatch, Shape, assign, micro_batch_shape, pack, pack_sentences
+from mtx.data import packing as module
+from mtx.data.packing import SLICES, PackedBatch, Shape, assign, micro_batch_shape, pack, pack_sentences
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from tests.models import random_ids, side
 from tests.unit.data.test_sampler import lengths, random_lengths, sampler
