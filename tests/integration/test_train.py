@@ -160,7 +160,7 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
     assert (status["best_metric"], status["best_score"]) == ("chrF2", scores[best])
     assert status["best_step"] == validations[best]["step"]
     report = (run / "report.html").read_text(encoding="utf-8")
-    assert "Validation chrF2" in report and f"the best validation has {scores[best]:.2f} chrF2" in report
+    assert "Validation chrF2" in report and f"the best is {scores[best]:.2f}, at step" in report
 
 
 @pytest.mark.extended
