@@ -17,7 +17,7 @@ import torch
 
 from mtx.config.schema import ModelConfig, TokenizerConfig
 from mtx.data.token_store import load_prepared
-from mtx.data.tokenizer import train_tokenizer
+from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.load import cached_export
 from mtx.errors import MtxError, UsageError
@@ -87,7 +87,7 @@ def find_text(model: Path | None, src: Path | None, ref: Path | None) -> tuple[s
 def usable_text(model: Path, name: str, sources: Sequence[str], references: Sequence[str], count: int) -> Text:
     """Returns the first `count` sentences that are not empty and that the model can translate in one piece."""
     about = model_description.read(model)
-    lengths = [len(ids) for ids in about.tokenizer.encode(list(sources))]
+    lengths = [len(ids) for ids in Tokenizer.load(model).encode(list(sources))]
     rows = [row for row, length in enumerate(lengths) if 1 < length <= about.info["max_tokens"]][:count]
     if not rows:
         raise UsageError(f"{name}: this model cannot translate any line in one piece")
