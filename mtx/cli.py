@@ -77,13 +77,13 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
         "logprob": ["mtx logprob runs/mine input.txt output.txt"],
         "encode": ["mtx encode runs/mine input.txt -o vectors.npy"],
     },
-    "Judge": {
+    "Evaluate": {
         "evaluate": ["mtx evaluate runs/mine", "mtx evaluate --hyp output.txt --ref reference.txt"],
         "compare": ["mtx compare runs/mine runs/second"],
         "report": ["mtx report runs/mine runs/second -o both.html"],
         "attention": ['mtx attention runs/mine "A man is reading a book." -o attention.html'],
     },
-    "Exchange": {
+    "Import and export": {
         "export": [
             "mtx export runs/mine --to ctranslate2 --precision int8",
             "mtx export runs/mine --to huggingface -o exported",

@@ -56,7 +56,7 @@ def train(
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
     devices: Annotated[str | None, typer.Option(help="Train on N devices of this machine, or on all.")] = None,
 ) -> None:
-    """Everything: download, clean, tokenizer, encode, train, average, score. The same command continues a run."""
+    """Everything: download, clean, tokenizer, encode, train, average, score. The same command resumes a run."""
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json shows the state of a run")
     from mtx.training.signals import ignore_save

@@ -61,9 +61,7 @@ def translate(
     ] = None,
     glossary: GlossaryFile = None,
     shard: Shard = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Start again, where a killed command would be continued.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming a killed command.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Of a document, replace translations too.")] = False,
     as_json: AsJson = False,
     *,

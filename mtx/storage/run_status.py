@@ -215,14 +215,6 @@ def unfinished(root: Path) -> str | None:
     return sentences.get(status.state, f"has not been trained yet: {command} does it")
 
 
-def translated_step(root: Path) -> int | None:
-    """The step of the translations of an unfinished run: where training ended before it went on; None if unknown."""
-    events = read_events(RunLayout(root).metrics)
-    while events and events.pop()["event"] != "start":
-        pass
-    return next((event.get("step") for event in reversed(events) if event["event"] == "end"), None)
-
-
 def read_status(root: Path) -> Status:
     """Read the status of a run from its files, without disturbing a process that works on it.
 

@@ -125,12 +125,12 @@ class Trainer:
         """Take steps until there is a reason to stop, and return it; the first out-of-memory halves the micro-batch."""
         while True:
             shortage: str | None = None
-            with contextlib.closing(self.load(MAX_COUNT)) as steps:
+            with contextlib.closing(self.load(MAX_COUNT)) as loaded:
                 while shortage is None:
                     if (reason := self._finish_step()) is not None:
                         return reason
                     try:
-                        self._step(next(steps))
+                        self._step(next(loaded))
                     except (RuntimeError, MemoryError) as error:
                         if not is_out_of_memory(error):
                             raise
