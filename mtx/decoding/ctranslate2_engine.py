@@ -11,8 +11,8 @@ import itertools
 import logging
 import math
 import os
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -138,28 +138,38 @@ class CTranslate2Engine:
         """See `Engine.search`.
 
         A batch is searched with the largest limit of its sentences. Sentences with a smaller limit whose hypotheses
-        reach it are searched again, in batches of one limit.
+        reach it are searched again, in batches of one limit. What is searched again or scored waits behind the batches
+        that have not been searched, so that all workers have work until the end.
         """
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         busy = sum(runtime.num_active_batches for runtime in self._runtimes)
         runtime = self.runtime if busy or len(requests) > 1 else self._runtime_for_one()
-        num_workers = max(1, self.num_calls - busy)
-        batches = list(self._batches(requests, num_workers))
-        found, again = self._translate(runtime, batches, options), defaultdict[int, list[Request]](list)
-        for batch in batches if options.num_beams > 1 else ():
-            longest = max(request.limit for request in batch)
-            for request in batch:
-                if request.limit < longest and max(map(len, found[request.number][0])) >= request.limit:
+        batches = self._batches(requests, max(1, self.num_calls - busy))
+        waiting = deque((batch, self._start(runtime, batch, options)) for batch in batches)
+        hypotheses = [dict[tuple[int, ...], float]() for _ in requests]
+        scored = []
+        while waiting:
+            batch, results = waiting.popleft()
+            longest, again = max(request.limit for request in batch), defaultdict[int, list[Request]](list)
+            for request, future in zip(batch, results, strict=True):
+                result = future.result()
+                pieces, scores = result.hypotheses, result.scores  # each read is a copy
+                if options.num_beams > 1 and request.limit < longest and max(map(len, pieces)) >= request.limit:
                     again[request.limit].append(request)
-        rest = [batch for some in again.values() for batch in self._batches(some, num_workers)]
-        found |= self._translate(runtime, rest, options)
-        hypotheses = [self._hypotheses(request, *found[request.number]) for request in requests]
-        missing = [
-            (row, ids) for row, some in enumerate(hypotheses) for ids, log_prob in some.items() if math.isnan(log_prob)
-        ]
-        scored = self._log_probs(runtime, [(sources[row], ids) for row, ids in missing], num_workers)
-        for (row, ids), log_prob in zip(missing, scored, strict=True):
-            hypotheses[row][ids] = log_prob
+                else:
+                    hypotheses[request.number] = self._hypotheses(request, pieces, scores)
+            waiting.extend((some, self._start(runtime, some, options)) for some in again.values())
+            missing = [
+                (request, ids)
+                for request in batch
+                for ids, log_prob in hypotheses[request.number].items()
+                if math.isnan(log_prob)
+            ]
+            if missing:
+                scored.append((missing, self._start_scoring(runtime, missing)))
+        for missing, results in scored:
+            for (request, ids), future in zip(missing, results, strict=True):
+                hypotheses[request.number][ids] = sum(future.result().log_probs)
         candidates = (
             [Candidate(list(ids), log_prob / penalty(len(ids), options.alpha)) for ids, log_prob in some.items()]
             for some in hypotheses
@@ -203,32 +213,32 @@ class CTranslate2Engine:
                 batch.append(request)
             yield batch
 
-    def _translate(
-        self, runtime: Any, batches: Iterable[list[Request]], options: SearchOptions
-    ) -> dict[int, tuple[list[list[str]], list[float]]]:
-        """Returns CTranslate2's hypotheses, as pieces, and their scores for each request of the batches."""
-        started = [
-            (
-                batch,
-                runtime.translate_batch(
-                    [self._text(request.source[:-1]) for request in batch],
-                    [self._text(request.prefix) or None for request in batch] if batch[0].prefix else None,
-                    beam_size=options.num_beams,
-                    num_hypotheses=options.num_beams,
-                    max_decoding_length=max(1, max(request.limit for request in batch) - 1),  # then comes `</s>`
-                    min_decoding_length=0,
-                    max_input_length=0,
-                    length_penalty=_NO_PENALTY,
-                    return_scores=True,
-                    return_end_token=True,
-                    asynchronous=True,
-                ),
-            )
-            for batch in batches
-        ]
-        waiting = (pair for batch, results in started for pair in zip(batch, results, strict=True))
-        finished = ((request.number, result.result()) for request, result in waiting)
-        return {number: (result.hypotheses, result.scores) for number, result in finished}  # each read is a copy
+    def _start(self, runtime: Any, batch: list[Request], options: SearchOptions) -> Any:
+        """Starts the search of a batch; returns a future result for each of its requests."""
+        return runtime.translate_batch(
+            [self._text(request.source[:-1]) for request in batch],
+            [self._text(request.prefix) or None for request in batch] if batch[0].prefix else None,
+            beam_size=options.num_beams,
+            num_hypotheses=options.num_beams,
+            max_decoding_length=max(1, max(request.limit for request in batch) - 1),  # then comes `</s>`
+            min_decoding_length=0,
+            max_input_length=0,
+            length_penalty=_NO_PENALTY,
+            return_scores=True,
+            return_end_token=True,
+            asynchronous=True,
+        )
+
+    def _start_scoring(self, runtime: Any, pairs: list[tuple[Request, tuple[int, ...]]]) -> Any:
+        """Starts to compute the log-probabilities of translations, `</s>` included; returns a future for each."""
+        return runtime.score_batch(
+            [self._text(request.source[:-1]) for request, _ in pairs],
+            [self._text(ids[:-1]) for _, ids in pairs],
+            max_batch_size=self.batch_tokens,
+            batch_type="tokens",
+            max_input_length=0,
+            asynchronous=True,
+        )
 
     def _text(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces[token] for token in ids]
@@ -250,22 +260,6 @@ class CTranslate2Engine:
                 ids = [*ids[: request.limit - 1], EOS_ID]
             hypotheses.setdefault(tuple(ids), score if is_whole and not request.prefix else math.nan)
         return hypotheses
-
-    def _log_probs(
-        self, runtime: Any, pairs: Sequence[tuple[list[int], tuple[int, ...]]], num_workers: int
-    ) -> list[float]:
-        """Computes the log-probabilities of translations, `</s>` included."""
-        if not pairs:
-            return []
-        share = -(-sum(len(tgt) for _, tgt in pairs) // num_workers)
-        results = runtime.score_batch(
-            [self._text(src[:-1]) for src, _ in pairs],
-            [self._text(tgt[:-1]) for _, tgt in pairs],
-            max_batch_size=min(self.batch_tokens, share),
-            batch_type="tokens",
-            max_input_length=0,
-        )
-        return [sum(result.log_probs) for result in results]
 
 
 def _open_runtime(path: Path, device: str, precision: str | None, num_workers: int, num_threads: int) -> Any:
