@@ -31,6 +31,7 @@ from mtx.commands.command_line import (
     refuse_own_output,
 )
 from mtx.commands.translator_options import ALL, in_blocks, load_translator, paired, progress, takes
+from mtx.data.inline_codes import has_codes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import counted
@@ -144,7 +145,13 @@ class LineWork:
 
         prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
         first, name = num_before + self._num_lines + 1, "line" if self.prefix is None else f"{self.prefix}: line"
-        results = self.translator.hypotheses(self._invalid.replace(block), prefixes, first, name, self._n_best)
+        lines = self._invalid.replace(block)
+        if prefixes is None and any(map(has_codes, lines)):
+            from mtx.documents.tagged_segments import translate_lines
+
+            results = translate_lines(self.translator, lines, self._n_best)
+        else:
+            results = self.translator.hypotheses(lines, prefixes, first, name, self._n_best)
         self._num_lines += len(block)
         pairs = [(line, hypotheses[0].text) for line, hypotheses in zip(block, results, strict=True)]
         self._terms.add(pairs)

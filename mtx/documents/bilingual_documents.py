@@ -6,7 +6,6 @@ language gets one. In PO a new translation is marked fuzzy, PO's word for unsure
 Flow: text -> nodes or messages with their places (`mtx.data`) -> `Marked` segments -> translations -> `Edit`.
 """
 
-import html
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -37,11 +36,9 @@ from mtx.documents.markup import (
     Marked,
     Tag,
     bare,
-    element_tag,
     is_choice,
+    mark_up,
     raw,
-    with_elements,
-    with_placeholders,
     with_tags,
 )
 from mtx.errors import DataError
@@ -83,7 +80,7 @@ def parse(document: str, node: Node, keeps_lines: bool = False) -> Marked:
         keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve"; else they are white space.
     """
     line_end = "\r\n" if "\r\n" in document[node.start : node.inner_end] else "\n"
-    parts = with_placeholders(with_elements(_parts(document, node, line_end), escape), escape)
+    parts = mark_up(_parts(document, node, line_end), escape)
     return with_lines(parts) if keeps_lines else parts
 
 
@@ -140,9 +137,6 @@ _CONFIRMED = {
     "state": frozenset(["final", "signed-off", "reviewed"]),
     "status": frozenset(["manuallyconfirmed", "proofread", "reviewer1confirmed", "reviewer2confirmed"]),
 }
-_ENTITY = re.compile(r"&(?:\w{2,10}|#\d{1,6});")
-_KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])  # others are characters of a word
-_MARKUP = re.compile(rf"(?<!%)</?[a-zA-Z][^<>]{{0,1000}}>|{'|'.join(sorted(_KEPT_ENTITIES))}")
 _SPACES = re.compile(r" *[\t\r\n]\s*|(?<=\S)  +(?=\S)")  # of texts in columns, too
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 _CHARSET = re.compile(r"charset=([^\s;]+)", re.IGNORECASE)
@@ -401,8 +395,7 @@ def _lines(text: str) -> list[tuple[int, int]]:
 
 def _mark_up(text: str) -> Marked:
     """A message as text and tags: placeholders, markup, line breaks inside of it, and the spaces between columns."""
-    text = _ENTITY.sub(lambda match: match[0] if match[0] in _KEPT_ENTITIES else html.unescape(match[0]), text)
-    return with_lines(with_placeholders(with_tags([text], _MARKUP, element_tag)), _SPACES)
+    return with_lines(mark_up([text]), _SPACES)
 
 
 EDITS = {"xliff": edit_xliff, "tmx": edit_tmx, "po": edit_po}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mtx.documents.markup import Marked, with_edges
+from mtx.documents.markup import Marked, with_accelerator, with_edges, without_accelerator
 from mtx.errors import DataError, UsageError
 from mtx.formatting import format_size, shell_command
 from mtx.storage.text_files import declared_encoding, errors_named, likely_encoding, wide_encoding
@@ -50,12 +50,19 @@ def translate_document(
     reads: list[Callable[[str], Iterable[Edit]]] = [markdown.read]
     if kind == "html":
         reads = [partial(html.read_attributes, path), html.read_blocks]
-    elif kind != "markdown":
+    elif kind in BILINGUAL:
         reads = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite)]
+        translate = partial(_keep_accelerators, translate)
     for read in reads:
         edits = list(read(text))
         text = apply(text, edits, translate(segments(edits)))
     return encoding.encode(text)
+
+
+def _keep_accelerators(translate: Callable[[list[Marked]], list[Marked]], segments: list[Marked]) -> list[Marked]:
+    pairs = [without_accelerator(segment) for segment in segments]
+    translations = translate([segment for segment, _ in pairs])
+    return [with_accelerator(new, mark) for new, (_, mark) in zip(translations, pairs, strict=True)]
 
 
 _MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}  # byte order marks

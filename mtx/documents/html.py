@@ -14,7 +14,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from mtx.documents.document import Edit
-from mtx.documents.markup import VOID, Marked, Tag, bare, element_tag, raw, with_placeholders
+from mtx.documents.markup import VOID, Marked, Tag, bare, element_tag, raw, with_codes
 from mtx.errors import DataError
 
 _INLINE = frozenset(
@@ -94,7 +94,7 @@ def _seen(text: str, part: _Part) -> Iterator[tuple[int, int]]:
 def read_blocks(text: str) -> Iterator[Edit]:
     """The edits that translate the text of the blocks."""
     for start, end, run in _spans(text):
-        segment = with_placeholders(run, _escape)
+        segment = with_codes(run, _escape)
         if _LETTER.search(bare(segment)[0]):
             yield Edit(start, end, segment, lambda new: raw(new, _escape))
 

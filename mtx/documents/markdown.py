@@ -14,8 +14,9 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
+from mtx.data.inline_codes import ADDRESS
 from mtx.documents.document import Edit
-from mtx.documents.markup import ADDRESS, Marked, Tag, bare, element_tag, raw, with_tags
+from mtx.documents.markup import Marked, Tag, bare, element_tag, raw, with_tags
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
 # Text that is no text to translate: addresses, footnotes, pictures by name, formulas, templates

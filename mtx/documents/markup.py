@@ -3,12 +3,14 @@
 Flow: `Marked` -> `bare` -> translation -> `placing.put_back` -> `Marked`.
 """
 
+import html
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
+from mtx.data.inline_codes import BREAK, CODE, ELEMENT, ENTITY
 from mtx.data.languages import IDEOGRAPHS
 
 VOID = frozenset(
@@ -21,26 +23,12 @@ _SIGN = re.compile("[\x00-\x03]")
 _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("\x03+|[\x00-\x02]")
 _CUT = re.compile("[\x00 ]")  # where a word ends
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation behind a word, unlike that of .txt or .50
-_EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
-# An address of a page, without the punctuation behind it, or of mail. Text of scripts without spaces ends it.
-ADDRESS = (
-    r"(?i:(?<![a-z0-9_])(?:https?://|www\.))"
-    rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{1,2000}}(?<![.,;:!?\]}}’])"
-    r"|(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
-)
-# The formats of C, Python, Ruby, Perl, Qt, JavaScript and the shell
-_PLACEHOLDER = re.compile(
-    r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
-    r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"
-    r"|%<\w{1,100}>[\d.]*+[a-z]|\{\{[^{}]{0,100}\}\}|[$%#]?\{ ?[^{}\s]{0,100} ?\}|%\d{1,2}(?!\w)"
-    r"|" + ADDRESS
-)
-# Elements of HTML that stand inside of sentences or around them; <name> may be text
-_ELEMENT = re.compile(
-    r"</?(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup|td"
-    r"|th|tr|tt|u|ul|var|wbr)(?:\s[^<>]{0,1000})?/?>",
-    re.IGNORECASE,
-)
+_BETWEEN_LETTERS = re.compile(rf"[^\W\d_{IDEOGRAPHS}]{{2}}")
+# Entities of which the character could be markup, or be lost; others are characters of a word
+_KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])
+_CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{'|'.join(sorted(_KEPT_ENTITIES))}")
+# The mark before the letter of an accelerator: not the & of AT&T
+_ACCELERATOR = re.compile(r"(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])")
 _CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 Kind = Literal["open", "close", "alone"]
 
@@ -110,6 +98,8 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
         cut = found.start() if found else -1
         if not found and text[-1:].isalnum() and whole[end].isalnum():
             cut = whole.find(_CLOSE, start, max(start, whole.rfind(_OPEN, start, end)))
+            if _BETWEEN_LETTERS.fullmatch(text[-1] + whole[end]) and set(whole[start:end]) == {_ALONE}:
+                cut = start
         # a full stop behind a placeholder follows the word before it, as it would without the placeholder
         has_space = cut >= 0 and text != "" and end < len(whole) and not _BEFORE_END.match(whole, end - 1)
         for group in _GROUP.finditer(whole, start, end):
@@ -137,18 +127,32 @@ def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:
     return "".join(escape(part) if isinstance(part, str) else part.raw for part in marked)
 
 
-def with_placeholders(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
-    """The parts of a segment, in which placeholders such as %s, {0} and {{name}}, and addresses, are tags.
+def mark_up(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
+    """The parts of a segment, in which elements that are written as text, and all other codes, are tags.
 
     Args:
         escape: writes text as the document does, which tags are already.
     """
-    return with_tags(marked, _PLACEHOLDER, lambda text: Tag(escape(text)))
+    parts = [part if isinstance(part, Tag) else ENTITY.sub(_unescape, part) for part in marked]
+    return with_codes(with_tags(parts, ELEMENT, lambda text: replace(element_tag(text), raw=escape(text))), escape)
 
 
-def with_elements(marked: Marked, escape: Callable[[str], str]) -> Marked:
-    """The parts of a segment, in which elements of HTML that are written as text are tags; see `with_placeholders`."""
-    return with_tags(marked, _ELEMENT, lambda text: replace(element_tag(text), raw=escape(text)))
+def _unescape(entity: re.Match[str]) -> str:
+    return entity[0] if entity[0] in _KEPT_ENTITIES else html.unescape(entity[0])
+
+
+def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
+    """The parts of a segment, in which placeholders, addresses and the like are tags; see `mark_up`."""
+    return with_tags(marked, _CODE, lambda text: replace(_code_tag(text), raw=escape(text)))
+
+
+def _code_tag(text: str) -> Tag:
+    """The tag of a code: an escaped line break, a part of a pair of Phrase, {b>words<b}, or what stands alone."""
+    if text.startswith("{") and text.endswith(">"):
+        return Tag(text, "open", f"code {text[1:-1]}")
+    if text.startswith("<") and text.endswith("}"):
+        return Tag(text, "close", f"code {text[1:-1]}")
+    return Tag(text, is_break=text.endswith("\\n"))
 
 
 def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag]) -> Marked:
@@ -164,6 +168,30 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
             at = match.end()
         parts.append(part[at:])
     return [part for part in parts if part != ""]
+
+
+def without_accelerator(marked: Marked) -> tuple[Marked, str]:
+    """A segment without the mark of an accelerator, as in &File and _File, and the mark with its letter, or nothing."""
+    text = "".join(part for part in marked if isinstance(part, str))
+    match = _ACCELERATOR.search(text) if text.count("&") + text.count("_") == 1 else None
+    if match is None:
+        return marked, ""
+    return [part if isinstance(part, Tag) else _ACCELERATOR.sub(r"\1", part) for part in marked], match[0]
+
+
+def with_accelerator(marked: Marked, mark: str) -> Marked:
+    """A translation with the mark of an accelerator: before its letter, else before the first one.
+
+    Where no letter is on a keyboard, as in Chinese, both stand behind the text in parentheses.
+    """
+    if not mark:
+        return marked
+    for letter in (rf"\b(?i:{mark[1]})", f"(?i:{mark[1]})", "[A-Za-z]"):
+        for number, part in enumerate(marked):
+            if isinstance(part, str) and (match := re.search(letter, part)):
+                at = match.start()
+                return [*marked[:number], f"{part[:at]}{mark[0]}{part[at:]}", *marked[number + 1 :]]
+    return [*marked, f"({mark.upper()})"]
 
 
 def is_choice(marked: Marked) -> bool:

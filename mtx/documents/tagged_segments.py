@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 
+from mtx.data.inline_codes import has_codes
 from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
-from mtx.decoding.translator import Translator
-from mtx.documents.markup import Marked, bare
+from mtx.decoding.translator import Hypothesis, Translator
+from mtx.documents.markup import Marked, bare, mark_up, raw
 from mtx.documents.placing import Link, in_proportion, put_back
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
@@ -50,6 +51,28 @@ def translate_segments(translator: Translator, segments: Sequence[Marked]) -> li
     for segment, (text, tags), some in zip(segments, texts, sentences, strict=True):
         translation = _join(some)
         results.append(put_back(tags, text, translation, _links(some)) if text else list(segment))
+    return results
+
+
+def translate_lines(translator: Translator, lines: Sequence[str], n_best: int | None = None) -> list[list[Hypothesis]]:
+    """Returns the hypotheses of plain lines, with all placeholders, addresses, markup and emoji of their sources.
+
+    See `Translator.hypotheses`.
+    """
+    texts = [bare(mark_up([line])) if has_codes(line) else (line, []) for line in lines]
+    found_for = translator.hypotheses([text for text, _ in texts], n_best=n_best)
+    results = [found[:n_best] for found in found_for]
+    sentences = list[_Sentence]()
+    for (text, tags), found in zip(texts, results, strict=True):
+        sentences += [_Sentence(text, 0, translation=each.text, pieces=each.pieces) for each in found if tags and text]
+    _link(translator, sentences)
+    rest = iter(sentences)
+    for row, (text, tags) in enumerate(texts):
+        if tags and text:
+            placed = [put_back(tags, text, each.text, next(rest).links) for each in results[row]]
+            results[row] = [replace(each, text=raw(parts)) for each, parts in zip(results[row], placed, strict=True)]
+        elif tags:
+            results[row] = [replace(each, text=lines[row]) for each in results[row]]
     return results
 
 

@@ -35,7 +35,8 @@ def test_an_attribute_is_set_or_added(tag: str, result: str) -> None:
 
 
 def test_references_are_those_of_xml() -> None:
-    assert parse("&lt;&amp;lt;&gt;&quot;&apos;&#65;&#x42;&#x80;") == ["<&lt;>\"'AB\x80"]
+    assert parse("&lt;&gt;&quot;&apos;&#65;&#x42;&#x80;") == ["<>\"'AB\x80"]
+    assert parse("a &amp;lt; b &amp;#8217;") == ["a ", Tag("&amp;lt;"), " b ’"]  # text that is HTML
 
 
 def translated(content: str, rng: random.Random) -> str:
@@ -102,9 +103,9 @@ def test_elements_of_html_that_are_text_are_tags() -> None:
     assert write_xml(parts) == content
     assert [(part.raw, part.kind) for part in parts if isinstance(part, Tag)] == [
         ('&lt;b class="x"&gt;', "open"), ("&lt;/b&gt;", "close"), ('<g id="1">', "open"), ("&lt;br/&gt;", "alone"),
-        ("</g>", "close"),
+        ("</g>", "close"), ("&lt;name&gt;", "open"),
     ]  # fmt: skip
-    assert bare(parts)[0] == "a red dog <name> 3 < 4 > 2"
+    assert bare(parts)[0] == "a red dog 3 < 4 > 2"
 
 
 @pytest.mark.parametrize("content", ["see https://a.b/?x=1&amp;y=2 now", "{{a &amp; b}} &lt; c", "%s &amp; %d"])

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mtx.documents.markup import Marked, Tag, bare
+from mtx.documents.markup import Marked, Tag, bare, mark_up, with_accelerator, without_accelerator
 from mtx.documents.placing import Link, put_back
 
 
@@ -193,3 +193,37 @@ def test_many_placeholders_take_no_time() -> None:
     parts: Marked = [part for _ in range(20_000) for part in ("%s, ", Tag("%s"))] + [", "]
     assert len(bare(["see ", *(Tag("%s") if n % 2 else ", " for n in range(40_000))])[1]) == 20_000
     assert len(bare(parts)[1]) == 20_000
+
+
+@pytest.mark.parametrize(
+    "source, translation, result",
+    [
+        ("&Delete file", "Eine Datei löschen", "Eine &Datei löschen"),
+        ("Save _As %s", "Speichern als %s", "Speichern _als %s"),
+        ("E&xit", "Schließen", "&Schließen"),
+        ("_Open file", "打开文件", "打开文件(_O)"),
+        ("AT&T is open", "AT&T ist offen", "AT&T ist offen"),
+        ("file_name", "file_name", "file_name"),
+        ("_one_ or two", "_eins_ oder zwei", "_eins_ oder zwei"),
+        ("this & that", "dies & das", "dies & das"),
+    ],
+)
+def test_the_mark_of_an_accelerator_moves_to_a_letter_of_the_translation(
+    source: str, translation: str, result: str
+) -> None:
+    segment, mark = without_accelerator(mark_up([source]))
+    assert bool(mark) == (source != raw(segment))
+    assert raw(with_accelerator(mark_up([translation]), mark)) == result
+
+
+def test_codes_that_belong_together_are_a_pair() -> None:
+    kinds = [(tag.kind, tag.pair) for tag in mark_up(["{b>a<b} {1}"]) if isinstance(tag, Tag)]
+    assert kinds == [("open", "code b"), ("close", "code b"), ("alone", None)]
+
+
+@pytest.mark.parametrize("code", ["<x/>", "<x/><x/>"])
+def test_a_code_between_two_letters_is_a_space(code: str) -> None:
+    text, tags = bare(marked(f"one{code}two"))
+    assert text == "one two"
+    assert raw(put_back(tags, text, "eins zwei", links(text, "eins zwei", [0, 1]))) == f"eins{code}zwei"
+    assert bare(marked(f"一{code}只"))[0] == "一只" and bare(marked(f"H{code}2"))[0] == "H2"

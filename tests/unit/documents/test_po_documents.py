@@ -17,11 +17,11 @@ from tests.unit.documents.test_document import translated
         ("{n, plural, one {# file} other {# files}}", "{n, plural, one {# file} other {# files}}"),
         ("see https://a.b/c?d=e. (www.a.de)", "SEE https://a.b/c?d=e. (www.a.de)"),
         ("请看https://a.b/c）打开 a. see HTTPS://a.b/F_(x)…", "请看https://a.b/c）打开 A. SEE HTTPS://a.b/F_(x)…"),
-        ("mail x.y+z@mail.a-b.org or a@b, @me", "MAIL x.y+z@mail.a-b.org OR A@B, @ME"),
+        ("mail x.y+z@mail.a-b.org or a@b, @me", "MAIL x.y+z@mail.a-b.org OR A@B, @me"),
         (r"a:\n%s\n\n%s b\n", r"A:\n%s\n\n%s B\n"),
         ("  -h, --help     show &#8220;it&#8221;", "  -H, --HELP     SHOW “IT”"),
         (r"  a\n b\n", r"  A\n B\n"),
-        (r"\"a\"\tb \\n", r"\"A\"\tB \\N"),
+        (r"\"a\"\tb \\n", r"\"A\"\tB \\n"),
     ],
 )
 def test_placeholders_and_white_space(source: str, translation: str, tmp_path: Path) -> None:

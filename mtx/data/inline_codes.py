@@ -1,0 +1,85 @@
+"""What stands inside of text and is no text: placeholders, addresses, emoji, markup, entities and escaped line breaks.
+
+One table for training, where markup goes, and for translation, where each code is kept and comes back once
+(`mtx.documents.markup`). Of several codes that begin at one character, the first one here counts: the longest.
+"""
+
+import html
+import re
+
+from mtx.data.languages import IDEOGRAPHS
+
+_EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
+# An address of a page, without the punctuation behind it, or of mail. Text of scripts without spaces ends it.
+ADDRESS = (
+    r"(?i:(?<![a-z0-9_])(?:https?://|www\.))"
+    rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{1,2000}}(?<![.,;:!?\]}}’])"
+    r"|(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
+)
+TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo
+    r"<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
+    r"|\{\{\{[^{}]{0,1000}\}\}\}|\{\{[^{}]{0,1000}\}\}"
+)
+_NAME = "[A-Za-z_][A-Za-z0-9_]*+"
+EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
+CODE = re.compile(
+    "|".join(
+        [
+            ADDRESS,
+            TEMPLATE,
+            r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+",  # a path of Windows
+            rf"%(?:\d+\$)?\#@{_NAME}@",  # Xcode
+            # Drupal, the shell of Windows, and dates as strftime writes them; letters behind belong to the name
+            rf"(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w))*",
+            r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
+            r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]",  # C, Python, Perl, Objective-C
+            r"%<\w{1,100}>[\d.]*+[a-z]|%\d{1,2}(?!\w)",  # Ruby, Qt
+            r"\{\w{1,20}>|<\w{1,20}\}",  # Phrase
+            r"[$%#]?\{ ?[^{}\s<]{0,100} ?\}",
+            r"\{\w*[!:](?!\s)[^{}]{0,100}\}",  # Python and .NET, with a format
+            r"\{\s*\w+\s*,\s*(?:number|date|time|duration|ordinal|spellout|list)\b[^{}]{0,200}\}",  # ICU
+            r"\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}",  # Fluent
+            rf"\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}|@:[\w.]+\w|\*\|[\w:]+\|\*",
+            rf"(?<!\w)(?:__{_NAME}(?<=__)|\^{_NAME}\^)(?!\w)",
+            rf"(?<![^\s(\"'>])[@:!]{_NAME}:?(?!\w)",  # Drupal, Laravel; the names of emoji
+            # Weblate, Maketext, shortcodes of WordPress
+            r"\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]",
+            r"\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*\s[^\[\]=]{1,100}=[^\[\]]{0,500}\]"
+            r"|\[/[a-z]\w*\]",
+            rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*",
+        ]
+    )
+)
+# An escaped line break, and no \\name of a macro
+BREAK = re.compile(r"(?<!\\)(?:\\r)?\\n(?![a-z])|(?<=[^\s\\:])\\n")
+# Elements, and comments. What has a space inside may be text, unless it is an element of HTML or has an attribute.
+ELEMENT = re.compile(
+    r"(?<!%)</?(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
+    r"|td|th|tr|tt|u|ul|var|wbr)(?:\s[^<>]{0,1000})?/?>|<!--.{0,2000}?-->"
+    r"|(?<!%)</?(?:[a-z][\w.:-]{0,50}(?:\s[^<>=]{0,100}=[^<>]{0,1000}|\s*)|\d{1,3})/?>",
+    re.IGNORECASE | re.DOTALL,
+)
+ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
+
+
+_SIGN = re.compile(rf"[{{%$@<\[\\^*_&{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
+
+
+def has_codes(text: str) -> bool:
+    """Whether anything in a text is a code."""
+    patterns = (CODE, BREAK, ELEMENT, ENTITY)
+    return bool(_SIGN.search(text)) and any(pattern.search(text) for pattern in patterns)
+
+
+def strip_codes(text: str) -> str:
+    """Removes the markup of a text to train on: elements and escaped line breaks go, entities become characters.
+
+    Placeholders stay: they are words of the sentence.
+    """
+    text = BREAK.sub(" ", text) if "\\" in text else text
+    text = (
+        ELEMENT.sub(lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)
+        if "<" in text
+        else text
+    )
+    return ENTITY.sub(lambda match: html.unescape(match[0]), text) if "&" in text else text

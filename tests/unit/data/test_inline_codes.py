@@ -1,0 +1,44 @@
+"""Codes inside of text are found whole: the longest match, and no words."""
+
+import pytest
+
+from mtx.data.inline_codes import BREAK, CODE, ELEMENT, strip_codes
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "%#@files@ in %1$#@files@", "%name wrote %-d %s %1$s %5.2f %(name)s %lld %*d %'d %@ %1$@",
+        "@count by !author at :url and :attribute:", "{count, number} {0, number, #.##} {due, date, short}",
+        "%H:%M on %Y-%m-%d", "{0:%Y-%m-%d %H:%M} {name!r:>10} {:<10} {0:N2}", "%USERNAME% and %i%",
+        "{{ count|intcomma }} {{#if x}} {{{html}}} {% if a %} {# note #} <%= name %> <?php echo $a; ?> {{< note >}}",
+        "$name ${name} $(NAME) %{name} #{name} {$name} $$name$$ __name__ ^name^ *|FNAME|* @:common.key $t(common.key)",
+        "{ $name } { -brand } { DATETIME($d, month: \"long\") }", "[X0X] [_1] [quant,_2,file,files]",
+        "[vc_row] [vc_column width=\"1/2\"] [gallery ids=\"1,2\"] [/vc_row]", "{b> <b} {1> <1} {2}",
+        "https://example.org/a?b={0}&c=%s user@example.org C:\\temp\\new", "☺ 😀😀 👩‍🔬",
+    ],
+)  # fmt: skip
+def test_codes_are_found_whole(text: str) -> None:
+    around = CODE.sub("", text)
+    assert set(around.split()) <= {"in", "wrote", "by", "at", "and", "on"}
+    assert not set("%$@{}[]<>:!^*|\\").intersection(around)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "100% of users, 50%discount, 50 % of", "see [1], [note] and [see note]", "He said: hello! Yes:no",
+        "{see this note}", "AT&T costs US$5", "a * b ^ c", "3 < 4 > 2", "\\nabla", "¡Hola! (so: so)",
+    ],
+)  # fmt: skip
+def test_words_are_no_codes(text: str) -> None:
+    assert not CODE.search(text) and not BREAK.search(text) and not ELEMENT.search(text)
+
+
+def test_an_escaped_line_break_is_one() -> None:
+    assert [match[0] for match in BREAK.finditer(r"a.\nB \r\nC\nd \\name x \n")] == [r"\n", r"\r\n", r"\n", r"\n"]
+
+
+def test_markup_leaves_the_text_to_train_on() -> None:
+    text = r'<p class="a">Q&amp;A&nbsp;<b>now</b>: it&#8217;s<br/>%s<!-- so --></p> 3 < 4\nEnd <0>a</0><x:y id="1"/>'
+    assert strip_codes(text).split() == ["Q&A", "now:", "it’s", "%s", "3", "<", "4", "End", "a"]
