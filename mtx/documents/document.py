@@ -4,6 +4,7 @@ Flow: bytes -> text -> segments with tags -> translations -> edits of the text -
 document only: lines of text do not wait for them.
 """
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,7 @@ from pathlib import Path
 from mtx.documents.markup import Marked, with_accelerator, with_edges, without_accelerator
 from mtx.errors import DataError, UsageError
 from mtx.formatting import format_size, shell_command
-from mtx.storage.text_files import declared_encoding, errors_named, likely_encoding, wide_encoding
+from mtx.storage.text_files import declared_encoding, errors_named, is_utf8, likely_encoding, wide_encoding
 
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
 BILINGUAL = frozenset(["xliff", "tmx", "po"])  # they hold the source and its translation
@@ -44,19 +45,22 @@ def translate_document(
         raise UsageError(f"{path}: is compressed", shell_command("gzip", "-dk", path))
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: is larger than {format_size(MAX_BYTES)}", "divide it")
-    text, encoding = decode(path, data)
+    text, encoding = decode(path, data, kind)
     from mtx.documents import bilingual_documents, html, markdown
 
+    front = _FRONT_MATTER.match(text) if kind in ("html", "markdown") else None
+    head = front[0] if front else ""
+    text = text[len(head) :]
     reads: list[Callable[[str], Iterable[Edit]]] = [markdown.read]
     if kind == "html":
-        reads = [partial(html.read_attributes, path), html.read_blocks]
+        reads = [partial(html.read_attributes, path, tgt=languages[1]), html.read_blocks]
     elif kind in BILINGUAL:
         reads = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite)]
         translate = partial(_keep_accelerators, translate)
     for read in reads:
         edits = list(read(text))
         text = apply(text, edits, translate(segments(edits)))
-    return encoding.encode(text)
+    return encoding.encode(head + text)
 
 
 def _keep_accelerators(translate: Callable[[list[Marked]], list[Marked]], segments: list[Marked]) -> list[Marked]:
@@ -67,6 +71,10 @@ def _keep_accelerators(translate: Callable[[list[Marked]], list[Marked]], segmen
 
 _MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}  # byte order marks
 _MAX_SPACE = 200
+_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
+_META = re.compile(rb"<meta[^>]{1,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
+_META_BYTES = 4096
+_LATIN_1 = frozenset(["iso-8859-1", "iso8859-1", "latin-1", "latin1", "us-ascii", "ascii"])
 
 
 @dataclass(frozen=True)
@@ -125,14 +133,14 @@ def space_before(text: str, at: int) -> str:
     return before[len(before.rstrip()) :]
 
 
-def decode(path: Path, data: bytes) -> tuple[str, Encoding]:
-    """The text of a document, without a byte order mark, and how to encode it again.
+def decode(path: Path, data: bytes, kind: str) -> tuple[str, Encoding]:
+    """The text of a document, without a byte order mark, and how to encode it again. `kind`: see `translate_document`.
 
     Raises:
-        DataError: if it is not in UTF-8, UTF-16 or an encoding that it declares as XML, or would not be written again
+        DataError: if it is not in UTF-8, UTF-16 or the encoding that it declares, or would not be written again
             as it was.
     """
-    encoding = _encoding(data)
+    encoding = _encoding(data, kind)
     try:
         text = data.removeprefix(encoding.mark).decode(encoding.codec)
         if encoding.encode(text) == data:
@@ -147,10 +155,17 @@ def decode(path: Path, data: bytes) -> tuple[str, Encoding]:
         raise DataError(f"{path}: its encoding is not read ({encoding.codec})", "save it in UTF-8") from None
 
 
-def _encoding(data: bytes) -> Encoding:
+def _encoding(data: bytes, kind: str) -> Encoding:
     for codec, mark in _MARKS.items():
         if data.startswith(mark):
             return Encoding(codec, mark)
     if wide := wide_encoding(data[: 1 << 13]):
         return Encoding(wide.lower())
-    return Encoding(declared_encoding(data) or "utf-8")
+    declared = declared_encoding(data)
+    if kind == "html" and not declared and (meta := _META.search(data[:_META_BYTES])):
+        declared = meta[1].decode().lower()
+        if not data.isascii() and is_utf8(data.decode("utf-8", "surrogateescape")):
+            declared = "utf-8"  # whatever the page says: no text in another encoding looks like it
+        elif declared in _LATIN_1:
+            declared = "cp1252"  # as browsers read it
+    return Encoding(declared or "utf-8")

@@ -1,6 +1,7 @@
 """A web page as a document: the text of its blocks, and of the attributes that a reader sees. See `documents.document`.
 
 Inline elements are tags of a sentence, all others end it. Scripts, styles, code and what says translate="no" stay.
+Templates (Jinja, Liquid, PHP, ERB ...) are found first, by their own ends, and are tags, whatever they hold.
 """
 
 import html
@@ -13,16 +14,18 @@ from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
 
-from mtx.documents.document import Edit
+from mtx.data.languages import tag_of
+from mtx.data.tables import PLAIN_NAMES
+from mtx.documents.document import Edit, replace_text
 from mtx.documents.markup import VOID, Marked, Tag, bare, element_tag, raw, with_codes
 from mtx.errors import DataError
 
 _INLINE = frozenset(
     ["a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "ins", "label",
-     "mark", "q", "rp", "rt", "ruby", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u"]
+     "mark", "q", "ruby", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u"]
 )  # fmt: skip
 _VOID_INLINE = frozenset(["br", "img", "input", "wbr"])
-_UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "svg", "math", "object", "picture", "canvas"])
+_UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "svg", "math", "object", "picture", "canvas", "rp", "rt"])
 _UNTOUCHED = frozenset(["script", "style", "pre", "textarea", "template", "noscript", "iframe", "xmp", "noembed"])
 _KINDS = {  # of parts, by the parser's method that is called for them
     "handle_starttag": "start",
@@ -32,6 +35,8 @@ _KINDS = {  # of parts, by the parser's method that is called for them
     **dict.fromkeys(["handle_comment", "handle_decl", "handle_pi", "unknown_decl"], "other"),
 }
 _SEEN = frozenset(["alt", "title", "placeholder", "aria-label"])  # attributes whose text a reader sees
+_SEEN_META = re.compile(r"((og|twitter):)?(title|description)", re.IGNORECASE)
+_BUTTONS = frozenset(["submit", "button", "reset"])
 _ENDED_BY = {
     "li": {"li"},
     **dict.fromkeys(["dt", "dd"], {"dt", "dd"}),
@@ -44,6 +49,11 @@ _MOST_UNFINISHED = 1000  # tags without an end between two that have one
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # a tag that does not end, which browsers read in their own ways
 _LETTER = re.compile(r"[^\W\d_]")
 _NO_BREAK_SPACE = "\xa0"
+_TEMPLATE = re.compile(r"<\?|<%|\{\{|\{%|\{\#")
+_TEMPLATE_ENDS = {"<?": "?>", "<%": "%>", "{{": "}}", "{%": "%}", "{#": "#}"}
+_MOST_TEMPLATE = 2000  # characters of one in braces
+_FILLER = "\ue000"  # stands for each character of a template
+_FILLED = re.compile(rf"{_FILLER}(?:[{_FILLER}\n]*{_FILLER})?")
 
 
 @dataclass
@@ -66,29 +76,45 @@ class _Part:
     is_frozen: bool = False
 
 
-def read_attributes(path: Path, text: str) -> Iterator[Edit]:
-    """The edits that translate the values of attributes that a reader sees.
+def read_attributes(path: Path, text: str, tgt: str = "") -> Iterator[Edit]:
+    """The edits that translate the values of attributes that a reader sees, and name the language `tgt` of the page.
 
     Raises:
         DataError: if the page is damaged; `path` is for the message.
     """
-    _refuse_unfinished(path, text)
-    for part in _parts(text):
-        if part.kind in ("start", "empty") and not part.is_frozen:
-            for start, end in _seen(text, part):
-                value = text[start:end]
-                value = html.unescape(value[1:-1] if value[0] in "\"'" else value)
-                yield Edit(start, end, [value], lambda new: f'"{html.escape(raw(new))}"')
+    masked = _mask_templates(text)
+    _refuse_unfinished(path, masked)
+    for part in _parts(masked):
+        if part.kind not in ("start", "empty"):
+            continue
+        for name, start, end in _attributes(masked, part):
+            quote, inner = (text[start], 1) if text[start] in "\"'" else ('"', 0)
+            if part.name == "html" and name in ("lang", "xml:lang") and tgt not in ("", *PLAIN_NAMES):
+                yield replace_text(start, end, f"{quote}{tag_of(tgt)}{quote}")
+            elif not part.is_frozen and _is_seen(part, name) and _LETTER.search(masked, start, end):
+                value = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
+                yield Edit(start, end, value, partial(_write_value, quote))
 
 
-def _seen(text: str, part: _Part) -> Iterator[tuple[int, int]]:
-    """From where to where the values of a tag's attributes go that a reader sees, with their quotes."""
+def _write_value(quote: str, translation: Marked) -> str:
+    return f"{quote}{raw(translation, html.escape)}{quote}"
+
+
+def _attributes(text: str, part: _Part) -> Iterator[tuple[str, int, int]]:
+    """The name of each attribute of a tag, once, and from where to where its value goes, with its quotes."""
     at, names = part.start + 1 + len(part.name), set[str]()
     while match := _ATTRIBUTE.match(text, at, part.end):
         at, name = match.end(), match[1].lower()
-        if name in _SEEN and name not in names and _LETTER.search(match[2] or ""):
-            yield match.span(2)
+        if match[2] and name not in names:
+            yield name, *match.span(2)
         names.add(name)
+
+
+def _is_seen(part: _Part, name: str) -> bool:
+    get = part.attributes.get
+    if part.name == "meta":
+        return name == "content" and bool(_SEEN_META.fullmatch(get("name") or get("property") or ""))
+    return name in _SEEN or (part.name == "input" and name == "value" and (get("type") or "").lower() in _BUTTONS)
 
 
 def read_blocks(text: str) -> Iterator[Edit]:
@@ -97,6 +123,33 @@ def read_blocks(text: str) -> Iterator[Edit]:
         segment = with_codes(run, _escape)
         if _LETTER.search(bare(segment)[0]):
             yield Edit(start, end, segment, lambda new: raw(new, _escape))
+
+
+def _mask_templates(text: str) -> str:
+    """The page with a filler in place of each template."""
+    parts, at, missing = list[str](), 0, set[str]()
+    for begin in _TEMPLATE.finditer(text):
+        end = _TEMPLATE_ENDS[begin[0]]
+        if begin.start() < at or end in missing:
+            continue
+        last = text.find(end, begin.end())
+        if last < 0:
+            missing.add(end)
+        elif begin[0][0] == "<" or last - begin.start() < _MOST_TEMPLATE:
+            stop = last + len(end)
+            parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : stop])]
+            at = stop
+    return "".join([*parts, text[at:]])
+
+
+def _unescape(text: str, masked: str, start: int, end: int) -> Marked:
+    """A part of a page as text, in which templates are tags."""
+    parts = Marked()
+    for template in _FILLED.finditer(masked, start, end):
+        first, last = template.span()
+        parts += [html.unescape(text[start:first]), Tag(text[first:last])]
+        start = last
+    return [part for part in [*parts, html.unescape(text[start:end])] if part != ""]
 
 
 def _escape(text: str) -> str:
@@ -108,7 +161,8 @@ def _spans(text: str) -> Iterator[tuple[int, int, Marked]]:
     run = Marked()
     run_start = 0
     at = 0
-    parts = _parts(text)
+    masked = _mask_templates(text)
+    parts = _parts(masked)
     for part in parts:
         if part.start < at:
             continue  # in an element that is one tag
@@ -118,7 +172,7 @@ def _spans(text: str) -> Iterator[tuple[int, int, Marked]]:
         is_inline = part.name in _INLINE | _VOID_INLINE | _UNTOUCHED_INLINE
         content = text[part.start : at]
         if part.kind == "text" and not part.is_frozen:
-            run.append(html.unescape(content))
+            run += _unescape(text, masked, part.start, at)
         elif part.kind == "other" or (is_inline and (last is not None or not part.is_frozen)):
             run.append(element_tag(content) if last is None else Tag(content))
         else:

@@ -18,7 +18,6 @@ from mtx.data.inline_codes import ADDRESS
 from mtx.documents.document import Edit
 from mtx.documents.markup import Marked, Tag, bare, element_tag, raw, with_tags
 
-_FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
 # Text that is no text to translate: addresses, footnotes, pictures by name, formulas, templates
 _KEPT = re.compile(
     rf"{ADDRESS}|"
@@ -37,10 +36,9 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 def read(text: str) -> Iterator[Edit]:
     """The edits that translate a text."""
-    parse, front = _parser(), _FRONT_MATTER.match(text)
-    at = front.end() if front else 0
-    lines = re.sub(r"\r(?!\n)", " ", text[at:]).split("\n")
-    starts = [at, *accumulate((len(line) + 1 for line in lines), initial=at)][1:]
+    parse = _parser()
+    lines = re.sub(r"\r(?!\n)", " ", text).split("\n")
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     tokens = parse("\n".join(lines))
     row = -1
     column = 0

@@ -163,7 +163,7 @@ def test_html(tmp_path: Path) -> None:
     kept = ("if (a < b)", "p > a", "no", "a < b", "a  dog")
     expected = [t if t.strip().startswith(kept) else t.upper() for t in before.texts]
     assert [" ".join(t.split()) for t in after.texts] == [" ".join(t.split()) for t in expected]
-    assert '<img src="a.png" alt="A CAT">' in result and '<body title="A &quot;BODY&quot;">' in result
+    assert '<img src="a.png" alt="A CAT">' in result and "<body title='A &quot;BODY&quot;'>" in result
     assert 'A <b class="x > y">RED</b> DOG &amp; A CAT<br/>RUN.' in result and "<!-- a comment -->" in result
 
 
@@ -231,6 +231,23 @@ def test_encodings_and_line_ends_stay(encode: Callable[[str], bytes], tmp_path: 
     result = translate_document(path, str(kind), ("en", "de"), False, shout)
     tuv = '<tuv xml:lang="de"><seg>CAFÉ</seg></tuv>'
     assert result == encode(text.format(unit.format("café").replace("</tuv>\n", f"</tuv>\n{tuv}\n")))
+
+
+@pytest.mark.parametrize(
+    "declared, codec, text",
+    [
+        ("iso-8859-1", "cp1252", "öffnen … 字"),
+        ("windows-1251", "cp1251", "дом ж"),
+        ("iso-8859-1", "utf-8", "öffnen"),  # a page that is UTF-8 in truth
+    ],
+)
+def test_a_page_stays_in_the_encoding_that_it_declares(declared: str, codec: str, text: str, tmp_path: Path) -> None:
+    def page(text: str) -> bytes:
+        html = f'<meta http-equiv="Content-Type" content="text/html; charset={declared}"><p>{text}</p>'
+        return html.encode(codec, "xmlcharrefreplace")
+
+    (path := tmp_path / "p.html").write_bytes(page(text))
+    assert translate_document(path, "html", ("en", "de"), False, shout) == page(text.upper())
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
