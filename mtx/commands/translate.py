@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mtx")
 
-_BY_ENDING = {**dict.fromkeys(["html", "htm", "xhtml", "xht"], "html"), "md": "markdown", "markdown": "markdown"}
+_BY_ENDING = {
+    **dict.fromkeys(["html", "htm", "xhtml", "xht"], "html"),
+    **dict.fromkeys(["md", "mdx", "markdown"], "markdown"),
+}
 
 _SEGMENTS_AT_ONCE = 512
 _PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer

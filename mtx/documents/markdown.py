@@ -1,8 +1,9 @@
 """A text in Markdown as a document: headings, paragraphs, items and cells. See `documents.document`.
 
-Emphasis and links are tags of a sentence; code, addresses, HTML and front matter stay. The lines of a paragraph become
+Emphasis and links are tags of a sentence; code, addresses, HTML and templates stay. The lines of a paragraph become
 one line. markdown-it-py finds the blocks, by their lines, and what is inside of them; where each part stands in the
-text is noted by its rules here.
+text is noted by its rules here. It knows CommonMark with tables; lines of the dialects of documentation sites
+(admonitions, containers, attributes, imports of MDX) are blank for it, and stay but for their titles.
 """
 
 import re
@@ -14,15 +15,15 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtx.data.inline_codes import ADDRESS
+from mtx.data.inline_codes import CODE
 from mtx.documents.document import Edit
 from mtx.documents.markup import Marked, Tag, bare, element_tag, raw, with_tags
 
-# Text that is no text to translate: addresses, footnotes, pictures by name, formulas, templates
+# Text that is no text to translate: addresses, footnotes, pictures by name, formulas, attributes, links of wikis, codes
 _KEPT = re.compile(
-    rf"{ADDRESS}|"
-    r"\[\^[^\]\s]{1,100}\]:?|:[a-z0-9_+-]{1,40}:(?!\w)"
-    r"|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)|\{\{[^{}]{0,200}\}\}|\{%[^%]{0,200}%\}"
+    r"\[\^[^\]\s]{1,100}\]:?|:[a-z0-9_+-]{1,40}:(?!\w)|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
+    r"|\{[\#.:][^{}\n]{1,200}\}|!?\[\[[^\[\]|\n]{1,200}(?:\]\]|\|)|\]\]"
+    rf"|{CODE.pattern}"
 )
 # at the beginning also the box of a task, and the name of an alert
 _FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][ \t]*\n|{_KEPT.pattern}")
@@ -31,15 +32,57 @@ _MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # what a text may have that
 _WHOLE = "autolink"  # markup of links that are one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
+# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`; admonitions and tabs, whose text is indented:
+# `!!! note "Title"`; attributes and templates; imports and exports of MDX, which may go over several lines.
+_CONTAINER = re.compile(
+    r"^([ \t>]*):{3,}[ \t]*(?:\{?[\w-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?[ \t\r]*$",
+    re.MULTILINE,
+)
+_ADMONITION = re.compile(
+    r"^([ \t>]*)(?:(?:!!!|\?\?\?\+?)[ \t]+[^\"\n]*(?:\"([^\"\n]*)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
+    re.MULTILINE,
+)
+_CODE_LINE = re.compile(
+    r"^([ \t>]*)(?:\{[:%{\#][^\n]*\}|<%[^\n]*%>)[ \t\r]*$"
+    r"|^import\s(?:[^;\"'\n]*\n?){1,50}?[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
+    r"|^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
+    re.MULTILINE,
+)
+_DEFINITION = re.compile(r"^([ \t>]*):(?=[ \t]+\S)", re.MULTILINE)
 _LETTER = re.compile(r"[^\W\d_]")
 
 
-def read(text: str) -> Iterator[Edit]:
+def read(text: str) -> list[Edit]:
     """The edits that translate a text."""
-    parse = _parser()
-    lines = re.sub(r"\r(?!\n)", " ", text).split("\n")
-    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    masked, titles = _mask_dialects(text)
+    parse = _parser(has_indented_text=bool(_ADMONITION.search(text)))
+    lines = re.sub(r"\r(?!\n)", " ", masked).split("\n")
     tokens = parse("\n".join(lines))
+    code = {row for token in tokens if token.type in ("fence", "code_block") for row in range(*(token.map or (0, 0)))}
+    edits = list(_read_blocks(parse, tokens, lines, text))
+    for start, end in titles:
+        segment = with_tags([text[start:end]], _KEPT, Tag)
+        if text.count("\n", 0, start) not in code and _LETTER.search(bare(segment)[0]):
+            edits.append(Edit(start, end, segment, lambda translation: raw(translation).replace('"', "'")))
+    return sorted(edits, key=lambda edit: edit.start)
+
+
+def _mask_dialects(text: str) -> tuple[str, list[tuple[int, int]]]:
+    """The text with blank lines in place of those that CommonMark does not know, and from where to where titles go."""
+    titles = list[tuple[int, int]]()
+
+    def blank(match: re.Match[str]) -> str:
+        titles.extend(match.span(group) for group in range(2, 1 + match.re.groups) if match[group])
+        prefix = match[1] or ""
+        return prefix + re.sub(r"[^\r\n]", " ", match[0][len(prefix) :])
+
+    for pattern in (_CONTAINER, _ADMONITION, _CODE_LINE):
+        text = pattern.sub(blank, text)
+    return _DEFINITION.sub(r"\1-", text), titles  # a definition is an item for the parser
+
+
+def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str) -> Iterator[Edit]:
+    starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     row = -1
     column = 0
     for opening, token in pairwise(tokens):
@@ -116,9 +159,16 @@ def _split_kept(text: str, prefix: str, is_first: bool) -> Marked:
     """Text outside of Markdown's own marks; what is no text in it is a tag."""
     first = _FIRST_KEPT.match(text) if is_first else None
     if first is None:
-        return with_tags([text], _KEPT, Tag)
+        return with_tags([text], _KEPT, _kept_tag)
     is_alert = first[0].endswith("\n")
-    return [Tag(first[0] + prefix * is_alert, is_break=is_alert), *with_tags([text[first.end() :]], _KEPT, Tag)]
+    return [Tag(first[0] + prefix * is_alert, is_break=is_alert), *with_tags([text[first.end() :]], _KEPT, _kept_tag)]
+
+
+def _kept_tag(text: str) -> Tag:
+    """The tag of what is no text; the two ends of a link of a wiki with words, [[page|words]], are a pair."""
+    if text == "]]":
+        return Tag(text, "close", "wiki")
+    return Tag(text, "open", "wiki") if text.startswith("[[") and text.endswith("|") else Tag(text)
 
 
 def _write(parse: Parse, source: str, prefix: str, is_cell: bool, translation: Marked) -> str:
@@ -165,12 +215,17 @@ def _texts_and_kinds(marked: Marked) -> list[str]:
     return text.split()
 
 
-def _parser() -> Parse:
+def _parser(has_indented_text: bool) -> Parse:
     """A parser whose tokens inside of blocks know from where to where they go (`meta["span"]`).
+
+    Args:
+        has_indented_text: whether what is indented is the text of an admonition, and no code.
 
     It remembers the addresses that a text defines for its links, for the texts that follow.
     """
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["fragments_join", "text_join"])
+    if has_indented_text:
+        parser.disable("code")
     ruler = parser.inline.ruler
     for name, rule in zip(ruler.get_active_rules(), ruler.getRules(""), strict=True):
         ruler.at(name, _note_spans(name, rule))
