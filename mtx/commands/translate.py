@@ -46,6 +46,12 @@ logger = logging.getLogger("mtx")
 _BY_ENDING = {
     **dict.fromkeys(["html", "htm", "xhtml", "xht"], "html"),
     **dict.fromkeys(["md", "mdx", "markdown"], "markdown"),
+    **dict.fromkeys(["srt", "vtt"], "subtitles"),
+}
+# Files that hold more than text and that mtx does not read, and what to do instead
+_NO_LINES = {
+    **dict.fromkeys(["json", "yml", "yaml", "properties", "strings", "ini"], "make it PO or XLIFF (Translate Toolkit)"),
+    **dict.fromkeys(["rst", "tex"], "make it HTML or Markdown (pandoc)"),
 }
 
 _SEGMENTS_AT_ONCE = 512
@@ -67,17 +73,21 @@ def translate(
     shard: Shard = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming a killed command.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Of a document, replace translations too.")] = False,
+    as_lines: Annotated[bool, typer.Option("--lines", help="Translate each line of FILE, whatever it is.")] = False,
     as_json: AsJson = False,
     *,
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Translate stdin or FILE, one line for one line; XLIFF, TMX, PO, HTML and Markdown stay what they are."""
+    """Translate stdin or FILE, one line for one line; documents stay what they are.
+
+    Documents are XLIFF, TMX, PO, HTML, Markdown, SRT and WebVTT.
+    """
     from mtx.data.readers import FILE_ENDING
 
     load = functools.partial(load_translator, model, search, place, glossary)
     text = file if file is not None and file.is_file() else None  # a pipe has lines, and is read once
-    if text and (kind := kind_of_document(text)):
+    if text and not as_lines and (kind := kind_of_document(text)):
         if shard or fresh or search.n_best > 1 or prefix or as_json:
             raise UsageError(f"{text}: is a document ({kind}); {_FOR_LINES}")
         translate_document(text, kind, output, overwrite, load, glossary)
@@ -106,16 +116,18 @@ def translate(
 
 
 def kind_of_document(path: Path) -> str | None:
-    """What a file is: xliff, tmx, po, html or markdown; None for lines of text.
+    """What a file is: xliff, tmx, po, html, markdown or subtitles; None for lines of text.
 
     Raises:
-        UsageError: if it is missing, or something else.
+        UsageError: if it is missing, or something else than text.
     """
     from mtx.data.bilingual import BilingualReader
     from mtx.data.readers import READERS
     from mtx.storage.text_files import bilingual_form
 
     ending = Path(path.name.lower().removesuffix(".gz")).suffix[1:]
+    if ending in _NO_LINES:
+        raise UsageError(f"{path}: a .{ending} file is not translated", f"{_NO_LINES[ending]}; or --lines")
     reader = READERS.get(ending)
     named = reader.form if isinstance(reader, BilingualReader) else _BY_ENDING.get(ending)
     return named if named == "html" else bilingual_form(path) or named

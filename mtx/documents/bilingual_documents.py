@@ -6,6 +6,7 @@ language gets one. In PO a new translation is marked fuzzy, PO's word for unsure
 Flow: text -> nodes or messages with their places (`mtx.data`) -> `Marked` segments -> translations -> `Edit`.
 """
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -42,9 +43,14 @@ from mtx.documents.markup import (
     with_tags,
 )
 from mtx.errors import DataError
+from mtx.formatting import counted
+
+logger = logging.getLogger(__name__)
 
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 _LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
+_LETTER = re.compile(r"[^\W\d_]")
+_COPIES = 0.9  # the share of targets that repeat their source in a file that no one has translated
 _PROTECTED = frozenset(["protected", DELETED])  # types of marks whose text is not translated
 
 
@@ -160,8 +166,9 @@ def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document
     for unit in units:
         require_languages(path, languages_of(unit), languages)
     files = set[Node]()
+    copies = _find_copies(path, units)
     for unit in units:
-        plan = _XliffPlan(document, unit, overwrite)
+        plan = _XliffPlan(document, unit, overwrite or unit in copies)
         if not plan.segments:
             continue
         file = unit.nearest("source-language", "srcLang")
@@ -169,6 +176,31 @@ def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document
             yield from _language_edit(document, file, languages[1])
             files.add(file)
         yield from plan.edits()
+
+
+def _find_copies(path: Path, units: list[Node]) -> set[Node]:
+    """The units whose target is their source again, where a program has written them so for all: none is translated."""
+    targets, copies, has_states = 0, set[Node](), False
+    for unit in units:
+        sides = sides_of(unit)
+        if target := sides.get("target"):
+            has_states |= "state" in {**unit.attributes, **target.attributes} or any(_definitions(unit))
+            targets += bool(_LETTER.search(plain_text(target)))
+            if _is_copy(plain_text(sides["source"]), plain_text(target)):
+                copies.add(unit)
+    are_all = not has_states and len(copies) >= max(_COPIES * targets, min(10, targets))
+    _log_copies(path, len(copies), are_all)
+    return copies if are_all else set()
+
+
+def _is_copy(source: str, target: str) -> bool:
+    return target == source and bool(_LETTER.search(target))
+
+
+def _log_copies(path: Path, count: int, are_translated: bool = False) -> None:
+    what = "and are translated, as none of the file is" if are_translated else "and stay (--overwrite replaces them)"
+    if count:
+        logger.info("%s: %s repeat their source, %s", path, counted(count, "translation"), what)
 
 
 class _XliffPlan:
@@ -322,6 +354,7 @@ def _language_edit(document: str, file: Node, tgt: str) -> Iterator[Edit]:
 
 def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
+    copies = 0
     for unit in read_units(path, "TMX", document):
         variants = unit.named("tuv")
         src, tgt = (_find_variant(variants, language) for language in languages)
@@ -329,7 +362,9 @@ def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: 
         if src is None or not src.named("seg") or (tgt is not None and not tgt.named("seg")):
             continue  # no text in this language, or a damaged unit without a seg
         segment = parse(document, src.named("seg")[-1])
-        if not bare(segment)[0] or is_choice(segment) or (tgt is not None and plain_text(tgt) and not overwrite):
+        translation = plain_text(tgt) if tgt is not None and not overwrite else ""
+        copies += _is_copy(plain_text(src), translation)
+        if not bare(segment)[0] or is_choice(segment) or translation:
             continue
         if tgt is not None:
             seg = tgt.named("seg")[-1]
@@ -341,6 +376,7 @@ def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: 
             yield replace_text(last.end, last.end, tag)
             yield Edit(last.end, last.end, segment, _in_element("<seg>"))
             yield replace_text(last.end, last.end, "</tuv>")
+    _log_copies(path, copies)
 
 
 def _find_variant(variants: list[Node], language: str) -> Node | None:
@@ -355,7 +391,7 @@ def _find_variant(variants: list[Node], language: str) -> Node | None:
 
 def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
     """The edits that translate a catalogue; see `edit_xliff`. Placeholders such as %s and {0} are tags."""
-    lines, line_end = _lines(document), "\r\n" if "\r\n" in document else "\n"
+    lines, line_end, copies = _lines(document), "\r\n" if "\r\n" in document else "\n", 0
     for message in messages(path, document.split("\n")):
         if message.is_header:
             require_languages(path, message.languages, languages)
@@ -366,7 +402,9 @@ def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: s
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
             source = _mark_up(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
-            if (message.texts[key] and not overwrite) or not bare(source)[0] or is_choice(source):
+            translation = "" if overwrite or message.is_fuzzy else message.texts[key]
+            copies += _is_copy(message.texts["msgid"], translation)
+            if translation or not bare(source)[0] or is_choice(source):
                 continue
             if not is_flagged:
                 is_flagged, flags = True, message.flags_line
@@ -376,6 +414,7 @@ def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: s
             end = lines[last][1]
             yield replace_text(lines[first][0], end, f'{key} "')
             yield Edit(end, end, source, lambda new: f'{raw(new).translate(_ESCAPED)}"')
+    _log_copies(path, copies)
 
 
 def _require_utf_8(path: Path, header: Message) -> None:

@@ -1,4 +1,4 @@
-"""Documents that `mtx translate` keeps as they are but for their text: XLIFF, TMX, PO, HTML and Markdown.
+"""Documents that `mtx translate` keeps as they are but for their text: XLIFF, TMX, PO, HTML, Markdown and subtitles.
 
 Flow: bytes -> text -> segments with tags -> translations -> edits of the text -> bytes. The parsers are loaded for a
 document only: lines of text do not wait for them.
@@ -46,12 +46,12 @@ def translate_document(
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: is larger than {format_size(MAX_BYTES)}", "divide it")
     text, encoding = decode(path, data, kind)
-    from mtx.documents import bilingual_documents, html, markdown
+    from mtx.documents import bilingual_documents, html, markdown, subtitles
 
     front = _FRONT_MATTER.match(text) if kind in ("html", "markdown") else None
     head = front[0] if front else ""
     text = text[len(head) :]
-    reads: list[Callable[[str], Iterable[Edit]]] = [markdown.read]
+    reads: list[Callable[[str], Iterable[Edit]]] = [subtitles.read if kind == "subtitles" else markdown.read]
     if kind == "html":
         reads = [partial(html.read_attributes, path, tgt=languages[1]), html.read_blocks]
     elif kind in BILINGUAL:

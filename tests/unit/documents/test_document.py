@@ -121,7 +121,8 @@ def test_a_variant_with_text_serves_first(tmp_path: Path) -> None:
 
 def test_po(tmp_path: Path) -> None:
     result = translated(tmp_path / "a.po", CATALOGUE, ("en", "de"))
-    assert result == CATALOGUE.replace('msgid "Empty"\nmsgstr ""', '#, fuzzy\nmsgid "Empty"\nmsgstr "EMPTY"')
+    filled = CATALOGUE.replace('msgid "Empty"\nmsgstr ""', '#, fuzzy\nmsgid "Empty"\nmsgstr "EMPTY"')
+    assert result == filled.replace('msgstr "Öffnen"', 'msgstr "CLOSE"')  # fuzzy: no translation, and stays so
     text = CATALOGUE.replace(r'msgstr "\"%s\" \303\266ffnen \x41\\n"', 'msgstr ""\n""').replace("\n", "\r\n")
     result = translated(tmp_path / "a.po", text)
     assert '#, c-format, fuzzy\r\nmsgid "Open \\"%s\\"\\n"\r\nmsgstr "OPEN \\"%s\\"\\n"\r\n' in result
@@ -271,6 +272,14 @@ def test_what_is_refused(tmp_path: Path) -> None:
         translated(tmp_path / "a.po", CATALOGUE.replace('"Language: de\\n"', header))
     with pytest.raises(DataError, match=r"a.tmx: its encoding is not written again as it is \(utf-7\)"):
         translated(tmp_path / "a.tmx", b"<?xml version='1.0' encoding='utf-7'?><tmx>+AGE-</tmx>")
+
+
+@pytest.mark.parametrize(("name", "help"), [("a.json", "PO or XLIFF"), ("a.YML", "PO or XLIFF"), ("a.rst", "pandoc")])
+def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, help: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("a: b")
+    with pytest.raises(UsageError, match=r"is not translated\n?") as error:
+        kind_of_document(tmp_path / name)
+    assert help in str(error.value.help) and "--lines" in str(error.value.help)
 
 
 def test_lines_of_text_are_no_document(tmp_path: Path) -> None:

@@ -137,7 +137,25 @@ def test_a_copied_source_in_the_state_initial_is_no_translation(tmp_path: Path) 
     segment = '<segment state="initial"><source>a</source><target>{}</target></segment>'
     assert result_of(segment.format("a"), tmp_path, file=VERSION_2) == segment.format("A")
     for kept in (segment.format("b"), segment.format("a").replace(' state="initial"', "")):
+        kept += segment.format("c").replace(' state="initial"', "")
         assert result_of(kept, tmp_path, file=VERSION_2) == kept
+
+
+@pytest.mark.parametrize(
+    "num_copies, others, are_translated",
+    [(1, "", True), (11, '<trans-unit id="x"><source>b</source><target>c</target></trans-unit>', True),
+     (11, '<trans-unit id="x"><source>b</source><target state="final">c</target></trans-unit>', False),
+     (8, '<trans-unit id="x"><source>b</source><target>c</target></trans-unit>', False),
+     (3, '<trans-unit id="x"><source>42</source><target>42</target></trans-unit>', True)],
+)  # fmt: skip
+def test_targets_that_repeat_their_source_are_translated_where_a_program_wrote_all_so(
+    num_copies: int, others: str, are_translated: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    result = result_of(unit("<source>a</source><target>a</target>") * num_copies + others, tmp_path)
+    assert result.count("A</target>") == num_copies * are_translated
+    what = "are translated" if are_translated else "stay"
+    assert f"{num_copies} translation{'s' * (num_copies > 1)} repeat their source, and {what}" in caplog.text
 
 
 def test_placeholders_are_tags_and_choices_stay(tmp_path: Path) -> None:

@@ -1,0 +1,59 @@
+"""Subtitles as a document, SRT and WebVTT: the text of each cue; numbers, times, notes and styles stay.
+
+The lines of a cue are one text, which is divided into as many lines again; each speaker's, after a dash, is its own.
+"""
+
+import re
+import textwrap
+from collections.abc import Iterator
+from functools import partial
+
+from mtx.documents.document import Edit
+from mtx.documents.markup import Marked, Tag, bare, element_tag, mark_up, raw, with_tags
+
+_TIMES = re.compile(
+    r"[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}[ \t]*-+>[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}"
+)
+_TAG = re.compile(r"<[^<>]{1,200}>")
+_DASH = re.compile(r"\s*[-‐–—]+\s*")
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+def read(text: str) -> Iterator[Edit]:
+    """The edits that translate the cues."""
+    at, is_cue = 0, False
+    cue = list[tuple[int, int]]()  # from where to where each line of its text goes
+    for line in [*text.splitlines(keepends=True), ""]:
+        content = line.rstrip()
+        if _TIMES.match(line) or not content:
+            yield from _cue_edits(text, cue)
+            cue, is_cue = [], bool(content)
+        elif is_cue:
+            cue.append((at, at + len(content)))
+        at += len(line)
+
+
+def _cue_edits(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
+    groups = list[list[tuple[int, int]]]()
+    for start, end in lines:
+        if dash := _DASH.match(text, start, end):
+            start = dash.end()
+        if dash or not groups:
+            groups.append([])
+        groups[-1].append((start, end))
+    for group in groups:
+        words = " ".join(text[start:end].strip() for start, end in group)
+        segment = mark_up(with_tags([words], _TAG, element_tag))
+        if _LETTER.search(bare(segment)[0]):
+            line_end = "\r\n" if text.startswith("\r\n", group[0][1]) else "\n"
+            yield Edit(group[0][0], group[-1][1], segment, partial(_write, len(group), line_end))
+
+
+def _write(num_lines: int, line_end: str, translation: Marked) -> str:
+    """A translation in at most so many lines, of about the same length."""
+    text = raw([part if isinstance(part, str) else Tag(part.raw.replace(" ", "\0")) for part in translation])
+    for width in range(max(1, len(text) // num_lines), len(text) + 1):
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+        if len(lines) <= num_lines:
+            return line_end.join(lines).replace("\0", " ")
+    return text.replace("\0", " ")

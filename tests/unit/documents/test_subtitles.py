@@ -1,0 +1,35 @@
+"""Subtitles: numbers, times, settings, notes and styles stay; a cue has as many lines as before, at most."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.documents.test_document import translated
+
+
+@pytest.mark.parametrize(
+    "text, result",
+    [
+        ("one two\nthree four five", "ONE TWO THREE\nFOUR FIVE"),
+        ("<i>one two</i>", "<i>ONE TWO</i>"),
+        ("{\\an8}one\ntwo", "{\\an8}ONE\nTWO"),
+        ("<v Fred Smith>one <c.red big>two</c>\nthree", "<v Fred Smith>ONE\n<c.red big>TWO</c> THREE"),
+        ("one <00:01.500>two &amp; three", "ONE <00:01.500>TWO &amp; THREE"),
+        ("- one\n- two\nthree", "- ONE\n- TWO\nTHREE"),
+        ("42", "42"),
+        ("♪ ♪", "♪ ♪"),
+    ],
+)
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_the_text_of_cues_is_translated(text: str, result: str, line_end: str, tmp_path: Path) -> None:
+    srt = "1\n00:00:01,000 --> 00:00:04,000\n{}\n\n2\n00:00:05,200 --> 00:00:07,900\n{}".replace("\n", line_end)
+    text, result = (each.replace("\n", line_end) for each in (text, result))
+    assert translated(tmp_path / "a.srt", srt.format(text, text)) == srt.format(result, result)
+
+
+def test_what_webvtt_has_besides_cues_stays(tmp_path: Path) -> None:
+    head = "WEBVTT - a film\n\nSTYLE\n::cue { color: red }\n\nNOTE a note\n\nname\n00:01.000 --> 00:04.000 "
+    assert (
+        translated(tmp_path / "a.vtt", f"{head} align:start\none\n\nREGION\nid:fred")
+        == f"{head} align:start\nONE\n\nREGION\nid:fred"
+    )
