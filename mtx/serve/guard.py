@@ -1,4 +1,4 @@
-"""What happens to every request, whatever it asks for: limits, a log line, counters, and an answer to every failure.
+"""What happens to every request, whatever it asks for: limits, a log line, and an answer to every failure.
 
 Slow clients are for uvicorn, and for a reverse proxy before it.
 """
@@ -7,11 +7,11 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Coroutine, Mapping
+import traceback
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -19,7 +19,6 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mtx.errors import DataError, MtxError, UsageError
-from mtx.serve.queue import QueueFullError, TranslationQueue
 
 logger = logging.getLogger("mtx.serve")
 _HEADERS = [
@@ -27,10 +26,8 @@ _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
+_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
 _TAKEN_BYTES = 1 << 27  # of a body that is too large; a client that is still sending would not see the answer
-_RETRY_S = 5
-_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-_PAIR = ("source", "target")
 
 Result = TypeVar("Result")
 
@@ -64,35 +61,16 @@ class Limits:
     idle_s: int = 15
 
 
-class Metrics:
-    """Counts requests and translations for Prometheus, without texts and addresses."""
-
-    def __init__(self, queue: TranslationQueue):
-        self.registry = CollectorRegistry()
-        about = "Tokens that wait for translation"
-        Gauge("mtx_waiting_tokens", about, registry=self.registry).set_function(lambda: queue.waiting_tokens)
-        about = "Requests by path and status"
-        self.requests = Counter("mtx_requests", about, ("path", "status"), registry=self.registry)
-        about = "Time from the first byte of a request to the last of its response"
-        self.seconds = Histogram("mtx_request_seconds", about, buckets=_BUCKETS_S, registry=self.registry)
-        about = "Characters of the source texts of translations"
-        self.characters = Counter("mtx_characters", about, _PAIR, registry=self.registry)
-        self.texts = Counter("mtx_texts", "Source texts of translations", _PAIR, registry=self.registry)
-        about = "Translations that repeat words or copy their source"
-        self.suspicious = Counter("mtx_suspicious", about, _PAIR, registry=self.registry)
-
-
 @dataclass(eq=False)
 class Guard:
     """Middleware that limits bodies, answers failures, and records every request.
 
     Args:
-        paths: the paths that logs and metrics name; others may hold anything and count as `other`.
+        paths: the paths that logs name; others may hold anything and count as `other`.
     """
 
     app: ASGIApp
     limits: Limits
-    metrics: Metrics
     paths: frozenset[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,11 +83,11 @@ class Guard:
             nonlocal num_bytes
             message = await receive()
             num_bytes += len(message.get("body", b""))
-            if (most := self.limits.body_bytes) < num_bytes:
+            if num_bytes > self.limits.body_bytes:
                 while message.get("more_body", False) and num_bytes < _TAKEN_BYTES:
                     message = await receive()
                     num_bytes += len(message.get("body", b""))
-                text = f"the body is larger than the limit of {most:,} bytes"
+                text = f"the body is larger than the limit of {self.limits.body_bytes:,} bytes"
                 raise HTTPException(413, text, {"connection": "close"})  # the rest of the body may still come
             return message
 
@@ -127,15 +105,11 @@ class Guard:
                 raise
             await (await answer(Request(scope), error))(scope, receive, send_marked)
         finally:
-            self._record(scope, status, time.monotonic() - started, facts)
-
-    def _record(self, scope: Scope, status: int, seconds: float, facts: dict[str, Any]) -> None:
-        path = scope["path"] if scope["path"] in self.paths else "other"
-        method = scope["method"] if scope["method"] in ("GET", "HEAD", "OPTIONS", "POST") else "other"
-        self.metrics.requests.labels(path, status).inc()
-        self.metrics.seconds.observe(seconds)
-        fields = {"method": method, "path": path, "status": status, "seconds": round(seconds, 4), **facts}
-        logger.info("request", extra={"fields": fields})
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            seconds = round(time.monotonic() - started, 4)
+            fields = {"method": method, "path": path, "status": status, "seconds": seconds, **facts}
+            logger.info("request", extra={"fields": fields})
 
 
 async def answer(request: Request, error: Exception) -> Response:
@@ -143,10 +117,9 @@ async def answer(request: Request, error: Exception) -> Response:
 
     The log names the place of a failure alone: the text of an error may hold what was translated.
     """
-    headers: Mapping[str, str] | None = None
+    headers = None
     match error:
-        case HTTPException():
-            status, text = error.status_code, error.detail
+        case HTTPException(status_code=status, detail=text):
             headers = error.headers
         case ValidationError():  # of the fields of a request
             first = error.errors(include_url=False)[0]
@@ -155,15 +128,9 @@ async def answer(request: Request, error: Exception) -> Response:
             status, text = 400, str(error)
         case ClientDisconnect():
             status, text = 499, ""  # as of nginx; nobody receives it
-        case QueueFullError():
-            status, text = 503, "too much is waiting for translation; try again later"
-            headers = {"retry-after": str(_RETRY_S)}
         case _:
-            where = error.__traceback__
-            while where is not None and where.tb_next is not None:
-                where = where.tb_next
-            place = f"{where.tb_frame.f_code.co_filename}:{where.tb_lineno}" if where else ""
-            logger.error("%s at %s", type(error).__name__, place)
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            logger.error("%s at %s:%s", type(error).__name__, place.filename, place.lineno)
             status = 500
             text = str(error) if isinstance(error, MtxError) else "the server failed; its log says where"
     return JSONResponse({"error": text}, status, headers)

@@ -1,4 +1,4 @@
-"""`mtx serve`: the application, which has LibreTranslate's interface and /metrics, and what runs it.
+"""`mtx serve`: the application, which has LibreTranslate's interface, and what runs it.
 
 Flow: `Guard` -> a route -> `TranslationQueue` -> JSON.
 """
@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal
 
 import uvicorn
 from jinja2 import Template
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,14 +26,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
-from mtx.serve.guard import Guard, Limits, Metrics, answer, finish_in_time
-from mtx.serve.queue import TranslationQueue
-from mtx.serve.translation import (
-    Pairs,
-    Translation,
-    translate_html,
-    translate_plain,
-)
+from mtx.serve.guard import Guard, Limits, answer, finish_in_time
+from mtx.serve.translation import Pairs, Translation, TranslationQueue, translate_html, translate_plain
 from mtx.storage.text_files import replace_surrogates
 
 _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
@@ -118,16 +111,13 @@ class Server:
     """The routes. One thread, that of the event loop, runs them all.
 
     Args:
-        keys: one of them must come with a request that translates, or asks for metrics; none if nothing must come.
+        keys: one of them must come with a request that translates; none if nothing must come.
     """
 
     pairs: Pairs
     queue: TranslationQueue
     keys: Sequence[str]
     limits: Limits
-
-    def __post_init__(self) -> None:
-        self._metrics = Metrics(self.queue)
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -143,11 +133,10 @@ class Server:
         routes = [
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posted.items()),
             *(Route(path, response, methods=["GET"]) for path, response in fixed.items()),
-            Route("/metrics", self.metrics),
         ]
         paths = frozenset(route.path for route in routes)
         anyone = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
-        guard = Middleware(Guard, limits=self.limits, metrics=self._metrics, paths=paths)
+        guard = Middleware(Guard, limits=self.limits, paths=paths)
         app = Starlette(routes=routes, middleware=[anyone, guard], exception_handlers={HTTPException: answer})
         app.router.redirect_slashes = False  # its redirects name the host that the request names
         return app
@@ -165,12 +154,13 @@ class Server:
             sources = [str(guess["language"]) for guess in guesses]
         work = self._translate_all(texts, sources, fields)
         results = await finish_in_time(request, work, self.limits.request_s)
+        request.state.suspicious = sum(bool(result.suspicion) for result in results)
         found: dict[str, list[Any]] = {"translatedText": [result.text for result in results]}
         if guesses:
             found["detectedLanguage"] = guesses
         if fields.alternatives:
             found["alternatives"] = [result.alternatives for result in results]
-        if any(result.suspicion for result in results):
+        if request.state.suspicious:
             found["suspicion"] = [result.suspicion for result in results]
         is_list = isinstance(fields.q, list)
         return JSONResponse(found if is_list else {name: values[0] for name, values in found.items()})
@@ -193,15 +183,10 @@ class Server:
         for source in dict.fromkeys(sources):
             numbers = [number for number, other in enumerate(sources) if other == source]
             pair, some = self.pairs.get(source, fields.target), [texts[number] for number in numbers]
-            labels = pair.translator.src, pair.translator.tgt
-            self._metrics.texts.labels(*labels).inc(len(some))
-            self._metrics.characters.labels(*labels).inc(sum(map(len, some)))
             if fields.format == "html":
                 translated = await translate_html(self.queue, pair, some, self.limits.segment_tokens)
             else:
                 translated = await translate_plain(self.queue, pair, some, fields.alternatives)
-            num_suspicious = sum(bool(each.suspicion) for each in translated)
-            self._metrics.suspicious.labels(*labels).inc(num_suspicious)
             results |= dict(zip(numbers, translated, strict=True))
         return [results[number] for number in range(len(texts))]
 
@@ -209,11 +194,6 @@ class Server:
         """POST /detect: q, api_key."""
         fields = Detected(**await self._authorized_fields(request))
         return JSONResponse(self.pairs.detect(" ".join(self._limited(fields.texts))))
-
-    async def metrics(self, request: Request) -> Response:
-        """GET /metrics, with the header Authorization: Bearer KEY if keys are required."""
-        self._require_key(request, {})
-        return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def _settings(self) -> dict[str, object]:
         names = {language["code"]: language["name"] for language in self.pairs.languages()}
@@ -231,12 +211,8 @@ class Server:
 
     async def _authorized_fields(self, request: Request) -> dict[str, Any]:
         fields = await _read_fields(request)
-        self._require_key(request, fields)
-        return fields
-
-    def _require_key(self, request: Request, fields: dict[str, Any]) -> None:
         if not self.keys:
-            return
+            return fields
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         sent = fields.get("api_key") or (token.strip() if scheme.lower() == "bearer" else "")
         given = str(sent).encode("utf-8", "replace")
@@ -244,6 +220,7 @@ class Server:
             raise HTTPException(403, "this server needs an API key: the parameter api_key")
         if sum(secrets.compare_digest(given, key.encode()) for key in self.keys) == 0:  # all, so in equal time
             raise HTTPException(403, "invalid API key")
+        return fields
 
 
 def http_server(app: Starlette, limits: Limits) -> uvicorn.Server:
