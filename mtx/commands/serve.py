@@ -42,12 +42,11 @@ def serve(
     from mtx.decoding.load import load
     from mtx.decoding.options import Placement, SearchOptions
     from mtx.serve import server
-    from mtx.serve.guard import Limits, log_as_json
     from mtx.serve.translation import Pairs, TranslationQueue
 
-    limits = Limits()
+    limits = server.Limits()
     with _listener(host, port) as listener:
-        log_as_json()
+        server.log_as_json()
         translators = [load(model, SearchOptions(), Placement()) for model in models]
         num_threads = max(translator.engine.num_calls for translator in translators)
         pairs = Pairs(translators)

@@ -174,8 +174,8 @@ class Pairs:
                 raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "name one of them")
             self._pairs[languages] = Pair(translator)
         self._codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
-        known = {name: code for code in reversed(self._codes) for name in (code_of(code), code)}
-        self._known = {name.lower().replace("_", "-"): code for name, code in known.items()}
+        known = ((name, code) for code in reversed(self._codes) for name in (code_of(code), code))
+        self._known = {name.lower().replace("_", "-"): code for name, code in known}
 
     @property
     def first(self) -> tuple[str, str]:

@@ -12,8 +12,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from mtx.serve.guard import Limits
-from mtx.serve.server import Server, http_server
+from mtx.serve.server import Limits, Server, http_server
 from mtx.serve.translation import Pairs, TranslationQueue
 from tests.browser.conftest import Open
 from tests.unit.serve.fakes import Upper

@@ -13,8 +13,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding.options import Attention, SearchOptions
 from mtx.decoding.translator import Hypothesis, Part, Translator
-from mtx.serve.guard import Limits
-from mtx.serve.server import Server
+from mtx.serve.server import Limits, Server
 from mtx.serve.translation import Pairs, TranslationQueue
 from tests.translators import FakeTranslator
 

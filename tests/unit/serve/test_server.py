@@ -21,8 +21,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("python_multipart")
 
 from mtx.errors import UsageError
-from mtx.serve.guard import Limits
-from mtx.serve.server import Server, http_server, render_page
+from mtx.serve.server import Limits, Server, http_server, render_page
 from mtx.serve.translation import Pairs, TranslationQueue
 from tests.rig import PATIENCE_S
 from tests.unit.serve.fakes import Upper, served
