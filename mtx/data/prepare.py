@@ -195,7 +195,7 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
-    if config.training.bpe_dropout and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
+    if config.training.bpe_dropout and not all(tokenizer.models.merges(side)[1] for side in (False, True)):
         text = f"training.bpe_dropout needs a BPE model, and that of {origin} is another"
         raise UsageError(text, "training.bpe_dropout=0")
 
