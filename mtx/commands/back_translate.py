@@ -60,7 +60,10 @@ def back_translate(
 
     score = scorer and partial(_scores, scorer)
     work = SyntheticText(
-        lambda: islice(read_lines(mono), start, end), kept, lambda block, _: translator.translate(block), score
+        lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
+        kept,
+        lambda block, _: translator.translate(block),
+        score,
     )
     with kept.lock(), progress(end - start) as bar:
         work.run(bar.update)

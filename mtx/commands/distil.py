@@ -1,7 +1,7 @@
 """`mtx distil`: a small, fast student of one teacher or several."""
 
 import logging
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -73,12 +73,12 @@ def distil(
     int8 = default_directory(paths.root, "ctranslate2", "int8")
     logger.info(export(paths.root, "ctranslate2", int8, "int8").line())
     test_set = test_sets_of_runs([paths.root])[0]
-    systems = []
+    systems = {}
     for name, model in {"teacher": teacher, "student": str(paths.root), "student in int8": str(int8)}.items():
         if name != "teacher":
             translator = load_translator(model, search, replace(place, engine="auto"))
-        systems.append(synthetic_text.measure(name, translator, model, test_set))
-    print_json({s.name: asdict(s) for s in systems}) if as_json else print_lines(synthetic_text.table(systems))
+        systems[name] = synthetic_text.measure(translator, model, test_set)
+    print_json(systems) if as_json else print_lines(synthetic_text.table(systems))
 
 
 def _own_text(first: Path, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]) -> list[str]:

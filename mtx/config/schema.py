@@ -190,9 +190,9 @@ class DataConfig(Section):
     duplicates: Auto | Literal["newest", "all"] = "auto"
     """newest: of the training pairs with one source, the one that was changed last; all: every pair; auto: newest in
     translation memories and bilingual files, all in other text"""
-    terms: PathText | None = None
-    """learn to use a glossary (mtx translate --glossary); auto: from words of the training text that translate each
-    other; a file of source term TAB target term: from its terms in the text too; null: no terms"""
+    terms: Auto | None = None
+    """auto: learn to use a glossary (mtx translate --glossary) from words of the training text that translate each
+    other; null: no terms"""
     max_tokens: int = Field(256, ge=8, le=limits.MAX_TOKENS)
     """longest sentence in tokens, </s> included"""
     max_length_ratio: float = Field(4.0, gt=1)

@@ -42,7 +42,7 @@ from mtx.data.cleaning import (
     hash_texts,
 )
 from mtx.data.corpora import Corpus, PairBlock, PairGroup
-from mtx.data.glossary import find_terms, glossary_file
+from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import EvalSet, choose_sources, hold_out, keep_extremes, read_sets
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import describe_files, find_corpora
@@ -195,7 +195,7 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
-    if config.training.bpe_dropout and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
+    if config.training.bpe_dropout and not all(tokenizer.models.merges(side)[1] for side in (False, True)):
         text = f"training.bpe_dropout needs a BPE model, and that of {origin} is another"
         raise UsageError(text, "training.bpe_dropout=0")
 
@@ -386,7 +386,7 @@ def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str], num_work
 def _write_terms(text: ChosenText, path: Path, config: Config) -> int | None:
     """Write the terms that a model learns from; returns their number, None if there are none to learn."""
     started = perf_counter()
-    terms = find_terms(text.sample(), glossary_file(config.data))
+    terms = learn_lexicon(text.sample())
     if not terms.terms:
         problem = "data.terms: no words of the training text translate each other often enough"
         if config.training.init_from is None:

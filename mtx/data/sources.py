@@ -16,7 +16,6 @@ from typing import Any
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, TokenizerConfig, TrainText
 from mtx.data.bilingual import BilingualReader
 from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
-from mtx.data.glossary import glossary_file
 from mtx.data.hub import find_hub_corpora
 from mtx.data.readers import FILE_ENDING, reader_of
 from mtx.data.tables import in_blocks, read_text
@@ -127,7 +126,7 @@ def _read_demo(part: str) -> Iterator[PairBlock]:
 def describe_files(data: DataConfig, tokenizer: TokenizerConfig | None = None) -> dict[str, Any]:
     """The content of sources.json: path, size, time and sha256 of each local file that the data is made from.
 
-    They are the files of text, the glossary of `data.terms` and the SentencePiece models of `tokenizer.model`. It lies
+    They are the files of text and the SentencePiece models of `tokenizer.model`. It lies
     beside the prepared data, not in it: the hash of the data tells what a run learns from, wherever its files were.
 
     Raises:
@@ -172,7 +171,6 @@ def _read_record(record: Path) -> list[dict[str, Any]] | None:
 
 def _local_files(data: DataConfig, tokenizer: TokenizerConfig | None) -> list[Path]:
     others = given_models(tokenizer) if tokenizer else []
-    others += [path] if (path := glossary_file(data)) else []
     if data.generator is not None or (data.hub is not None and data.dir is None):
         return others
     return [*(path for corpus in find_corpora(data).all() for path in corpus.files), *others]

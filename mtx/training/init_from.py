@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig, leaves
 from mtx.config.settings import Resolved
-from mtx.data.glossary import AUTO
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.storage import model_description
@@ -88,7 +87,7 @@ def describe(name: str) -> dict[str, Any]:
         "tokenizer.normalization": tokenizer.normalization,
         "data.src": model.info["src"],
         "data.tgt": model.info["tgt"],
-        "data.terms": AUTO if tokenizer.marks else None,  # it would forget to follow a glossary
+        "data.terms": "auto" if tokenizer.marks else None,  # it would forget to follow a glossary
         "decoding.beam_size": model.info["beam_size"],
         "decoding.length_penalty": model.info["length_penalty"],
     }

@@ -10,7 +10,7 @@ import pytest
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import resolve
 from mtx.data import token_store
-from mtx.data.augmentation import AUGMENTATIONS, EpochText, MakeTypingErrors, epoch_text
+from mtx.data.augmentation import AUGMENTATIONS, EpochText, epoch_text, make_typing_errors
 from mtx.data.glossary import Glossary
 from mtx.data.sampler import Encode, SamplerState, steps
 from mtx.data.token_store import TokenStore, store_batch
@@ -144,19 +144,13 @@ def test_bpe_dropout_cuts_the_changed_text(store: TokenStore, tokenizer: Tokeniz
     assert any(text.isupper() for text in tokenizer.decode([src for src, _ in sampled]))
 
 
-class Shout:
-    """An augmentation of somebody who has read the protocol."""
-
-    symbols = ""
-
-    def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
-        return f"{src}!{rng.randrange(3)}", f"{tgt}!"
+def shout(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+    """An augmentation of somebody who has read what one is."""
+    return f"{src}!{rng.randrange(3)}", f"{tgt}!"
 
 
-def test_any_object_of_the_protocol_is_an_augmentation(store: TokenStore, tokenizer: Tokenizer) -> None:
-    chunk = EpochText(config_of(), store, tokenizer, [(AUGMENTATIONS["upper_case"], 1.0), (Shout(), 1.0)], [])(
-        0, 0, PAIRS
-    )
+def test_any_function_of_the_type_is_an_augmentation(store: TokenStore, tokenizer: Tokenizer) -> None:
+    chunk = EpochText(config_of(), store, tokenizer, [(AUGMENTATIONS["upper_case"], 1.0), (shout, 1.0)])(0, 0, PAIRS)
     src, tgt = (tokenizer.decode(side) for side in map(list, zip(*ids_of(chunk.sides), strict=True)))
     assert {line[-2:] for line in src} == {"!0", "!1", "!2"} and tgt == [f"{line.upper()}!" for line in TGT]
 
@@ -187,10 +181,9 @@ def test_end_punctuation(text: str, without: str) -> None:
 
 def test_typing_errors_are_in_a_tenth_of_the_longer_words_of_the_source() -> None:
     rng, src = random.Random(1), " ".join(["abcdef"] * 5000)
-    typing_errors = MakeTypingErrors()
-    words = typing_errors(src, src, rng)[0].split()
+    words = make_typing_errors(src, src, rng)[0].split()
     wrong = [word for word in words if word != "abcdef"]
-    assert 400 < len(wrong) < 600 and typing_errors("dog a2b4", src, rng) == ("dog a2b4", src)
+    assert 400 < len(wrong) < 600 and make_typing_errors("dog a2b4", src, rng) == ("dog a2b4", src)
     assert {word for word in wrong if len(word) == 5} == {"acdef", "abdef", "abcef", "abcdf"}
     assert {word for word in wrong if len(word) == 7} == {"abbcdef", "abccdef", "abcddef", "abcdeef"}
     assert {word for word in wrong if len(word) == 6} == {"acbdef", "abdcef", "abcedf", "abcdfe"}
