@@ -258,7 +258,7 @@ def _read_dataset(name: str, dataset: Any, columns: Pair) -> Iterator[PairBlock]
         raise DataError(f"{name}: cannot be read: {short(error)}") from None
 
 
-def describe_files(data: DataConfig, tokenizer: TokenizerConfig | None = None) -> dict[str, Any]:
+def describe_files(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, Any]:
     """The content of sources.json: path, size, time and sha256 of each local file that the data is made from.
 
     They are the files of text, the glossary of `data.terms` and the SentencePiece models of `tokenizer.model`. It lies
@@ -271,7 +271,7 @@ def describe_files(data: DataConfig, tokenizer: TokenizerConfig | None = None) -
     return {"files": [{"path": str(path), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]}
 
 
-def find_changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig | None = None) -> list[Path]:
+def find_changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig) -> list[Path]:
     """The files that differ from those in a sources.json; missing ones do not count, nor does a missing record.
 
     A record that cannot be read counts as one that differs.
@@ -300,9 +300,10 @@ def _read_record(record: Path) -> list[tuple[Path, dict[str, Any]]] | None:
         return None
 
 
-def _local_files(data: DataConfig, tokenizer: TokenizerConfig | None) -> list[Path]:
-    others = given_models(tokenizer) if tokenizer else []
-    others += [path] if (path := glossary_file(data)) else []
+def _local_files(data: DataConfig, tokenizer: TokenizerConfig) -> list[Path]:
+    others = given_models(tokenizer)
+    if glossary := glossary_file(data):
+        others.append(glossary)
     if data.generator is not None or (data.hub is not None and data.dir is None):
         return others
     return [*(path for corpus in find_corpora(data).all() for path in corpus.files), *others]

@@ -300,8 +300,7 @@ def rows_of_tsv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
 def is_spreadsheet(lines: list[str]) -> bool:
     """Whether a spreadsheet wrote these lines of a file; the last one may be cut inside of a cell."""
     text = "\n".join(lines)
-    follows_rules = _BY_RULES.fullmatch(text + '"' * (text.count('"') % 2)) is not None
-    return follows_rules and _QUOTED_CELL.search(text) is not None
+    return bool(_BY_RULES.fullmatch(text + '"' * (text.count('"') % 2)) and _QUOTED_CELL.search(text))
 
 
 def _cells(path: Path, number: int, line: str) -> list[str]:

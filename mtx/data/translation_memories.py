@@ -35,14 +35,14 @@ _CHUNK_BYTES = 1 << 12  # so that few nodes are alive at once
 _MAX_TOKEN_BYTES = 1 << 20  # of a tag, comment or the like
 
 # Inline elements. An opening code and its closing one are a pair; all are code of another program, with what they hold.
-OPENING_CODES = frozenset(["bpt", "bx", "sc", "sm"])
-CLOSING_CODES = frozenset(["ept", "ex", "ec", "em"])
+OPENING_CODES = {"bpt", "bx", "sc", "sm"}
+CLOSING_CODES = {"ept", "ex", "ec", "em"}
 CODES = OPENING_CODES | CLOSING_CODES | {"it", "ph", "ut", "x"}
-_BREAKS = frozenset(["lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"])  # types of codes that are line breaks
+_BREAKS = {"lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"}  # types of codes that are line breaks
 DELETED = "x-sdl-deleted"  # the type of a mark: of tracked changes
-UNTRANSLATED = frozenset(["new", "needs-translation"])  # states of targets that hold the source, if anything
-SIDES = frozenset(["source", "seg-source", "target"])
-_UNITS = frozenset(["trans-unit", "segment", "tu"])
+UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
+SIDES = {"source", "seg-source", "target"}
+_UNITS = {"trans-unit", "segment", "tu"}
 
 
 @dataclass(eq=False)
