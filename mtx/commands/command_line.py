@@ -127,17 +127,17 @@ def _languages_of(file: str, given: dict[str, str]) -> list[str]:
     if {"data.src", "data.tgt"} <= given.keys():
         return []
     columns = given.get("data.columns", "")
-    found = find_languages(Path(file), tuple(columns.split(",")) if columns else ())
-    languages = {"data.src": found.src, "data.tgt": found.tgt}
-    other = {"data.src": found.tgt, "data.tgt": found.src}
+    first, second, origin = find_languages(Path(file), tuple(columns.split(",")) if columns else ())
+    languages = {"data.src": first, "data.tgt": second}
+    other = {"data.src": second, "data.tgt": first}
     if any(match_rank(other[key], given[key]) is not None for key in other if key in given):
         languages = other
     for key, language in given.items():
         if key in languages and match_rank(languages[key], language) is None:
             help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
-            raise UsageError(f"{key}={language}: {file} has {found.src} and {found.tgt}, as {found.told_by} says", help)
+            raise UsageError(f"{key}={language}: {file} has {first} and {second}, as {origin} says", help)
     src, tgt = (given.get(key, language) for key, language in languages.items())
-    direction = f"{src} to {tgt}, as {found.told_by} says"
+    direction = f"{src} to {tgt}, as {origin} says"
     logger.info("%s: %s; data.src=%s data.tgt=%s is the other direction", file, direction, tgt, src)
     return [f"{key}={language}" for key, language in languages.items() if key not in given]
 

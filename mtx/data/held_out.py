@@ -20,7 +20,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mtx.data.cleaning import Limits, clean_pair, clean_text, hash_texts
-from mtx.data.corpora import Corpora, Corpus, PairBlock, PairGroup
+from mtx.data.sources import Corpora, Corpus
+from mtx.data.tables import PairBlock, PairGroup
 from mtx.errors import DataError
 from mtx.formatting import counted
 from mtx.storage.run_files import VALID_STORE, test_store

@@ -41,11 +41,11 @@ from mtx.data.cleaning import (
     hash_pairs,
     hash_texts,
 )
-from mtx.data.corpora import Corpus, PairBlock, PairGroup
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import EvalSet, choose_sources, hold_out, keep_extremes, read_sets
 from mtx.data.sentence_splitter import multi_sentence_share
-from mtx.data.sources import describe_files, find_corpora
+from mtx.data.sources import Corpus, describe_files, find_corpora
+from mtx.data.tables import PairBlock, PairGroup
 from mtx.data.token_store import store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers

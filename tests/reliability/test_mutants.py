@@ -38,7 +38,7 @@ SEED = "            seed_all(self.config.seed, step, ranks.rank + number * ranks
 DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
 FINITE = "    _check_finite({**tensors.weights, **tensors.moments}, state.step)\n"
-UNEQUAL = "        if len(src) != len(tgt):\n"
+UNEQUAL = "zip_longest(*sides)"
 RENAME = "        disk.rename(temporary, path)\n"
 PARENT = "        disk.sync(path.parent)\n"
 
@@ -73,7 +73,7 @@ MUTANTS = [
     ),
     Mutant(
         "the longer side is cut", "data/tables.py",
-        UNEQUAL, f"        src, tgt = src[: len(tgt)], tgt[: len(src)]\n{UNEQUAL}", "tests/reliability/test_hygiene.py",
+        UNEQUAL, "zip(*sides)", "tests/reliability/test_hygiene.py",
     ),
     Mutant(
         "numbers are not looked at before the update", "training/trainer.py",

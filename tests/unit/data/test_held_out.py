@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from mtx.data import held_out
-from mtx.data.corpora import Corpora, Corpus
 from mtx.data.held_out import EvalSet, choose_sources, keep_extremes
+from mtx.data.sources import Corpora, Corpus
 from mtx.storage.run_files import VALID_STORE
 
 

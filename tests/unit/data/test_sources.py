@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mtx.data.corpora import Corpus
+from mtx.data.sources import Corpus
 from mtx.errors import UsageError
 from tests.unit.data.corpus_files import PAIRS, Pairs, find, pairs_of, write, write_sides
 
