@@ -6,18 +6,14 @@ Flow: `RunSummary` -> curves of its `TrainingHistory` -> `Line`s -> `draw_chart`
 import io
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from markupsafe import Markup
 
 from mtx.report.run_history import MAX_POINTS, Curve, RunSummary
 
-Axis = Literal["step", "hours"]
-Style = Literal["line", "dotted", "marked"]
-AXES: tuple[Axis, ...] = ("step", "hours")
 _MAX_POINTS_TOGETHER = 2000  # of the curves of all runs in a chart, so that the page stays small
-_SHORT_H = 2.0  # a training of fewer hours is shown in minutes
 _WIDTH, _HEIGHT = 4.0, 2.5  # inches; 288 points wide, so that text stays readable on a phone
 _LEFT, _RIGHT = 0.15, 0.98  # the plot area, as fractions of the chart
 _BOTTOM, _TOP = 0.17, 0.88
@@ -26,7 +22,6 @@ _COLOURS = ["currentColor", "var(--line)", *(f"var(--s{number})" for number in r
 _FG, _LINE, *_SERIES = (f"#0300{number:02}" for number in range(len(_COLOURS)))
 _STYLES: dict[str, dict[str, Any]] = {
     "line": {},
-    "dotted": {"linestyle": ":"},
     "marked": {"linestyle": "--", "marker": "o", "markersize": 3},
 }
 _RC_PARAMS = {
@@ -56,16 +51,13 @@ class Line:
 
     Attributes:
         colour: 0 to `NUM_COLOURS` - 1.
-        style: `marked` is dashed and marks its points.
+        style: `line`, or `marked`, which is dashed and marks its points.
     """
 
     name: str
     curve: Curve
     colour: int
-    style: Style
-
-    def x(self, axis: Axis) -> list[float]:
-        return self.curve.steps if axis == "step" else self.curve.hours
+    style: str
 
 
 def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterable[dict[str, Any]]:
@@ -86,13 +78,9 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
         return drawn
 
     nll = [*lines("train", "nll"), *lines("validation", "nll")]
-    smoothed = [
-        replace(line, name=f"{line.name}, with label smoothing", colour=2, style="dotted")
-        for line in (lines("train", "loss") if len(runs) == 1 else ())
-    ]
     norm, speed = lines("train", "grad_norm", largest=True), lines("train", "tgt_tokens_per_s")
     for title, about, unit, is_log, drawn in (
-        ("Loss", "how unsure it is of the right piece", "nats per target token", False, [*nll, *smoothed]),
+        ("Loss", "how unsure it is of the right piece", "nats per target token", False, nll),
         ("Validation BLEU", "by greedy search", "BLEU", False, lines("validation", "bleu")),
         ("Validation chrF2", "decides which validation is the best", "chrF2", False, lines("validation", "chrf")),
         ("Learning rate", "how far each step goes", "learning rate", False, lines("train", "learning_rate")),
@@ -100,39 +88,28 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterabl
         ("Speed", "without validation and saving", "target tokens per second", False, speed),
     ):
         if drawn:
-            charts = {axis: draw_chart(title, drawn, unit, axis, is_log) for axis in AXES}
-            scales = {axis: scale for axis, (_, scale) in charts.items()}
-            yield {
-                "title": title,
-                "about": about,
-                "lines": drawn,
-                "charts": {axis: svg for axis, (svg, _) in charts.items()},
-                # report.js reads the values under the pointer from it
-                "data": {"axes": scales, "lines": [{"name": line.name, **asdict(line.curve)} for line in drawn]},
-            }
+            svg, scale = draw_chart(title, drawn, unit, is_log)
+            # report.js reads the values under the pointer from it
+            data = {"scale": scale, "lines": [{"name": line.name, **asdict(line.curve)} for line in drawn]}
+            yield {"title": title, "about": about, "lines": drawn, "svg": svg, "data": data}
 
 
-def draw_chart(
-    title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool = False
-) -> tuple[Markup, dict[str, float]]:
-    """Draw lines over steps or hours; `log` makes the y axis logarithmic.
+def draw_chart(title: str, lines: Sequence[Line], y_label: str, log: bool = False) -> tuple[Markup, dict[str, float]]:
+    """Draw lines over steps; `log` makes the y axis logarithmic.
 
     Returns:
-        The SVG, and its scale: the x value `smallest` is drawn at `start` and `largest` at `end`, as fractions of the
+        The SVG, and its scale: the step `smallest` is drawn at `start` and `largest` at `end`, as fractions of the
         width.
     """
     from matplotlib import style, ticker
     from matplotlib.figure import Figure
 
-    x_label, scale = "step" if axis == "step" else "hours of training", 1
-    if axis == "hours" and max(max(line.curve.hours) for line in lines) < _SHORT_H:
-        x_label, scale = "minutes of training", 60
     with style.context(["default", _RC_PARAMS]):  # a matplotlibrc of the user has no effect
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         axes = figure.add_axes((_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM))
         for line in sorted(lines, key=lambda line: -line.curve.steps[-1]):  # a shorter line lies on a longer one
-            x = [scale * value for value in line.x(axis)]
-            axes.plot(x, line.curve.values, color=_SERIES[line.colour], clip_on=False, **_STYLES[line.style])
+            x, y = line.curve.steps, line.curve.values
+            axes.plot(x, y, color=_SERIES[line.colour], clip_on=False, **_STYLES[line.style])
         axes.xaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
         if log:
             axes.set_yscale("log")
@@ -143,13 +120,13 @@ def draw_chart(
             axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
         for dimension in (axes.xaxis, axes.yaxis):
             dimension.set_major_formatter(ticker.StrMethodFormatter("{x:,.12g}"))
-        axes.set_xlabel(x_label, loc="right")
+        axes.set_xlabel("step", loc="right")
         figure.text(0, 1, y_label, va="top", color=_FG)
         smallest, largest = axes.get_xlim()
         text = io.StringIO()
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    bounds = {"smallest": float(smallest) / scale, "largest": float(largest) / scale}
-    return _themed(text.getvalue(), title), {"start": _LEFT, "end": _RIGHT, **bounds}
+    scale = {"start": _LEFT, "end": _RIGHT, "smallest": float(smallest), "largest": float(largest)}
+    return _themed(text.getvalue(), title), scale
 
 
 def _themed(svg: str, title: str) -> Markup:

@@ -25,23 +25,11 @@ from mtx.report.run_history import RunSummary, progress, read_run
 from mtx.report.test_set_results import samples, test_set_values
 from mtx.report.verdict import usability
 from mtx.storage.run_files import REPORT, RunLayout
-from mtx.storage.run_status import DECIDING_METRICS, quality, recorded_metric
+from mtx.storage.run_status import DECIDING_METRICS, recorded_metric
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
 _MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page
-_MACHINE_KEYS = (
-    "machine",
-    "device",
-    "precision",
-    "threads",
-    "kernel",
-    "compile",
-    "micro_batch_tokens",
-    "mtx",
-    "torch",
-    "python",
-    "platform",
-)
+_NOT_MACHINE = {"event", "step", "time", "hours", "data"}  # of a start event
 Row = tuple[Any, ...]
 
 
@@ -72,10 +60,8 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
     default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))
     config = [dict(leaves(run.config.model_dump(mode="json"))) for run in runs]
     changed = {key for of in config for key in of if of[key] != default.get(key)} - LOCATION_KEYS
-    of_settings, settings_differ = _table(
-        [{key: setting_text(of[key]) for key in of if key in changed} for of in config], "null"
-    )
-    machine, machine_differ = _table([_machine(run) for run in runs], "unknown")
+    of_settings = _table([{key: setting_text(of[key]) for key in of if key in changed} for of in config], "null")
+    machine = _table([_machine(run) for run in runs], "unknown")
     return render(
         "report.html",
         title=f"{' and '.join(languages)}: {', '.join(names)}",
@@ -88,31 +74,27 @@ def report_page(roots: Sequence[Path], translator: Translator | None = None) -> 
         validation_chart=next((chart for chart in curves if chart["title"] == f"Validation {shown}"), None),
         samples=samples(runs),
         test_sets=test_sets,
-        headlines=list(_headlines(test_sets, first, key)),
+        headlines=[_headline(test_set, first) for test_set in test_sets],
         differing=[(key, *map(setting_text, values)) for key, values in differing_settings(roots).items()],
-        other_differences=[machine[row][0] for row in machine_differ],
+        other_differences=[name for name, *values in machine if len({*values}) > 1],
         finished=first.is_finished,
         settings=of_settings,
-        settings_differ=settings_differ,
         machine=machine,
-        machine_differ=machine_differ,
         attention_data=viewer_data(_sample_maps(first, translator) if translator else []),
     )
 
 
-def _table(of_runs: Sequence[Mapping[str, str]], missing: str) -> tuple[list[Row], range]:
-    """Rows of a table with the runs as columns, first those in which the runs differ, and which rows these are."""
+def _table(of_runs: Sequence[Mapping[str, str]], missing: str) -> list[Row]:
+    """Rows of a table with the runs as columns, first those in which the runs differ."""
     keys = dict.fromkeys(key for of_run in of_runs for key in of_run)
     rows = [(key, *(of_run.get(key, missing) for of_run in of_runs)) for key in keys]
-    rows.sort(key=lambda row: len({*row[1:]}) == 1)
-    return rows, range(sum(len({*row[1:]}) > 1 for row in rows))
+    return sorted(rows, key=lambda row: len({*row[1:]}) == 1)
 
 
 def _machine(run: RunSummary) -> dict[str, str]:
     """Machine, versions, and the hashes of code and data of a run."""
-    start = run.last_start
     return {
-        **{key.replace("_", " "): str(start[key]) for key in _MACHINE_KEYS if key in start},
+        **{key.replace("_", " "): str(value) for key, value in run.last_start.items() if key not in _NOT_MACHINE},
         "code, sha256": str(run.provenance.get("code", "unknown")),
         "data, sha256": _data_hash(run),
     }
@@ -154,21 +136,14 @@ def _run_values(number: int, run: RunSummary, name: str, runs: Sequence[RunSumma
     }
 
 
-def _headlines(test_sets: Sequence[dict[str, Any]], run: RunSummary, key: str) -> Iterable[dict[str, str]]:
-    """The score of a run on each test set, or that of its best validation if there is none."""
-    for test_set in test_sets:
-        main, *others = test_set["metrics"]
-        row = main["rows"][0]
-        about = [f"95% interval {row['interval']}"]
-        about += [f"{other['name']} {other['rows'][0]['score']}" for other in others]
-        about += [] if run.is_finished else ["of the model when training ended before"]
-        words = {"name": test_set["name"], "about": " · ".join(about)}
-        yield {"score": row["score"], "metric": main["name"], **words}
-    best = max(run.history.of("validation"), key=lambda event: quality(event, key), default=None)
-    if not test_sets and best:
-        about_it = f"at step {best['step']:,}; the test sets are scored at the end"
-        words = {"name": "the validation set", "about": about_it}
-        yield {"score": f"{best.get(key, 0):.2f}", "metric": DECIDING_METRICS[key], **words}
+def _headline(test_set: Mapping[str, Any], run: RunSummary) -> dict[str, str]:
+    """The score of a run on a test set, and what belongs to it."""
+    main, *others = test_set["metrics"]
+    row = main["rows"][0]
+    about = [f"95% interval {row['interval']}"]
+    about += [f"{other['name']} {other['rows'][0]['score']}" for other in others]
+    about += [] if run.is_finished else ["of the model when training ended before"]
+    return {"score": row["score"], "metric": main["name"], "name": test_set["name"], "about": " · ".join(about)}
 
 
 def _facts(run: RunSummary, data: dict[str, Any], is_brief: bool) -> Iterable[tuple[str, str]]:

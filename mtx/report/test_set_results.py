@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -96,10 +97,10 @@ def _metric(metric: MetricComparison) -> dict[str, Any]:
     return {"name": metric.name, "is_error": metric.is_error, "low": low, "high": high, "rows": rows}
 
 
-_TOKEN, _CHARACTER = re.compile(r"\w+|[^\w\s]|\s+"), re.compile(r"\S|\s+")
+_TOKEN, _CHARACTER = re.compile(r"\s*(?:\w+|[^\w\s])\s*"), re.compile(r"\s*\S\s*")
 _SENTENCE_BYTES, _TEXT_BYTES = 200, 200  # of HTML around a sentence, and around and in one of its texts, about
 _MAX_SAMPLED, _MAX_SAMPLED_OF_MANY = 8, 3  # validations of up to three runs, and of more, whose samples are shown
-Words = list[tuple[str, bool]]  # words, punctuation and spaces, each with whether the other text lacks it at this place
+Words = list[tuple[str, bool]]  # parts of a text, each with whether the other text lacks it at this place
 
 
 @dataclass(frozen=True)
@@ -177,28 +178,17 @@ def samples(runs: Sequence[RunSummary]) -> list[dict[str, Any]]:
 
 
 def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Words, Words]:
-    """Compare two texts word by word, or character by character; spaces never count as different."""
+    """Compare two texts word by word, or character by character; the spaces beside one belong to it."""
     pattern = _CHARACTER if by_character else _TOKEN
-    parts = [pattern.findall(text) for text in (hyp, ref)]
-    a, b = ([part for part in text if not part.isspace()] for text in parts)
-    differs = [True] * len(a), [True] * len(b)
-    for match in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
-        differs[0][match.a : match.a + match.size] = [False] * match.size
-        differs[1][match.b : match.b + match.size] = [False] * match.size
-    hyp_words, ref_words = (
-        [(part, not part.isspace() and next(flags)) for part in text]
-        for text, flags in zip(parts, map(iter, differs), strict=True)
-    )
-    return hyp_words, ref_words
+    hyp_words, ref_words = pattern.findall(hyp), pattern.findall(ref)
+    a, b = ([word.strip() for word in text] for text in (hyp_words, ref_words))
+    hyp_differs, ref_differs = [True] * len(a), [True] * len(b)
+    for i, j, size in SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks():
+        hyp_differs[i : i + size] = ref_differs[j : j + size] = [False] * size
+    return list(zip(hyp_words, hyp_differs, strict=True)), list(zip(ref_words, ref_differs, strict=True))
 
 
 def joined(marked: Words) -> Words:
-    """The same text in as few parts as possible; a space between two words that differ counts as different."""
-    flags = [False, *(differs for _, differs in marked), False]
-    parts = (
-        (part, differs or (part.isspace() and flags[number] and flags[number + 2]))
-        for number, (part, differs) in enumerate(marked)
-    )
-    return [
-        ("".join(part for part, _ in group), differs) for differs, group in groupby(parts, key=lambda each: each[1])
-    ]
+    """The same text in as few parts as possible."""
+    groups = groupby(marked, key=itemgetter(1))
+    return [("".join(part for part, _ in group), differs) for differs, group in groups]

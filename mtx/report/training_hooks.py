@@ -17,7 +17,6 @@ from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.errors import Advice
-from mtx.evaluation.test_set_scores import ALIKE
 from mtx.model.translation_model import TranslationModel
 from mtx.report import checks
 from mtx.report.report_page import report_page
@@ -76,12 +75,9 @@ class Hints(Hook):
     def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
         if not self._means:
             return
-        step, nll, hypotheses = trainer.state.step, validation.nll, validation.hypotheses
+        step, nll = trainer.state.step, validation.nll
         (lowest, trained_then), (_, trained) = self._lowest_valid, self._means[-1]
-        if len(hypotheses) > 20 and len(set(hypotheses)) < ALIKE * len(hypotheses):
-            text = "most translations are the same, so the model does not look at its source yet"
-            self._give(trainer, step, "alike", text, "it may need more steps")
-        elif nll < lowest:
+        if nll < lowest:
             self._lowest_valid, self._num_rising = (nll, trained), 0
         elif trainer.state.best_step == step or nll < lowest + _RISE:
             self._num_rising = 0
