@@ -3,13 +3,11 @@
 Flow: `TestSet` and translator -> hypotheses -> `scores.score` -> `Scores`, with files in evaluation/NAME of a run.
 `evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
 `measure_gains` compares the two when training has ended: before/NAME and evaluation/NAME -> `Gain` -> scores.json ->
-`advice`. `score_with_glossary` also counts the terms that a model uses. `Traits` need no metric: they distinguish a
-model that has learned little from one that translates.
+`advice`. `score_with_glossary` also counts the terms that a model uses.
 For `mtx compare`, `system_outputs` collects the hypotheses of several systems, which `comparison.py` then compares.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,7 +24,6 @@ from mtx.decoding.metrics import (
     corpus_score,
     normalize_lines,
     score,
-    suspicion,
     too_short_for_bleu,
     warn_if_too_short,
     write_test_set,
@@ -224,52 +221,6 @@ def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequenc
         num_terms += len(expected)
         used += num_used(expected, translation)
     return num_terms, used
-
-
-ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
-
-
-@dataclass(frozen=True)
-class Traits:
-    """Numbers of hypotheses of one system, by what can be seen without a metric.
-
-    Attributes:
-        exact: hypotheses that are equal to the reference.
-        empty: empty hypotheses of references with text.
-        repeating, copied: hypotheses that repeat themselves or copy the source, as `mtx translate` counts them.
-        faulty: hypotheses with one of the last three that are not exact.
-        distinct: different hypotheses; far fewer than lines if the model does not look at its source.
-        length_ratio: characters of all hypotheses, divided by those of all references.
-    """
-
-    exact: int
-    empty: int
-    repeating: int
-    copied: int
-    faulty: int
-    distinct: int
-    length_ratio: float
-
-    @classmethod
-    def of(cls, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> "Traits":
-        """The traits of hypotheses; the three lists have the same length.
-
-        Args:
-            sources: empty if they are not known; then nothing counts as copied.
-        """
-        counts = Counter[str]()
-        for src, hyp, ref in zip(sources or [""] * len(hypotheses), hypotheses, references, strict=True):
-            fault = suspicion(src, hyp) or ("empty" if ref.strip() and not hyp.strip() else "")
-            counts.update({fault: 1, "exact": hyp == ref, "faulty": bool(fault) and hyp != ref})
-        return cls(
-            exact=counts["exact"],
-            empty=counts["empty"],
-            repeating=counts["repetition"],
-            copied=counts["copy"],
-            faulty=counts["faulty"],
-            distinct=len({*hypotheses}),
-            length_ratio=sum(map(len, hypotheses)) / max(1, sum(map(len, references))),
-        )
 
 
 _MOST_LOST = 1.0  # points of the deciding metric by which a test set may fall without a word about it

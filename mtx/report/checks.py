@@ -17,7 +17,6 @@ from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import Advice
 from mtx.training.schedule import planned_end, steps_per_epoch
 
@@ -27,7 +26,6 @@ _UNKNOWN_WORDS = 0.02
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
 _FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
 _FEW_PAIRS = 3_000
-_FEW_STEPS = 10  # of an epoch
 _MANY_EPOCHS, _ENOUGH_EPOCHS = 100, 40  # of a run
 _GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
 _MAX_PAIRS = 20_000  # of a set, evenly spread, by which its words and lengths are judged
@@ -62,8 +60,8 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
     Args:
         last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
     """
-    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(data, config))
-    return [*text, *_unknown_words(data, config), *_plan(data, config, last_step)]
+    text = (*_dropped(data), *_sets(data), *_sides(data, config), *_unknown_words(data, config))
+    return [*text, *_plan(data, config, last_step)]
 
 
 def _dropped(data: PreparedData) -> Iterator[Advice]:
@@ -88,12 +86,6 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
             help = "it is used as it is; see that both sides have the same lines"
             yield Advice(f"{name}: {damaged:,} of {held['pairs']:,} pairs look damaged ({reasons})", help)
-
-
-def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
-    if config.training.best_metric == "auto" and too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
-        help = "nothing: chrF2 decides which validation is the best and when training.patience ends training"
-        yield Advice(f"validation set: {TOO_SHORT}", help)
 
 
 def _sides(data: PreparedData, config: Config) -> Iterator[Advice]:
@@ -159,12 +151,7 @@ def _other_languages(profiles: dict[str, tuple[Profile, Profile]], languages: tu
 
 
 def _unknown_words(data: PreparedData, config: Config) -> Iterator[Advice]:
-    if config.training.init_from:
-        help = "the tokenizer of training.init_from does not know this text; start from a model of these languages"
-    elif config.tokenizer.model:
-        help = "tokenizer.model does not know this text; name models of these languages, or none"
-    else:
-        help = "see that the text is in the right language; a larger tokenizer.vocab_size may help"
+    help = "see that the text is in the right language, and that training.init_from or tokenizer.model knows it"
     texts = data.valid.src_texts(), data.valid.tgt_texts()
     has_words = [*map(writes_spaces, config.data.languages, texts)]
     for name, store in _stores(data).items():
@@ -188,9 +175,6 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
         help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
         yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
     epoch = steps_per_epoch(data.train, training)
-    if epoch < _FEW_STEPS:
-        help = "a smaller training.batch_tokens makes more steps of the same text"
-        yield Advice(f"an epoch has only {epoch:.1f} steps", help)
     planned, ends_by = planned_end(training, epoch)
     last = planned if last_step is None else last_step
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
@@ -214,6 +198,12 @@ def example(value: dict[str, Any]) -> str:
 def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The entries of report.json for the validation and test sets, by the names that messages use."""
     return {"validation set": report["valid"], **{f"test set {name}": held for name, held in report["tests"].items()}}
+
+
+def set_lines(report: dict[str, Any]) -> Iterator[str]:
+    """A line about each validation and test set: its size, and whether the training text has sentences of it."""
+    for name, held in sets_of(report).items():
+        yield f"{name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {leaks(held)}"
 
 
 def leaks(held: dict[str, Any]) -> str:

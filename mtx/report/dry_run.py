@@ -133,8 +133,7 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"pairs:    {data['read']:,} read, {counts} ({how})"
     for reason, dropped in data["dropped"].items():
         yield f"  {dropped['pairs']:,} {reason}, such as {checks.example(dropped['example'])}"
-    for name, held in checks.sets_of(data).items():
-        yield f"  {name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {checks.leaks(held)}"
+    yield from (f"  {line}" for line in checks.set_lines(data))
     trained = f"trained on {run['device']} in {run['precision']}"
     yield f"model:    {run['parameters']:,} parameters, {run['pieces']:,} pieces, {trained}"
     done = f" ({run['steps_done']:,} are done)" if run["steps_done"] else ""

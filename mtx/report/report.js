@@ -73,8 +73,7 @@
     const show = (at) => {
       place = Math.max(0, Math.min(longest.steps.length - 1, at));
       const step = longest.steps[place];
-      const { start, end, smallest, largest } = data.scale;
-      cursor.style.left = `${100 * (start + ((step - smallest) / (largest - smallest)) * (end - start))}%`;
+      cursor.style.left = `${100 * (data.start + (step / data.last) * (data.end - data.start))}%`;
       cursor.hidden = false;
       const hours = longest.hours[place];
       const values = data.lines.map((line) => {
@@ -88,9 +87,8 @@
 
     plot.addEventListener("pointermove", (event) => {
       const box = plot.getBoundingClientRect();
-      const { start, end, smallest, largest } = data.scale;
-      const share = ((event.clientX - box.left) / box.width - start) / (end - start);
-      show(nearest(longest, smallest + share * (largest - smallest)));
+      const share = ((event.clientX - box.left) / box.width - data.start) / (data.end - data.start);
+      show(nearest(longest, share * data.last));
     });
     chart.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

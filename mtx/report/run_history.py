@@ -20,7 +20,7 @@ from mtx.storage.run_contents import load_config, require_run
 from mtx.storage.run_files import REPORT, SCORES, RunLayout
 from mtx.storage.run_status import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
 
-MAX_POINTS = 400
+_MAX_POINTS = 400  # of a curve
 _LARGEST = 1e15  # a larger value comes from a damaged file
 # What the score must gain in the last third of the steps to make more training worthwhile: points, or nats.
 _MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
@@ -62,19 +62,12 @@ class TrainingHistory:
         done = [event["epochs"] for event in self.of("train") if _is_number(event.get("epochs"))]
         return float(done[-1]) if done else 0.0
 
-    def curve(self, kind: str, key: str, largest: bool = False, max_points: int = MAX_POINTS) -> Curve:
-        """The values of `key` in the events of one kind.
-
-        A longer curve is thinned to `max_points`: each point is the mean over an interval of steps, or with `largest`
-        its maximum.
-        """
+    def curve(self, kind: str, key: str) -> Curve:
+        """The values of `key` in the events of one kind; each point of a long curve is the mean of some events."""
         rows = [(event["step"], event["hours"], event[key]) for event in self.of(kind) if _is_number(event.get(key))]
         table = np.array(rows, dtype=np.float64).reshape(-1, 3)
-        if len(table) > max_points:
-            parts = np.array_split(table, max_points)
-            table = np.array([part.mean(axis=0) for part in parts])
-            if largest:
-                table[:, 2] = [part[:, 2].max() for part in parts]
+        if len(table) > _MAX_POINTS:
+            table = np.array([part.mean(axis=0) for part in np.array_split(table, _MAX_POINTS)])
         return Curve(*([round(value, 6) for value in column] for column in table.T.tolist()))
 
 

@@ -13,8 +13,6 @@ from typing import Any
 
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
-from mtx.decoding.options import SearchOptions
-from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.errors import Advice
 from mtx.model.translation_model import TranslationModel
@@ -108,17 +106,16 @@ class ReportWriter(Hook):
         started = time.monotonic()
         if started < self._next_at:
             return
-        options = SearchOptions(beam_size=1, split_sentences=False)
-        tokenizer = trainer.data.tokenizer
-        engine = TorchEngine([model], tokenizer)
-        self.on_end(trainer, Translator(engine, tokenizer, trainer.config.data.model_dump(), options))
+        self._write(trainer)
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _MAX_SHARE
 
     def on_end(self, trainer: Trainer, translator: Translator) -> None:
-        """Write the report with the attention maps of this translator's model."""
+        self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
         path = trainer.paths.report
         try:
-            durable.write_bytes(path, report_page([trainer.paths.root], translator).encode())
+            durable.write_bytes(path, report_page([trainer.paths.root]).encode())
         except Exception as error:  # a training must not end because of its report, whatever the error is
             trainer.deferred_errors.add(str(path), error)

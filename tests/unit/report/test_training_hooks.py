@@ -98,15 +98,12 @@ class _Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
     monkeypatch.setattr(training_hooks, "time", clock)
-    for name in ("TorchEngine", "Translator"):
-        monkeypatch.setattr(training_hooks, name, lambda *_: None)
     return clock
 
 
 def _trainer(tmp_path: Path) -> Any:
     config = settings.resolve(None, [f"run_dir={tmp_path}"]).config
-    data = SimpleNamespace(tokenizer=None)
-    return SimpleNamespace(paths=RunLayout(tmp_path), config=config, data=data, deferred_errors=DeferredErrors())
+    return SimpleNamespace(paths=RunLayout(tmp_path), config=config, deferred_errors=DeferredErrors())
 
 
 def test_it_takes_a_fiftieth_of_the_time_at_most(

@@ -92,6 +92,12 @@ def test_copies_of_the_source_are_counted(tmp_path: Path) -> None:
     assert "50% of the translations are the source" in _judged(tmp_path, 35.0, [35.0, 35.0], copies).text
 
 
+def test_what_is_equal_to_the_reference_is_no_fault(tmp_path: Path) -> None:
+    repeated = [f"nein nein nein {n}" for n in range(50)]
+    judgement = _judged(tmp_path, 35.0, [35.0, 35.0], repeated, references=repeated)
+    assert judgement.text.startswith("usable as a draft") and "repeat" not in judgement.text
+
+
 def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) -> None:
     words = [f"Wort{n}" for n in range(50)]
     judgement = _judged(tmp_path, 0.0, [0.0, 0.0], words, references=words)
