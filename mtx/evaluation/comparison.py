@@ -73,13 +73,11 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
         values = _load(path) if is_run(path) else {"index": index}
         seen[str(values)] += 1  # a run with the same seed again is in another group
         members[str({**values, "seed": None}), seen[str(values)]].append(index)
-    groups = {first: [first, *more] for first, *more in members.values()}
-    labels = {
-        first: names[first] + (f" and {counted(len(more), 'more seed')}" if more else "")
-        for first, *more in members.values()
-    }
-    if len(groups) < len(systems):
-        runs = [first for first in groups if is_run(systems[first])]
+    labels = {}
+    for first, *more in members.values():
+        labels[first] = names[first] + (f" and {counted(len(more), 'more seed')}" if more else "")
+    if len(labels) < len(systems):
+        runs = [first for first in labels if is_run(systems[first])]
         differing = differing_settings([systems[first] for first in runs])
         keys = sorted(differing.keys() - {"seed", TEXT})
         by_settings = [
@@ -88,7 +86,7 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
         has_other_text = TEXT in differing and not differing.keys() & _PLACES  # which distinguish the texts
         if not has_other_text and len(keys) <= _LABEL_KEYS and len({*by_settings}) == len(runs):
             labels |= zip(runs, by_settings, strict=True)
-    return [Group(labels[first], group) for first, group in groups.items()]
+    return [Group(labels[group[0]], group) for group in members.values()]
 
 
 def setting_text(value: object) -> str:
@@ -191,12 +189,12 @@ class Comparison:
                 one, several = (group, baseline) if numbers[0] == 1 else (baseline, group)
                 significance += f" if other seeds of {one.label} would vary as those of {several.label}"
             test = f"{numbers[0]} run{'s' * (numbers[0] > 1)} against {numbers[1]}, over seeds and sentences"
-        return f"{group.label} is {difference}, {significance} ({p_text(score.p_value, 'p = ', 'p < ')}, {test})"
+        return f"{group.label} is {difference}, {significance} (p {p_text(score.p_value)}, {test})"
 
 
-def p_text(p_value: float, equal: str = "", less: str = "<") -> str:
+def p_text(p_value: float) -> str:
     """A p-value with four digits after the point, after a sign of relation."""
-    return f"{equal}{p_value:.4f}" if p_value >= _LEAST_P else f"{less}{_LEAST_P}"
+    return f"= {p_value:.4f}" if p_value >= _LEAST_P else f"< {_LEAST_P}"
 
 
 def compare(
@@ -352,4 +350,4 @@ def score_table(result: Comparison) -> list[list[str]]:
 def mean_and_p(score: GroupScore) -> tuple[str, str]:
     """The mean of a group with its sample standard deviation, and its p-value, as text; empty where there is none."""
     deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
-    return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value)
+    return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value).removeprefix("= ")

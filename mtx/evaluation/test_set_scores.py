@@ -19,9 +19,7 @@ from mtx.config.schema import Config
 from mtx.data.glossary import Glossary, num_used
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.metrics import (
-    CorpusScore,
     Scores,
-    corpus_score,
     normalize_lines,
     score,
     too_short_for_bleu,
@@ -89,12 +87,10 @@ def score_translations(
     )
     warn_if_too_short(test_set.name, references, test_set.tgt)
     scores = score(hypotheses, references, test_set.tgt, more_references)
-    if protocol is None:
-        return scores
-    text = protocol.tokenized(references, [hypotheses, *more_references])
-    tokenized, *others = text.systems
-    bleu = corpus_score(protocol.metric(), tokenized, text.references, *others)
-    return replace(scores, published={protocol.name: CorpusScore(bleu.score, text.signature(bleu.signature))})
+    if protocol is not None:
+        published = protocol.score(hypotheses, references, *more_references)
+        scores = replace(scores, published={protocol.name: published})
+    return scores
 
 
 def system_outputs(
@@ -143,8 +139,6 @@ def evaluate_tests(
     scores = {}
     options, own = translator.options, config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
-    if not is_own:
-        logger.info("%s stays as it is: this search is not the run's own", directory)
     for name, store in data.tests.items():
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
         test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
@@ -243,10 +237,9 @@ class Change:
         """By how much the score has risen."""
         return self.after - self.before
 
-    def text(self) -> str:
-        """The change as `mtx train` prints it."""
-        p = p_text(self.p_value, "p = ", "p < ")
-        return f"{self.metric} {self.before:.1f} before, {self.after:.1f} after: {self.points:+.1f} ({p})"
+    def __str__(self) -> str:
+        change = f"{self.metric} {self.before:.1f} before, {self.after:.1f} after: {self.points:+.1f}"
+        return f"{change} (p {p_text(self.p_value)})"
 
 
 @dataclass(frozen=True)
@@ -264,7 +257,7 @@ class Gain:
 
     def line(self) -> str:
         """The line that `mtx train` prints after the scores."""
-        return f"{self.test} {'; '.join(change.text() for change in self.changes)}"
+        return f"{self.test} {'; '.join(map(str, self.changes))}"
 
 
 def gain_lines(paths: RunLayout) -> list[str]:

@@ -31,7 +31,8 @@ _GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
 _MAX_PAIRS = 20_000  # of a set, evenly spread, by which its words and lengths are judged
 _SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
 
-# what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
+# What to do about dropped pairs, by the reason that `mtx.data.cleaning` gives. Nothing is to be done about duplicates,
+# older translations and held-out sources.
 _ABOUT_DROPPED = {
     "empty": "a line without its translation: see that both sides have the same lines",
     "too long": "a larger data.max_tokens keeps them; one sentence per line trains better",
@@ -39,9 +40,6 @@ _ABOUT_DROPPED = {
     "identical": "see that the target column or file is the translation",
     "control characters": "the text is damaged: it has control characters, or U+FFFD where bytes could not be read",
     "not UTF-8": "convert the text, for instance with iconv",
-    "duplicate": "nothing, if the text repeats itself; one copy of each pair is kept",
-    "older translation": "nothing: of several translations of one sentence the one that was changed last is kept",
-    "source held out": "nothing: the model is validated or tested on these sentences",
 }
 
 
@@ -49,8 +47,7 @@ def changed_text(record: Path, config: Config) -> list[Advice]:
     """A warning if a file of text or a model of `tokenizer.model` is not the one that the run was prepared from."""
     if not (paths := find_changed_files(record, config.data, config.tokenizer)):
         return []
-    others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-    text = f"{paths[0]}{others} has changed since this run prepared its data; it keeps the text that it prepared"
+    text = f"{paths[0]} has changed since this run prepared its data; it keeps the text that it prepared"
     return [Advice(text, "another run_dir=DIR trains on the new text")]
 
 
@@ -67,10 +64,10 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
 def _dropped(data: PreparedData) -> Iterator[Advice]:
     for reason, dropped in data.report["dropped"].items():
         share = dropped["pairs"] / data.report["read"]
-        if share >= _DROPPED:
+        if share >= _DROPPED and reason in _ABOUT_DROPPED:
             what = "are the source copied as the target" if reason == "identical" else f"are dropped: {reason}"
-            help = _ABOUT_DROPPED.get(reason, "see data/report.json of the run")
-            yield Advice(f"{share:.0%} of the pairs {what}, such as {example(dropped['example'])}", help)
+            text = f"{share:.0%} of the pairs {what}, such as {example(dropped['example'])}"
+            yield Advice(text, _ABOUT_DROPPED[reason])
 
 
 def _sets(data: PreparedData) -> Iterator[Advice]:
@@ -94,15 +91,17 @@ def _sides(data: PreparedData, config: Config) -> Iterator[Advice]:
     profiles = _profiles(data)
     swapped = [name for name, sides in profiles.items() if are_exchanged(*sides, languages)]
     if swapped:
-        looks = zip(languages, map(name_of, reversed(languages)), strict=True)
-        evidence = "".join(f", the {side} side looks like {name}" for side, name in looks if name)
         src, tgt = config.data.columns or ("1", "2")
         help = (
             f"swap their files or columns (of tables: data.columns={tgt},{src}); or, if all are swapped, train the "
             f"other direction: data.src={languages[1]} data.tgt={languages[0]}"
         )
-        yield Advice(f"{', '.join(swapped)}: the sides are swapped{evidence}", help)
-    yield from _other_languages({name: profiles[name] for name in profiles if name not in swapped}, languages)
+        yield Advice(f"{', '.join(swapped)}: the sides are swapped", help)
+    for name in [name for name in profiles if name not in swapped]:
+        for key, language, side in zip(("src", "tgt"), languages, profiles[name], strict=True):
+            if other := side.other_language(language):
+                help = f"data.{key}={other} if it is; otherwise see that the right file or column is read"
+                yield Advice(f"{name}: the {language} side looks like {name_of(other)}", help)
     for name, store in _stores(data).items():
         if store.num_pairs >= _ENOUGH_PAIRS and (alike := length_correlation(store)) < _ALIKE:
             text = f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})"
@@ -137,17 +136,6 @@ def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
             src, tgt = store.texts(spread(store.num_pairs, _GUESS_PAIRS))
             profiles[name] = Profile.of(src), Profile.of(tgt)
     return profiles
-
-
-def _other_languages(profiles: dict[str, tuple[Profile, Profile]], languages: tuple[str, str]) -> Iterator[Advice]:
-    names: dict[tuple[str, str, str], list[str]] = {}
-    for name, sides in profiles.items():
-        for key, language, side in zip(("src", "tgt"), languages, sides, strict=True):
-            if other := side.other_language(language):
-                names.setdefault((key, language, other), []).append(name)
-    for (key, language, other), sets in names.items():
-        help = f"data.{key}={other} if it is; otherwise see that the right file or column is read"
-        yield Advice(f"{', '.join(sets)}: the {language} side looks like {name_of(other)}", help)
 
 
 def _unknown_words(data: PreparedData, config: Config) -> Iterator[Advice]:

@@ -21,10 +21,10 @@ from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, progress, read_run
 from mtx.report.test_set_results import samples, test_set_values
 from mtx.report.verdict import usability
-from mtx.storage.run_files import REPORT, RunLayout
+from mtx.storage.run_files import REPORT
 from mtx.storage.run_status import DECIDING_METRICS, recorded_metric
 
-_NOT_MACHINE = {"event", "step", "time", "hours", "data"}  # of a start event
+_NOT_MACHINE = {"event", "step", "time", "hours"}  # of a start event
 Row = tuple[Any, ...]
 
 
@@ -44,14 +44,13 @@ def report_page(roots: Sequence[Path]) -> str:
         names = [str(root) for root in roots]
     charts = list(learning_curves(runs, names))
     decider = DECIDING_METRICS[recorded_metric(runs[0].history.of("validation"))]
-    languages = dict.fromkeys(f"{run.config.data.src} to {run.config.data.tgt}" for run in runs)
     default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))
     configs = [dict(leaves(run.config.model_dump(mode="json"))) for run in runs]
     changed = {key for config in configs for key in config if config[key] != default.get(key)} - LOCATION_KEYS
     values = [_run_values(number, run, names[number], runs) for number, run in enumerate(runs)]
     return render(
         "report.html",
-        title=f"{' and '.join(languages)}: {', '.join(names)}",
+        title=f"{values[0]['src']} to {values[0]['tgt']}: {', '.join(names)}",
         names=names,
         when=f"Made on {time.strftime('%Y-%m-%d at %H:%M')}.",
         runs=values,
@@ -74,24 +73,16 @@ def _table(of_runs: Sequence[Mapping[str, str]], missing: str = "unknown") -> li
 
 
 def _machine(run: RunSummary) -> dict[str, str]:
-    """Machine, versions, and the hashes of code and data of a run."""
-    return {
-        **{key.replace("_", " "): str(value) for key, value in run.last_start.items() if key not in _NOT_MACHINE},
-        "code, sha256": str(run.provenance.get("code", "unknown")),
-        "data, sha256": _data_hash(run),
-    }
-
-
-def _data_hash(run: RunSummary) -> str:
-    return str(run.last_start.get("data", run.provenance.get("data", "unknown")))
+    """Machine, versions, and the hashes of data and code of a run."""
+    of_start = {key.replace("_", " "): str(run.last_start[key]) for key in run.last_start if key not in _NOT_MACHINE}
+    return {**of_start, "code": str(run.provenance.get("code", "unknown"))}
 
 
 def _run_values(number: int, run: RunSummary, name: str, runs: Sequence[RunSummary]) -> dict[str, Any]:
     try:
         data = _data_values(run) if run.data_report else {}
     except (AttributeError, KeyError, TypeError, ValueError):
-        path = RunLayout(Path(run.name)).data / REPORT
-        raise DamagedFileError(f"{path}: is not a report of mtx on prepared data") from None
+        raise DamagedFileError(f"{run.paths.data / REPORT}: is not a report of mtx on prepared data") from None
     return {
         "name": name,
         "colour": number + 1,
@@ -101,7 +92,7 @@ def _run_values(number: int, run: RunSummary, name: str, runs: Sequence[RunSumma
         "gains": [gain.line() for gain in run.gains],
         "advice": list(map(str, advice(run.gains))),
         "data": data,
-        "same_data": bool(number and _data_hash(run) == _data_hash(runs[0]) != "unknown"),
+        "same_data": number > 0 and run.last_start.get("data") == runs[0].last_start.get("data", ""),
         "src": run.config.data.src,
         "tgt": run.config.data.tgt,
         "config_text": settings.dump(run.config),

@@ -38,13 +38,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """The events of a run, without repeated steps, each with the `hours` of training until then.
+    """The events of a run, without repeated steps, each with the `hours` of training until then."""
 
-    Attributes:
-        starts: all start events.
-    """
-
-    starts: list[Event]
     events: list[Event]
 
     def of(self, kind: str) -> list[Event]:
@@ -73,7 +68,6 @@ class TrainingHistory:
 
 def training_history(events: Sequence[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
-    starts: list[Event] = []
     timed: list[Event] = []
     started_at, hours_before = None, 0.0
     for event in events:
@@ -82,11 +76,10 @@ def training_history(events: Sequence[Event]) -> TrainingHistory:
         if event["event"] == "start":
             while timed and timed[-1]["step"] > event["step"]:
                 timed.pop()
-            starts.append(event)
         if started_at is None or event["event"] == "start":
             started_at, hours_before = event["time"], timed[-1]["hours"] if timed else 0.0
         timed.append({**event, "hours": hours_before + max(0.0, event["time"] - started_at) / 3600})
-    return TrainingHistory(starts, timed)
+    return TrainingHistory(timed)
 
 
 def _is_number(value: object) -> bool:
@@ -156,7 +149,7 @@ class RunSummary:
         state: state of the run in words, at the time of reading.
     """
 
-    name: str
+    paths: RunLayout
     config: Config
     history: TrainingHistory
     data_report: dict[str, Any]
@@ -167,7 +160,7 @@ class RunSummary:
     @property
     def gains(self) -> list[Gain]:
         """What training has changed on each test set; empty if it started from no model."""
-        return stored_gains(self.provenance, RunLayout(Path(self.name)).model / SCORES)
+        return stored_gains(self.provenance, self.paths.model / SCORES)
 
     @property
     def step(self) -> int:
@@ -177,18 +170,15 @@ class RunSummary:
     @property
     def last_start(self) -> Event:
         """The last start event, which names machine, versions and data; empty before the first."""
-        return self.history.starts[-1] if self.history.starts else {}
+        return (self.history.of("start") or [{}])[-1]
 
     def validations_with_samples(self) -> list[Event]:
         return [event for event in self.history.of("validation") if _has_samples(event.get("samples"))]
 
     def hints(self) -> list[Event]:
         """The hints, each once."""
-        hints: dict[str, Event] = {}
-        for event in self.history.of("hint"):
-            if isinstance(event.get("text"), str):
-                hints.setdefault(event["text"], event)
-        return list(hints.values())
+        hints = [event for event in self.history.of("hint") if isinstance(event.get("text"), str)]
+        return list({event["text"]: event for event in hints}.values())
 
 
 def read_run(root: Path) -> RunSummary:
@@ -210,7 +200,7 @@ def read_run(root: Path) -> RunSummary:
     else:
         words = f"{state.outcome}: {state.reason}" if state.reason else state.outcome or "not started"
     history = training_history(events)
-    return RunSummary(str(root), load_config(paths), history, data_report, provenance, has_ended, words)
+    return RunSummary(paths, load_config(paths), history, data_report, provenance, has_ended, words)
 
 
 def _read(path: Path) -> dict[str, Any]:

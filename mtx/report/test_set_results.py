@@ -41,14 +41,11 @@ def _values(test_set: TestSet, roots: Sequence[Path], names: Sequence[str]) -> d
     systems = [replace(system, name=name) for system, name in zip(outputs, names, strict=True)]
     comparison = compare(systems, references, tgt=test_set.tgt, groups=groups_of(roots, names))
     sentences = telling_sentences(test_set, [system.hypotheses for system in systems], references)
-    headline = comparison.headline()
     decider_first = sorted(comparison.metrics, key=lambda metric: metric.name != comparison.decided_by)
     of_first = [(metric.name, metric.systems[0]) for metric in decider_first]
     return {
         "name": test_set.name,
         "comparison": comparison,
-        "verdicts": headline,
-        "other_verdicts": [verdict for verdict in comparison.verdicts() if verdict not in headline],
         "figures": [(name, f"{system.score:.2f}", system.interval_text) for name, system in of_first],
         "scores": score_table(comparison),
         "lengths": length_table(comparison),

@@ -6,7 +6,6 @@ quality. They hold for text like the test text, and say nothing about other text
 """
 
 from collections import Counter
-from pathlib import Path
 
 from mtx.decoding.metrics import normalize_lines, suspicion, too_short_for_bleu
 from mtx.errors import Advice
@@ -14,7 +13,7 @@ from mtx.evaluation.test_set_scores import advice
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
 from mtx.storage.run_contents import stored_scores
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT
 
 _WORDS = (
     "good: on text like this, most translations need few corrections",
@@ -47,7 +46,7 @@ def usability(run: RunSummary) -> Advice | None:
     Raises:
         DamagedFileError: if a file of the run does not hold what mtx writes into it.
     """
-    paths, config = RunLayout(Path(run.name)), run.config
+    paths, config = run.paths, run.config
     if not (scores := stored_scores(paths)):
         return None
     name, score = next(iter(scores.items()))
@@ -77,7 +76,7 @@ def usability(run: RunSummary) -> Advice | None:
     for kind, what in _FAULTS.items():
         if faults[kind] >= _MENTIONED * lines:
             measured.append(f"{faults[kind] / lines:.0%} of the translations {what}")
-    if is_alike and faulty < lines / 2:
+    if is_alike:
         measured.append(f"only {distinct / lines:.0%} of them differ from each other")
     problems = advice(run.gains)
     measured += [problem.text for problem in problems]

@@ -69,7 +69,7 @@ def test_all_formats_have_the_same_figures(runs: list[Path], tmp_path: Path) -> 
     assert value["verdict"] == [markdown.split("\n")[0]] and f"| {first['mean']:.2f} ± 0.00 |" in markdown
     row = next(line for line in markdown.split("\n") if line.startswith("| model.dropout=0.3"))
     cells = [cell.strip() for cell in row.split("|")]
-    assert (cells[2], cells[3], cells[5]) == ("1", f"{second['mean']:.2f}", "<0.0001")
+    assert (cells[2], cells[3], cells[5]) == ("1", f"{second['mean']:.2f}", "< 0.0001")
     latex = mtx("compare", *runs, "--format", "latex").stdout.decode()
     assert all(line[:1] in ("%", "\\", "") or line.endswith(r"\\") for line in latex.split("\n"))
     assert rf"{first['mean']:.2f} $\pm$ 0.00 &" in latex and latex.count(r"\begin{tabular}") == 1

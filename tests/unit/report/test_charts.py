@@ -6,11 +6,14 @@ import pytest
 from mtx.config.schema import Config
 from mtx.report.charts import WIDTH, learning_curves
 from mtx.report.run_history import RunSummary, training_history
+from mtx.storage.run_files import RunLayout
 
 
 def _run(*events: dict[str, Any]) -> RunSummary:
     timed = [{"time": 60.0 * number, **event} for number, event in enumerate(events)]
-    return RunSummary("run", Config.model_validate({}), training_history(timed), {}, {}, False, "running")
+    return RunSummary(
+        RunLayout(Path("run")), Config.model_validate({}), training_history(timed), {}, {}, False, "running"
+    )
 
 
 def _train(step: int, nll: float, **more: float) -> dict[str, Any]:

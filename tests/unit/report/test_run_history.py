@@ -17,7 +17,7 @@ def test_steps_that_a_resumed_run_repeated_and_the_pause_before_it_do_not_count(
     history = training_history([*first, *second])
     curve = history.curve("train", "nll")
     assert (curve.steps, curve.values, curve.hours) == ([1, 2, 3], [5, 4, 3], [1, 2, 3])
-    assert len(history.starts) == 2 and history.hours == 3
+    assert len(history.of("start")) == 2 and history.hours == 3
 
 
 def test_damaged_events_are_skipped() -> None:
