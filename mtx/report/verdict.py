@@ -76,7 +76,7 @@ def usability(run: RunSummary) -> Advice | None:
     for kind, what in _FAULTS.items():
         if faults[kind] >= _MENTIONED * lines:
             measured.append(f"{faults[kind] / lines:.0%} of the translations {what}")
-    if is_alike:
+    if is_alike and faulty < lines / 2:
         measured.append(f"only {distinct / lines:.0%} of them differ from each other")
     problems = advice(run.gains)
     measured += [problem.text for problem in problems]
