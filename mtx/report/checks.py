@@ -17,6 +17,7 @@ from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
+from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import Advice
 from mtx.training.schedule import planned_end, steps_per_epoch
 
@@ -57,8 +58,8 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
     Args:
         last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
     """
-    text = (*_dropped(data), *_sets(data), *_sides(data, config), *_unknown_words(data, config))
-    return [*text, *_plan(data, config, last_step)]
+    text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(data, config))
+    return [*text, *_unknown_words(data, config), *_plan(data, config, last_step)]
 
 
 def _dropped(data: PreparedData) -> Iterator[Advice]:
@@ -83,6 +84,12 @@ def _sets(data: PreparedData) -> Iterator[Advice]:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
             help = "it is used as it is; see that both sides have the same lines"
             yield Advice(f"{name}: {damaged:,} of {held['pairs']:,} pairs look damaged ({reasons})", help)
+
+
+def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
+    if config.training.best_metric == "auto" and too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
+        help = "nothing: chrF2 decides which validation is the best and when training.patience ends training"
+        yield Advice(f"validation set: {TOO_SHORT}", help)
 
 
 def _sides(data: PreparedData, config: Config) -> Iterator[Advice]:

@@ -20,10 +20,12 @@ TOKENIZER: Any = SimpleNamespace(vocabulary=lambda: PIECES, num_pieces=7)
 Ids = list[list[int]]
 
 
-def store(path: Path, src: Ids, tgt: Ids, weight: float = 1.0, languages: str = "") -> TokenStore:
+def store(
+    path: Path, src: Ids, tgt: Ids, weight: float = 1.0, tgt_text: str = "a text of words", languages: str = ""
+) -> TokenStore:
     """A store of these ids, with a text that stays the same or with sentences of two languages such as en-de."""
     number = len(src)
-    texts = ["s"] * number, ["a text of words"] * number
+    texts = ["s"] * number, [tgt_text] * number
     if languages:
         src_language, tgt_language = languages.split("-")
         texts = sentences(src_language, number), sentences(tgt_language, number)
@@ -109,6 +111,13 @@ def test_what_a_plan_gives_reason_to_say(
     training: dict[str, Any], last_step: int | None, text: str, clean: TokenStore
 ) -> None:
     assert told(prepared(clean, clean), last_step, **training) == text
+
+
+@pytest.mark.parametrize("text, is_short", [("a long text", True), ("a long text.", False), ("你好吗", True)])
+def test_references_that_are_too_short_for_bleu(text: str, is_short: bool, tmp_path: Path, clean: TokenStore) -> None:
+    valid = store(tmp_path / "short.arrow", *pairs(600), tgt_text=text)
+    expected = "validation set: half of the references have fewer than four words or characters" if is_short else ""
+    assert told(prepared(clean, valid)).partition(", so BLEU")[0] == expected
 
 
 def test_sides_that_are_shifted_or_of_another_language(tmp_path: Path, clean: TokenStore) -> None:
