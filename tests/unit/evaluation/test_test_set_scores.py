@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 
 from mtx.data.glossary import Glossary
-from mtx.decoding.metrics import CorpusScore, suspicion
+from mtx.decoding.metrics import CorpusScore
 from mtx.errors import DamagedFileError
 from mtx.evaluation.test_set_scores import (
     Change,
     Gain,
     GlossaryScores,
     TermUse,
-    Traits,
     advice,
     count_used,
     measure_gains,
@@ -79,31 +78,6 @@ def test_both_translations_are_scored() -> None:
     assert (guided.terms.num_terms, guided.terms.used, guided.terms.used_without) == (20, 20, 0)
     assert guided.as_dict()["terms"]["used"] == 20 and guided.lines("t")[-1].startswith("t: 100.0% of 20 terms")
     assert fake.glossary is None, "the translator is as it was"
-
-
-def test_traits_by_hand() -> None:
-    hypotheses = ["a b", "", "so so so", "the man the man the man .", "of the of the", "x y", "Berlin", "no no no"]
-    references = ["a b", "a b", "so", "the man .", "of the", "a b", "Berlino", "no no no"]
-    sources = ["A B", "A B", "ja", "der Mann .", "von", "x y", "Berlin", "no no no"]
-    traits = Traits.of(sources, hypotheses, references)
-    assert (traits.exact, traits.empty, traits.repeating, traits.copied) == (2, 1, 2, 1)
-    assert traits.faulty == 3 and traits.distinct == 8, "what is equal to the reference is no fault"
-    assert traits.length_ratio == sum(map(len, hypotheses)) / sum(map(len, references))
-    noted = [suspicion(*pair) for pair in zip(sources, hypotheses, strict=True)]
-    assert (traits.repeating, traits.copied) == (noted.count("repetition"), noted.count("copy")), (
-        "as mtx translate says"
-    )
-
-
-def test_without_sources_nothing_is_copied() -> None:
-    traits = Traits.of([], ["one two three", "so so so"], ["one two three", "so"])
-    assert (traits.copied, traits.repeating, traits.faulty) == (0, 1, 1)
-
-
-def test_repetitions_in_languages_without_spaces_are_found_by_characters() -> None:
-    hypotheses = ["我看书看书看书", "ไปไหนไปไหนไปไหน", "ໄປໃສໄປໃສໄປໃສ", "共1000人……好好好", "ฮ่าๆ 555", "我 看 书"]
-    references = ["我看书", "ไปไหน", "ໄປໃສ", "共1000人", "ฮ่าๆ", "我看书"]
-    assert Traits.of([], hypotheses, references).repeating == 3
 
 
 REFERENCES = [f"Der Mann {n} liest heute ein Buch über {n} alte Bäume ." for n in range(30)]
