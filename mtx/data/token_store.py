@@ -169,7 +169,7 @@ class TokenStore:
             weight: of a copy, relative to that of its pair; the copies of a corpus have a number of their own.
         """
         tgt = self.tgt
-        sides = (
+        src_twice, tgt_twice = (
             Side(tgt.tokens, np.append(side.starts, tgt.starts), np.append(side.lengths, tgt.lengths))
             for side in (self.src, tgt)
         )
@@ -178,7 +178,7 @@ class TokenStore:
         names = self._table.column_names
         copies = self._table.select([name.replace("src_", "tgt_") for name in names]).rename_columns(names)
         table = pa.concat_tables([self._table, copies])
-        return TokenStore(table.num_rows, self.num_ids, weights, corpus, *sides, table)
+        return TokenStore(table.num_rows, self.num_ids, weights, corpus, src_twice, tgt_twice, table)
 
     def lines(self) -> NDArray[np.int64]:
         """For each pair, its line in the file of its corpus."""
