@@ -100,8 +100,7 @@ _NEAR = 0.75  # likeness of names that differ in one letter of four
 
 def nearest(name: str, names: list[str]) -> str | None:
     """The most similar of `names`; None if none is similar."""
-    close = difflib.get_close_matches(name, names, 1, 0.6)
-    return close[0] if close else None
+    return next(iter(difflib.get_close_matches(name, names, 1)), None)
 
 
 def keys_meant(name: str, names: Iterable[str]) -> list[str]:

@@ -436,12 +436,9 @@ class Config(Section):
             raise ValueError("training.max_steps and training.max_epochs are both null, expected a number for one")
         if self.tokenizer.model and training.init_from is not None:
             raise ValueError("tokenizer.model: the model of training.init_from has its own tokenizer; drop one of them")
-        if training.batch_tokens < data.max_tokens:
-            tokens = training.batch_tokens
-            raise ValueError(f"training.batch_tokens {tokens} is below data.max_tokens {data.max_tokens}")
-        micro = training.micro_batch_tokens
-        if micro != "auto" and micro < data.max_tokens:
-            raise ValueError(f"training.micro_batch_tokens {micro} is below data.max_tokens {data.max_tokens}")
+        for name in ("batch_tokens", "micro_batch_tokens"):
+            if (size := getattr(training, name)) != "auto" and size < data.max_tokens:
+                raise ValueError(f"training.{name} {size} is below data.max_tokens {data.max_tokens}")
         if self.model.positions == "learned" and data.max_tokens > limits.MAX_LEARNED_POSITIONS:
             raise ValueError(
                 f"data.max_tokens {data.max_tokens} is above the {limits.MAX_LEARNED_POSITIONS} positions of "

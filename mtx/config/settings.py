@@ -22,7 +22,7 @@ from mtx.config.schema import NULL, PRESETS, Config, DataConfig, fields, key_nam
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.durable import require_file
-from mtx.storage.text_files import decoded_lines, errors_named, open_binary, printable, read_lines
+from mtx.storage.text_files import decoded_lines, errors_named, open_binary, printable
 
 exists = os.path.exists  # unlike `Path.exists`, False for a name that no file can have
 _MAX_YAML_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
@@ -202,12 +202,9 @@ def recipe_names() -> list[str]:
 
 def recipe_facts(name: str) -> list[str]:
     """The task of a recipe, its machine, time and score, from the comments in its file; "" for a missing one."""
-    facts = dict.fromkeys(("learns", "machine", "time", "score"), "")
-    for line in read_lines(recipe_dir() / f"{name}.yaml"):
-        fact, _, text = line.removeprefix("# ").partition(": ")
-        if fact in facts and line.startswith("# "):
-            facts[fact] = text
-    return list(facts.values())
+    text = (recipe_dir() / f"{name}.yaml").read_text(encoding="utf-8")
+    facts = dict(re.findall(r"^# (\w+): (.+)$", text, re.MULTILINE))
+    return [facts.get(fact, "") for fact in ("learns", "machine", "time", "score")]
 
 
 def find_config(name: str) -> Path:

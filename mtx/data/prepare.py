@@ -178,8 +178,7 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
     if missing := [tag for tag in tags if tag not in tokenizer.tags]:
-        others = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
-        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
+        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
     if config.training.bpe_dropout and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
