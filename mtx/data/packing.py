@@ -90,7 +90,7 @@ def _shape(batch_tokens: int, k: int, ratio: float, max_tokens: int) -> Shape:
 
 def _round_up(size: float) -> int:
     multiple = 128 if size > 8192 else 16
-    return -(-int(np.ceil(size)) // multiple) * multiple
+    return math.ceil(size / multiple) * multiple
 
 
 def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> list[Ints]:
@@ -112,7 +112,8 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
 
 
 def _all_fit(lengths: Ints, groups: list[Ints], shape: Shape) -> bool:
-    return all(shape.fits(*lengths[:, group].sum(axis=1).tolist(), len(group)) for group in groups)
+    src, tgt = lengths
+    return all(shape.fits(int(src[group].sum()), int(tgt[group].sum()), len(group)) for group in groups)
 
 
 def _deal(lengths: Ints, k: int) -> list[Ints]:

@@ -122,9 +122,6 @@ class BatchSampler:
         self._encode = encode
         self._chunk = lru_cache(maxsize=4)(self._make_chunk)
 
-    def _num_items(self, epoch: int) -> int:
-        return len(self._order(epoch))
-
     def _make_chunk(self, epoch: int, number: int) -> Chunk:
         pairs = self._order(epoch)[number * CHUNK : (number + 1) * CHUNK].astype(np.int64)
         return Chunk(pairs) if self._encode is None else self._encode(epoch, number, pairs)
@@ -134,7 +131,7 @@ class BatchSampler:
         parts: list[Chunk] = []
         epoch, index = position.epoch, position.index
         while num_pairs > 0:
-            if index >= self._num_items(epoch):
+            if index >= len(self._order(epoch)):
                 epoch, index = epoch + 1, 0
             first = index % CHUNK
             parts.append(self._chunk(epoch, index // CHUNK).take(slice(first, first + num_pairs)))
@@ -147,7 +144,7 @@ class BatchSampler:
 
     def epochs(self, position: SamplerState) -> float:
         """The number of epochs that are done at `position`, with the part of the one that is not."""
-        return position.epoch + position.index / self._num_items(position.epoch)
+        return position.epoch + position.index / len(self._order(position.epoch))
 
     def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""
@@ -163,7 +160,7 @@ class BatchSampler:
                 break
         assert size > 0, "a budget below the longest sentence is refused by the configuration"
         epoch, index = position.epoch, position.index + size
-        while index >= (num_items := self._num_items(epoch)):
+        while index >= (num_items := len(self._order(epoch))):
             epoch, index = epoch + 1, index - num_items
         return Step(
             pairs=chunk.pairs[:size],
