@@ -12,6 +12,7 @@ here and not inside SentencePiece, whose own rules rewrite m² to m2.
 """
 
 import io
+import math
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -20,7 +21,6 @@ from typing import Any, Literal, get_args
 
 import sentencepiece
 
-from mtx.config import sizes
 from mtx.config.schema import TAG, TokenizerConfig
 from mtx.data.glossary import TERM_MARKS
 from mtx.data.sentencepiece_models import EOS_ID as EOS_ID
@@ -47,6 +47,8 @@ Form = Literal["nfc", "nmt_nfkc", "none"]
 _WRONG_SIZE = re.compile(
     r"Vocabulary size (?:too high .* a value <= (\d+)|is smaller than required_chars\. \d+ vs (\d+))"
 )
+# Pieces for `vocab_size: auto`, each with the most pairs of a text that it suits (measurements: docs/decisions.md).
+_AUTO_SIZES = {4_000: 17_000, 8_000: 400_000, 16_000: 2_236_000, 32_000: math.inf}
 _MARK = re.compile(f"([{TERM_MARKS}])")
 _MARK_NAMES = ("term-source", "term-target", "term-end")  # no tag can have such a name
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -202,6 +204,11 @@ def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     return Tokenizer(read_as_one(paths[0], paths[-1]), "none", [])
 
 
+def auto_vocab_sizes(num_pairs: int) -> list[int]:
+    """The number of pieces that `vocab_size: auto` means for a text of so many pairs, and after it the larger ones."""
+    return [size for size, most_pairs in _AUTO_SIZES.items() if num_pairs <= most_pairs]
+
+
 def train_tokenizer(
     sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str], has_marks: bool = False
 ) -> Tokenizer:
@@ -220,10 +227,7 @@ def train_tokenizer(
     tags = list(dict.fromkeys(tags))
     if len(tags) > (most := NUM_RESERVED - len(TERM_MARKS) * has_marks):
         raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {most} are possible")
-    if config.vocab_size == "auto":
-        vocab_sizes = sizes.larger_vocabularies(sizes.nearest_row(num_pairs))
-    else:
-        vocab_sizes = [config.vocab_size]
+    vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
     model = _train(sentences, vocab_sizes, config)
     return Tokenizer(JointModel(model), config.normalization, tags, has_marks)
 

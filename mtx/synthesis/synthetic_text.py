@@ -24,7 +24,8 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from mtx.data.cleaning import Limits, clean_pair
+from mtx.config.schema import DataConfig
+from mtx.data.cleaning import clean_pair
 from mtx.data.token_store import PreparedData
 from mtx.decoding.metrics import suspicion
 from mtx.decoding.translator import Translator
@@ -48,7 +49,7 @@ _PAIRS_AT_ONCE = 100_000
 _NUM_ALONE = 30  # sentences that are translated one by one to measure the time of one
 _ROUNDS = 2  # of the translation of all sentences; the faster one counts
 BLOCK_LINES = 1024  # what a killed process loses at most
-LIMITS = Limits(256, 4.0)  # those of training text
+LIMITS = DataConfig.model_validate({})  # those of training text
 WORST_SHARE = 0.05  # of the pairs, by a forward model: the share that Mozilla's recipes drop
 
 KEPT = "kept"
