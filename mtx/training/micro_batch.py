@@ -8,7 +8,6 @@ halves it when memory is short. Flow: packed batch -> `MicroStep` -> gradients, 
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,7 +21,7 @@ from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack, to_device, twice
 from mtx.data.sampler import BatchSampler
 from mtx.data.token_store import Side
-from mtx.decoding.scoring import BATCH_TOKENS, batch_nll
+from mtx.decoding.scoring import BATCH_TOKENS, score_pairs
 from mtx.errors import MtxError, is_out_of_memory
 from mtx.formatting import format_size
 from mtx.model.architectures import num_parameters
@@ -83,10 +82,8 @@ class MicroStep:
         if root is not None:
             self._forward = functools.partial(root, self._loss)
         self._compiled = compiled
-        self._graph: CudaGraph | None = None
+        self._recorded: tuple[CudaGraph, PackedBatch] | None = None  # the graph and its input
         self._tensors: list[Tensor] = []  # those that the graph reads; holding them keeps their memory theirs
-        self._recorded_at: list[int] = []  # their addresses
-        self._batch: PackedBatch | None = None  # the graph's input
 
     def start_step(self) -> None:
         """Reset the gradients and the sums."""
@@ -107,11 +104,11 @@ class MicroStep:
         if not self._is_static:
             self._run(self._move(batch))
             return
-        if self._graph is None or self.addresses() != self._recorded_at:
-            self._record(batch)
-        assert self._batch is not None and self._graph is not None
-        self._batch.buffer.copy_(batch.buffer, non_blocking=True)
-        self._graph.replay()
+        if self._recorded is None:
+            self._recorded = self._record(batch)
+        graph, own = self._recorded
+        own.buffer.copy_(batch.buffer, non_blocking=True)
+        graph.replay()
 
     def _move(self, batch: PackedBatch) -> PackedBatch:
         """The batch on the device; for `varlen` without its counts, which it does not need and which would vary."""
@@ -146,33 +143,28 @@ class MicroStep:
         both = zip(self._predict(twice(batch)), sizes, strict=False)  # one batch of twice the size is faster
         return [(hidden[: 2 * size].view(2, size, hidden.shape[-1]), ids[:size]) for (hidden, ids), size in both]
 
-    def addresses(self) -> list[int]:
-        """Where the tensors lie that a recorded graph reads and writes; nothing without a graph."""
-        if self._batch is None:
-            return []
-        tensors = (*self.model.step_tensors(), self._batch.buffer, self.sums, self._scale)
-        return [tensor.data_ptr() for tensor in tensors]
+    def _record(self, batch: PackedBatch) -> tuple[CudaGraph, PackedBatch]:
+        """Warm up and record the graph on a first batch; gradients, sums and random state are restored.
 
-    def _record(self, batch: PackedBatch) -> None:
-        """Warm up and record the graph on a first batch; gradients, sums and random state are restored."""
-        started = time.monotonic()
+        Nothing replaces the tensors of the model that the graph reads, see `TranslationModel.step_tensors`.
+        """
         if self._compiled:
             logger.info("compiling the training step: once, a minute or two, less where it was compiled before")
-        self._batch = self._move(batch)
+        own = self._move(batch)
         state = torch.cuda.get_rng_state(self.device)
         gradients, sums = _copy_gradients(self.model), self.sums.clone()
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        self._graph = CudaGraph(functools.partial(self._run, self._batch), stream)
+        graph = CudaGraph(functools.partial(self._run, own), stream)
         for _ in range(_WARM_UPS):
-            self._graph.warm_up()
-        self._graph.record()
+            graph.warm_up()
+        graph.record()
         for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
             assert parameter.grad is not None
             parameter.grad.copy_(gradient)
         self.sums.copy_(sums)
-        self._tensors, self._recorded_at = self.model.step_tensors(), self.addresses()
+        self._tensors = self.model.step_tensors()
         torch.cuda.set_rng_state(state, self.device)
-        logger.info("the training step is ready (%.0f s)", time.monotonic() - started)
+        return graph, own
 
 
 class StepResult(NamedTuple):
@@ -239,21 +231,21 @@ def halve(trainer: "Trainer", shortage: str) -> None:
     Raises:
         MtxError: the second time, and on one of several ranks, which then all end: the next start takes the half.
     """
-    step, size, longest = trainer.state.step + 1, trainer.runtime.micro_batch_tokens, trainer.config.data.max_tokens
-    half = replace(trainer.runtime, micro_batch_tokens=max(longest, -(-size // 2)))
-    text = f"step {step}: out of memory with micro-batches of {size} target tokens: {shortage}"
+    size, longest = trainer.runtime.micro_batch_tokens, trainer.config.data.max_tokens
+    half = max(longest, -(-size // 2))
+    runtime = replace(trainer.runtime, micro_batch_tokens=half)
+    text = f"step {trainer.state.step + 1}: out of memory with micro-batches of {size} target tokens: {shortage}"
     if trainer.has_halved or size <= longest:
-        help = f"training.micro_batch_tokens={half.micro_batch_tokens} in a new run_dir, or a smaller model.preset"
-        raise MtxError(text, help)
-    durable.write_json(trainer.paths.chosen, asdict(half))
+        raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
+    durable.write_json(trainer.paths.chosen, asdict(runtime))
     if trainer.ranks.size > 1:
-        raise MtxError(text, f"the same command resumes with micro-batches of {half.micro_batch_tokens}")
-    logger.warning("step %d: out of memory; micro-batches are halved from now on (%s)", step, shortage)
+        raise MtxError(text, f"the same command resumes with micro-batches of {half}")
+    logger.warning("%s; micro-batches are halved from now on", text)
     trainer.optimizer.zero_grad()
     del trainer.micro_step  # a recorded graph holds memory
     free_unused_memory(trainer.device)
     trainer.has_halved = True
-    trainer.runtime = half
+    trainer.runtime = runtime
     trainer.divide_steps()
 
 
@@ -275,7 +267,7 @@ def largest_micro_batch(
     if torch.device(runtime.device).type != "cuda":
         return max(min(tokens, CPU_MICRO_BATCH), longest)
     size = max(tokens, longest)
-    while not _fits(config, replace(runtime, micro_batch_tokens=size), new_model, sampler, num_shards):
+    while not _fits(config, replace(runtime, micro_batch_tokens=size, compile=False), new_model, sampler, num_shards):
         if size == longest:
             raise MtxError(
                 f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
@@ -287,11 +279,11 @@ def largest_micro_batch(
 
 
 def _fits(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int = 1
+    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int
 ) -> bool:
-    """Whether training with these micro-batches, of the longest sentences, leaves `_FREE_SHARE` of the memory free."""
+    """Whether training with these micro-batches leaves `_FREE_SHARE` of the memory free."""
     try:
-        _run_micro_step(config, runtime, new_model, sampler, num_shards)
+        _try_step(config, runtime, new_model, sampler, num_shards)
         free, total = torch.cuda.mem_get_info(runtime.device)
         return free > _FREE_SHARE * total
     except RuntimeError as error:
@@ -302,24 +294,23 @@ def _fits(
         free_unused_memory(torch.device(runtime.device))  # also the tensors that the error's traceback held
 
 
-def _run_micro_step(
+def _try_step(
     config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int
 ) -> None:
-    """Take a step and part of a validation, next to all that is in memory while a checkpoint is written."""
-    _, shape = step_shape(config, runtime, sampler)
-    model = new_model().train()
-    device, num_ids = torch.device(runtime.device), model.pad_id
+    """Take a step and part of a validation, next to all that is in memory while a checkpoint is written.
+
+    All sentences are the longest.
+    """
+    model, longest = new_model().train(), config.data.max_tokens
     # Adam's two moments, and a checkpoint's copies of these and of the weights.
     parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
-    reserved = [torch.zeros(part, device=device) for part in parts for _ in range(5)]
-    micro_step = new_micro_step(config, replace(runtime, compile=False), model)
+    reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(5)]
+    _, shape = step_shape(config, runtime, sampler)
+    micro_step = new_micro_step(config, runtime, model)
     micro_step.start_step()
-    micro_step(longest_sentences(shape, num_ids), 1.0)
-    longest = config.data.max_tokens
-    size = max(BATCH_TOKENS, longest)
-    _, shape = micro_batch_shape(size, size, 1.0, longest, None)
-    batch_nll(model.eval(), to_device(longest_sentences(shape, num_ids), device))
-    torch.cuda.synchronize(device)
+    micro_step(longest_sentences(shape, model.pad_id), 1.0)
+    sentences = [[0] * longest] * max(1, BATCH_TOKENS // longest)
+    score_pairs(model.eval(), sentences, sentences, alpha=0.0)
     del reserved
 
 

@@ -228,9 +228,9 @@ def test_what_is_too_large_is_no_fit(monkeypatch: pytest.MonkeyPatch, error: Exc
     def fail(*arguments: Any) -> None:
         raise error
 
-    monkeypatch.setattr(micro_batch, "_run_micro_step", fail)
+    monkeypatch.setattr(micro_batch, "_try_step", fail)
     monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
-    assert not micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER)
+    assert not micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER, 1)
 
 
 @pytest.mark.parametrize("tokens, expected", [(25_000, 4096), (1024, 1024), (300, 300)])
@@ -250,10 +250,10 @@ def test_other_errors_of_a_trial_are_raised(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(*arguments: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(micro_batch, "_run_micro_step", fail)
+    monkeypatch.setattr(micro_batch, "_try_step", fail)
     monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER)
+        micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER, 1)
 
 
 def test_only_the_varlen_kernel_has_little_room_for_sentences() -> None:

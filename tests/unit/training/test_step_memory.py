@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from mtx.config import settings
-from mtx.data.packing import PackedBatch
 from mtx.data.token_store import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.scoring import BATCH_TOKENS
@@ -123,18 +122,16 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
         held.append(weakref.ref(made))
         return made
 
-    def validate_part(model: Any, batch: PackedBatch) -> torch.Tensor:
-        assert not model.training
+    def validate_part(model: Any, src: list[list[int]], tgt: list[list[int]], alpha: float) -> None:
+        assert not model.training and src == tgt
         alive = [tensor for thing in held if (tensor := thing()) is not None]
-        seen.extend([batch.num_tgt_tokens, sum(tensor.numel() for tensor in alive)])
-        return zeros(())
+        seen.extend([sum(map(len, tgt)), sum(tensor.numel() for tensor in alive)])
 
     monkeypatch.setattr(torch, "zeros", counted)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    monkeypatch.setattr(micro_batch, "batch_nll", validate_part)
+    monkeypatch.setattr(micro_batch, "score_pairs", validate_part)
     chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
     new = functools.partial(new_model, config, chosen, data.tokenizer.num_ids)
-    micro_batch._run_micro_step(config, chosen, new, sampler, 1)
+    micro_batch._try_step(config, chosen, new, sampler, 1)
     monkeypatch.undo()
     num_numbers = sum(parameter.numel() for parameter in new().parameters())
     assert BATCH_TOKENS <= seen[0] < 1.02 * BATCH_TOKENS
