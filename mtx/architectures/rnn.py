@@ -224,9 +224,6 @@ class RecurrentCache(SourceSlots):
         states[:, :, slot_ids] = 0
         states[:, 0, slot_ids] = sources.states[:, row_ids, None]
 
-    def count_step(self) -> None:
-        """Does nothing: states take the same room at each step."""
-
     def reorder(self, parents: Tensor) -> None:
         """Ends a step: beam j of each slot continues beam parents[:, j]; int [B, J]."""
         if self.beam_size > 1:
@@ -271,7 +268,8 @@ class RecurrentSearchModel(SearchModel):
     def step(self, ids: Tensor, lengths: Tensor, cache: RecurrentCache) -> Tensor:
         """Runs the decoder at the next target position of every beam; see `StackModel.step`."""
         model, (first, *upper) = self._model, self._weights
-        top, (outputs, keys) = advance_state(model.embed(ids.flatten(), False), cache.states[0], first), cache.sources
+        top = advance_state(model.embed(ids.flatten(), source=False), cache.states[0], first)
+        outputs, keys = cache.sources
         scores = model.score(model.score.query(top).view(*ids.shape, -1), keys) + cache.mask
         answers = (torch.softmax(scores, -1) @ outputs).flatten(0, 1)
         y = torch.cat([top, answers], -1)

@@ -134,7 +134,8 @@ def _add_divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
     p1, p2 = p.chunk(2)
     u, difference = z1 - z2, p1 - p2
     # A sum in another type than that of the elements would copy all of them.
-    divergence, m1 = (torch.linalg.vecdot(q, u)[:, None].to(exact) for q in (difference, p1))
+    sums: list[Tensor] = [torch.linalg.vecdot(q, u)[:, None].to(exact) for q in (difference, p1)]
+    divergence, m1 = sums
     for q, m, f in ((p1, m1, factor), (p2, m1 - divergence, -factor)):
         q.mul_(torch.add((1 - f * m).to(p.dtype), u, alpha=f)).add_(difference, alpha=f)
     return divergence

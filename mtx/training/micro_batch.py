@@ -77,13 +77,12 @@ class MicroStep:
         self._scale = torch.zeros((), device=self.device)
         is_varlen = self.device.type == "cuda" and model.kernel == "varlen"
         self._is_static = is_varlen and root is None  # a graph is recorded
-        self._predict = functools.partial(_predict_fused, model) if compiled else model.predictions
+        self._compiled = compiled
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
         if root is not None:
             self._forward = functools.partial(root, self._loss)
-        self._compiled = compiled
         self._recorded: tuple[CudaGraph, PackedBatch] | None = None  # the graph and its input
-        self._tensors: list[Tensor] = []  # those that the graph reads; holding them keeps their memory theirs
+        self._held: list[Tensor] = []  # what the graph reads and the model may replace
 
     def start_step(self) -> None:
         """Reset the gradients and the sums."""
@@ -124,45 +123,46 @@ class MicroStep:
         self.sums += torch.stack([loss.detach(), nll.detach()])
 
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of the target, perhaps with that of the source, and the nll of the target."""
+        """The loss and the nll of the target."""
         model, alpha = self.model, self._rdrop_alpha
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
-            predictions = self._predict_twice(batch) if alpha else self._predict(batch)
-            of_target, *of_source = (
-                smoothed_loss(hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, alpha)
-                for hidden, targets in predictions
-            )
-        return sum((sums.loss for sums in of_source), start=of_target.loss), of_target.nll
+            hidden, targets = self._hidden_twice(batch) if alpha else (self._hidden(batch), batch.tgt_out_ids)
+            weight, bias = model.output_weight, model.output_bias
+            sums = smoothed_loss(hidden, weight, bias, targets, self._smoothing, scale, alpha)
+        return sums.loss, sums.nll
 
-    def _predict_twice(self, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
-        """The `predictions` of two passes, [2, N, D]; without the dummies, but not with `varlen`."""
+    def _hidden(self, batch: PackedBatch) -> Tensor:
+        """The hidden states of the target, [N, D]."""
+        if self._compiled:
+            assert isinstance(self.model, Transformer)
+            return hidden_states(self.model, batch)
+        return self.model.decode(batch, self.model.encode(batch))
+
+    def _hidden_twice(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        """The hidden states of two passes, [2, N, D], and the tokens; without the dummies, but not with `varlen`."""
         if self.model.kernel == "varlen":  # a recorded step does not know how many tokens are real
-            passes = zip(self._predict(batch), self._predict(batch), strict=True)
-            return [(torch.stack([one, two]), ids) for (one, ids), (two, _) in passes]
-        sizes = batch.num_tgt_tokens, batch.num_src_tokens
-        both = zip(self._predict(twice(batch)), sizes, strict=False)  # one batch of twice the size is faster
-        return [(hidden[: 2 * size].view(2, size, hidden.shape[-1]), ids[:size]) for (hidden, ids), size in both]
+            return torch.stack([self._hidden(batch), self._hidden(batch)]), batch.tgt_out_ids
+        size = batch.num_tgt_tokens
+        hidden = self._hidden(twice(batch))[: 2 * size]  # one batch of twice the size is faster
+        return hidden.view(2, size, hidden.shape[-1]), batch.tgt_out_ids[:size]
 
     def _record(self, batch: PackedBatch) -> tuple[CudaGraph, PackedBatch]:
-        """Warm up and record the graph on a first batch; gradients, sums and random state are restored.
+        """Warm up and record the graph on the first batch of a step, which is as it began afterwards.
 
-        Nothing replaces the tensors of the model that the graph reads, see `TranslationModel.step_tensors`.
+        Weights and gradients are changed in place from here on; a longer table of positions replaces the one that the
+        graph reads.
         """
         if self._compiled:
             logger.info("compiling the training step: once, a minute or two, less where it was compiled before")
         own = self._move(batch)
         state = torch.cuda.get_rng_state(self.device)
-        gradients, sums = _copy_gradients(self.model), self.sums.clone()
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         graph = CudaGraph(functools.partial(self._run, own), stream)
         for _ in range(_WARM_UPS):
             graph.warm_up()
         graph.record()
-        for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
-            assert parameter.grad is not None
-            parameter.grad.copy_(gradient)
-        self.sums.copy_(sums)
-        self._tensors = self.model.step_tensors()
+        self.start_step()
+        self._held = list(self.model.buffers())
         torch.cuda.set_rng_state(state, self.device)
         return graph, own
 
@@ -180,17 +180,8 @@ def take_step(step: MicroStep, batches: Sequence[PackedBatch], seed: int) -> Ste
     for number, batch in enumerate(batches):
         seed_all(seed, 1, number)
         step(batch, 1 / sum(batch.num_tgt_tokens for batch in batches))
-    return StepResult(float(step.sums[0]), _copy_gradients(step.model))
-
-
-def _copy_gradients(model: TranslationModel) -> list[Tensor]:
-    """Copies of the gradients of all parameters."""
-    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
-
-
-def _predict_fused(model: TranslationModel, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
-    assert isinstance(model, Transformer)
-    return [(hidden_states(model, batch), batch.tgt_out_ids)]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in step.model.parameters()]
+    return StepResult(float(step.sums[0]), gradients)
 
 
 def seed_all(seed: int, step: int, micro_step: int) -> None:
@@ -316,9 +307,9 @@ def _try_step(
 
 def longest_sentences(shape: Shape, pad_id: int) -> PackedBatch:
     """A batch of as many of the longest sentences as `shape` holds, in host memory."""
-    length, room = shape.max_tokens, min(shape.num_src, shape.num_tgt) - shape.spare
-    count = max(1, room // length)
-    side = Side(np.zeros(length, np.uint16), np.zeros(count, np.int64), np.full(count, length, np.int32))
+    room = min(shape.num_src, shape.num_tgt) - shape.spare
+    count = max(1, room // shape.max_tokens)
+    side = Side.of([[0] * shape.max_tokens] * count, np.uint16)
     return pack(side, side, np.arange(count), shape, pad_id)
 
 

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mtx import machine
-from mtx.architectures.decoder_only import DecoderModel
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig
 from mtx.data.packing import assign, micro_batch_shape, pack
@@ -83,28 +81,6 @@ def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypa
         for got, expected in zip(*results, strict=True):
             torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
     assert counter.frame_count == 1
-
-
-@pytest.mark.parametrize("rdrop_alpha", [0.0, 1e-9])
-def test_the_loss_of_the_source_is_added_to_that_of_the_target(rdrop_alpha: float) -> None:
-    model = tiny_model(NUM_IDS, dtype=torch.float32, architecture="decoder").train()
-    batch = random_batch(*LENGTHS[0], NUM_IDS, seed=1, tail=4)
-    assert isinstance(model, DecoderModel)
-    model.source_loss = True
-    predictions = model.predictions(batch)
-    loss = sum(
-        F.cross_entropy(hidden @ model.output_weight.T, ids, ignore_index=NUM_IDS, reduction="sum", label_smoothing=0.1)
-        for hidden, ids in predictions
-    )
-    expected = torch.autograd.grad(0.05 * loss, list(model.parameters()))
-    micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
-    micro_step.start_step()
-    micro_step(batch, 0.05)
-    hidden, ids = predictions[0]
-    nll = F.cross_entropy(hidden @ model.output_weight.T, ids, ignore_index=NUM_IDS, reduction="sum")
-    torch.testing.assert_close(micro_step.sums, torch.stack([0.05 * loss, nll]).detach(), rtol=1e-4, atol=1e-5)
-    for parameter, gradient in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-5)
 
 
 _compile = torch.compile
