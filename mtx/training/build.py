@@ -149,7 +149,7 @@ def choose_runtime(
     if recorded is None:
         size = training.micro_batch_tokens
         if size == "auto":
-            size = _largest_micro_batch(config, runtime, data, ranks)
+            size = _largest_micro_batch(config, runtime, data)
         runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
         if ranks.is_rank_zero:
             durable.write_json(paths.chosen, asdict(runtime))
@@ -171,12 +171,11 @@ def _first_choices(config: Config, device: torch.device, data: PreparedData, ran
     return RuntimeChoices(str(device), precision, 0, "padded", threads, flops > _REPAYS_FLOPS)
 
 
-def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: PreparedData, ranks: Ranks) -> int:
+def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: PreparedData) -> int:
     """`largest_micro_batch` on this device."""
-    num_shards = ranks.size if config.training.shard else 1
     sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
     new = functools.partial(new_model, config, runtime, data.tokenizer.num_ids)
-    return largest_micro_batch(config, runtime, new, sampler, num_shards)
+    return largest_micro_batch(config, runtime, new, sampler)
 
 
 def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:

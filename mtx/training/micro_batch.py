@@ -240,16 +240,12 @@ def halve(trainer: "Trainer", shortage: str) -> None:
     trainer.divide_steps()
 
 
-def largest_micro_batch(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int = 1
-) -> int:
+def largest_micro_batch(config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler) -> int:
     """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
 
     Args:
         runtime: its `micro_batch_tokens` is not used.
         new_model: makes a model on the device of `runtime`.
-        num_shards: of Adam's state, if ranks divide it. The weights and gradients are tried whole, so that no rank
-            waits for another one that has too little memory.
 
     Raises:
         MtxError: if not even the longest sentence fits.
@@ -258,7 +254,7 @@ def largest_micro_batch(
     if torch.device(runtime.device).type != "cuda":
         return max(min(tokens, CPU_MICRO_BATCH), longest)
     size = max(tokens, longest)
-    while not _fits(config, replace(runtime, micro_batch_tokens=size, compile=False), new_model, sampler, num_shards):
+    while not _fits(config, replace(runtime, micro_batch_tokens=size, compile=False), new_model, sampler):
         if size == longest:
             raise MtxError(
                 f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
@@ -269,12 +265,10 @@ def largest_micro_batch(
     return size
 
 
-def _fits(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int
-) -> bool:
+def _fits(config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler) -> bool:
     """Whether training with these micro-batches leaves `_FREE_SHARE` of the memory free."""
     try:
-        _try_step(config, runtime, new_model, sampler, num_shards)
+        _try_step(config, runtime, new_model, sampler)
         free, total = torch.cuda.mem_get_info(runtime.device)
         return free > _FREE_SHARE * total
     except RuntimeError as error:
@@ -285,15 +279,15 @@ def _fits(
         free_unused_memory(torch.device(runtime.device))  # also the tensors that the error's traceback held
 
 
-def _try_step(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int
-) -> None:
+def _try_step(config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler) -> None:
     """Take a step and part of a validation, next to all that is in memory while a checkpoint is written.
 
-    All sentences are the longest.
+    All sentences are the longest. Ranks that divide a model try its weights and gradients whole, so that none waits for
+    another one that has too little memory.
     """
     model, longest = new_model().train(), config.data.max_tokens
     # Adam's two moments, and a checkpoint's copies of these and of the weights.
+    num_shards = 2 if config.training.shard else 1  # at least as many
     parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
     reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(5)]
     _, shape = step_shape(config, runtime, sampler)

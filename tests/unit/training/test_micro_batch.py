@@ -206,7 +206,7 @@ def test_what_is_too_large_is_no_fit(monkeypatch: pytest.MonkeyPatch, error: Exc
 
     monkeypatch.setattr(micro_batch, "_try_step", fail)
     monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
-    assert not micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER, 1)
+    assert not micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER)
 
 
 @pytest.mark.parametrize("tokens, expected", [(25_000, 4096), (1024, 1024), (300, 300)])
@@ -229,7 +229,7 @@ def test_other_errors_of_a_trial_are_raised(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(micro_batch, "_try_step", fail)
     monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER, 1)
+        micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER)
 
 
 def test_only_the_varlen_kernel_has_little_room_for_sentences() -> None:

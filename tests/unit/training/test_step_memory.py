@@ -136,7 +136,7 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
     monkeypatch.setattr(micro_batch, "score_pairs", validate_part)
     chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
     new = functools.partial(new_model, config, chosen, data.tokenizer.num_ids)
-    micro_batch._try_step(config, chosen, new, sampler, 1)
+    micro_batch._try_step(config, chosen, new, sampler)
     monkeypatch.undo()
     num_numbers = sum(parameter.numel() for parameter in new().parameters())
     assert BATCH_TOKENS <= seen[0] < 1.02 * BATCH_TOKENS
