@@ -342,8 +342,6 @@ class TrainingConfig(Section):
     training.patience has run out"""
     label_smoothing: Probability = 0.1
     """label smoothing (paper 5.4)"""
-    source_loss: bool = False
-    """learn to predict the tokens of the source too; only with model.architecture=decoder"""
     bpe_dropout: Probability = 0.0
     """probability with which BPE-dropout skips a merge, such as 0.1: each epoch cuts the words into other pieces;
     0: always the same pieces"""
@@ -365,8 +363,8 @@ class TrainingConfig(Section):
     long; 0: one pass"""
     clip_norm: PositiveFloat | None = None
     """largest gradient norm; null: no clipping"""
-    shard: Auto | bool = "auto"
-    """divide weights and optimizer among several devices; auto: if they take half a GPU's memory"""
+    shard: bool = False
+    """divide weights, gradients and Adam's state among several devices, for a model that does not fit one"""
     deterministic: bool = False
     """on CUDA: the same bits on the same GPU and torch, but slower"""
     compile: Auto | bool = "auto"
@@ -448,8 +446,6 @@ class Config(Section):
         for name, wish in (("shard", training.shard), ("compile", training.compile)):
             if wish is True and architecture != "transformer":
                 raise ValueError(f"training.{name}: only a Transformer has it, not {architecture}")
-        if training.source_loss and architecture != "decoder":
-            raise ValueError(f"training.source_loss: only model.architecture=decoder can learn it, not {architecture}")
         return self
 
 

@@ -47,7 +47,6 @@ class Cache(Protocol):
     def admit(self, slots: list[int], sources: Any, rows: list[int]) -> None: ...
     def release(self, slots: list[int]) -> None: ...
     def prepare(self) -> int: ...
-    def count_step(self) -> None: ...
     def reorder(self, parents: Tensor) -> None: ...
 
 
@@ -169,8 +168,6 @@ class _Search:
                 self.versions, self.num_warm_ups = versions, 0
             self.num_warm_ups += 1
             (self.graph.warm_up if self.num_warm_ups <= _WARM_UP_STEPS else self.graph.replay)()
-        for cache in self.caches:
-            cache.count_step()
         self.num_steps += 1
 
     def _extend(self) -> None:

@@ -38,9 +38,8 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
     vocabulary = loaded.tokenizer.vocabulary()
     if len(set(vocabulary)) < len(vocabulary):
         raise DamagedFileError("the tokenizer has two equal pieces, which CTranslate2 cannot tell apart")
-    learned = loaded.model.tgt_positions
     longest = max(_MIN_POSITIONS, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
-    num_positions = longest if learned is None else len(learned)
+    num_positions = loaded.model.num_tgt_positions or longest
     settings = {
         **loaded.info,
         "model": loaded.model.config.stored(),

@@ -66,11 +66,11 @@ def choose(new_model: NewModel, config: Config, data: PreparedData, paths: RunLa
         part = validate_part(model, data, config.data.max_tokens)
         return validation_of([part], data, config.data.tgt, metric, time.monotonic()).score
 
-    scored = [(validate(steps) if score is None else score, steps) for steps, score in scores.items()]
-    scored.sort(key=lambda pair: pair[0], reverse=True)
-    best, *others = (f"{in_words(steps)} {abs(score):.2f}" for score, steps in scored)
+    found = {steps: validate(steps) if score is None else score for steps, score in scores.items()}
+    ranked = sorted(found, key=found.__getitem__, reverse=True)
+    best, *others = (f"{in_words(steps)} {abs(found[steps]):.2f}" for steps in ranked)
     logger.info("the model is %s, by validation %s (%s)", best, DECIDING_METRICS[metric], "; ".join(others))
-    return scored[0][1]
+    return ranked[0]
 
 
 def in_words(steps: tuple[int, ...]) -> str:
@@ -88,16 +88,16 @@ def _candidates(
     Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
     """
     averaged, best = averaged_steps(paths, checkpoint_every, average_last), state.best_step
-    intact, damaged = list[int](), list[DamagedFileError]()
+    intact, damaged = list[int](), ""
     for step in sorted({*averaged, *({best} & {*checkpoint_steps(paths)})}):
         try:
             durable.verify(paths.checkpoint(step), (WEIGHTS,))
             intact.append(step)
         except DamagedFileError as error:
-            damaged.append(error)
+            damaged = str(error)
             logger.warning("%s; skipping it in the average", error)
     if damaged and not intact:
-        raise DamagedFileError(f"{damaged[-1]}; no checkpoint to average is whole", START_AGAIN)
+        raise DamagedFileError(f"{damaged}; no checkpoint to average is whole", START_AGAIN)
     last = tuple(step for step in averaged if step in intact)
     scores: dict[tuple[int, ...], float | None] = dict.fromkeys(filter(None, (last, last[len(last) // 2 :], last[-1:])))
     if best in intact:

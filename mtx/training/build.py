@@ -60,7 +60,7 @@ from mtx.training.micro_batch import (
 )
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import Schedule, planned_end, steps_per_epoch
-from mtx.training.strategy import Sharded, Strategy, is_sharded
+from mtx.training.strategy import Sharded, Strategy
 from mtx.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -149,7 +149,7 @@ def choose_runtime(
     if recorded is None:
         size = training.micro_batch_tokens
         if size == "auto":
-            size = _largest_micro_batch(config, runtime, data, ranks)
+            size = _largest_micro_batch(config, runtime, data)
         runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
         if ranks.is_rank_zero:
             durable.write_json(paths.chosen, asdict(runtime))
@@ -171,13 +171,11 @@ def _first_choices(config: Config, device: torch.device, data: PreparedData, ran
     return RuntimeChoices(str(device), precision, 0, "padded", threads, flops > _REPAYS_FLOPS)
 
 
-def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: PreparedData, ranks: Ranks) -> int:
+def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: PreparedData) -> int:
     """`largest_micro_batch` on this device."""
-    num_ids = data.tokenizer.num_ids
-    num_shards = ranks.size if is_sharded(config, torch.device(runtime.device), num_ids, ranks) else 1
     sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
-    new = functools.partial(new_model, config, runtime, num_ids)
-    return largest_micro_batch(config, runtime, new, sampler, num_shards)
+    new = functools.partial(new_model, config, runtime, data.tokenizer.num_ids)
+    return largest_micro_batch(config, runtime, new, sampler)
 
 
 def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:
@@ -247,7 +245,6 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int, device: Any
     torch.manual_seed(config.seed)
     model = architectures.new_model(config.model, num_ids).to(device or runtime.device)
     model.kernel = runtime.kernel
-    model.source_loss = config.training.source_loss
     model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model
 
@@ -295,7 +292,7 @@ def build(
     device, num_ids = torch.device(runtime.device), data.tokenizer.num_ids
     text = training_text(config, data)
     sampler = new_sampler(config, text, data.tokenizer, data.terms)
-    kind = Sharded if is_sharded(config, device, num_ids, ranks) else Strategy
+    kind = Sharded if config.training.shard and ranks.size > 1 else Strategy
     strategy = kind(functools.partial(new_model, config, runtime, num_ids), device, ranks)
     state = strategy.load(functools.partial(_restore, config, data, paths, initial))
     peak = peak_flops(device, runtime.precision) if config.model.architecture == "transformer" else None

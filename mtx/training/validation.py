@@ -70,10 +70,10 @@ class Validation:
 
     def figures(self) -> dict[str, Any]:
         """What metrics.jsonl has of a validation."""
-        scores = {"bleu": self.bleu, **({} if self.chrf is None else {"chrf": self.chrf})}
         samples = [vars(sample) for sample in self.samples]
         about = {"seconds": round(self.seconds, 2), "samples": samples, "decides": self.metric}
-        return {"nll": self.nll, "ppl": self.ppl, **about, **scores}
+        chrf = {} if self.chrf is None else {"chrf": self.chrf}
+        return {"nll": self.nll, "ppl": self.ppl, **about, "bleu": self.bleu, **chrf}
 
     @property
     def score(self) -> float:

@@ -194,7 +194,8 @@ def test_memory_that_is_short_once_halves_the_micro_batch(
                 found.append(gradients(step, patch))
                 run.train()
             assert made == [int(is_short)] and run.state.step == 9
-        assert f"step {step}: out of memory; micro-batches are halved from now on (CUDA out of memory" in caplog.text
+        assert f"step {step}: out of memory with micro-batches of 96 target tokens: CUDA out of memory" in caplog.text
+        assert "; micro-batches are halved from now on" in caplog.text
         assert run.runtime.micro_batch_tokens == durable.read_json(run.paths.chosen)["micro_batch_tokens"] == 48
         assert run.num_micro_steps == 6
         far = max(float((found[1][name] - g).norm() / g.norm().clamp(min=1e-3)) for name, g in found[0].items())

@@ -31,10 +31,6 @@ from tests.unit.config.helpers import problems, write
         ("data.max_tokens=5000", "data.max_tokens: expected at most 4096, got 5000"),
         ("data.max_length_ratio=1", "data.max_length_ratio: expected more than 1, got 1"),
         ("data.tgt=", "data.tgt: expected 1 to 100 characters without /, got ''"),
-        (
-            "training.source_loss=true",
-            "training.source_loss: only model.architecture=decoder can learn it, not transformer",
-        ),
         ("model.dropout=1", "model.dropout: expected less than 1, got 1"),
         ("training.max_steps=0", "training.max_steps: expected at least 1, got 0"),
         ("training.learning_rate=nan", "training.learning_rate: expected a finite number, got 'nan'"),
