@@ -8,8 +8,7 @@ import typer
 
 from mtx.commands.command_line import default_page, open_output
 from mtx.errors import DamagedFileError, UsageError
-from mtx.storage.run_contents import checkpoint_steps, find_model, require_run
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, checkpoint_steps, find_model, require_run
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator

@@ -163,7 +163,7 @@ def config(
 
 def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json: AsJson = False) -> None:
     """Show a run's state, step, best score and time left."""
-    from mtx.storage.run_status import read_status
+    from mtx.storage.run_directory import read_status
 
     state = read_status(run)
     print_json(vars(state)) if as_json else print_lines(state.lines())

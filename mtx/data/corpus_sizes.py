@@ -12,8 +12,7 @@ from mtx.config import settings, sizes
 from mtx.config.schema import PRESETS, DataConfig, leaves
 from mtx.config.settings import Resolved, may_change
 from mtx.data.sources import find_corpora
-from mtx.storage.run_contents import fixed_config, has_begun
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, fixed_config, has_begun
 
 _PAIR_BYTES = 130  # of UTF-8 in a pair of the text that the table was measured with, both sides together
 _MOST_PAIRS = 3_000_000  # which are counted; more make no difference

@@ -17,9 +17,8 @@ from mtx.errors import Advice
 from mtx.formatting import format_duration
 from mtx.model.device import find_device
 from mtx.report import checks
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.storage.run_directory import check_settings, refuse_foreign
-from mtx.storage.run_files import STATE, RunLayout
+from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
 from mtx.training.build import build, drop_outdated_cooldown, prepare_device
 from mtx.training.hooks import require_tensorboard

@@ -24,8 +24,8 @@ from mtx.report.html_page import render, viewer_data
 from mtx.report.run_history import RunSummary, progress, read_run
 from mtx.report.test_set_results import samples, test_set_values
 from mtx.report.verdict import usability
+from mtx.storage.run_directory import DECIDING_METRICS, quality, recorded_metric
 from mtx.storage.run_files import REPORT, RunLayout
-from mtx.storage.run_status import DECIDING_METRICS, quality, recorded_metric
 
 _MAX_PIECES = 40  # of the longest sentence whose attention is shown
 _MAX_WEIGHTS = 250_000  # of all attention maps together; they take 1.3 MB of the page

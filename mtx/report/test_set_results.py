@@ -19,8 +19,7 @@ from mtx.evaluation.significance import MetricComparison
 from mtx.evaluation.test_set_scores import Traits, system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.report.run_history import RunSummary
-from mtx.storage.run_contents import translated_tests
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, translated_tests
 
 _MAX_BYTES = 1_300_000  # of a page, for the sentences of all test sets together
 

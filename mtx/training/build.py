@@ -44,8 +44,7 @@ from mtx.model.device import (
 from mtx.model.transformer import training_flops
 from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
-from mtx.storage.run_contents import full_checkpoint_steps
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.hooks import Progress

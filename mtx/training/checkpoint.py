@@ -18,9 +18,17 @@ from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import format_size
 from mtx.storage import disk, durable
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
-from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
-from mtx.storage.run_status import StatusFile
+from mtx.storage.run_directory import StatusFile
+from mtx.storage.run_files import (
+    OPTIMIZER,
+    STATE,
+    WEIGHTS,
+    RunLayout,
+    checkpoint_step,
+    checkpoint_steps,
+    full_checkpoint_steps,
+    is_full_checkpoint,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +73,7 @@ class State:
         validation_s: seconds that a validation like the last will take, see `Validation.later_seconds`.
         init_sha256: the hash of the initial weights, if training started from a model.
         data_sha256: `PreparedData.sha256` of the data that `position` refers to.
-        settings: the fixed settings that it was trained with; see `run_contents.load_config`.
+        settings: the fixed settings that it was trained with; see `run_files.load_config`.
         cooldown: the cooldown, once it is planned.
         warmup_steps: those of a run with a time limit, once its speed is known; see `Schedule.update`.
     """

@@ -23,8 +23,8 @@ from mtx.config.schema import Config
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import format_duration, install_command
 from mtx.storage import disk, durable, text_files
+from mtx.storage.run_directory import DECIDING_METRICS
 from mtx.storage.run_files import RunLayout
-from mtx.storage.run_status import DECIDING_METRICS
 
 if TYPE_CHECKING:
     from mtx.data.sampler import BatchSampler, SamplerState

@@ -29,8 +29,7 @@ from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_duration
 from mtx.storage import durable, text_files
 from mtx.storage.model_description import info_of
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
-from mtx.storage.run_directory import open_run
+from mtx.storage.run_directory import StatusFile, open_run, read_events, track_status
 from mtx.storage.run_files import (
     HYPOTHESIS_TEXT,
     MODEL_CONFIG,
@@ -39,8 +38,11 @@ from mtx.storage.run_files import (
     SOURCE_TEXT,
     WEIGHTS,
     RunLayout,
+    checkpoint_steps,
+    full_checkpoint_steps,
+    is_prepared,
+    stored_scores,
 )
-from mtx.storage.run_status import StatusFile, read_events, track_status
 from mtx.training import averaging, checkpoint, init_from
 from mtx.training.build import build, new_model, prepare_device
 from mtx.training.hooks import Hook, require_tensorboard

@@ -225,9 +225,8 @@ def keep(run: Path, archive: Path) -> None:
 
 def describe_run(run: Path) -> dict[str, Any]:
     """Returns the figures of a run that is over, however it ended."""
-    from mtx.storage.run_contents import stored_scores
-    from mtx.storage.run_files import RunLayout
-    from mtx.storage.run_status import read_events
+    from mtx.storage.run_directory import read_events
+    from mtx.storage.run_files import RunLayout, stored_scores
 
     events = read_events(RunLayout(run).metrics)
     windows = [event for event in events if event["event"] == "train"]

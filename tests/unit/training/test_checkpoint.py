@@ -18,8 +18,7 @@ from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.model.transformer import Transformer
 from mtx.storage import disk, durable
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps
-from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout
+from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_steps, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.loss import smoothed_loss
