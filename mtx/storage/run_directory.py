@@ -7,6 +7,7 @@ however it died; the file stays, and its text names the last owner.
 
 import contextlib
 import errno
+import fcntl
 import itertools
 import json
 import logging
@@ -56,13 +57,24 @@ _MAX_LOCK_BYTES = 1000
 _OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
 
 
-def hold_lock(paths: RunLayout) -> AbstractContextManager[object]:
-    """Take the lock of a run until the context ends; a missing run directory is made.
+@contextlib.contextmanager
+def hold_lock(paths: RunLayout) -> Iterator[None]:
+    """Hold the lock of a run until the context ends; a missing run directory is made.
 
     Raises:
         MtxError: if another process holds the lock, or the disk fails.
-        UsageError: if the run directory cannot be made or written.
+        UsageError: if the run directory cannot be made or written, or holds files that no run wrote.
     """
+    is_locked_before = settings.exists(paths.lock)
+    if not is_locked_before:  # no process owns it, so one can look before anything is made
+        refuse_foreign(paths)
+    with _take_lock(paths):
+        if is_locked_before:
+            refuse_foreign(paths)
+        yield
+
+
+def _take_lock(paths: RunLayout) -> AbstractContextManager[object]:
     try:
         for _ in range(_ATTEMPTS):
             with contextlib.suppress(FileNotFoundError):  # a start that failed has just removed what it had made
@@ -83,13 +95,11 @@ def hold_lock(paths: RunLayout) -> AbstractContextManager[object]:
 def is_locked(lock: Path) -> bool:
     """Whether any process, this one included, holds the lock of a run."""
     try:
-        import fcntl
-
         with lock.open("rb") as file:  # this user may only read the run, so FileLock cannot ask
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except (ImportError, OSError):  # this is Windows, or there is no lock
+    except OSError:  # there is no lock
         pass
     return False
 
@@ -121,12 +131,7 @@ def open_run(config: Config) -> Iterator[RunLayout]:
     """
     paths = RunLayout(Path(config.run_dir))
     new_directories = [path for path in (paths.root, *paths.root.parents) if not settings.exists(path)]
-    is_locked_before = settings.exists(paths.lock)
-    if not is_locked_before:  # no process owns it, so one can look before anything is made
-        refuse_foreign(paths)
     with hold_lock(paths):
-        if is_locked_before:
-            refuse_foreign(paths)
         new_files = [path for path in (paths.config, paths.status) if not path.exists()]
         try:
             write_owner(paths.lock)
@@ -142,7 +147,7 @@ def open_run(config: Config) -> Iterator[RunLayout]:
 
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
-        with contextlib.suppress(OSError):  # it is missing, or others put something there, or this is Windows
+        with contextlib.suppress(OSError):  # it is missing, or others put something there
             path.rmdir() if path.is_dir() else path.unlink()
 
 
@@ -221,7 +226,7 @@ DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU", "nll": "nll"}
 
 
 def read_events(metrics: Path) -> list[dict[str, Any]]:
-    """The events in a metrics.jsonl, one JSON object a line, which `training.metrics` writes.
+    """The events in a metrics.jsonl, one JSON object a line, which `training.hooks.EventLog` writes.
 
     Lines that hold none are skipped, since a killed process can leave half a line.
     """
@@ -263,51 +268,32 @@ def quality(validation: Mapping[str, Any], metric: str) -> float:
     return -float(value) if metric == "nll" else float(value)
 
 
-class StatusFile:
-    """Writes status.json: state (running, stopped, failed, finished), stage, step, reason, exit code, process."""
+def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> None:
+    """Replace status.json.
 
-    def __init__(self, path: Path, errors: DeferredErrors):
-        self._path, self._errors = path, errors
-
-    def write(
-        self, state: str, stage: str, step: int | None = None, exit_code: int | None = None, reason: str = ""
-    ) -> None:
-        """Replace the file.
-
-        Args:
-            step: by default the one that the file has.
-            exit_code: of the process, if it is about to end.
-        """
-        if step is None:
-            step = 0
-            with contextlib.suppress(OSError, DamagedFileError):
-                step = durable.read_json(self._path).get("step", 0)
-        value = {
-            "state": state,
-            "stage": stage,
-            "step": step,
-            "reason": reason,
-            "exit_code": exit_code,
-            "pid": os.getpid(),
-            "host": socket.gethostname(),
-            "time": round(time.time(), 3),
-        }
-        with self._errors.defer(str(self._path)):
-            durable.write_json(self._path, value)
+    Args:
+        values: state (running, stopped, failed, finished), stage, reason, and exit_code of a process that is about to
+            end; step, by default the one that the file has.
+    """
+    with errors.defer(str(paths.status)):
+        value = {"stage": "", "step": 0, "reason": "", "exit_code": None}
+        with contextlib.suppress(OSError, DamagedFileError):
+            value["step"] = durable.read_json(paths.status).get("step", 0)
+        process = {"pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
+        durable.write_json(paths.status, {**value, **values, **process})
 
 
 @contextlib.contextmanager
-def track_status(path: Path, errors: DeferredErrors) -> Iterator[StatusFile]:
+def track_status(paths: RunLayout, errors: DeferredErrors) -> Iterator[None]:
     """Record in status.json that the run is being worked on, and how that ended."""
-    status = StatusFile(path, errors)
-    status.write("running", "preparing")
+    write_status(paths, errors, state="running", stage="preparing")
     try:
-        yield status
+        yield
     except BaseException as error:
         state = "stopped" if isinstance(error, StoppedError | KeyboardInterrupt) else "failed"
-        status.write(state, "", exit_code=exit_code(error), reason=str(error) or type(error).__name__)
+        write_status(paths, errors, state=state, exit_code=exit_code(error), reason=str(error) or type(error).__name__)
         raise
-    status.write("finished", "", exit_code=1 if errors.messages else 0, reason="finished")
+    write_status(paths, errors, state="finished", exit_code=1 if errors.messages else 0, reason="finished")
 
 
 def is_finished(paths: RunLayout, events: Sequence[dict[str, Any]]) -> bool:
@@ -395,13 +381,9 @@ class Status:
 def unfinished(root: Path) -> str | None:
     """What is not done yet of a run, as the end of a sentence, and the command for it; None if it is finished."""
     status = read_status(root)
-    command = mtx_command("train", root)
-    sentences = {
-        "running": f"is being worked on, at step {status.progress()}",
-        "stopped": f"stopped at step {status.progress()}: {command} resumes it",
-        "finished": None,
-    }
-    return sentences.get(status.state, f"has not been trained yet: {command} does it")
+    if status.state == "finished":
+        return None
+    return f"is {status.state} at step {status.progress()}: {mtx_command('train', root)} resumes it"
 
 
 def read_status(root: Path) -> Status:
@@ -419,8 +401,7 @@ def read_status(root: Path) -> Status:
 
     validations = [event for event in events if event["event"] == "validation"]
     key = recorded_metric(validations)
-    scored = [event for event in validations if key in event]
-    best = max(scored, key=lambda event: quality(event, key), default=dict[str, Any]())
+    best = max(validations, key=lambda event: quality(event, key), default=dict[str, Any]())
     scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
     training, state = load_config(paths).training, run_state(paths, events)
     return Status(

@@ -137,8 +137,8 @@ def load_config(paths: RunLayout) -> "Config":
     from mtx.config import settings
     from mtx.config.settings import fixed_differences
 
-    config, begun_with = settings.load(paths.config), _recorded_settings(paths)
-    if changes := describe_changes(fixed_differences(begun_with, config) if begun_with else ()):
+    config = settings.load(paths.config)
+    if changes := describe_changes(fixed_differences(fixed_config(paths), config)):
         new = f"{shell_command('cp', paths.config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"
         raise UsageError(f"{paths.config}: {changes}", f"undo the change; to start a new run with it: {new}")
     return config
@@ -146,25 +146,21 @@ def load_config(paths: RunLayout) -> "Config":
 
 def describe_changes(changes: Iterable[tuple[str, Any, Any]]) -> str:
     """Settings with their new and old values, such as `seed is 2, it was 1`; empty if there are none."""
-    return "; ".join(f"{key} is {_show(new)}, it was {_show(old)}" for key, old, new in changes)
 
+    def show(value: object) -> str:  # as it is written on a command line, where that is possible
+        return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)
 
-def _show(value: object) -> str:
-    """A value of a setting as it is written on a command line, where that is possible."""
-    return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)
+    return "; ".join(f"{key} is {show(new)}, it was {show(old)}" for key, old, new in changes)
 
 
 def fixed_config(paths: RunLayout) -> "Config":
-    """A configuration with the fixed settings that a run began with; before it began, its config.yaml."""
-    from mtx.config import settings
+    """A configuration with the fixed settings that a run began with.
 
-    return _recorded_settings(paths) or settings.load(paths.config)
-
-
-def _recorded_settings(paths: RunLayout) -> "Config | None":
-    """The settings in the newest checkpoint that is whole, or else in the data; None if the run has neither."""
+    They are in the newest checkpoint that is whole, or else in the data, or else in config.yaml.
+    """
     from pydantic import ValidationError
 
+    from mtx.config import settings
     from mtx.config.schema import Config
 
     states = [paths.checkpoint(step) / STATE for step in reversed(checkpoint_steps(paths))]
@@ -178,7 +174,7 @@ def _recorded_settings(paths: RunLayout) -> "Config | None":
                 return Config.model_validate(stored)
             except ValidationError:
                 raise DamagedFileError(f"{path}: its settings are not a configuration") from None
-    return None
+    return settings.load(paths.config)
 
 
 def checkpoint_steps(paths: RunLayout) -> list[int]:
@@ -236,15 +232,12 @@ def require_models(model: str | Path) -> list[Path]:
 
 def model_identity(model: str | Path) -> str:
     """What distinguishes the model of a MODEL argument from others: the hash of its manifest or of its checkpoints."""
-    return "+".join(map(_identity, require_models(model)))
-
-
-def _identity(model: Path) -> str:
-    root = find_model(model)
-    if (root / MANIFEST).is_file():
-        return durable.sha256(root / MANIFEST)
-    paths = RunLayout(root)
-    return " ".join(durable.sha256(paths.checkpoint(step) / MANIFEST) for step in checkpoint_steps(paths))
+    hashes = []
+    for root in map(find_model, require_models(model)):
+        run = RunLayout(root)
+        whole = [root] if (root / MANIFEST).is_file() else map(run.checkpoint, checkpoint_steps(run))
+        hashes.append(" ".join(durable.sha256(directory / MANIFEST) for directory in whole))
+    return "+".join(hashes)
 
 
 def translated_tests(paths: RunLayout) -> list[str]:

@@ -24,8 +24,6 @@ from mtx.training.validation import deciding_metric, validate_part, validation_o
 
 logger = logging.getLogger(__name__)
 
-NUM_MEANS = 2  # candidates that no validation has scored yet
-
 
 def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
     """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.

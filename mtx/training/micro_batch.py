@@ -10,11 +10,12 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from mtx import machine
@@ -26,6 +27,7 @@ from mtx.decoding.scoring import BATCH_TOKENS, batch_nll
 from mtx.errors import MtxError, is_out_of_memory
 from mtx.formatting import format_size
 from mtx.model.architectures import num_parameters
+from mtx.model.attention import Kernel
 from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.device import free_unused_memory
 from mtx.model.fused import hidden_states
@@ -35,7 +37,6 @@ from mtx.storage import durable
 from mtx.training.loss import smoothed_loss
 
 if TYPE_CHECKING:
-    from mtx.training.build import RuntimeChoices
     from mtx.training.trainer import Trainer
 
 NewModel = Callable[[], TranslationModel]
@@ -44,7 +45,20 @@ logger = logging.getLogger(__name__)
 
 CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use stays small
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
+NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
 _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
+
+
+@dataclass(frozen=True)
+class RuntimeChoices:
+    """The content of chosen.json. With the `varlen` kernel the step of a run is recorded once."""
+
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?|mps)$")]
+    precision: Literal["fp32", "bf16"]
+    micro_batch_tokens: Annotated[int, Field(ge=1, lt=1 << 31)]
+    kernel: Kernel
+    threads: Annotated[int, Field(ge=NOT_CHOSEN, le=4096)]
+    compile: bool
 
 
 class MicroStep:
@@ -207,9 +221,7 @@ def seed_all(seed: int, step: int, micro_step: int) -> None:
     torch.manual_seed(int(state >> np.uint64(1)))
 
 
-def step_shape(
-    config: Config, runtime: "RuntimeChoices", sampler: BatchSampler, num_ranks: int = 1
-) -> tuple[int, Shape]:
+def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:
     """The number of micro-batches of a step, a multiple of `num_ranks`, and their shape.
 
     Only the `varlen` kernel does work for sentences that are not there; the others have room for any step.
@@ -219,9 +231,7 @@ def step_shape(
     return micro_batch_shape(config.training.batch_tokens, size, sampler.ratio, longest, tokens_per_sentence, num_ranks)
 
 
-def new_micro_step(
-    config: Config, runtime: "RuntimeChoices", model: TranslationModel, root: object = None
-) -> MicroStep:
+def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: object = None) -> MicroStep:
     """The micro-step of a run with this model; for `root` see `Strategy`."""
     return MicroStep(
         model,
@@ -258,7 +268,7 @@ def halve(trainer: "Trainer", shortage: str) -> None:
 
 
 def largest_micro_batch(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int = 1
+    config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler, num_shards: int = 1
 ) -> int:
     """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
 
@@ -287,7 +297,7 @@ def largest_micro_batch(
 
 
 def _fits(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int = 1
+    config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler, num_shards: int = 1
 ) -> bool:
     """Whether training with these micro-batches, of the longest sentences, leaves `_FREE_SHARE` of the memory free."""
     try:
@@ -303,7 +313,7 @@ def _fits(
 
 
 def _run_micro_step(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int
+    config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler, num_shards: int
 ) -> None:
     """Take a step and part of a validation, next to all that is in memory while a checkpoint is written."""
     _, shape = step_shape(config, runtime, sampler)

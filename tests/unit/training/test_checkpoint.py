@@ -259,7 +259,7 @@ def test_a_failed_write_is_told_once_and_the_next_is_made(
     checkpointer.save(checkpoint.snapshot(*fresh(1)), State(20))
     assert not checkpointer.is_due(State(20))
     checkpointer.finish(State(20))
-    assert checkpointer._deferred_errors.messages == [
+    assert checkpointer.deferred_errors.messages == [
         "the checkpoint of step 10 could not be written: No space left on device"
     ]
     assert checkpoint_steps(paths) == [20]

@@ -24,9 +24,8 @@ from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.errors import MtxError
 from mtx.model.fused import BlockLayout
 from mtx.training import build, micro_batch
-from mtx.training.build import RuntimeChoices
 from mtx.training.loss import smoothed_loss
-from mtx.training.micro_batch import MicroStep
+from mtx.training.micro_batch import MicroStep, RuntimeChoices
 from tests.fast_steps import GRADIENT_LIMIT, LOSS_LIMIT, make_steps, worst_gradient
 from tests.models import dense, random_batch, random_ids, side, tiny_model
 

@@ -16,7 +16,8 @@ from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.scoring import BATCH_TOKENS
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint, micro_batch
-from mtx.training.build import RuntimeChoices, build, new_model, new_sampler
+from mtx.training.build import build, new_model, new_sampler
+from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.run import prepare_only
 from mtx.training.trainer import Trainer
 from mtx.training.validation import validate_part
