@@ -21,11 +21,9 @@ from pydantic import TypeAdapter, ValidationError
 from mtx.config.schema import Config, TrainingConfig
 from mtx.config.settings import fixed_settings
 from mtx.data.augmentation import epoch_text
-from mtx.data.glossary import Glossary
 from mtx.data.packing import load_steps
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import PreparedData, TokenStore
-from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, DeferredErrors, UsageError, first_line, is_out_of_memory
@@ -148,7 +146,7 @@ def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: Prepared
     """`largest_micro_batch` on this device."""
     num_ids = data.tokenizer.num_ids
     num_shards = ranks.size if is_sharded(config, torch.device(runtime.device), num_ids, ranks) else 1
-    sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
+    _, sampler = text_and_sampler(config, data)
     new = functools.partial(new_model, config, runtime, num_ids)
     return largest_micro_batch(config, runtime, new, sampler, num_shards)
 
@@ -163,8 +161,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     plain = replace(eager, precision="fp32")
     if runtime == plain:
         return runtime
-    text = training_text(config, data)
-    sampler = new_sampler(config, text, data.tokenizer, data.terms)
+    text, sampler = text_and_sampler(config, data)
     size = max(min(config.training.batch_tokens, CPU_MICRO_BATCH), config.data.max_tokens)
     num_micro_steps, shape = step_shape(config, replace(runtime, micro_batch_tokens=size), sampler)
     planned = steps(sampler, SamplerState(), 1)
@@ -225,24 +222,16 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int, device: Any
     return model
 
 
-def training_text(config: Config, data: PreparedData) -> TokenStore:
-    """What a run learns from: the training pairs, perhaps with copies of their targets."""
-    ratio = config.training.copied_target_ratio
-    return data.train.with_copies(ratio) if ratio else data.train
-
-
-def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer, terms: Glossary | None = None) -> BatchSampler:
-    """The sampler of a run, which decides what its steps learn from.
-
-    Args:
-        text: its `training_text`.
-        terms: those of its data.
-    """
-    training, encode = config.training, epoch_text(config, text, tokenizer, terms)
+def text_and_sampler(config: Config, data: PreparedData) -> tuple[TokenStore, BatchSampler]:
+    """What a run learns from, the training pairs and perhaps copies of their targets, and the sampler of its steps."""
+    training, text = config.training, data.train
+    if training.copied_target_ratio:
+        text = text.with_copies(training.copied_target_ratio)
+    encode = epoch_text(config, text, data.tokenizer, data.terms)
     weights = text.weights[text.corpus] if (text.weights != 1).any() else None
     longest = config.data.max_tokens if encode else None
     src, tgt = text.src.lengths, text.tgt.lengths
-    return BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, longest)
+    return text, BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, longest)
 
 
 def build(
@@ -266,8 +255,7 @@ def build(
     """
     ranks, deferred_errors = ranks or Ranks(), deferred_errors or DeferredErrors()
     device, num_ids = torch.device(runtime.device), data.tokenizer.num_ids
-    text = training_text(config, data)
-    sampler = new_sampler(config, text, data.tokenizer, data.terms)
+    text, sampler = text_and_sampler(config, data)
     kind = Sharded if is_sharded(config, device, num_ids, ranks) else Strategy
     strategy = kind(functools.partial(new_model, config, runtime, num_ids), device, ranks)
 

@@ -23,7 +23,6 @@ from mtx.data.token_store import PreparedData, TokenStore
 from mtx.errors import DeferredErrors, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine
-from mtx.model.translation_model import TranslationModel
 from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import AsyncCheckpointer, State
@@ -232,26 +231,26 @@ class Trainer:
         parts = [part for part in ranks.gather(work) if part is not None]
         if len(parts) < ranks.size:
             raise InterruptedTrainingError
-        self.state = ranks.run_on_rank_zero(lambda: self._finish_validation(model, parts, started))
 
-    def _finish_validation(self, model: TranslationModel, parts: list[dict[str, Any]], started: float) -> State:
-        """The state after a validation that all ranks have done their part of; reports it."""
-        metric = deciding_metric(self.data, self.config)
-        validation = validation_of(parts, self.data, self.config.data.tgt, metric, started)
-        state = replace(
-            self.state,
-            validated_step=self.state.step,
-            validation_s=round(validation.later_seconds, 3),
-            bad_validations=self.state.bad_validations + 1,
-        )
-        if state.best_bleu is None or validation.score > state.best_bleu:
-            state = replace(state, bad_validations=0, best_bleu=validation.score, best_step=state.step)
-        self.state = state
-        self.record("validation", step=state.step, **validation.figures())
-        for hook in self.hooks:
-            hook.on_validation(self, validation, model)
-        self.progress.restart()
-        return state
+        def report() -> State:
+            metric = deciding_metric(self.data, self.config)
+            validation = validation_of(parts, self.data, self.config.data.tgt, metric, started)
+            state = replace(
+                self.state,
+                validated_step=self.state.step,
+                validation_s=round(validation.later_seconds, 3),
+                bad_validations=self.state.bad_validations + 1,
+            )
+            if state.best_bleu is None or validation.score > state.best_bleu:
+                state = replace(state, bad_validations=0, best_bleu=validation.score, best_step=state.step)
+            self.state = state
+            self.record("validation", step=state.step, **validation.figures())
+            for hook in self.hooks:
+                hook.on_validation(self, validation, model)
+            self.progress.restart()
+            return state
+
+        self.state = ranks.run_on_rank_zero(report)
 
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""
