@@ -29,7 +29,7 @@ import numpy as np
 from bench_serve_hostile import KINDS, Beside, attack, request
 
 from mtx.storage import model_description
-from mtx.storage.run_contents import find_model
+from mtx.storage.run_files import find_model
 from mtx.storage.text_files import read_lines
 
 MTX = [sys.executable, "-m", "mtx"]

@@ -35,7 +35,7 @@ def back_translate(
     from mtx.commands.translator_options import progress
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, part_of
-    from mtx.storage.run_contents import model_identity
+    from mtx.storage.run_files import model_identity
     from mtx.storage.text_files import read_lines
     from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText, described
 

@@ -15,8 +15,7 @@ import typer
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage import disk, durable, streams, text_files
-from mtx.storage.run_contents import is_run
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, is_run
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
@@ -55,7 +54,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.config import settings
     from mtx.config.schema import key_names
     from mtx.data.readers import FILE_ENDING
-    from mtx.storage.run_contents import load_config
+    from mtx.storage.run_files import load_config
 
     words = arguments or []
     names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))

@@ -12,8 +12,7 @@ from mtx.commands.train import train_run
 from mtx.commands.translator_options import load_translator, progress, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
-from mtx.storage.run_contents import find_model, is_prepared, is_run, require_models
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, find_model, is_prepared, is_run, require_models
 from mtx.storage.streams import print_json, print_lines
 
 if TYPE_CHECKING:

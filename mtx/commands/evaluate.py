@@ -10,7 +10,7 @@ from mtx.commands.translator_options import BEAM, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.run_contents import is_run, require_models
+from mtx.storage.run_files import is_run, require_models
 
 
 @takes(*BEAM, "device", "batch_tokens")

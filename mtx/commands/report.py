@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from mtx.commands.command_line import default_page, open_output
-from mtx.storage.run_contents import require_run
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, require_run
 
 logger = logging.getLogger("mtx")
 

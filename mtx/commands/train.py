@@ -67,9 +67,9 @@ def train(
         raise UsageError("--dry-run, --devices and torchrun do not go together", "drop all but one of them")
     if is_rank:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost connection torch tells a page of addresses
-        from mtx.training.ranks import join, this_world
+        from mtx.training.ranks import join
 
-        with join(this_world()) as ranks:
+        with join() as ranks:
             train_run(ranks.run_on_rank_zero(lambda: resolve(settings).config), ranks)
         return
     config = resolve(settings).config
@@ -96,10 +96,6 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
         logger.info("the corpus is synthetic: a small grammar generated it, and it is good only for seeing mtx work")
     if (result := run.train(config, ranks, make_hooks())) is None:
         return
-    logger.info("")
-    for sample in result.samples:
-        logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)
-    logger.info("")
     if prints_scores:
         print_scores(result.scores, False)
         if (gains := load_around("mtx.evaluation.test_set_scores")) and (changes := gains.gain_lines(result.paths)):
@@ -163,7 +159,7 @@ def config(
 
 def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json: AsJson = False) -> None:
     """Show a run's state, step, best score and time left."""
-    from mtx.storage.run_status import read_status
+    from mtx.storage.run_directory import read_status
 
     state = read_status(run)
     print_json(vars(state)) if as_json else print_lines(state.lines())

@@ -284,7 +284,7 @@ def translate_file(
     """
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows, part_of
-    from mtx.storage.run_contents import model_identity
+    from mtx.storage.run_files import model_identity
     from mtx.storage.text_files import read_lines
 
     for written in (output, part_of(output)):

@@ -389,11 +389,6 @@ class TrainingConfig(Section):
         """Without max_steps, max_epochs is the only bound; the default of max_steps would end most runs before it."""
         return values if values.get("max_epochs") in (None, *NULL) else {"max_steps": None, **values}
 
-    @property
-    def num_passes(self) -> int:
-        """The times that a step computes each sentence."""
-        return 2 if self.rdrop_alpha else 1
-
 
 class DecodingConfig(Section):
     """How a model translates."""

@@ -88,7 +88,7 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
 
 
 def load(path: Path) -> Config:
-    """Read the config.yaml of a run directory as it is; see `mtx.storage.run_contents.load_config`."""
+    """Read the config.yaml of a run directory as it is; see `mtx.storage.run_files.load_config`."""
     require_file(path)
     return _validate(*read_yaml(path))
 

@@ -15,8 +15,7 @@ from mtx.config.schema import PRESETS, DataConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.sources import find_corpora
 from mtx.data.tokenizer import auto_vocab_sizes
-from mtx.storage.run_contents import has_begun
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, has_begun
 
 _NAMES = (
     "model.num_encoder_layers",

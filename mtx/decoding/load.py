@@ -29,8 +29,7 @@ from mtx.formatting import mtx_command
 from mtx.machine import num_cores
 from mtx.storage import durable, model_description
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_contents import find_model, is_run, require_models
-from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS
+from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS, find_model, is_run, require_models
 
 if TYPE_CHECKING:
     from mtx.decoding.ctranslate2_engine import CTranslate2Engine

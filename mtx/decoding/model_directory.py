@@ -23,8 +23,16 @@ from mtx.model.architectures import new_model
 from mtx.model.translation_model import TranslationModel
 from mtx.storage import disk, durable, model_description
 from mtx.storage.model_description import ModelDescription
-from mtx.storage.run_contents import checkpoint_steps, is_run
-from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
+from mtx.storage.run_files import (
+    EXPORT_CONFIG,
+    MODEL_CONFIG,
+    SCORES,
+    STATE,
+    WEIGHTS,
+    RunLayout,
+    checkpoint_steps,
+    is_run,
+)
 
 logger = logging.getLogger(__name__)
 

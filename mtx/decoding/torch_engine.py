@@ -26,7 +26,7 @@ from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, bat
 from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel
-from mtx.storage.run_contents import find_model
+from mtx.storage.run_files import find_model
 
 logger = logging.getLogger(__name__)
 

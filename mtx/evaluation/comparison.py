@@ -26,8 +26,7 @@ from mtx.evaluation.significance import (
     significance_tests,
 )
 from mtx.formatting import counted, draw_table
-from mtx.storage.run_contents import is_run, load_config
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, is_run, load_config
 
 # these change neither what a run learns nor how
 LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}

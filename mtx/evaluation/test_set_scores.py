@@ -33,9 +33,8 @@ from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable, text_files
-from mtx.storage.run_contents import is_run, load_config
-from mtx.storage.run_directory import hold_lock, refuse_foreign, write_owner
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, RunLayout
+from mtx.storage.run_directory import hold_lock, write_owner
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, RunLayout, is_run, load_config
 from mtx.training.hooks import Hook
 
 if TYPE_CHECKING:
@@ -154,7 +153,6 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
     """
     paths = RunLayout(root)
     config = load_config(paths)
-    refuse_foreign(paths)
     with hold_lock(paths):
         write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)

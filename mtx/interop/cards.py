@@ -21,8 +21,7 @@ from mtx.errors import DamagedFileError
 from mtx.formatting import shell_command
 from mtx.model.architectures import model_class
 from mtx.storage import durable
-from mtx.storage.run_contents import stored_scores
-from mtx.storage.run_files import CARD, EXPORT_EXAMPLE, REPORT, SCORES, RunLayout
+from mtx.storage.run_files import CARD, EXPORT_EXAMPLE, REPORT, SCORES, RunLayout, stored_scores
 from mtx.training.hooks import Hook
 from mtx.training.trainer import Trainer
 

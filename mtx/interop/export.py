@@ -32,8 +32,16 @@ from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argo
 from mtx.interop.cards import ctranslate2_card, marian_card
 from mtx.interop.huggingface import export_huggingface
 from mtx.storage import durable, text_files
-from mtx.storage.run_contents import find_model, is_prepared, is_run
-from mtx.storage.run_files import CARD, EXPORT_CONFIG, MARIAN_SOURCE_MODEL, SCORES, RunLayout
+from mtx.storage.run_files import (
+    CARD,
+    EXPORT_CONFIG,
+    MARIAN_SOURCE_MODEL,
+    SCORES,
+    RunLayout,
+    find_model,
+    is_prepared,
+    is_run,
+)
 
 logger = logging.getLogger(__name__)
 

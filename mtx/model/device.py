@@ -182,25 +182,6 @@ def fast_precision(device: torch.device) -> Literal["fp32", "bf16"]:
     return "bf16" if is_fast else "fp32"
 
 
-# Dense bf16 TFLOP/s, summed in fp32, from the maker's data sheets and white papers.
-_PEAK_TFLOPS = {
-    "B200": 2250, "GH200": 989, "H200": 989, "H200 NVL": 835, "H100": 989, "H100 PCIe": 756, "H100 NVL": 835,
-    "A100": 312, "L40S": 362, "L4": 121, "RTX 4090": 165, "RTX 3090": 71,
-}  # fmt: skip
-_OTHER = {"Laptop", "D", "Ti", "MIG"}  # words of the names of other versions, and of a part of a GPU
-
-
-def peak_flops(device: torch.device, precision: str) -> float | None:
-    """Returns the peak FLOP/s of a GPU in bf16; None for a GPU that is not listed, and for other devices."""
-    if device.type != "cuda" or precision != "bf16":
-        return None
-    words = re.findall(r"\w+", torch.cuda.get_device_name(device))
-    listed = [name for name in _PEAK_TFLOPS if f" {name} " in f" {' '.join(words)} "]
-    if not listed or _OTHER.intersection(words):
-        return None
-    return 1e12 * _PEAK_TFLOPS[max(listed, key=len)]
-
-
 def attention_kernel(device: torch.device, precision: str, head_size: int, deterministic: bool = False) -> Kernel:
     """Returns `varlen` for bf16 on CUDA from compute capability 8.0 with a head size that it supports, else `padded`.
 

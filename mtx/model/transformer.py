@@ -140,18 +140,6 @@ def describe_layer(config: ModelConfig) -> str:
     return f"{sizes}, {config.norm}-norm, {config.activation}"
 
 
-def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
-    """Returns the FLOP of forward and backward for one target token and `src_per_tgt` source tokens.
-
-    Only products with weights count: 2 FLOP for each weight and token forward, 4 backward. The keys and values of a
-    decoder layer's cross attention are projections of source tokens.
-    """
-    attention, feed_forward = 4 * config.d_model**2, 2 * config.d_model * config.d_ff
-    src_weights = config.num_encoder_layers * (attention + feed_forward) + config.num_decoder_layers * attention / 2
-    tgt_weights = config.num_decoder_layers * (1.5 * attention + feed_forward) + num_ids * config.d_model
-    return 6 * (src_per_tgt * src_weights + tgt_weights)
-
-
 class AttentionModel(TranslationModel):
     """Embeddings with positions, and what else models of attention layers have in common."""
 

@@ -17,11 +17,10 @@ from mtx.errors import Advice
 from mtx.formatting import format_duration
 from mtx.model.device import find_device
 from mtx.report import checks
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.storage.run_directory import check_settings, refuse_foreign
-from mtx.storage.run_files import STATE, RunLayout
+from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
-from mtx.training.build import build, drop_outdated_cooldown, prepare_device
+from mtx.training.build import build, choose_runtime, drop_outdated_cooldown
 from mtx.training.hooks import require_tensorboard
 from mtx.training.run import load_initial, prepare
 from mtx.training.trainer import Trainer
@@ -37,8 +36,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         MtxError: as training would before its first step; whether the disk has enough room is not checked.
     """
     paths = RunLayout(Path(config.run_dir))
-    if config.training.tensorboard:
-        require_tensorboard()
+    require_tensorboard(config)
     refuse_foreign(paths)
     check_settings(paths, config)
     with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it
@@ -47,7 +45,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         data = prepare(config, paths if was_prepared else scratch, load_initial(config, paths))
         prepare_s = time.monotonic() - started
         records = paths if paths.chosen.exists() else scratch
-        runtime = prepare_device(config, records, find_device(config.device), data)
+        runtime = choose_runtime(records, config, find_device(config.device), data)
         trainer = build(config, runtime, data, scratch)
         if full_steps := full_checkpoint_steps(paths):
             state = checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE)
@@ -103,7 +101,7 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
     begun_s = ends[_WARM_UP - 1] - started
     step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
     end = trainer.schedule.end(state)
-    trainer.schedule.agreed_s = state.elapsed_s
+    trainer.schedule.now_s = state.elapsed_s
     if state.step and (reason := trainer.schedule.reason_to_stop(state)) is not None:
         end = state.step, reason
     elif training.time_limit is not None:

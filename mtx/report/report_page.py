@@ -21,8 +21,8 @@ from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, progress, read_run
 from mtx.report.test_set_results import samples, test_set_values
 from mtx.report.verdict import usability
+from mtx.storage.run_directory import DECIDING_METRICS, recorded_metric
 from mtx.storage.run_files import REPORT
-from mtx.storage.run_status import DECIDING_METRICS, recorded_metric
 
 _NOT_MACHINE = {"event", "step", "time", "hours"}  # of a start event
 Row = tuple[Any, ...]

@@ -16,9 +16,8 @@ from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
 from mtx.evaluation.test_set_scores import Gain, stored_gains
 from mtx.storage import durable
-from mtx.storage.run_contents import load_config, require_run
-from mtx.storage.run_files import REPORT, SCORES, RunLayout
-from mtx.storage.run_status import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
+from mtx.storage.run_directory import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
+from mtx.storage.run_files import REPORT, SCORES, RunLayout, load_config, require_run
 
 _MAX_POINTS = 400  # of a curve
 _LARGEST = 1e15  # a larger value comes from a damaged file

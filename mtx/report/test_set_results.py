@@ -16,8 +16,7 @@ from mtx.evaluation.comparison import compare, groups_of, length_table, score_ta
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.report.run_history import RunSummary
-from mtx.storage.run_contents import translated_tests
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, translated_tests
 
 _MAX_TEXTS = 2000  # of a test set in a page, references and translations
 _MAX_SAMPLED = 8  # validations whose samples are shown

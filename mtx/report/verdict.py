@@ -12,8 +12,7 @@ from mtx.errors import Advice
 from mtx.evaluation.test_set_scores import advice
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
-from mtx.storage.run_contents import stored_scores
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, stored_scores
 
 _WORDS = (
     "good: on text like this, most translations need few corrections",

@@ -35,8 +35,7 @@ from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import counted, draw_table
 from mtx.storage import durable
 from mtx.storage.resumable import ResumableRows
-from mtx.storage.run_contents import find_model, model_identity, require_models
-from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS
+from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, model_identity, require_models
 from mtx.storage.text_files import read_lines
 
 logger = logging.getLogger(__name__)

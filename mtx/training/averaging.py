@@ -16,16 +16,13 @@ from mtx.data.token_store import PreparedData
 from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, MtxError
 from mtx.storage import durable
-from mtx.storage.run_contents import checkpoint_steps
-from mtx.storage.run_files import WEIGHTS, RunLayout
-from mtx.storage.run_status import DECIDING_METRICS
+from mtx.storage.run_directory import DECIDING_METRICS
+from mtx.storage.run_files import WEIGHTS, RunLayout, checkpoint_steps
 from mtx.training.checkpoint import START_AGAIN, State, averaged_steps
 from mtx.training.micro_batch import NewModel
 from mtx.training.validation import deciding_metric, validate_part, validation_of
 
 logger = logging.getLogger(__name__)
-
-NUM_MEANS = 2  # candidates that no validation has scored yet
 
 
 def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:

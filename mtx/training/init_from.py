@@ -17,8 +17,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.storage import model_description
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_contents import find_model, fixed_config, has_begun, is_run
-from mtx.storage.run_files import WEIGHTS, RunLayout
+from mtx.storage.run_files import WEIGHTS, RunLayout, find_model, fixed_config, has_begun, is_run
 
 if TYPE_CHECKING:
     from mtx.decoding.model_directory import LoadedModel

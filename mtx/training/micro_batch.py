@@ -9,11 +9,12 @@ halves it when memory is short. Flow: packed batch -> `MicroStep` -> gradients, 
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from mtx import machine
@@ -25,6 +26,7 @@ from mtx.decoding.scoring import BATCH_TOKENS, score_pairs
 from mtx.errors import MtxError, is_out_of_memory
 from mtx.formatting import format_size
 from mtx.model.architectures import num_parameters
+from mtx.model.attention import Kernel
 from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.device import free_unused_memory
 from mtx.model.fused import hidden_states
@@ -34,7 +36,6 @@ from mtx.storage import durable
 from mtx.training.loss import smoothed_loss
 
 if TYPE_CHECKING:
-    from mtx.training.build import RuntimeChoices
     from mtx.training.trainer import Trainer
 
 NewModel = Callable[[], TranslationModel]
@@ -43,7 +44,20 @@ logger = logging.getLogger(__name__)
 
 CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use stays small
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
+NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
 _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
+
+
+@dataclass(frozen=True)
+class RuntimeChoices:
+    """The content of chosen.json. With the `varlen` kernel the step of a run is recorded once."""
+
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?|mps)$")]
+    precision: Literal["fp32", "bf16"]
+    micro_batch_tokens: Annotated[int, Field(ge=1, lt=1 << 31)]
+    kernel: Kernel
+    threads: Annotated[int, Field(ge=NOT_CHOSEN, le=4096)]
+    compile: bool
 
 
 class MicroStep:
@@ -190,9 +204,7 @@ def seed_all(seed: int, step: int, micro_step: int) -> None:
     torch.manual_seed(int(state >> np.uint64(1)))
 
 
-def step_shape(
-    config: Config, runtime: "RuntimeChoices", sampler: BatchSampler, num_ranks: int = 1
-) -> tuple[int, Shape]:
+def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:
     """The number of micro-batches of a step, a multiple of `num_ranks`, and their shape.
 
     Only the `varlen` kernel does work for sentences that are not there; the others have room for any step.
@@ -202,9 +214,7 @@ def step_shape(
     return micro_batch_shape(config.training.batch_tokens, size, sampler.ratio, longest, tokens_per_sentence, num_ranks)
 
 
-def new_micro_step(
-    config: Config, runtime: "RuntimeChoices", model: TranslationModel, root: object = None
-) -> MicroStep:
+def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: object = None) -> MicroStep:
     """The micro-step of a run with this model; for `root` see `Strategy`."""
     return MicroStep(
         model,
@@ -240,7 +250,7 @@ def halve(trainer: "Trainer", shortage: str) -> None:
     trainer.divide_steps()
 
 
-def largest_micro_batch(config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler) -> int:
+def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> int:
     """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
 
     Args:
@@ -265,7 +275,7 @@ def largest_micro_batch(config: Config, runtime: "RuntimeChoices", new_model: Ne
     return size
 
 
-def _fits(config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler) -> bool:
+def _fits(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> bool:
     """Whether training with these micro-batches leaves `_FREE_SHARE` of the memory free."""
     try:
         _try_step(config, runtime, new_model, sampler)
@@ -279,7 +289,7 @@ def _fits(config: Config, runtime: "RuntimeChoices", new_model: NewModel, sample
         free_unused_memory(torch.device(runtime.device))  # also the tensors that the error's traceback held
 
 
-def _try_step(config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler) -> None:
+def _try_step(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> None:
     """Take a step and part of a validation, next to all that is in memory while a checkpoint is written.
 
     All sentences are the longest. Ranks that divide a model try its weights and gradients whole, so that none waits for

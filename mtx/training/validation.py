@@ -21,7 +21,7 @@ from mtx.decoding.scoring import score_pairs
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
-from mtx.storage.run_status import quality
+from mtx.storage.run_directory import quality
 
 _NUM_SAMPLES = 5
 _LEAST_SHARE = 0.1  # of the time of a validation, which does more than search

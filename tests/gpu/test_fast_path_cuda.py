@@ -17,9 +17,9 @@ from mtx.errors import DeferredErrors
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.device import use_device
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import RuntimeChoices, check_fast_step, read_runtime
+from mtx.training.build import check_fast_step, read_runtime
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.micro_batch import MicroStep, take_step
+from mtx.training.micro_batch import MicroStep, RuntimeChoices, take_step
 from mtx.training.run import prepare_only, train
 from tests.fast_steps import GRADIENT_LIMIT, LOSS_LIMIT, REPEATED, make_steps, worst_gradient
 from tests.integration.commands import TINY, write_tsv

@@ -190,7 +190,7 @@ def test_a_run_that_has_not_ended_is_named_with_the_command_that_goes_on(runs: l
     with (spaced / "metrics.jsonl").open("a") as file:
         file.write('{"event": "start", "step": 36}\n')
     command = shlex.join([sys.executable, "-m", "mtx", "train", str(spaced)])
-    state = f"{spaced} stopped at step 36 of 40: {command} resumes it"
+    state = f"{spaced} is stopped at step 36 of 40: {command} resumes it"
     told = mtx("compare", runs[0], spaced).stdout.decode()
     assert f"\nnote: {state}; its translations are of an earlier step\n" in told
     shutil.rmtree(spaced / "evaluation")

@@ -14,10 +14,9 @@ from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.errors import MtxError
 from mtx.storage import durable, text_files
-from mtx.storage.run_contents import full_checkpoint_steps
-from mtx.storage.run_files import RunLayout
-from mtx.training.build import RuntimeChoices, build
-from mtx.training.micro_batch import MicroStep
+from mtx.storage.run_files import RunLayout, full_checkpoint_steps
+from mtx.training.build import build
+from mtx.training.micro_batch import MicroStep, RuntimeChoices
 from mtx.training.run import prepare_only
 from mtx.training.trainer import Trainer
 from tests.integration.commands import TINY, write_tsv

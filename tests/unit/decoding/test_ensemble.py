@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
-from mtx.storage.run_contents import model_identity
+from mtx.storage.run_files import model_identity
 from tests.exports import lively_bundle, small_tokenizer
 from tests.unit.decoding.test_beam_search import Prefix, TableModel, brute_force, run, same
 

@@ -22,9 +22,8 @@ from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.errors import MtxError
 from mtx.model.fused import BlockLayout
 from mtx.training import build, micro_batch
-from mtx.training.build import RuntimeChoices
 from mtx.training.loss import smoothed_loss
-from mtx.training.micro_batch import MicroStep
+from mtx.training.micro_batch import MicroStep, RuntimeChoices
 from tests.fast_steps import GRADIENT_LIMIT, LOSS_LIMIT, make_steps, worst_gradient
 from tests.models import dense, random_batch, random_ids, side, tiny_model
 
@@ -264,10 +263,9 @@ def test_an_epoch_has_copies_of_a_share_of_the_pairs(tmp_path: Path, copies: flo
         [1.0],
         [store_batch(200, [[150, 150, 150, 0]] * 100, ids, range(100), [0] * 100, [""] * 100, [""] * 100)],
     )
-    data: Any = SimpleNamespace(train=TokenStore.open(tmp_path / "train.arrow"), tokenizer=None)
+    data: Any = SimpleNamespace(train=TokenStore.open(tmp_path / "train.arrow"), tokenizer=None, terms=None)
     config = config_of(f"training.copied_target_ratio={copies}", "training.batch_tokens=1000")
-    text = build.training_text(config, data)
-    sampler = build.new_sampler(config, text, data.tokenizer)
+    text, sampler = build.text_and_sampler(config, data)
     assert sampler.ratio == pytest.approx((4 + copies * 2) / (2 + copies * 2))
     size = round(1 / sampler.epochs(SamplerState(0, 1)))
     assert abs(size - num_pairs) <= (20 if copies == 0.5 else 0)

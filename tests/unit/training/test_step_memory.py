@@ -15,7 +15,8 @@ from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.scoring import BATCH_TOKENS
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint, micro_batch
-from mtx.training.build import RuntimeChoices, build, new_model, new_sampler
+from mtx.training.build import build, new_model, text_and_sampler
+from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.run import prepare_only
 from mtx.training.trainer import Trainer
 from mtx.training.validation import validate_part
@@ -118,7 +119,7 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
 ) -> None:
     config = settings.load(prepared.config)
     data = load_prepared(prepared.data)
-    sampler = new_sampler(config, data.train, data.tokenizer)
+    _, sampler = text_and_sampler(config, data)
     held, seen = list[Any](), list[int]()
     zeros = torch.zeros
 
