@@ -28,6 +28,7 @@ HOOKS = (
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
     ("mtx.report.training_hooks", "Hints"),
+    ("mtx.interop.huggingface", "ExportNote"),
     ("mtx.interop.cards", "ModelCard"),
     ("mtx.report.training_hooks", "ReportWriter"),
 )

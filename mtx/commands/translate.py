@@ -140,8 +140,6 @@ class LineWork:
 
     def rows(self, block: list[str], prefixes: list[str] | None, num_before: int = 0) -> list[str]:
         """The output for the next lines, of a text that has `num_before` lines before the first of all."""
-        from mtx.decoding.metrics import suspicion
-
         prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
         first, name = num_before + self._num_lines + 1, "line" if self.prefix is None else f"{self.prefix}: line"
         results = self.translator.hypotheses(self._invalid.replace(block), prefixes, first, name, self._n_best)
@@ -151,6 +149,8 @@ class LineWork:
         self._num_empty += sum(not text and bool(line.strip()) for line, text in pairs)
         if self._n_best == 1 and not self._as_json:
             return [text for _, text in pairs]
+        from mtx.evaluation.suspicion import suspicion
+
         rows = list[Any]()
         for line, hypotheses in zip(block, results, strict=True):
             values = [
@@ -334,10 +334,10 @@ def translate_document(
     glossary: Path | None,
 ) -> None:
     """Translate a document; all but its text stays as it is."""
-    from mtx.decoding.metrics import suspicion
     from mtx.documents import document
     from mtx.documents.markup import Marked, bare
     from mtx.documents.tagged_segments import translate_segments
+    from mtx.evaluation.suspicion import suspicion
 
     if overwrite and kind not in document.BILINGUAL:
         raise UsageError(f"{file}: {_NO_TARGETS}")

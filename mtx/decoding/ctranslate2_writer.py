@@ -18,12 +18,11 @@ from mtx.errors import DamagedFileError, MtxError
 from mtx.model.parameters import Parameter, parameters, position_tables
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.storage import disk, durable
-from mtx.storage.run_files import EXPORT_CONFIG, EXPORT_EXAMPLE
+from mtx.storage.run_files import EXPORT_CONFIG
 
 _ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
 _MIN_POSITIONS = 512
 _LARGEST_WEIGHT = 1e19  # the products of larger ones overflow, of which CTranslate2 makes finite scores
-_EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 
 
 def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> None:
@@ -57,7 +56,6 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
             spec.save(str(new))
         loaded.tokenizer.save(new)
         durable.write_json(new / EXPORT_CONFIG, settings)
-        durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
 
 
 def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) -> Any:

@@ -189,25 +189,9 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
 def check_is_transformer(config: ModelConfig) -> None:
     """Raises UsageError for a model of another architecture, which no other program runs."""
     if config.architecture != "transformer":
-        raise UsageError(str(export_note(config)))
-
-
-def export_note(config: ModelConfig) -> str | None:
-    """Which format this architecture cannot be exported to, and why; None if it can be exported to all of them."""
-    if config.architecture != "transformer":
-        return f"a model of model.architecture={config.architecture} cannot be exported, only a Transformer can"
-    obstacles = "; ".join(huggingface_obstacles(config))
-    return f"this model can be exported to ctranslate2, not to huggingface ({obstacles})" if obstacles else None
-
-
-def huggingface_obstacles(config: ModelConfig) -> list[str]:
-    """Why MarianMT cannot represent this architecture; empty if it can."""
-    obstacles = []
-    if config.norm != "post":
-        obstacles.append(f"model.norm={config.norm}: MarianMT has its norms after each residual sum (model.norm=post)")
-    if config.positions != "sinusoidal":
-        obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
-    return obstacles
+        raise UsageError(
+            f"a model of model.architecture={config.architecture} cannot be exported, only a Transformer can"
+        )
 
 
 def _identity(root: Path) -> str:

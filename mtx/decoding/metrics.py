@@ -1,4 +1,4 @@
-"""What the text of translations shows: BLEU, chrF2 and TER against references, and what is suspicious without any.
+"""BLEU, chrF2 and TER of translations against references, and the chrF2 of samples against each other.
 
 `score` gives the scores of a test set, each with sacreBLEU's signature; `bleu` and `chrf` give one number. `mean_chrf`
 is the utility of Minimum Bayes risk decoding (`Sampling.mbr` in options.py): the samples stand for what the model takes
@@ -8,20 +8,19 @@ by default; fastchrf (Vamvas & Sennrich 2024) does so faster. sacreBLEU is impor
 """
 
 import logging
-import re
 import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter
 
 from mtx.data.cleaning import clean_text
-from mtx.data.languages import WITHOUT_SPACES, counts_words, tokenizer_of
+from mtx.data.languages import tokenizer_of
 from mtx.errors import DataError, MtxError
 from mtx.formatting import install_command
 from mtx.storage import durable
@@ -29,8 +28,9 @@ from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURC
 
 logger = logging.getLogger(__name__)
 
-_CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
 _LONGEST_TER_S = 1800.0
+_LONGEST_NGRAM = 4  # of BLEU
+TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,6 @@ class Scores:
     def from_dict(cls, value: dict[str, Any]) -> "Scores":
         """The scores of `as_dict`, without those of published protocols."""
         return TypeAdapter(cls).validate_python(value)
-
-
-def words(text: str, tokenizer: str) -> list[str]:
-    """The words of a text, or its characters if BLEU's tokenizer splits them (see `tokenizer_of`)."""
-    return text.split() if counts_words(tokenizer) else _CHARACTER.findall(text)
 
 
 def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
@@ -147,20 +142,6 @@ def write_test_set(
         durable.write_json(new / SCORES, {directory.name: scores.as_dict()})
 
 
-_LONGEST_NGRAM = 4  # of BLEU
-TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
-
-Suspicion = Literal["repetition", "copy"]
-
-# A letter of a script that puts no spaces between words, or a word
-_TOKEN = re.compile(rf"[{WITHOUT_SPACES}]|[^\W_](?:[^\W_]|[\u0300-\u036f])*")
-_STUTTER = re.compile(r"([^\W\d_]{1,10}?)\1{4}")
-_LONGEST_UNIT = 20  # tokens of what is repeated
-_FEWEST_TIMES, _FEWEST_OF_ONE_LETTER = 3, 5
-_PHRASE_WORDS, _PHRASE_CHARS = 3, 6  # at least; ideographs are words of one character
-_FEWEST_WORDS = 3  # of a copy: names and numbers are copied with good reason
-
-
 def too_short_for_bleu(references: Sequence[str], tgt: str) -> bool:
     """Whether BLEU is nearly always 0: half of the references have fewer than four tokens, so no 4-gram can match."""
     from sacrebleu.metrics import BLEU
@@ -195,37 +176,6 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     from sacrebleu.metrics import CHRF
 
     return corpus_score(CHRF(), hypotheses, references).score
-
-
-def suspicion(src: str, translation: str) -> Suspicion | None:
-    """What is suspicious of a translation; None if nothing is.
-
-    repetition: some words stand at least three times in a row, or a phrase twice, and more often than any in the
-    source. Or some letters stand at least five times in a row in a word, and nothing so often in the source.
-    copy: it is the source, which has at least three words.
-    """
-    of_src = _repetitions(src)
-    stutters = _STUTTER.search(translation) and not _STUTTER.search(src) and of_src < _FEWEST_OF_ONE_LETTER
-    if stutters or _repetitions(translation) > of_src:
-        return "repetition"
-    words = [word for word in _TOKEN.findall(src) if word.isalpha()]
-    return "copy" if len(words) >= _FEWEST_WORDS and translation.split() == src.split() else None
-
-
-def _repetitions(text: str) -> int:
-    """How often some words stand in a row, at most; 0 if not often. Twice is often for a phrase."""
-    tokens, most = _TOKEN.findall(text), 0
-    for length in range(1, min(_LONGEST_UNIT, len(tokens) // 2) + 1):
-        run, fewest = 0, 2 if length >= _PHRASE_WORDS else _FEWEST_TIMES
-        for number in range(length, len(tokens)):
-            run = run + 1 if tokens[number] == tokens[number - length] else 0
-            times = run // length + 1
-            if times >= max(fewest, most + 1):
-                unit = "".join(tokens[number - length + 1 : number + 1])
-                is_often = len(unit) > 1 or times >= _FEWEST_OF_ONE_LETTER
-                is_often &= times >= _FEWEST_TIMES or (len(unit) >= _PHRASE_CHARS and not any(map(str.isdigit, unit)))
-                most = times if is_often and not unit.isdigit() else most
-    return most
 
 
 def pairwise_chrf() -> Any:

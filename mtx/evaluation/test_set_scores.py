@@ -26,7 +26,6 @@ from mtx.decoding.metrics import (
     corpus_score,
     normalize_lines,
     score,
-    suspicion,
     too_short_for_bleu,
     warn_if_too_short,
     write_test_set,
@@ -36,6 +35,7 @@ from mtx.errors import Advice, DamagedFileError, DataError
 from mtx.evaluation.comparison import p_text
 from mtx.evaluation.protocols import Protocol
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
+from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable, text_files
 from mtx.storage.run_contents import is_run, load_config

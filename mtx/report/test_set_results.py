@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mtx.data.languages import tokenizer_of, writes_spaces
-from mtx.decoding.metrics import words
-from mtx.evaluation.comparison import compare, groups_of, mean_and_p
+from mtx.evaluation.comparison import compare, groups_of, mean_and_p, words
 from mtx.evaluation.significance import MetricComparison
 from mtx.evaluation.test_set_scores import Traits, system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs

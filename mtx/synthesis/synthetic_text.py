@@ -26,9 +26,9 @@ import numpy as np
 
 from mtx.data.cleaning import Limits, clean_pair
 from mtx.data.token_store import PreparedData, TokenStore
-from mtx.decoding.metrics import suspicion
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
+from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import translate_and_score
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import counted, draw_table

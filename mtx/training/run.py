@@ -21,7 +21,7 @@ from mtx.config.schema import Config
 from mtx.data import prepare as preparation
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
-from mtx.decoding.load import export_note, fill_cache
+from mtx.decoding.load import fill_cache
 from mtx.decoding.metrics import Scores, normalize_lines, score, warn_if_too_short, write_test_set
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
@@ -189,8 +189,6 @@ def _announce(trainer: Trainer) -> None:
         f"{counted(runtime.threads, 'thread')}: {size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
         f"{steps:,} steps ({epochs:.1f} epochs) of {training.batch_tokens:,} target tokens"
     )
-    if note := export_note(config.model):
-        logger.info("note: %s", note)
 
 
 def _write_model(trainer: Trainer) -> None:

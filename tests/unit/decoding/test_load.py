@@ -9,13 +9,12 @@ import pytest
 pytest.importorskip("ctranslate2")
 
 from mtx.decoding import load as module
-from mtx.decoding.load import cached_export, choose_engine, export_note, load
+from mtx.decoding.load import cached_export, choose_engine, load
 from mtx.decoding.options import Placement, Sampling, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model import device
 from tests.exports import lively_bundle, small_tokenizer
-from tests.models import tiny_config
 
 LINES = ["ab cde", "fgü a", "cab fad gab"]
 
@@ -162,10 +161,3 @@ def test_a_damaged_export_is_made_again_only_where_the_model_is(model: Path) -> 
         Translator.load(export)
     assert Translator.load(model).translate(LINES) == sound
     assert Translator.load(export).translate(LINES) == sound
-
-
-def test_what_cannot_be_exported_is_said() -> None:
-    assert export_note(tiny_config()) is None
-    note = export_note(tiny_config(norm="pre"))
-    assert note is not None
-    assert note.startswith("this model can be exported to ctranslate2, not to huggingface (model.norm=pre: ")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from mtx.data.glossary import Glossary
-from mtx.decoding.metrics import CorpusScore, suspicion
+from mtx.decoding.metrics import CorpusScore
 from mtx.errors import DamagedFileError
+from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import (
     Change,
     Gain,
