@@ -12,10 +12,10 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 from filelock import FileLock
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Kind = Literal["model", "export", "ensemble"]
 # one of these files is there if the driver of a GPU is; importing torch only to learn that there is none takes a second
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", f"{os.environ.get('SYSTEMROOT', '')}/System32/nvcuda.dll")
 _SECONDS_BYTES = 100_000_000  # weights whose conversion takes seconds
@@ -55,58 +54,47 @@ def load(model: str | Path, search: SearchOptions, placement: Placement) -> Tran
     """
     models = require_models(model)
     is_export = (models[0] / EXPORT_CONFIG).is_file()
-    kind: Kind = "ensemble" if len(models) > 1 else "export" if is_export else "model"
+    only_torch = "ensembles of models" if len(models) > 1 else "random sampling" if search.sampling else None
     placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
-    engine, reason = choose_engine(placement, kind, search.sampling is not None, has_gpu)
+    engine = choose_engine(placement, is_export, only_torch)
 
     def load_torch() -> "TorchEngine":
         from mtx.decoding.torch_engine import TorchEngine
 
         return TorchEngine.open(models, replace(placement, precision=None))[0]
 
-    try:
-        if engine != "torch":  # auto is a CPU, whatever CTranslate2 finds
-            own = placement if engine == "ctranslate2" else replace(placement, device="cpu")
+    if engine != "torch":
+        own = placement if engine == "ctranslate2" else replace(placement, device="cpu")  # whatever CTranslate2 finds
+        try:
             return Translator(*_open_ctranslate2(models[0], own, is_export), search, load_torch)
-    except MtxError as error:
-        if engine == "ctranslate2":
-            raise
-        reason = str(error)
-    if reason:
-        logger.info("torch translates: %s", reason)
+        except MtxError as error:
+            if engine == "ctranslate2":
+                raise
+            logger.info("torch translates: %s", error)
     from mtx.decoding.torch_engine import TorchEngine
 
     return Translator(*TorchEngine.open(models, placement), search)
 
 
-def choose_engine(
-    placement: Placement, kind: Kind, draws: bool, has_gpu: Callable[[], bool]
-) -> tuple[EngineName, str | None]:
+def choose_engine(placement: Placement, is_export: bool, only_torch: str | None) -> EngineName:
     """The engine that translates: torch or ctranslate2, or auto, which is CTranslate2 if it can be used, else torch.
 
     Args:
-        kind: what the model is.
-        draws: whether samples are drawn. torch draws each by the seed, its line and its number alone.
-        has_gpu: whether this machine has one; asked only where that decides.
-
-    Returns:
-        The engine, and why auto takes torch, unless that goes without saying.
+        only_torch: what is asked for that CTranslate2 cannot do. torch draws each sample by the seed, its line and its
+            number alone.
 
     Raises:
         UsageError: CTranslate2 is needed for what only torch has.
     """
-    asked, precision = placement.engine, placement.precision
-    only_torch = "ensembles of models" if kind == "ensemble" else "random sampling" if draws else None
+    asked, precision, device = placement.engine, placement.precision, placement.device
     if asked == "torch" or (asked == "auto" and precision == "bf16"):
-        return "torch", None
-    if asked == "ctranslate2" or precision in ("fp16", "int8") or kind == "export":
+        return "torch"
+    if asked == "ctranslate2" or precision in ("fp16", "int8") or is_export:
         if only_torch:
             raise UsageError(f"only the engine torch has {only_torch}", "leave it out, or take --engine torch")
-        return "ctranslate2", None
-    on_cpu = placement.device == "cpu" or (placement.device == "auto" and not has_gpu())
-    if not on_cpu:
-        return "torch", None
-    return ("torch", f"only it has {only_torch}") if only_torch else ("auto", None)
+        return "ctranslate2"
+    is_on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
+    return "auto" if is_on_cpu and not only_torch else "torch"
 
 
 def has_gpu() -> bool:

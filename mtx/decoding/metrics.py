@@ -12,12 +12,10 @@ import statistics
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from mtx.data.cleaning import clean_text
 from mtx.data.languages import tokenizer_of
@@ -32,45 +30,14 @@ _LONGEST_TER_S = 1800.0
 _LONGEST_NGRAM = 4  # of BLEU
 TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 
-
-@dataclass(frozen=True)
-class CorpusScore:
-    """The score of a whole test set by one metric, and sacreBLEU's signature of how it was computed."""
-
-    score: float
-    signature: str
+# Of one test set, as in scores.json: {"bleu": {"score": 39.41, "signature": "…"}, "chrf": …, "ter": …}
+Scores = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Scores:
-    """The three scores of one test set.
-
-    Attributes:
-        ter: None if it would take too long, see `ter_takes_too_long`.
-        published: BLEU by published protocols, by the name of the protocol.
-    """
-
-    bleu: CorpusScore
-    chrf: CorpusScore
-    ter: CorpusScore | None = None
-    published: dict[str, CorpusScore] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        values = asdict(self)
-        published = values.pop("published")
-        return {**{name: value for name, value in values.items() if value is not None}, **published}
-
-    def lines(self, name: str) -> list[str]:
-        """The score line that `train` and `evaluate` print, and one line for each published protocol."""
-        ter = "" if self.ter is None else f"  TER {self.ter.score:.1f}"
-        line = f"{name} BLEU {self.bleu.score:.2f}  chrF2 {self.chrf.score:.1f}{ter}"
-        protocols = [f"{name} {p} BLEU {bleu.score:.2f}  {bleu.signature}" for p, bleu in self.published.items()]
-        return [f"{line}  {self.bleu.signature}", *protocols]
-
-    @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> "Scores":
-        """The scores of `as_dict`, without those of published protocols."""
-        return TypeAdapter(cls).validate_python(value)
+def score_line(name: str, scores: Scores) -> str:
+    """The line that `train` and `evaluate` print."""
+    bleu, ter = scores["bleu"], f"  TER {scores['ter']['score']:.1f}" if "ter" in scores else ""
+    return f"{name} BLEU {bleu['score']:.2f}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
 
 
 def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
@@ -94,7 +61,7 @@ def score(
     tgt: str = "",
     more_references: Sequence[Sequence[str]] = (),
 ) -> Scores:
-    """Corpus BLEU, chrF2 and TER.
+    """Corpus BLEU, chrF2 and, unless it would take too long, TER, each with sacreBLEU's signature.
 
     Args:
         tgt: target language, which decides BLEU's tokenizer together with the references (`tokenizer_of`).
@@ -112,17 +79,16 @@ def score(
     if not hypotheses:
         raise DataError("nothing to score: no lines")
 
-    return Scores(
-        bleu=corpus_score(BLEU(tokenize=tokenizer_of(tgt, references)), hypotheses, *streams),
-        chrf=corpus_score(CHRF(), hypotheses, *streams),
-        ter=None if ter_takes_too_long(hypotheses, references) else corpus_score(TER(), hypotheses, *streams),
-    )
+    by_name = {"bleu": BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF()}
+    if not ter_takes_too_long(hypotheses, references):
+        by_name["ter"] = TER()
+    return {name: corpus_score(metric, hypotheses, *streams) for name, metric in by_name.items()}
 
 
-def corpus_score(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> CorpusScore:
-    """The score of a metric of sacreBLEU, with its signature."""
+def corpus_score(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
+    """The score of a metric of sacreBLEU, and its signature of how it was computed."""
     value = metric.corpus_score(list(hypotheses), [*map(list, references)]).score
-    return CorpusScore(float(value), str(metric.get_signature()))
+    return {"score": float(value), "signature": str(metric.get_signature())}
 
 
 def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:
@@ -139,7 +105,7 @@ def write_test_set(
     with durable.new_directory(directory, replace=True) as new:
         for name, lines in texts.items():
             durable.write_text(new / name, "".join(f"{line}\n" for line in lines))
-        durable.write_json(new / SCORES, {directory.name: scores.as_dict()})
+        durable.write_json(new / SCORES, {directory.name: scores})
 
 
 def too_short_for_bleu(references: Sequence[str], tgt: str) -> bool:
@@ -168,14 +134,15 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", to
     """
     from sacrebleu.metrics import BLEU
 
-    return corpus_score(BLEU(tokenize=tokenizer or tokenizer_of(tgt, references)), hypotheses, references).score
+    metric = BLEU(tokenize=tokenizer or tokenizer_of(tgt, references))
+    return float(corpus_score(metric, hypotheses, references)["score"])
 
 
 def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Corpus chrF2 alone."""
     from sacrebleu.metrics import CHRF
 
-    return corpus_score(CHRF(), hypotheses, references).score
+    return float(corpus_score(CHRF(), hypotheses, references)["score"])
 
 
 def pairwise_chrf() -> Any:

@@ -268,7 +268,7 @@ def measure(name: str, translator: Translator, model: str, test_set: TestSet) ->
     alone = statistics.median(seconds([source]) for source in sources[:_NUM_ALONE])
     files = (find_model(path) / name for path in require_models(model) for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
     num_bytes = sum(file.stat().st_size for file in files if file.is_file())
-    return System(name, scores.bleu.score, scores.chrf.score, num_bytes / 1e6, rate, 1e3 * alone)
+    return System(name, scores["bleu"]["score"], scores["chrf"]["score"], num_bytes / 1e6, rate, 1e3 * alone)
 
 
 def nearest_by_chrf(texts: Sequence[str], reference: str) -> str:

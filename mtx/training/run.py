@@ -229,7 +229,7 @@ def _finish(trainer: Trainer, translator: Translator, translations: dict[str, li
         warn_if_too_short(name, references, config.data.tgt)
         found = score(hypotheses, references, config.data.tgt)
         write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, found)
-        scores[name] = found.as_dict()
+        scores[name] = found
     scores["run"] = {
         "precision": "fp32",
         "training_precision": trainer.runtime.precision,
@@ -290,7 +290,7 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
 
 def read_result(paths: RunLayout, deferred_errors: DeferredErrors) -> Result:
     """The scores and five sample translations of a finished run, read from its files."""
-    scores = {name: Scores.from_dict(value) for name, value in stored_scores(paths).items()}
+    scores = stored_scores(paths)
     texts = [
         paths.evaluation / next(iter(scores), "") / name for name in (SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT)
     ]

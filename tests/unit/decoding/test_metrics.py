@@ -10,7 +10,7 @@ from sacrebleu.metrics import CHRF
 
 from mtx.data.glossary import Glossary
 from mtx.decoding import metrics
-from mtx.decoding.metrics import CorpusScore, Scores, bleu, mean_chrf
+from mtx.decoding.metrics import bleu, mean_chrf
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError, MtxError
@@ -23,23 +23,27 @@ REFERENCES = ["the cat sat on the mat", "a dog barked at the moon"]
 
 def test_equal_text_scores_full_marks() -> None:
     scores = metrics.score(REFERENCES, REFERENCES)
-    assert (round(scores.bleu.score, 6), round(scores.chrf.score, 6), scores.ter.score) == (100, 100, 0)
+    assert (round(scores["bleu"]["score"], 6), round(scores["chrf"]["score"], 6), scores["ter"]["score"]) == (
+        100,
+        100,
+        0,
+    )
 
 
 def test_bleu_and_ter_by_hand() -> None:
     """Of 6 words one differs: precisions 5/6, 3/5, 2/4, 1/3, no brevity penalty; TER is 1 edit of 6 words."""
     scores = metrics.score(["the cat sat on a mat"], ["the cat sat on the mat"])
-    assert scores.bleu.score == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
-    assert scores.ter.score == pytest.approx(100 / 6)
-    assert bleu(["the cat sat on a mat"], ["the cat sat on the mat"]) == scores.bleu.score
+    assert scores["bleu"]["score"] == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
+    assert scores["ter"]["score"] == pytest.approx(100 / 6)
+    assert bleu(["the cat sat on a mat"], ["the cat sat on the mat"]) == scores["bleu"]["score"]
 
 
 def test_signatures_tell_the_tokenizer_of_the_language() -> None:
-    assert "tok:13a" in metrics.score(REFERENCES, REFERENCES, "de").bleu.signature
-    assert "tok:zh" in metrics.score(["我 们"], ["我 们"], "zh").bleu.signature
-    assert "tok:zh" in metrics.score(["我们"], ["我们"], "zh-Hans").bleu.signature
-    assert "tok:char" in metrics.score(["です"], ["です"], "ja").bleu.signature
-    assert "tok:char" in metrics.score(["ไปไหน"], ["ไปไหน"], "th").bleu.signature
+    assert "tok:13a" in metrics.score(REFERENCES, REFERENCES, "de")["bleu"]["signature"]
+    assert "tok:zh" in metrics.score(["我 们"], ["我 们"], "zh")["bleu"]["signature"]
+    assert "tok:zh" in metrics.score(["我们"], ["我们"], "zh-Hans")["bleu"]["signature"]
+    assert "tok:char" in metrics.score(["です"], ["です"], "ja")["bleu"]["signature"]
+    assert "tok:char" in metrics.score(["ไปไหน"], ["ไปไหน"], "th")["bleu"]["signature"]
 
 
 def test_each_reference_counts() -> None:
@@ -47,10 +51,14 @@ def test_each_reference_counts() -> None:
     others = ["a cat sat on a mat", "some dog barked at the moon"]
     hypotheses = [REFERENCES[0], others[1]]
     scores = metrics.score(hypotheses, REFERENCES, more_references=[others])
-    assert (round(scores.bleu.score, 6), round(scores.chrf.score, 6), scores.ter.score) == (100, 100, 0)
-    for metric in (scores.bleu, scores.chrf, scores.ter):
-        assert metric.signature.startswith("nrefs:2|")
-    assert metrics.score(hypotheses, REFERENCES).bleu.score < 90
+    assert (round(scores["bleu"]["score"], 6), round(scores["chrf"]["score"], 6), scores["ter"]["score"]) == (
+        100,
+        100,
+        0,
+    )
+    for metric in scores.values():
+        assert metric["signature"].startswith("nrefs:2|")
+    assert metrics.score(hypotheses, REFERENCES)["bleu"]["score"] < 90
     with pytest.raises(DataError, match="2 hypotheses for 1 references"):
         metrics.score(hypotheses, REFERENCES, more_references=[others[:1]])
 
@@ -61,10 +69,10 @@ def test_lists_of_different_length_or_none_are_refused(hypotheses: list[str], re
         metrics.score(hypotheses, references)
 
 
-def test_scores_as_a_line_and_as_a_dictionary() -> None:
-    scores = Scores(CorpusScore(39.406, "nrefs:1|sig"), CorpusScore(61.249, "c"), CorpusScore(44.02, "t"))
-    assert scores.lines("flickr") == ["flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"]
-    assert Scores.from_dict(scores.as_dict()) == scores
+def test_scores_as_a_line() -> None:
+    values = {"bleu": 39.406, "chrf": 61.249, "ter": 44.02}
+    scores = {name: {"score": value, "signature": "nrefs:1|sig"} for name, value in values.items()}
+    assert metrics.score_line("flickr", scores) == "flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"
 
 
 def test_ter_is_left_out_where_it_could_take_an_hour() -> None:
@@ -72,9 +80,8 @@ def test_ter_is_left_out_where_it_could_take_an_hour() -> None:
     hypotheses = [" ".join(f"{word}{line}" for word in range(1000)) for line in range(30)]
     references = [" ".join(f"{word}r{line}" for word in range(1000)) for line in range(30)]
     scores = metrics.score(hypotheses, references)
-    assert scores.ter is None and "ter" not in scores.as_dict() and "TER" not in scores.lines("test")[0]
-    assert metrics.Scores.from_dict(scores.as_dict()) == scores
-    assert metrics.score(hypotheses, hypotheses).ter is None, "the lengths decide, so that two systems agree"
+    assert [*scores] == ["bleu", "chrf"] and "TER" not in metrics.score_line("test", scores)
+    assert "ter" not in metrics.score(hypotheses, hypotheses), "the lengths decide, so that two systems agree"
     assert not metrics.ter_takes_too_long(["ein Satz mit zwanzig Wörtern " * 4] * 3000, ["noch ein Satz " * 8] * 3000)
 
 
