@@ -138,11 +138,10 @@ class LineWork:
     def _terms(self) -> "TermCount":
         return TermCount(self.translator)
 
-    def rows(self, block: list[str], prefixes: list[str] | None, num_before: int = 0) -> list[str]:
-        """The output for the next lines, of a text that has `num_before` lines before the first of all."""
+    def rows(self, block: list[str], prefixes: list[str] | None) -> list[str]:
+        """The output for the next lines."""
         prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
-        first, name = num_before + self._num_lines + 1, "line" if self.prefix is None else f"{self.prefix}: line"
-        results = self.translator.hypotheses(self._invalid.replace(block), prefixes, first, name, self._n_best)
+        results = self.translator.hypotheses(self._invalid.replace(block), prefixes, self._n_best)
         self._num_lines += len(block)
         pairs = [(line, hypotheses[0].text) for line, hypotheses in zip(block, results, strict=True)]
         self._terms.add(pairs)
@@ -307,7 +306,7 @@ def translate_file(
         blocks = zip(*(in_blocks(itertools.islice(lines, before, end)) for lines in texts), strict=True)
         with progress(end - start, before - start) as bar:
             for block, *prefixes in blocks:
-                kept.append(work.rows(block, prefixes[0] if prefixes else None, before))
+                kept.append(work.rows(block, prefixes[0] if prefixes else None))
                 bar.update(len(block))
         with open_output(output) as sink:
             sink.writelines(kept.rows())

@@ -267,18 +267,17 @@ class Beams:
 
         Args:
             log_probs: of all tokens, [B, J, V].
-            samples: tokens that were drawn, to take instead of the best, [B, 1]; J is 1.
+            samples: tokens that were drawn and are required where no other is, [B, 1]; J is 1.
 
         Returns:
             The log-probability of each hypothesis with its continuation, best first, its beam, and its token, [B, k]
             each.
         """
         num_beams = self.ids.shape[1]
-        if samples is None:
-            best = top_continuations(self.scores, log_probs, 2 * num_beams if num_beams > 1 else 1)
-        else:
-            best = self.scores + log_probs[:, 0].gather(1, samples), torch.zeros_like(samples), samples
+        best = top_continuations(self.scores, log_probs, 2 * num_beams if num_beams > 1 else 1)
         required = self.required.gather(1, self.lengths[:, None])
+        if samples is not None:
+            required = torch.where(required < 0, samples, required)
         scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
         scores, beams = (self.scores + scores).sort(-1, descending=True)
         rest = (0, best[0].shape[1] - num_beams)

@@ -20,13 +20,12 @@ from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.storage import disk, durable
 from mtx.storage.run_files import EXPORT_CONFIG
 
-_ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
 _MIN_POSITIONS = 512
 _LARGEST_WEIGHT = 1e19  # the products of larger ones overflow, of which CTranslate2 makes finite scores
 
 
 def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> None:
-    """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
+    """Write a directory that CTranslate2 and `CTranslate2Engine` load; an existing one is replaced.
 
     Raises MtxError if CTranslate2 is not installed.
 
@@ -72,7 +71,7 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.norm == "pre",
-        activation=specs.common_spec.Activation(_ACTIVATIONS[config.activation]),
+        activation=specs.common_spec.Activation[config.activation.upper()],
         alignment_heads=config.num_heads,
     )
     sinusoids = sinusoidal_positions(num_positions, config.d_model)

@@ -25,11 +25,10 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import EngineName, Placement, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.formatting import mtx_command
 from mtx.machine import num_cores
 from mtx.storage import durable, model_description
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_contents import find_model, is_run, require_models
+from mtx.storage.run_contents import find_model, require_models
 from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS
 
 if TYPE_CHECKING:
@@ -148,8 +147,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
 
     root = find_model(model)
     if not (root / MANIFEST).is_file():
-        help = mtx_command("train", model) if is_run(model) else None
-        raise UsageError(f"{model}: is not a model directory, nor a run that has one", help)
+        raise UsageError(f"{model}: is not a model directory, nor a run that has one")
     version = library().__version__
     check_is_transformer(model_description.read(root, (WEIGHTS,)).config)
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
@@ -166,11 +164,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
                 _convert(root, export, precision)
                 _remove_oldest(cache, export)
     except OSError as error:
-        elsewhere = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
-        raise MtxError(
-            f"{cache}: cannot be written: {error.strerror or error}",
-            f"write it elsewhere: {elsewhere} -o DIR",
-        ) from None
+        raise MtxError(f"{cache}: cannot be written: {error.strerror or error}") from None
     return export
 
 

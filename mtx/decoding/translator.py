@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from unicodedata import is_normalized
 
-import numpy as np
-import numpy.typing as npt
-
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
 from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
-from mtx.data.tokenizer import Tokenizer
+from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.metrics import mean_chrf, pairwise_chrf
 from mtx.decoding.options import (
     EXTRA_LENGTH,
@@ -174,12 +171,7 @@ class Translator:
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(
-        self,
-        lines: Sequence[str],
-        prefixes: Sequence[str] | None = None,
-        first: int = 1,
-        name: str = "prefix",
-        n_best: int | None = None,
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, n_best: int | None = None
     ) -> list[list[Hypothesis]]:
         """Returns the finished hypotheses of each line: one to beam_size, best first, or the samples.
 
@@ -191,8 +183,6 @@ class Translator:
 
         Args:
             prefixes: for each line the text that its translations must begin with.
-            first: number of the first line, for messages.
-            name: how messages call a prefix, before its number.
             n_best: how many hypotheses the caller reads; there may be more. None means all.
 
         Raises:
@@ -201,12 +191,10 @@ class Translator:
             DataError: the model has no positions for a prefix and a token after it; nothing was translated.
         """
         require_lines(lines, prefixes)
-        parts = self.split(lines, prefixes, first, name)
+        parts = self.split(lines, prefixes)
         return self.join_parts(parts, self.decode_parts([part for some in parts for part in some], n_best))
 
-    def split(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix"
-    ) -> list[list[Part]]:
+    def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[list[Part]]:
         """Returns the parts of each line, of at most max_tokens; an empty line has none. See `hypotheses`.
 
         The language token of a line (`>>fra<<`, of imported multilingual models) goes before each of its parts.
@@ -221,14 +209,13 @@ class Translator:
                 "(--no-split-sentences leaves lines whole)"
             )
         ids = iter(self.tokenizer.encode([language + text for of_line in sentences for language, text, _ in of_line]))
-        by_line = [
-            [Part(cut, case) for language, _, case in of_line for cut in self._cut(next(ids), bool(language))]
-            for of_line in sentences
-        ]
+        prefix_ids = [[EOS_ID]] * len(lines)
         if prefixes:
-            prefix_ids = self._ids(prefixes, self.engine.num_tgt_positions, name, first, is_target=True)
-            for line_parts, prefix_of_line in zip(by_line, prefix_ids, strict=True):
-                line_parts[:1] = [replace(part, prefix=prefix_of_line[:-1]) for part in line_parts[:1]]
+            prefix_ids = self._ids("prefix", prefixes, self.engine.num_tgt_positions, is_target=True)
+        by_line = []
+        for of_line, prefix in zip(sentences, prefix_ids, strict=True):
+            parts = [Part(cut, case) for language, _, case in of_line for cut in self._cut(next(ids), bool(language))]
+            by_line.append([replace(part, prefix=prefix[:-1]) for part in parts[:1]] + parts[1:])
         return by_line
 
     def _sentences(self, line: str, has_prefix: bool) -> list[tuple[str, str, Case | None]]:
@@ -316,14 +303,8 @@ class Translator:
             results.append(joined)
         return results
 
-    def log_probs(
-        self, src: Sequence[str], tgt: Sequence[str], first: int = 1, names: tuple[str, str] = ("line", "target")
-    ) -> "list[ForcedScore]":
+    def log_probs(self, src: Sequence[str], tgt: Sequence[str]) -> "list[ForcedScore]":
         """Scores each line of `tgt` as a translation of the same line of `src`, on torch.
-
-        Args:
-            first: number of the first line, for messages.
-            names: how messages call a line of `src` and of `tgt`, before its number.
 
         Raises:
             TypeError: `src` or `tgt` is no list of str.
@@ -331,8 +312,8 @@ class Translator:
             DataError: a source has more than max_tokens pieces, or a target more pieces than learned positions.
         """
         require_lines(src, tgt)
-        src_ids = self._ids(src, self.max_tokens, names[0], first)
-        tgt_ids = self._ids(tgt, self.torch.num_tgt_positions, names[1], first, is_target=True)
+        src_ids = self._ids("line", src, self.max_tokens)
+        tgt_ids = self._ids("target", tgt, self.torch.num_tgt_positions, is_target=True)
         return self.torch.log_probs(src_ids, tgt_ids, self.options.alpha)
 
     def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> "list[AttentionMaps]":
@@ -344,37 +325,21 @@ class Translator:
             DataError: a source has more than max_tokens pieces, or a target more than the model can write.
         """
         require_lines(src, tgt)
-        src_ids = self._ids(src, self.max_tokens, "line")
+        src_ids = self._ids("line", src, self.max_tokens)
         if tgt is None:
             found = self.torch.search(src_ids, [[] for _ in src_ids], self.options)
             tgt_ids = [candidates[0].ids for candidates in found]
         else:
             limit = min(self.max_tokens + EXTRA_LENGTH, self.torch.num_tgt_positions)
-            tgt_ids = self._ids(tgt, limit, "target", is_target=True)
+            tgt_ids = self._ids("target", tgt, limit, is_target=True)
         return self.torch.attention_maps(src_ids, tgt_ids)
 
-    def sentence_vectors(self, lines: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Returns for each line the mean of the encoder's outputs over its pieces, [L, D]; zeros if it has no text.
-
-        A line with more than max_tokens pieces is encoded in parts, which count by their pieces.
-        """
-        parts = [(row, part.ids) for row, of_line in enumerate(self.split(lines)) for part in of_line]
-        sums = self.torch.sum_states([ids for _, ids in parts])
-        vectors, num_pieces = np.zeros((len(lines), sums.shape[1]), np.float32), np.zeros((len(lines), 1), np.float32)
-        for (row, ids), part_sum in zip(parts, sums, strict=True):
-            vectors[row] += part_sum
-            num_pieces[row] += len(ids)
-        vectors /= np.maximum(num_pieces, 1)
-        return vectors
-
-    def _ids(
-        self, lines: Sequence[str], limit: int, name: str, first: int = 1, is_target: bool = False
-    ) -> list[list[int]]:
-        """Encodes lines; raises a DataError that names the first line of more than `limit` pieces."""
+    def _ids(self, name: str, lines: Sequence[str], limit: int, is_target: bool = False) -> list[list[int]]:
+        """Encodes lines; raises a DataError with the beginning of the first line of more than `limit` pieces."""
         encoded = self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
-        for number, ids in enumerate(encoded, first):
+        for line, ids in zip(lines, encoded, strict=True):
             if len(ids) > limit:
-                raise DataError(f"{name} {number} has {len(ids)} pieces, the model takes {limit}")
+                raise DataError(f"{name} {line[:40]!r} … has {len(ids)} pieces, the model takes {limit}")
         return encoded
 
 

@@ -197,7 +197,7 @@ def translate_text(
         if references is None:
             references = itertools.islice((pair[1] for pair in _pairs(directory / TRAIN)), first - 1, None)
         chosen = []
-        for hypotheses in translator.hypotheses(block, None, first):
+        for hypotheses in translator.hypotheses(block):
             texts = [hypothesis.text for hypothesis in hypotheses]
             reference = next(references, None)
             chosen.append(texts[0] if reference is None else nearest_by_chrf(texts, reference))

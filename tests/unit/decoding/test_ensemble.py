@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mtx.commands.inspect_model import sentence_vectors
 from mtx.decoding.translator import Translator
 from mtx.errors import UsageError
 from mtx.storage.run_contents import model_identity
@@ -81,7 +82,7 @@ def test_what_an_ensemble_does_and_does_not(models: Path, caplog: pytest.LogCapt
 def test_the_vectors_of_an_ensemble_are_those_of_its_models_side_by_side(models: Path) -> None:
     names = models / "model-1", models / "model-2", f"{models}/model-1+{models}/model-2"
     one, two, both = (
-        Translator.load(name, engine="torch", threads=1).sentence_vectors(["ab cde", "fgü"]) for name in names
+        sentence_vectors(Translator.load(name, engine="torch", threads=1), ["ab cde", "fgü"]) for name in names
     )
     np.testing.assert_allclose(both, np.concatenate([one, two], 1), atol=1e-6)
 

@@ -204,8 +204,3 @@ def test_what_is_missing_is_said_before_anything_is_translated(tokenizer: Any, m
     with pytest.raises(MtxError, match="^Minimum Bayes risk decoding: fastchrf is not installed$") as caught:
         fixed(tokenizer, ["ein"])
     assert caught.value.help == install_command("fastchrf")
-
-
-def test_mbr_is_true_or_false() -> None:
-    with pytest.raises(TypeError, match="^mbr=32: expected True or False$"):
-        Sampling(mbr=32)  # type: ignore[arg-type]
