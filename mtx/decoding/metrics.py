@@ -1,26 +1,19 @@
-"""BLEU, chrF2 and TER of translations against references, and the chrF2 of samples against each other.
+"""BLEU, chrF2 and TER of translations against references.
 
-`score` gives the scores of a test set, each with sacreBLEU's signature; `bleu` and `chrf` give one number. `mean_chrf`
-is the utility of Minimum Bayes risk decoding (`Sampling.mbr` in options.py): the samples stand for what the model takes
-to be possible, and the one with the highest mean utility against all of them has the least expected loss under the
-model (Kumar & Byrne 2004; with samples Eikema & Aziz 2020). The utility is chrF2 of sentences, as sacreBLEU computes it
-by default; fastchrf (Vamvas & Sennrich 2024) does so faster. sacreBLEU is imported when it is first needed.
+`score` gives the scores of a test set, each with sacreBLEU's signature; `bleu` and `chrf` give one number. sacreBLEU is
+imported when it is first needed.
 """
 
 import logging
 import statistics
 import unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mtx.data.cleaning import clean_text
 from mtx.data.languages import tokenizer_of
-from mtx.errors import DataError, MtxError
-from mtx.formatting import install_command
+from mtx.errors import DataError
 from mtx.storage import durable
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 
@@ -143,28 +136,3 @@ def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     from sacrebleu.metrics import CHRF
 
     return float(corpus_score(CHRF(), hypotheses, references)["score"])
-
-
-def pairwise_chrf() -> Any:
-    """Imports and returns fastchrf's function: [hypotheses], [references] -> [chrF of each with each], 0 to 100.
-
-    Raises:
-        MtxError: fastchrf is not installed.
-    """
-    try:
-        import fastchrf
-    except ImportError:
-        raise MtxError("Minimum Bayes risk decoding: fastchrf is not installed", install_command("fastchrf")) from None
-    return fastchrf.pairwise_chrf
-
-
-def mean_chrf(samples: Sequence[str]) -> list[float]:
-    """Returns for each sample its mean chrF, 0 to 100, with all samples as references, itself included.
-
-    Equal samples are compared once, and count as often as they were drawn.
-    """
-    counts = Counter(samples)
-    (chrf,) = pairwise_chrf()([[*counts]], [[*counts]])
-    means = np.array(chrf) @ [*counts.values()] / len(samples)
-    by_text = dict(zip(counts, means.tolist(), strict=True))
-    return [by_text[sample] for sample in samples]

@@ -51,7 +51,7 @@ class Sampling:
         epsilon: draw only tokens of at least this probability after temperature and `top_k`, and the most probable one
             (epsilon sampling, Hewitt et al. 2022); 0 means all.
         mbr: instead of all samples, only the one with the highest mean chrF against all of them is the translation
-            (Minimum Bayes risk decoding), and that mean is its score; see `mtx.decoding.metrics`.
+            (Minimum Bayes risk decoding), and that mean is its score; see `mtx.decoding.translator`.
 
     Raises:
         TypeError, ValueError: for a value that is no number, or one that no distribution has.

@@ -8,18 +8,20 @@ knows it better so, and its translation gets that case (`mtx.data.letter_case`).
 
 import functools
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from unicodedata import is_normalized
 
+import numpy as np
+
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
 from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.metrics import mean_chrf, pairwise_chrf
 from mtx.decoding.options import (
     EXTRA_LENGTH,
     Candidate,
@@ -30,7 +32,8 @@ from mtx.decoding.options import (
     Sampling,
     SearchOptions,
 )
-from mtx.errors import DataError, UsageError
+from mtx.errors import DataError, MtxError, UsageError
+from mtx.formatting import install_command
 
 if TYPE_CHECKING:
     from mtx.decoding.scoring import AttentionMaps, ForcedScore
@@ -376,3 +379,32 @@ def _join(parts: Sequence[Hypothesis]) -> Hypothesis:
     text = joined_sentences([part.text for part in parts])
     score, num_missing = sum(part.score for part in parts), sum(part.num_missing for part in parts)
     return Hypothesis(text, score, [piece for part in parts for piece in part.pieces], num_missing)
+
+
+def pairwise_chrf() -> Any:
+    """Imports and returns fastchrf's function: [hypotheses], [references] -> [chrF of each with each], 0 to 100.
+
+    Raises:
+        MtxError: fastchrf is not installed.
+    """
+    try:
+        import fastchrf
+    except ImportError:
+        raise MtxError("Minimum Bayes risk decoding: fastchrf is not installed", install_command("fastchrf")) from None
+    return fastchrf.pairwise_chrf
+
+
+def mean_chrf(samples: Sequence[str]) -> list[float]:
+    """Returns for each sample its mean chrF, 0 to 100, with all samples as references, itself included.
+
+    This is the utility of Minimum Bayes risk decoding (`Sampling.mbr`): the samples stand for what the model takes to
+    be possible, and the one with the highest mean utility against all of them has the least expected loss under the
+    model (Kumar & Byrne 2004; with samples Eikema & Aziz 2020). The utility is chrF2 of sentences, as sacreBLEU
+    computes it by default; fastchrf (Vamvas & Sennrich 2024) does so faster. Equal samples are compared once, and count
+    as often as they were drawn.
+    """
+    counts = Counter(samples)
+    (chrf,) = pairwise_chrf()([[*counts]], [[*counts]])
+    means = np.array(chrf) @ [*counts.values()] / len(samples)
+    by_text = dict(zip(counts, means.tolist(), strict=True))
+    return [by_text[sample] for sample in samples]
