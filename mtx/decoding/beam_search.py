@@ -20,6 +20,7 @@ Shapes: B slots, J beams, V outputs, T target length.
 
 import contextlib
 import hashlib
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -35,6 +36,7 @@ from mtx.decoding.options import NO_SCORES, Candidate, Request, Sampling, Search
 from mtx.errors import MtxError
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 
+_MINUS_INF = -math.inf  # the score where there is no hypothesis
 _WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
 _HOST_LAG = 2  # number of steps that the host is behind CUDA
 _REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
@@ -234,13 +236,12 @@ class Beams:
         def full(value: float, *shape: int) -> Tensor:
             return torch.full((num_slots, *shape), value, device=device)
 
-        minus_inf = float("-inf")
         self.pad_id = pad_id
-        self.ids, self.scores = full(pad_id, num_beams), full(minus_inf, num_beams)
+        self.ids, self.scores = full(pad_id, num_beams), full(_MINUS_INF, num_beams)
         self.lengths, self.limits = full(0), full(1)
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
-        self.finished, self.ends = full(minus_inf, num_beams), full(0, num_beams)
+        self.finished, self.ends = full(_MINUS_INF, num_beams), full(0, num_beams)
         self.done = full(True)
         all_lengths = torch.arange(max_length + 1, dtype=torch.float)
         self.penalties = (((5 + all_lengths) / 6) ** alpha).to(device)
@@ -258,9 +259,9 @@ class Beams:
         self.ids[slot_ids] = self.pad_id
         self.lengths[slot_ids] = 0
         self.done[slot_ids] = False
-        self.scores[slot_ids] = float("-inf")
+        self.scores[slot_ids] = _MINUS_INF
         self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
-        self.finished[slot_ids] = float("-inf")
+        self.finished[slot_ids] = _MINUS_INF
 
     def candidates(self, log_probs: Tensor, samples: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the best continuations of each slot: the best 2 J of all beams and tokens, or the required token.
@@ -281,7 +282,7 @@ class Beams:
         scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
         scores, beams = (self.scores + scores).sort(-1, descending=True)
         rest = (0, best[0].shape[1] - num_beams)
-        forced = F.pad(scores, rest, value=float("-inf")), F.pad(beams, rest), required.expand_as(best[2])
+        forced = F.pad(scores, rest, value=_MINUS_INF), F.pad(beams, rest), required.expand_as(best[2])
         top, parents, tokens = (torch.where(required < 0, a, b) for a, b in zip(best, forced, strict=True))
         return top, parents, tokens
 
@@ -294,14 +295,14 @@ class Beams:
         beams = self.ids.shape[1]
         is_end = tokens == EOS_ID
         may_end = top[:, :beams]  # the others are not good enough
-        ends = is_end[:, :beams] & (may_end > float("-inf")) & ~self.done[:, None]
-        new = (may_end / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, float("-inf"))
+        ends = is_end[:, :beams] & (may_end > _MINUS_INF) & ~self.done[:, None]
+        new = (may_end / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, _MINUS_INF)
         places = self.lengths[:, None] * beams + parents[:, :beams]
         finished, order = torch.cat([self.finished, new], 1).topk(beams, dim=1)
         self.ends.copy_(torch.cat([self.ends, places], 1).gather(1, order))
         self.finished.copy_(finished)
         if beams > 1:
-            top, order = top.masked_fill(is_end, float("-inf")).topk(beams, dim=1)
+            top, order = top.masked_fill(is_end, _MINUS_INF).topk(beams, dim=1)
             parents, tokens = parents.gather(1, order), tokens.gather(1, order)
             self._mark_done(top)
         else:
@@ -316,10 +317,10 @@ class Beams:
     def _mark_done(self, scores: Tensor) -> None:
         """Marks the sentences that are done, given the scores of the open hypotheses, best first."""
         best_open = scores[:, 0]
-        is_finished = self.finished > float("-inf")
+        is_finished = self.finished > _MINUS_INF
         worst = self.finished.masked_fill(~is_finished, float("inf")).amin(1)
         cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
-        self.done |= cannot_improve | is_finished[:, -1] | (best_open == float("-inf"))
+        self.done |= cannot_improve | is_finished[:, -1] | (best_open == _MINUS_INF)
 
 
 def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -353,7 +354,7 @@ def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate
     beams, rows = history.shape[0], history.tolist()
     candidates = []
     for score, end in zip(finished.tolist(), ends.tolist(), strict=True):
-        if score == float("-inf"):
+        if score == _MINUS_INF:
             break
         length, beam = divmod(end, beams)
         ids = [EOS_ID]

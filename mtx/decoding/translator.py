@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Splitter = Callable[[str], list[str]]
-
 
 @dataclass(frozen=True)
 class Hypothesis:
@@ -123,7 +121,7 @@ class Translator:
         is_split = self.options.split_sentences
         if is_split is None:
             is_split = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
-        self.splitter: Splitter | None = sentence_splitter(self.src) if is_split else None
+        self.splitter = sentence_splitter(self.src) if is_split else None
         self.glossary: Glossary | None = None
         self._load_torch = load_torch
         self._has_logged_split = False
