@@ -6,7 +6,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,7 +19,6 @@ from mtx.storage.run_files import RunLayout, is_run
 
 if TYPE_CHECKING:
     from mtx.config.settings import Resolved
-    from mtx.decoding.metrics import Scores
     from mtx.evaluation.protocols import Protocol
 
 logger = logging.getLogger("mtx")
@@ -231,10 +230,3 @@ def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
     from mtx.evaluation import protocols
 
     return None if name is None else protocols.find(name, tgt)
-
-
-def print_scores(scores: "Mapping[str, Scores]", as_json: bool) -> None:
-    if as_json:
-        streams.print_json({name: value.as_dict() for name, value in scores.items()})
-    elif scores:
-        streams.print_lines(line for name, value in scores.items() for line in value.lines(name))

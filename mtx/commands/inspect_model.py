@@ -4,7 +4,7 @@ import json
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,6 +23,12 @@ from mtx.commands.translator_options import WHOLE_LINES, in_blocks, load_transla
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from mtx.decoding.translator import Translator
 
 logger = logging.getLogger("mtx")
 
@@ -43,11 +49,8 @@ def logprob(
     with open_output(output) as sink:
         refuse_own_output(sink, output, src, tgt)
         translator: Any = load_translator(model, search, replace(place, precision=precision))
-        number = 1
         for block, translations in paired(in_blocks(read_lines(src, "strict")), tgt, "strict"):
-            scores = translator.log_probs(block, translations, number, (f"{src}: line", f"{tgt}: line"))
-            number += len(block)
-            for score in scores:
+            for score in translator.log_probs(block, translations):
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
                 sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
 
@@ -71,11 +74,11 @@ def encode(
         translator = load_translator(model, search, replace(place, precision=precision))
         invalid = InvalidLines()
         lines = blocks(source, file, f"{translator.src}> ")
-        vectors = (translator.sentence_vectors(invalid.replace(block)) for block in lines)
+        vectors = (sentence_vectors(translator, invalid.replace(block)) for block in lines)
         if output is not None and output.suffix.lower() == ".npy":
             import numpy as np
 
-            np.save(sink, np.concatenate([translator.sentence_vectors([]), *vectors]))
+            np.save(sink, np.concatenate([sentence_vectors(translator, []), *vectors]))
         else:
             for block in vectors:
                 texts = block.astype(str).tolist()  # the shortest numbers that are these in float32
@@ -84,6 +87,33 @@ def encode(
                 sink.flush()
     if message := invalid.message():
         logger.warning(message)
+
+
+def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray[np.float32]":
+    """The mean of the encoder's outputs over the pieces of each line, [L, D]; zeros if it has no text.
+
+    A line with more than max_tokens pieces is encoded in parts, which count by their pieces.
+    """
+    import numpy as np
+    import torch
+
+    from mtx.data.tokenizer import EOS_ID
+    from mtx.decoding.scoring import batch_by_length
+
+    parts = [(row, part.ids) for row, some in enumerate(translator.split(lines)) for part in some]
+    ids = [ids for _, ids in parts]
+    engine = translator.torch
+    with engine.use_models():
+        width = sum(model.source_states([[EOS_ID]])[0].shape[1] for model in engine.search_models)
+        sums, num_pieces = np.zeros((len(lines), width), np.float32), np.zeros((len(lines), 1), np.float32)
+        for batch in batch_by_length(ids, ids, engine.batch_tokens):
+            by_model = [model.source_states([ids[number] for number in batch]) for model in engine.search_models]
+            for number, *states in zip(batch, *by_model, strict=True):
+                row = parts[number][0]
+                sums[row] += torch.cat(states, -1).float().sum(0).cpu().numpy()
+                num_pieces[row] += len(ids[number])
+    sums /= np.maximum(num_pieces, 1)
+    return sums
 
 
 def attention(

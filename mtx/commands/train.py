@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.command_line import AsJson, Settings, print_scores, resolve
+from mtx.commands.command_line import AsJson, Settings, resolve
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.streams import print_json, print_lines
@@ -28,6 +28,7 @@ HOOKS = (
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
     ("mtx.report.training_hooks", "Hints"),
+    ("mtx.interop.huggingface", "ExportNote"),
     ("mtx.interop.cards", "ModelCard"),
     ("mtx.report.training_hooks", "ReportWriter"),
 )
@@ -90,6 +91,7 @@ def train(
 
 def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: bool = True) -> None:
     """Train a run to its end, and say what has come of it."""
+    from mtx.decoding.metrics import score_line
     from mtx.training import run
 
     if config.data.generator:
@@ -97,7 +99,8 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     if (result := run.train(config, ranks, make_hooks())) is None:
         return
     if prints_scores:
-        print_scores(result.scores, False)
+        if result.scores:
+            print_lines(score_line(name, scores) for name, scores in result.scores.items())
         if (gains := load_around("mtx.evaluation.test_set_scores")) and (changes := gains.gain_lines(result.paths)):
             print_lines(changes)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)

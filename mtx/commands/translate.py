@@ -138,19 +138,18 @@ class LineWork:
     def _terms(self) -> "TermCount":
         return TermCount(self.translator)
 
-    def rows(self, block: list[str], prefixes: list[str] | None, num_before: int = 0) -> list[str]:
-        """The output for the next lines, of a text that has `num_before` lines before the first of all."""
-        from mtx.decoding.metrics import suspicion
-
+    def rows(self, block: list[str], prefixes: list[str] | None) -> list[str]:
+        """The output for the next lines."""
         prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
-        first, name = num_before + self._num_lines + 1, "line" if self.prefix is None else f"{self.prefix}: line"
-        results = self.translator.hypotheses(self._invalid.replace(block), prefixes, first, name, self._n_best)
+        results = self.translator.hypotheses(self._invalid.replace(block), prefixes, self._n_best)
         self._num_lines += len(block)
         pairs = [(line, hypotheses[0].text) for line, hypotheses in zip(block, results, strict=True)]
         self._terms.add(pairs)
         self._num_empty += sum(not text and bool(line.strip()) for line, text in pairs)
         if self._n_best == 1 and not self._as_json:
             return [text for _, text in pairs]
+        from mtx.evaluation.suspicion import suspicion
+
         rows = list[Any]()
         for line, hypotheses in zip(block, results, strict=True):
             values = [
@@ -307,7 +306,7 @@ def translate_file(
         blocks = zip(*(in_blocks(itertools.islice(lines, before, end)) for lines in texts), strict=True)
         with progress(end - start, before - start) as bar:
             for block, *prefixes in blocks:
-                kept.append(work.rows(block, prefixes[0] if prefixes else None, before))
+                kept.append(work.rows(block, prefixes[0] if prefixes else None))
                 bar.update(len(block))
         with open_output(output) as sink:
             sink.writelines(kept.rows())
@@ -334,10 +333,10 @@ def translate_document(
     glossary: Path | None,
 ) -> None:
     """Translate a document; all but its text stays as it is."""
-    from mtx.decoding.metrics import suspicion
     from mtx.documents import document
     from mtx.documents.markup import Marked, bare
     from mtx.documents.tagged_segments import translate_segments
+    from mtx.evaluation.suspicion import suspicion
 
     if overwrite and kind not in document.BILINGUAL:
         raise UsageError(f"{file}: {_NO_TARGETS}")

@@ -18,16 +18,14 @@ from mtx.errors import DamagedFileError, MtxError
 from mtx.model.parameters import Parameter, parameters, position_tables
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.storage import disk, durable
-from mtx.storage.run_files import EXPORT_CONFIG, EXPORT_EXAMPLE
+from mtx.storage.run_files import EXPORT_CONFIG
 
-_ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
 _MIN_POSITIONS = 512
 _LARGEST_WEIGHT = 1e19  # the products of larger ones overflow, of which CTranslate2 makes finite scores
-_EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 
 
 def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> None:
-    """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
+    """Write a directory that CTranslate2 and `CTranslate2Engine` load; an existing one is replaced.
 
     Raises MtxError if CTranslate2 is not installed.
 
@@ -56,7 +54,6 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
             spec.save(str(new))
         loaded.tokenizer.save(new)
         durable.write_json(new / EXPORT_CONFIG, settings)
-        durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
 
 
 def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) -> Any:
@@ -73,7 +70,7 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.norm == "pre",
-        activation=specs.common_spec.Activation(_ACTIVATIONS[config.activation]),
+        activation=specs.common_spec.Activation[config.activation.upper()],
         alignment_heads=config.num_heads,
     )
     sinusoids = sinusoidal_positions(num_positions, config.d_model)

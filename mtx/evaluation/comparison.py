@@ -6,6 +6,7 @@ baseline. This module translates nothing; `test_set_scores.system_outputs` provi
 """
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -15,7 +16,7 @@ from typing import Any, Literal
 from mtx.config.schema import leaves
 from mtx.data.languages import counts_words, tokenizer_of
 from mtx.data.sources import recorded_text
-from mtx.decoding.metrics import bleu, too_short_for_bleu, words
+from mtx.decoding.metrics import bleu, too_short_for_bleu
 from mtx.errors import DataError
 from mtx.evaluation.significance import (
     METRICS,
@@ -28,6 +29,7 @@ from mtx.evaluation.significance import (
 from mtx.formatting import counted, draw_table
 from mtx.storage.run_files import RunLayout, is_run, load_config
 
+_CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
 # these change neither what a run learns nor how
 LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
 TEXT = "text"  # the key for the files that runs were prepared from
@@ -232,6 +234,11 @@ def compare(
         length_unit="words" if counts_words(tokenizer) else "characters",
         lengths=_by_length(systems, references, tokenizer),
     )
+
+
+def words(text: str, tokenizer: str) -> list[str]:
+    """The words of a text, or its characters if BLEU's tokenizer splits them (see `tokenizer_of`)."""
+    return text.split() if counts_words(tokenizer) else _CHARACTER.findall(text)
 
 
 def _by_length(systems: Sequence[System], references: list[str], tokenizer: str) -> list[LengthBin]:

@@ -14,9 +14,10 @@ Moses's Perl scripts of 2017.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from mtx.data.languages import code_of
-from mtx.decoding.metrics import CorpusScore, corpus_score
+from mtx.decoding.metrics import corpus_score
 from mtx.errors import UsageError
 from mtx.formatting import install_command
 
@@ -46,14 +47,14 @@ class Protocol:
     tokenization: str
     splits_compounds: bool
 
-    def score(self, hypotheses: Sequence[str], *references: Sequence[str]) -> CorpusScore:
+    def score(self, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
         """BLEU as multi-bleu.perl computes it, 0 if no 4-gram matches; its signature names the tokenization."""
         from sacrebleu.metrics import BLEU
 
         [first, *more, tokenized], tokenization = self.tokenized(*references, hypotheses)
         metric = BLEU(tokenize="none", smooth_method="none", lowercase=not self.is_cased, force=True)
         bleu = corpus_score(metric, tokenized, first, *more)
-        return CorpusScore(bleu.score, bleu.signature.replace("tok:none", f"tok:{tokenization}"))
+        return {**bleu, "signature": bleu["signature"].replace("tok:none", f"tok:{tokenization}")}
 
     def tokenized(self, references: Sequence[str], *others: Sequence[str]) -> tuple[list[list[str]], str]:
         """Tokenize all texts, unless most references with punctuation are tokenized already.

@@ -9,7 +9,7 @@ For `mtx compare`, `system_outputs` collects the hypotheses of several systems, 
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ from mtx.decoding.metrics import (
     Scores,
     normalize_lines,
     score,
+    score_line,
     too_short_for_bleu,
     warn_if_too_short,
     write_test_set,
@@ -29,7 +30,7 @@ from mtx.decoding.metrics import (
 from mtx.decoding.translator import Translator
 from mtx.errors import Advice, DamagedFileError, DataError
 from mtx.evaluation.comparison import p_text
-from mtx.evaluation.protocols import Protocol
+from mtx.evaluation.protocols import LANGUAGES, Protocol
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable, text_files
@@ -87,9 +88,23 @@ def score_translations(
     warn_if_too_short(test_set.name, references, test_set.tgt)
     scores = score(hypotheses, references, test_set.tgt, more_references)
     if protocol is not None:
-        published = protocol.score(hypotheses, references, *more_references)
-        scores = replace(scores, published={protocol.name: published})
+        scores[protocol.name] = protocol.score(hypotheses, references, *more_references)
     return scores
+
+
+def score_lines(name: str, scores: Scores) -> list[str]:
+    """What `mtx evaluate` prints: the scores, those of published protocols, and how many terms were used."""
+    lines = [score_line(name, scores)]
+    for protocol in LANGUAGES:
+        if bleu := scores.get(protocol):
+            lines.append(f"{name} {protocol} BLEU {bleu['score']:.2f}  {bleu['signature']}")
+    if terms := scores.get("terms"):
+        num_terms, text = terms["num_terms"], "no term of the glossary occurs"
+        if num_terms:
+            share, share_without = terms["used"] / num_terms, terms["used_without"] / num_terms
+            text = f"{share:.1%} of {num_terms:,} terms used, {share_without:.1%} without the glossary"
+        lines.append(f"{name}: {text}")
+    return lines
 
 
 def system_outputs(
@@ -160,35 +175,10 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
         return evaluate_tests(translator, data, config, paths.evaluation, protocol)
 
 
-@dataclass(frozen=True)
-class TermUse:
-    """The terms in the sources of a test set, and how many of them are used, with the glossary and without it."""
-
-    num_terms: int
-    used: int
-    used_without: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GlossaryScores(Scores):
-    """The scores of a test set that was translated with a glossary, and how its terms were used."""
-
-    terms: TermUse
-
-    def lines(self, name: str) -> list[str]:
-        """As those of `Scores`, and a line about the terms."""
-        num_terms = self.terms.num_terms
-        text = "no term of the glossary occurs"
-        if num_terms:
-            share, share_without = self.terms.used / num_terms, self.terms.used_without / num_terms
-            text = f"{share:.1%} of {num_terms:,} terms used, {share_without:.1%} without the glossary"
-        return [*super().lines(name), f"{name}: {text}"]
-
-
 def score_with_glossary(
     translator: Translator, test_set: TestSet, glossary: Glossary, protocol: Protocol | None = None
-) -> tuple[Scores, GlossaryScores]:
-    """Translate a test set without a glossary and with it, and score both.
+) -> tuple[Scores, Scores]:
+    """Translate a test set without a glossary and with it, and score both; the second tells how its terms were used.
 
     Raises:
         UsageError: if the model did not learn terms.
@@ -202,7 +192,7 @@ def score_with_glossary(
     plain = normalize_lines(translator.translate(sources), normalization)
     before, after = (score_translations(lines, test_set, normalization, protocol) for lines in (plain, guided))
     (num_terms, used), (_, used_without) = (count_used(glossary, sources, lines) for lines in (guided, plain))
-    return before, GlossaryScores(**vars(after), terms=TermUse(num_terms, used, used_without))
+    return before, {**after, "terms": {"num_terms": num_terms, "used": used, "used_without": used_without}}
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> tuple[int, int]:

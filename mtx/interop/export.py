@@ -35,6 +35,7 @@ from mtx.storage import durable, text_files
 from mtx.storage.run_files import (
     CARD,
     EXPORT_CONFIG,
+    EXPORT_EXAMPLE,
     MARIAN_SOURCE_MODEL,
     SCORES,
     RunLayout,
@@ -46,6 +47,7 @@ from mtx.storage.run_files import (
 logger = logging.getLogger(__name__)
 
 _FORMATS = "ctranslate2", "huggingface", "argos"
+_EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 _NUM_LINES = 200
 _LINES_FOR_BLEU = 100  # with fewer, a single line moves BLEU by more than int8 does
 
@@ -158,10 +160,11 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32", text: Pa
                 described = {**durable.read_json(new / EXPORT_CONFIG), "comparison": comparison.line()}
                 durable.write_json(new / EXPORT_CONFIG, described)
             durable.write_text(new / CARD, ctranslate2_card(loaded.info, precision, scores, comparison))
+            durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
         elif to == "huggingface":
             durable.write_text(new / CARD, marian_card(loaded, scores, comparison))
         if new.is_dir():
-            durable.write_manifest(new, (EXPORT_CONFIG, CARD) if to == "ctranslate2" else (CARD,))
+            durable.write_manifest(new, (EXPORT_CONFIG, EXPORT_EXAMPLE, CARD) if to == "ctranslate2" else (CARD,))
         if output.is_dir():
             durable.remove_directory(output)
         new.replace(output)

@@ -8,6 +8,7 @@ computed positions).
 """
 
 import json
+import logging
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,9 +17,9 @@ import torch
 from pydantic import BaseModel, Field
 from torch import Tensor
 
+from mtx.config.schema import ModelConfig
 from mtx.data.sentencepiece_models import EOS, PAD, UNK
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.load import huggingface_obstacles
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import UsageError
@@ -26,6 +27,10 @@ from mtx.model.parameters import parameters
 from mtx.model.transformer import Transformer
 from mtx.storage import durable
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS
+from mtx.training.hooks import Hook
+from mtx.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
 
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -84,6 +89,26 @@ class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
     eos_token_id: Any = None
     pad_token_id: Any = None
     decoder_start_token_id: Any = None
+
+
+class ExportNote(Hook):
+    """Says before training starts that MarianMT cannot represent the model."""
+
+    def on_start(self, trainer: Trainer) -> None:
+        if obstacles := huggingface_obstacles(trainer.config.model):
+            logger.info("note: this model cannot be exported to huggingface (%s)", "; ".join(obstacles))
+
+
+def huggingface_obstacles(config: ModelConfig) -> list[str]:
+    """Why MarianMT cannot represent this architecture; empty if it can."""
+    obstacles = []
+    if config.architecture != "transformer":
+        obstacles.append(f"model.architecture={config.architecture}: only a Transformer can be exported")
+    if config.norm != "post":
+        obstacles.append(f"model.norm={config.norm}: MarianMT has its norms after each residual sum (model.norm=post)")
+    if config.positions != "sinusoidal":
+        obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
+    return obstacles
 
 
 def export_huggingface(loaded: LoadedModel, directory: Path) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mtx.data.languages import tokenizer_of, writes_spaces
-from mtx.decoding.metrics import words
-from mtx.evaluation.comparison import compare, groups_of, length_table, score_table
+from mtx.evaluation.comparison import compare, groups_of, length_table, score_table, words
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.report.run_history import RunSummary

@@ -7,8 +7,9 @@ quality. They hold for text like the test text, and say nothing about other text
 
 from collections import Counter
 
-from mtx.decoding.metrics import normalize_lines, suspicion, too_short_for_bleu
+from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
 from mtx.errors import Advice
+from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import advice
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files

@@ -20,13 +20,13 @@ from starlette.exceptions import HTTPException
 
 from mtx.data.language_detection import rank_languages
 from mtx.data.languages import code_of, name_of
-from mtx.decoding.metrics import Suspicion, suspicion
 from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents import html
 from mtx.documents.document import apply, segments
 from mtx.documents.markup import bare
 from mtx.documents.tagged_segments import translate_segments
 from mtx.errors import DataError, UsageError
+from mtx.evaluation.suspicion import Suspicion, suspicion
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")

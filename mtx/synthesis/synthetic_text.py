@@ -27,9 +27,9 @@ import numpy as np
 from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_pair
 from mtx.data.token_store import PreparedData
-from mtx.decoding.metrics import suspicion
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
+from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import translate_and_score
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import counted, draw_table
@@ -247,8 +247,8 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
     scores = translate_and_score(translator, test_set)  # which also warms up
     files = (find_model(path) / name for path in require_models(model) for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
     return {
-        "bleu": scores.bleu.score,
-        "chrf": scores.chrf.score,
+        "bleu": scores["bleu"]["score"],
+        "chrf": scores["chrf"]["score"],
         "megabytes": sum(file.stat().st_size for file in files if file.is_file()) / 1e6,
         "rate": len(sources) / min(seconds(sources) for _ in range(_ROUNDS)),
         "milliseconds": 1e3 * statistics.median(seconds([source]) for source in sources[:_NUM_ALONE]),

@@ -21,7 +21,7 @@ from mtx.config.schema import Config
 from mtx.data import prepare as preparation
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
-from mtx.decoding.load import export_note, fill_cache
+from mtx.decoding.load import fill_cache
 from mtx.decoding.metrics import Scores, normalize_lines, score, warn_if_too_short, write_test_set
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
@@ -174,8 +174,6 @@ def _announce(trainer: Trainer) -> None:
         f"{counted(runtime.threads, 'thread')}: {size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
         f"{steps:,} steps ({epochs:.1f} epochs) of {training.batch_tokens:,} target tokens"
     )
-    if note := export_note(config.model):
-        logger.info("note: %s", note)
 
 
 def _write_model(trainer: Trainer) -> None:
@@ -219,7 +217,7 @@ def _finish(trainer: Trainer, translator: Translator, translations: dict[str, li
         if not scores:
             for each in pick_samples(store.src_texts(), references, hypotheses):
                 logger.info("  %s\n    -> %s\n    reference: %s", each.src, each.hyp, each.ref)
-        scores[name] = found.as_dict()
+        scores[name] = found
     scores["run"] = {
         "precision": "fp32",
         "training_precision": trainer.runtime.precision,
@@ -280,5 +278,4 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
 
 def read_result(paths: RunLayout, deferred_errors: DeferredErrors) -> Result:
     """What a finished run has, read from its files."""
-    scores = {name: Scores.from_dict(value) for name, value in stored_scores(paths).items()}
-    return Result(paths, scores, deferred_errors)
+    return Result(paths, stored_scores(paths), deferred_errors)

@@ -1,6 +1,7 @@
 """What CTranslate2 gets is the model: its scores of given translations are mtx's, in every architecture."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_writer import model_spec, write_ctranslate2
+from mtx.interop import export as interop_export
 from mtx.interop.cards import ctranslate2_card
 from mtx.interop.export import Comparison
 from mtx.storage import durable
@@ -58,9 +60,7 @@ def test_the_directory_says_what_it_is_and_is_whole(tokenizer: Tokenizer, tmp_pa
     (tmp_path / "export").mkdir()
     (tmp_path / "export" / "old").write_text("old")
     write_ctranslate2(loaded, tmp_path / "export", "fp16")
-    durable.verify(
-        tmp_path / "export", ("model.bin", "config.json", "shared_vocabulary.json", "mtx.json", "example.py")
-    )
+    durable.verify(tmp_path / "export", ("model.bin", "config.json", "shared_vocabulary.json", "mtx.json"))
     described = durable.read_json(tmp_path / "export" / "mtx.json")
     assert described.items() >= {**INFO, "precision": "fp16", "num_positions": 512}.items()
     assert json.loads((tmp_path / "export" / "shared_vocabulary.json").read_bytes()) == tokenizer.vocabulary()
@@ -116,8 +116,9 @@ def test_the_example_translates_without_torch_and_mtx(tokenizer: Tokenizer, tmp_
 
     write_ctranslate2(lively_bundle(tokenizer, tmp_path / "model", **VARIANTS[2]), tmp_path / "export", "fp32")
     lines = ["ab cde", "", "fgu\u0308 a", " b ", "cab fad gab"]
+    example = shutil.copy(interop_export._EXAMPLE, tmp_path / "export" / "example.py")
     result = subprocess.run(
-        [sys.executable, "-c", EXAMPLE, str(tmp_path / "export" / "example.py")],
+        [sys.executable, "-c", EXAMPLE, str(example)],
         input="".join(f"{line}\n" for line in lines).encode(), capture_output=True, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr.decode()

@@ -11,6 +11,7 @@ import pytest
 
 from mtx.config import settings
 from mtx.config.schema import Config
+from mtx.data.languages import tokenizer_of
 from mtx.errors import DataError
 from mtx.evaluation.comparison import (
     Comparison,
@@ -22,6 +23,7 @@ from mtx.evaluation.comparison import (
     groups_of,
     output_lines,
     p_text,
+    words,
 )
 from mtx.evaluation.significance import System
 from mtx.storage import durable
@@ -230,3 +232,24 @@ def test_a_single_group_has_no_column_for_p_and_columns_of_lengths_have_names() 
         and json.loads(output_lines(twins, "json")[0])["test_sets"]["heldout"]["test"] == ""
     )
     assert "  data.valid: null (a), null (b)" in lines
+
+
+@pytest.mark.parametrize(
+    "language, text, units",
+    [
+        ("en", "It is 2.5 km.", ["It", "is", "2.5", "km."]),
+        ("bos", "dobar dan", ["dobar", "dan"]),  # Bosnian; bo and bod are Tibetan
+        ("", "a b", ["a", "b"]),
+        ("zh", "我在 IBM 工作8年", ["我", "在", "IBM", "工", "作", "8", "年"]),
+        ("zh-Hant", "我們", ["我", "們"]),
+        ("ja_JP", "です", ["で", "す"]),
+        ("zho_Hans", "我们", ["我", "们"]),
+        ("th", "ไปไหน", ["ไ", "ป", "ไ", "ห", "น"]),
+        ("lo", "ໄປໃສ", ["ໄ", "ປ", "ໃ", "ສ"]),
+        ("km", "ទៅណា", ["ទ", "ៅ", "ណ", "ា"]),
+        ("my", "ဘယ်", ["ဘ", "ယ", "်"]),
+        ("bo", "ང་", ["ང", "་"]),
+    ],
+)
+def test_words_are_characters_where_a_language_writes_no_spaces(language: str, text: str, units: list[str]) -> None:
+    assert words(text, tokenizer_of(language, [])) == units

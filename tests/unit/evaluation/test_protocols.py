@@ -8,7 +8,7 @@ from mtx.decoding.metrics import Scores
 from mtx.errors import UsageError
 from mtx.evaluation import protocols
 from mtx.evaluation.protocols import find, split_compounds
-from mtx.evaluation.test_set_scores import score_translations
+from mtx.evaluation.test_set_scores import score_lines, score_translations
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import install_command
 
@@ -103,26 +103,26 @@ def test_a_tokenised_reference_of_aiayn_is_only_split_at_hyphens() -> None:
 def test_bleu_by_hand() -> None:
     """Of 8 tokens (da steht rich ##AT##-##AT## text heute . -> .) one differs: 7/8, 5/7, 4/6, 3/5, no penalty."""
     scores = score("Da stand ein Rich-Text heute.", "Da steht ein Rich-Text heute.", "aiayn")
-    metric = scores.published["aiayn"]
-    assert metric.score == pytest.approx(100 * (7 / 8 * 5 / 7 * 4 / 6 * 3 / 5) ** 0.25)
-    assert metric.score != pytest.approx(scores.bleu.score)
-    assert metric.signature.startswith("nrefs:1|case:mixed|eff:no|tok:ascii-punctuation+moses-de-sacremoses-")
-    assert "+compound-split|smooth:none|" in metric.signature
-    assert scores.lines("x")[1] == f"x aiayn BLEU {metric.score:.2f}  {metric.signature}"
-    assert list(scores.as_dict()) == ["bleu", "chrf", "ter", "aiayn"]
+    metric = scores["aiayn"]
+    assert metric["score"] == pytest.approx(100 * (7 / 8 * 5 / 7 * 4 / 6 * 3 / 5) ** 0.25)
+    assert metric["score"] != pytest.approx(scores["bleu"]["score"])
+    assert metric["signature"].startswith("nrefs:1|case:mixed|eff:no|tok:ascii-punctuation+moses-de-sacremoses-")
+    assert "+compound-split|smooth:none|" in metric["signature"]
+    assert score_lines("x", scores)[1] == f"x aiayn BLEU {metric['score']:.2f}  {metric['signature']}"
+    assert list(scores) == ["bleu", "chrf", "ter", "aiayn"]
 
 
 def test_only_multi30k_ignores_case() -> None:
     line = "Ein Mann geht heute nach Hause."
-    by_name = {name: score(line.upper(), line, name).published[name] for name in protocols.LANGUAGES}
-    assert by_name["multi30k-lc"].score == pytest.approx(100) and "|case:lc|" in by_name["multi30k-lc"].signature
-    assert by_name["aiayn"].score == 0 and "|case:mixed|" in by_name["aiayn"].signature
+    by_name = {name: score(line.upper(), line, name)[name] for name in protocols.LANGUAGES}
+    assert by_name["multi30k-lc"]["score"] == pytest.approx(100) and "|case:lc|" in by_name["multi30k-lc"]["signature"]
+    assert by_name["aiayn"]["score"] == 0 and "|case:mixed|" in by_name["aiayn"]["signature"]
 
 
 @pytest.mark.parametrize("hypothesis", ["", "ein Mann", "Ein Mann ging gestern fort ."])
 def test_without_a_common_4_gram_the_score_is_0(hypothesis: str) -> None:
     scores = score(hypothesis, "Ein Mann geht heute nach Hause.", "aiayn")
-    assert scores.published["aiayn"].score == 0.0
+    assert scores["aiayn"]["score"] == 0.0
 
 
 @pytest.mark.parametrize("name, tgt, words", [("aiayn", "zh", "got zh"), ("multi30k-lc", "", "language is unknown")])

@@ -4,19 +4,20 @@ import json
 import random
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from mtx.config.schema import TokenizerConfig
+from mtx.config.schema import ModelConfig, TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import UsageError
 from mtx.interop.cards import marian_card
 from mtx.interop.export import Comparison, export
-from mtx.interop.huggingface import PAD_BIAS, export_huggingface, huggingface_obstacles
+from mtx.interop.huggingface import PAD_BIAS, ExportNote, export_huggingface, huggingface_obstacles
 from mtx.storage import durable
 from tests.models import random_ids, tiny_config, tiny_model
 from tests.unit.interop import peers
@@ -121,10 +122,17 @@ def test_the_model_card_says_what_the_model_is(tokenizer: Tokenizer, tmp_path: P
     assert "308 entries" in text and "NFC" in text and "seed" not in text
 
 
-def test_what_marian_cannot_hold_is_said_in_plain_words(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_what_marian_cannot_hold_is_said_in_plain_words(
+    tokenizer: Tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert huggingface_obstacles(tiny_config()) == []
     both = tiny_config(norm="pre", positions="learned")
     assert [text.split(":")[0] for text in huggingface_obstacles(both)] == ["model.norm=pre", "model.positions=learned"]
+    (rnn,) = huggingface_obstacles(ModelConfig(architecture="rnn"))
+    assert rnn == "model.architecture=rnn: only a Transformer can be exported"
+    with caplog.at_level("INFO"):
+        ExportNote().on_start(SimpleNamespace(config=SimpleNamespace(model=both)))  # type: ignore[arg-type]
+    assert "note: this model cannot be exported to huggingface (model.norm=pre: " in caplog.text
     loaded = bundle_of(tokenizer, tmp_path / "ours", norm="pre")
     with pytest.raises(UsageError, match=r"cannot become a MarianMT directory: model\.norm=pre"):
         export_huggingface(loaded, tmp_path / "theirs")

@@ -137,7 +137,7 @@ def test_what_the_locale_cannot_decode_is_read_as_utf_8(
 # What writes to a standard stream by itself, with the reason
 _EXCEPTIONS = {
     "storage/streams.py": "the one place that prints",
-    "decoding/ctranslate2_example.py": "a program that users get with an export",
+    "interop/ctranslate2_example.py": "a program that users get with an export",
     "commands/command_line.py": "translations are data, `sys.stdout.buffer` gets them as they are",
 }
 

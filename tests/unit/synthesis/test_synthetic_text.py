@@ -133,7 +133,7 @@ class Store:
 class Offering:
     """Offers three hypotheses for each line, of which the third is the line; dies at the line `last`."""
 
-    options = SearchOptions(3)
+    options = SearchOptions(2)
     engine = SimpleNamespace(name="torch")
 
     def __init__(self, last: str = ""):
