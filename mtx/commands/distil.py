@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.command_line import AsJson, resolve
-from mtx.commands.train import train_run
+from mtx.commands.command_line import AsJson
+from mtx.commands.train import resolve, train_run
 from mtx.commands.translator_options import load_translator, progress, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError

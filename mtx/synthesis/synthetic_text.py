@@ -29,9 +29,10 @@ from mtx.data.token_store import PreparedData, TokenStore
 from mtx.decoding.metrics import suspicion
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
+from mtx.evaluation.comparison import draw_table
 from mtx.evaluation.test_set_scores import translate_and_score
 from mtx.evaluation.test_sets import TestSet
-from mtx.formatting import counted, draw_table
+from mtx.formatting import counted
 from mtx.storage import durable
 from mtx.storage.resumable import ResumableRows
 from mtx.storage.run_contents import find_model, model_identity, require_models
@@ -204,7 +205,7 @@ def translate_text(
         return chosen
 
     about = {**about, "search": repr(translator.options), "translator": translator.engine.name}
-    kept = ResumableRows.for_output(output, about, BLOCK_LINES)
+    kept = ResumableRows(output, about, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
     with kept.lock():
         work.run(progress)
