@@ -146,11 +146,9 @@ def parse_json(data: bytes) -> Any:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise ValueError(f"duplicate key {reprlib.repr(key)}")
-        values[key] = value
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("duplicate key")
     return values
 
 
