@@ -29,7 +29,7 @@ import torch
 from bench_machine import KEEP_FREED_MEMORY, machine, versions
 
 from mtx.config.settings import is_override
-from mtx.formatting import draw_table
+from mtx.evaluation.comparison import draw_table
 from mtx.machine import num_cores
 from mtx.storage.run_directory import read_events
 from mtx.storage.run_files import RunLayout, stored_scores

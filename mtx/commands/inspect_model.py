@@ -2,9 +2,8 @@
 
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,13 +32,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mtx")
 
 
-@takes("length_penalty", "threads", "device")
+@takes("length_penalty", "precision", "threads", "device")
 def logprob(
     model: Model,
     src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text.")],
     tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translations, one line for one line.")],
     output: Output = None,
-    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="fp32 or bf16.")] = "fp32",
     as_json: AsJson = False,
     *,
     search: SearchOptions,
@@ -48,14 +46,14 @@ def logprob(
     """Print the natural log-probability that the model gives to each translation; --json adds tokens and score."""
     with open_output(output) as sink:
         refuse_own_output(sink, output, src, tgt)
-        translator: Any = load_translator(model, search, replace(place, precision=precision))
+        translator: Any = load_translator(model, search, place)
         for block, translations in paired(in_blocks(read_lines(src, "strict")), tgt, "strict"):
             for score in translator.log_probs(block, translations):
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
                 sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
 
 
-@takes("threads", "device")
+@takes("precision", "threads", "device")
 def encode(
     model: Model,
     file: Annotated[Path | None, typer.Argument(help="Text to encode; stdin by default.")] = None,
@@ -63,7 +61,6 @@ def encode(
         Path | None,
         typer.Option("-o", "--output", help="Where to write; FILE.npy is a matrix for numpy; stdout by default."),
     ] = None,
-    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="fp32 or bf16.")] = "fp32",
     *,
     search: SearchOptions,
     place: Placement,
@@ -71,10 +68,9 @@ def encode(
     """Print the encoder's vector of each line as JSON."""
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source)
-        translator = load_translator(model, search, replace(place, precision=precision))
+        translator = load_translator(model, search, place)
         invalid = InvalidLines()
-        lines = blocks(source, file, f"{translator.src}> ")
-        vectors = (sentence_vectors(translator, invalid.replace(block)) for block in lines)
+        vectors = (sentence_vectors(translator, invalid.replace(block)) for block in blocks(source, file))
         if output is not None and output.suffix.lower() == ".npy":
             import numpy as np
 
@@ -85,8 +81,7 @@ def encode(
                 rows = ({"vector": [float(text) for text in row]} for row in texts)
                 sink.writelines(json.dumps(row).encode() + b"\n" for row in rows)
                 sink.flush()
-    if message := invalid.message():
-        logger.warning(message)
+    invalid.log()
 
 
 def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray[np.float32]":

@@ -49,7 +49,7 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
     spec = model_spec(loaded.model, vocabulary, num_positions)
     spec.validate()
     spec.optimize(quantization=COMPUTE_TYPES[precision])
-    with durable.new_directory(directory, replace=True) as new:
+    with durable.new_directory(directory) as new:
         with disk.name_in_errors(new):
             spec.save(str(new))
         loaded.tokenizer.save(new)

@@ -95,7 +95,7 @@ def write_test_set(
 ) -> None:
     """Write src.txt, hyp.txt, ref.txt and scores.json; a directory that is there is replaced."""
     texts = {SOURCE_TEXT: map(clean_text, sources), HYPOTHESIS_TEXT: hypotheses, REFERENCE_TEXT: references}
-    with durable.new_directory(directory, replace=True) as new:
+    with durable.new_directory(directory) as new:
         for name, lines in texts.items():
             durable.write_text(new / name, "".join(f"{line}\n" for line in lines))
         durable.write_json(new / SCORES, {directory.name: scores})

@@ -126,7 +126,7 @@ def write(
     info: Mapping[str, Any],
 ) -> None:
     """Write a model directory; an existing one is replaced."""
-    with durable.new_directory(directory, replace=True) as new:
+    with durable.new_directory(directory) as new:
         save_tensors(new / WEIGHTS, weights)
         durable.write_json(new / MODEL_CONFIG, {"model": config.stored(), "num_ids": tokenizer.num_ids, **info})
         tokenizer.save(new)

@@ -15,7 +15,6 @@ from mtx.formatting import format_size, shell_command
 from mtx.storage.text_files import declared_encoding, errors_named, likely_encoding, wide_encoding
 
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
-BILINGUAL = frozenset(["xliff", "tmx", "po"])  # they hold the source and its translation
 _GZIP = b"\x1f\x8b"
 
 

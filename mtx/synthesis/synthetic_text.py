@@ -29,10 +29,11 @@ from mtx.data.cleaning import clean_pair
 from mtx.data.token_store import PreparedData
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
+from mtx.evaluation.comparison import draw_table
 from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import translate_and_score
 from mtx.evaluation.test_sets import TestSet
-from mtx.formatting import counted, draw_table
+from mtx.formatting import counted
 from mtx.storage import durable
 from mtx.storage.resumable import ResumableRows
 from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, model_identity, require_models
@@ -193,7 +194,7 @@ def translate_text(
         return list(map(nearest_by_chrf, by_line, references))
 
     about = {**about, "search": repr(translator.options), "translator": translator.engine.name}
-    kept = ResumableRows.for_output(output, about, BLOCK_LINES)
+    kept = ResumableRows(output, about, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
     with kept.lock():
         work.run(progress)

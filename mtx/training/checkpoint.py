@@ -121,7 +121,7 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         OSError: if it cannot be written; the existing one stays.
     """
     _check_finite({**tensors.weights, **tensors.moments}, state.step)
-    with durable.new_directory(paths.checkpoint(state.step), replace=True) as new:
+    with durable.new_directory(paths.checkpoint(state.step)) as new:
         model_directory.save_tensors(new / WEIGHTS, tensors.weights)
         model_directory.save_tensors(new / OPTIMIZER, tensors.moments)
         durable.write_json(new / STATE, asdict(state))

@@ -148,13 +148,13 @@ def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypat
             path = tmp_path / name
             assert list(text_files.read_lines(path)) == text, name
             with text_files.open_binary(path) as file:
-                blocks = [list(map(replace_invalid, block)) for block in translate.blocks(file, path, "")]
+                blocks = [list(map(replace_invalid, block)) for block in translate.blocks(file, path)]
             assert [line for block in blocks for line in block] == text and all(len(block) <= 3 for block in blocks)
         reader, writer = os.pipe()
         os.write(writer, data)
         os.close(writer)
         with os.fdopen(reader, "rb") as file:
-            assert [replace_invalid(line) for block in translate.blocks(file, None, "") for line in block] == text
+            assert [replace_invalid(line) for block in translate.blocks(file, None) for line in block] == text
 
     hold(tally, "bytes through the line reader", check, BYTES, CUTS, st.integers(1, 40))
 

@@ -69,7 +69,7 @@ def bits(tensor: torch.Tensor) -> tuple[torch.dtype, list[int], list[int]]:
 
 def test_tensors_come_back_bit_for_bit(tmp_path: Path, tally: Tally) -> None:
     def check(given: dict[str, torch.Tensor]) -> None:
-        with durable.new_directory(tmp_path / "new", replace=True) as new:
+        with durable.new_directory(tmp_path / "new") as new:
             model_directory.save_tensors(new / WEIGHTS, given)
         durable.verify(tmp_path / "new", [WEIGHTS])
         found = model_directory.load_tensors(tmp_path / "new" / WEIGHTS)

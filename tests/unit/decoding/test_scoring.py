@@ -126,7 +126,7 @@ def test_a_sentence_that_is_too_long_is_refused(translator: Translator) -> None:
 @pytest.mark.seconds
 def test_an_imported_model(tmp_path: Path) -> None:
     marian = pytest.importorskip("tests.unit.interop.test_import_marian")
-    from mtx.interop.marian_import import import_marian
+    from mtx.interop.huggingface import import_marian
 
     marian.write_marian(tmp_path / "published")
     import_marian(tmp_path / "published", tmp_path / "ours")

@@ -20,6 +20,7 @@ from mtx.evaluation.comparison import (
     Results,
     compare,
     differing_settings,
+    draw_table,
     groups_of,
     output_lines,
     p_text,
@@ -253,3 +254,30 @@ def test_a_single_group_has_no_column_for_p_and_columns_of_lengths_have_names() 
 )
 def test_words_are_characters_where_a_language_writes_no_spaces(language: str, text: str, units: list[str]) -> None:
     assert words(text, tokenizer_of(language, [])) == units
+
+
+HEAD, ROWS = ["", "BLEU"], [["a_1 & b", "30.12 ± 0.31"], ["x|y", "9.00"]]
+
+
+def test_text_is_aligned() -> None:
+    assert draw_table(HEAD, ROWS, "text") == ["                 BLEU", "a_1 & b  30.12 ± 0.31", "x|y              9.00"]
+
+
+def test_markdown_escapes_the_bars_of_cells() -> None:
+    assert draw_table(HEAD, ROWS, "markdown") == [
+        "|         |         BLEU |",
+        "| :--     |          --: |",
+        "| a_1 & b | 30.12 ± 0.31 |",
+        r"| x\|y    |         9.00 |",
+    ]
+
+
+def test_latex_escapes_and_needs_no_package() -> None:
+    lines = draw_table(HEAD, [*ROWS, ["{50%}~^\\<$#>", ""]], "latex")
+    assert lines[:2] == [r"\begin{tabular}{lr}", r"\hline"] and lines[-2:] == [r"\hline", r"\end{tabular}"]
+    cells = [
+        [cell.strip() for cell in line.removesuffix(r" \\").split(" & ")] for line in lines if line.endswith(r"\\")
+    ]
+    assert cells[0] == ["", "BLEU"] and cells[1] == [r"a\_1 \& b", r"30.12 $\pm$ 0.31"]
+    escaped = r"\{50\%\}\textasciitilde{}\textasciicircum{}\textbackslash{}\textless{}\$\#\textgreater{}"
+    assert cells[2] == [r"x\textbar{}y", "9.00"] and cells[3] == [escaped, ""]

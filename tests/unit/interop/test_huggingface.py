@@ -15,7 +15,7 @@ from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import UsageError
-from mtx.interop.cards import marian_card
+from mtx.interop.cards import export_card
 from mtx.interop.export import Comparison, export
 from mtx.interop.huggingface import PAD_BIAS, ExportNote, export_huggingface, huggingface_obstacles
 from mtx.storage import durable
@@ -110,14 +110,16 @@ def test_the_model_card_says_what_the_model_is(tokenizer: Tokenizer, tmp_path: P
     signature = "nrefs:1|case:mixed"
     scores = {"test": {"bleu": {"score": 39.414, "signature": signature}}, "run": {"seed": 1, "precision": "fp32"}}
     info = {**loaded.info, "src": "no", "tgt": "any"}  # YAML reads a bare `no` as false
-    _, front, text = marian_card(LoadedModel(loaded.model, loaded.tokenizer, info), scores).split("---\n", 2)
+    _, front, text = export_card("marian", LoadedModel(loaded.model, loaded.tokenizer, info), "fp32", scores).split(
+        "---\n", 2
+    )
     described = yaml.safe_load(front)
     assert described["language"] == ["no", "any"]
     assert (described["library_name"], described["pipeline_tag"]) == ("transformers", "translation")
     assert {"translation", "marian"} <= {*described["tags"]}
     assert f"- `test`: BLEU 39.41 (`{signature}`)" in text
     assert "were not compared" in text
-    compared = marian_card(loaded, {}, Comparison(200, 0.995, True, -0.02))
+    compared = export_card("marian", loaded, "fp32", {}, Comparison(200, 0.995, -0.02))
     assert "On 200 lines, 99.5% of its translations are those of the model" in compared and "greedily" in compared
     assert "308 entries" in text and "NFC" in text and "seed" not in text
 
@@ -145,12 +147,12 @@ def test_only_an_earlier_export_is_replaced(tokenizer: Tokenizer, tmp_path: Path
         export(tmp_path / "ours", "huggingface", tmp_path / "theirs")
     durable.verify(tmp_path / "theirs", ("README.md", "model.safetensors", "source.spm"))
     (tmp_path / "theirs" / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"theirs: holds notes\.txt"):
+    with pytest.raises(UsageError, match="theirs: is not an earlier export or import"):
         export(tmp_path / "ours", "huggingface", tmp_path / "theirs")
     assert (tmp_path / "theirs" / "notes.txt").read_text() == "mine"
-    with pytest.raises(UsageError, match="is not a directory"):
+    with pytest.raises(UsageError, match="is not an earlier export or import"):
         export(tmp_path / "ours", "huggingface", tmp_path / "theirs" / "notes.txt")
-    with pytest.raises(UsageError, match="is another directory of mtx"):
+    with pytest.raises(UsageError, match="is not an earlier export or import"):
         export(tmp_path / "ours", "huggingface", tmp_path / "ours")
 
 

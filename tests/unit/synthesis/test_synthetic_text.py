@@ -43,7 +43,7 @@ def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") 
             raise _Stopped
         return [line.swapcase() for line in block]
 
-    kept = ResumableRows(directory / "part", {"model": about}, 3)
+    kept = ResumableRows(directory / "out", {"model": about}, 3)
     return SyntheticText(lambda: ((line, None) for line in read_lines(directory / "mono")), kept, translate)
 
 
@@ -52,7 +52,7 @@ def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
     done = list[int]()
     with pytest.raises(_Stopped):
         work(tmp_path, lines, last=4).run(done.append)
-    part = tmp_path / "part"
+    part = tmp_path / "out.part"
     for cut in (b"", b'["half'):
         part.write_bytes(part.read_bytes() + cut)
         done.clear()
@@ -70,11 +70,11 @@ def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
-    (tmp_path / "part").write_bytes(b'{"form')
+    (tmp_path / "out.part").write_bytes(b'{"form')
     whole, sink = work(tmp_path, ["a b"]), io.BytesIO()
     whole.run(lambda number: None)
     assert whole.write_pairs(sink) == Counter({KEPT: 1})
-    (tmp_path / "part").unlink()
+    (tmp_path / "out.part").unlink()
     nothing = work(tmp_path, [])
     nothing.run(lambda number: None)
     assert nothing.write_pairs(sink) == Counter() and not nothing.kept.path.exists()
@@ -84,7 +84,7 @@ def test_other_translations_are_not_continued(tmp_path: Path) -> None:
     work(tmp_path, ["a b"]).run(lambda number: None)
     with pytest.raises(UsageError, match="part: was begun with another model, text or search"):
         work(tmp_path, ["a b"], about="b").run(lambda number: None)
-    (tmp_path / "part").write_bytes((tmp_path / "part").read_bytes()[:-5] + b"\n")
+    (tmp_path / "out.part").write_bytes((tmp_path / "out.part").read_bytes()[:-5] + b"\n")
     with pytest.raises(DamagedFileError, match="part: its row 1 is damaged"):
         work(tmp_path, ["a b"]).write_pairs(io.BytesIO())
 
@@ -93,7 +93,7 @@ def test_what_is_left_out(tmp_path: Path) -> None:
     lines = ["ein Hund läuft", "no no no", "Haus", "", "das ist gut", "c\td"]
     translations = ["a dog runs", "ja ja ja ja", "x" * 60, "", "das ist gut", "a b"]
     made = SyntheticText(
-        lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "part", {}, 9), lambda *_: translations
+        lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "out", {}, 9), lambda *_: translations
     )
     made.run(lambda number: None)
     sink = io.BytesIO()
@@ -110,7 +110,7 @@ def test_what_is_left_out(tmp_path: Path) -> None:
 def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
     lines = [f"line {number}" for number in range(40)]
     made = SyntheticText(
-        lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "part", {}, 50),
+        lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "out", {}, 50),
         lambda block, _: [f"x {line}" for line in block],
         lambda translations, block: [None if line == "line 7" else -float(line.split()[1]) for line in block],
     )  # fmt: skip
