@@ -32,9 +32,10 @@ from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argo
 from mtx.interop.cards import export_card
 from mtx.interop.huggingface import check_replaceable, export_huggingface
 from mtx.storage import durable
-from mtx.storage.run_files import EXPORT_EXAMPLE, (
+from mtx.storage.run_files import (
     CARD,
     EXPORT_CONFIG,
+    EXPORT_EXAMPLE,
     MARIAN_SOURCE_MODEL,
     SCORES,
     RunLayout,
