@@ -23,8 +23,7 @@ from mtx.evaluation.comparison import Comparison, Group, compare, mean_and_p
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.formatting import format_duration
-from mtx.storage.run_contents import full_checkpoint_steps
-from mtx.storage.run_files import STATE, RunLayout
+from mtx.storage.run_files import STATE, RunLayout, full_checkpoint_steps
 from mtx.training.checkpoint import load_state
 
 BASE = "base"

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mtx.data.packing import micro_batch_shape
-from mtx.model.attention import attention, make_layout
+from mtx.model.attention import make_layout
 from mtx.model.fused import BlockLayout
 
 HEADS, HEAD_SIZE, MAX_TOKENS = 8, 64, 256
@@ -42,10 +42,10 @@ def candidates(offsets: Tensor, number: int, causal: bool, device: torch.device)
         number: how many of them have tokens.
     """
     padded = make_layout(offsets, offsets, number, MAX_TOKENS, HEADS, causal, "padded", device)
-    kernels: dict[str, Callable[..., Tensor]] = {"padded": lambda q, k, v: attention(q, k, v, padded)}
+    kernels: dict[str, Callable[..., Tensor]] = {"padded": padded.attend}
     if device.type == "cuda":
         varlen = make_layout(offsets, offsets, number, MAX_TOKENS, HEADS, causal, "varlen", device)
-        kernels["varlen"] = lambda q, k, v: attention(q, k, v, varlen)
+        kernels["varlen"] = varlen.attend
         kernels["blocks"] = in_blocks(offsets.to(device), causal)
         kernels["flex"] = flex(offsets, causal, device)
     return kernels

@@ -4,8 +4,7 @@
 
 The lengths are random, like those of WMT (mean 27 target tokens): 16M pairs, repeated, in two mapped files in DIR of 4
 bytes a pair each, which are removed at the end. The times are those of the loader's thread: by the clock, and on the
-processor, which other programs on the machine disturb less. The thread that shuffles the next window of the epoch's
-order has a line of its own.
+processor, which other programs on the machine disturb less.
 """
 
 import argparse
@@ -73,7 +72,6 @@ def main() -> None:
 def plan(sampler: BatchSampler, k: int, shape: Shape, num_steps: int) -> None:
     """Plan steps as the loader of each rank does, and print how long it took."""
     position, choosing, dealing, extra = SamplerState(), [], [], 0
-    process_s = time.process_time()
     for _ in range(num_steps):
         clocks = [(time.perf_counter(), time.thread_time())]
         step = sampler.step(position)
@@ -84,7 +82,6 @@ def plan(sampler: BatchSampler, k: int, shape: Shape, num_steps: int) -> None:
         choosing.append(times[0])
         dealing.append(times[1])
         position = step.after
-    process_s = time.process_time() - process_s
     print(f"{num_steps} steps of {len(step.pairs):,} pairs in {k} micro-batches, and {extra} more in all")
     print(" ms a step   median     mean  largest  processor: median     mean  largest")
     total = np.add(choosing, dealing)
@@ -92,8 +89,6 @@ def plan(sampler: BatchSampler, k: int, shape: Shape, num_steps: int) -> None:
         (wall, processor) = 1e3 * np.array(seconds).T
         figures = [f"{f(values):8.1f}" for values in (wall, processor) for f in (np.median, np.mean, np.max)]
         print(f"{name:>10} {' '.join(figures[:3])} {figures[3]:>18} {' '.join(figures[4:])}")
-    shuffling_s = process_s - total[:, 1].sum()
-    print(f"the thread that shuffles: {1e3 * shuffling_s / num_steps:.1f} ms a step on the processor", flush=True)
 
 
 if __name__ == "__main__":

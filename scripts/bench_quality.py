@@ -29,11 +29,10 @@ import torch
 from bench_machine import KEEP_FREED_MEMORY, machine, versions
 
 from mtx.config.settings import is_override
-from mtx.formatting import draw_table
+from mtx.evaluation.comparison import draw_table
 from mtx.machine import num_cores
-from mtx.storage.run_contents import stored_scores
-from mtx.storage.run_files import RunLayout
-from mtx.storage.run_status import read_events
+from mtx.storage.run_directory import read_events
+from mtx.storage.run_files import RunLayout, stored_scores
 
 DROPOUTS = (0.1, 0.3)
 SCORING_S = 1800.0  # a training is killed when it has taken this and twice its minutes

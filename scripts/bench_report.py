@@ -105,7 +105,7 @@ def main() -> None:
         figures = _metrics_cost(arguments.run, Path(scratch))
     with tempfile.TemporaryDirectory() as scratch:
         figures["report_of_100000_steps_s"] = _long_run(arguments.run, Path(scratch))
-    print(json.dumps({**machine(torch.device("cpu")), **versions("torch", "matplotlib", "jinja2")}))
+    print(json.dumps({**machine(torch.device("cpu")), **versions("torch", "jinja2")}))
     for name, value in figures.items():
         print(f"{name:26} {value:12.4f}")
 

@@ -29,7 +29,7 @@ import numpy as np
 from bench_serve_hostile import KINDS, Beside, attack, request
 
 from mtx.storage import model_description
-from mtx.storage.run_contents import find_model
+from mtx.storage.run_files import find_model
 from mtx.storage.text_files import read_lines
 
 MTX = [sys.executable, "-m", "mtx"]
@@ -118,7 +118,7 @@ def translate_file(model: Path, lines: Sequence[str], directory: Path) -> tuple[
     source, target = directory / "source", directory / "target"
     source.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     started = time.perf_counter()
-    command = [*MTX, "translate", model, source, "-o", target, "--fresh"]
+    command = [*MTX, "translate", model, source, "-o", target]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL, timeout=TRANSLATE_LIMIT_S)
     return time.perf_counter() - started, target.read_text("utf-8").split("\n")[:-1]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import sacrebleu
 
-from mtx.data.glossary import Words, find_words, learn_lexicon
+from mtx.data.glossary import find_words, learn_lexicon
 from mtx.data.token_store import load_prepared
 from mtx.decoding.translator import Translator
 from mtx.documents.markup import Marked, Tag, bare, raw
@@ -38,11 +38,9 @@ def main() -> None:
     data = load_prepared(RunLayout(arguments.run).data)
     translator = Translator.load(arguments.run, engine="torch")
     test = data.tests[arguments.test or next(iter(data.tests))]
-    words = Words(), Words()
-    for side, texts in zip(words, (data.train.src_texts(), data.train.tgt_texts()), strict=True):
-        side.add(texts)
     tests = list[tuple[Marked, str]]()
-    lexicon, lines = learn_lexicon(*words), test.src_texts()
+    lexicon = learn_lexicon([(data.train.src_texts(), data.train.tgt_texts())]).terms
+    lines = test.src_texts()
     plain = translator.translate(lines)
     for line, translation in zip(lines, plain, strict=True):
         for word in dict.fromkeys(line.split()):

@@ -12,7 +12,7 @@ import argparse
 import random
 from pathlib import Path
 
-from mtx.data.glossary import Glossary, Words, find_words, learn_lexicon
+from mtx.data.glossary import Glossary, find_words, learn_lexicon
 from mtx.data.token_store import load_prepared
 from mtx.decoding.translator import Translator
 from mtx.evaluation.test_set_scores import score_with_glossary
@@ -36,10 +36,7 @@ def main() -> None:
     translator = Translator.load(arguments.run, engine="torch")
     name = arguments.test or next(iter(data.tests))
     src, tgt = data.train.src_texts(), data.train.tgt_texts()
-    words = Words(), Words()
-    for side, texts in zip(words, (src, tgt), strict=True):
-        side.add(texts)
-    store, lexicon = data.tests[name], learn_lexicon(*words)
+    store, lexicon = data.tests[name], learn_lexicon([(src, tgt)]).terms
     known, rng = "\n".join([*src, *tgt]).lower(), random.Random(7)
     nouns = [word for word, other in lexicon.items() if word.islower() and other[0].isupper() and len(word) > 3]
     rng.shuffle(nouns)

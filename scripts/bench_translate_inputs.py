@@ -25,8 +25,7 @@ from mtx.evaluation.test_sets import parallel_lines
 from mtx.interop.huggingface import export_huggingface
 from mtx.model.transformer import Transformer
 from mtx.storage import model_description
-from mtx.storage.run_contents import find_model, is_prepared, is_run
-from mtx.storage.run_files import REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+from mtx.storage.run_files import REFERENCE_TEXT, SOURCE_TEXT, RunLayout, find_model, is_prepared, is_run
 from mtx.storage.text_files import read_lines
 
 NEAR = 25  # source tokens of the sentence whose latency is reported

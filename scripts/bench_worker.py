@@ -25,8 +25,9 @@ from mtx.data.token_store import PreparedData, Side, TokenStore, load_prepared
 from mtx.model.device import fast_precision, find_device, use_device
 from mtx.model.transformer import Transformer
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import RuntimeChoices, build, choose_runtime
-from mtx.training.schedule import learning_rate
+from mtx.training.build import build, choose_runtime
+from mtx.training.micro_batch import RuntimeChoices
+from mtx.training.schedule import highest_rate, learning_rate
 
 if TYPE_CHECKING:
     from bench_train import Job
@@ -279,7 +280,8 @@ def _window(system: System, seconds: float, device: torch.device) -> _Window:
 def losses(system: System, job: "Job", d_model: int) -> list[float]:
     """Returns the label-smoothed loss per target token of each of the first steps."""
     warmup = max(1, job.loss_steps // 4)
-    rates = [learning_rate(step, warmup, d_model, job.learning_rate) for step in range(1, job.loss_steps + 1)]
+    peak = job.learning_rate or highest_rate(d_model, warmup)
+    rates = [learning_rate(step, warmup, peak) for step in range(1, job.loss_steps + 1)]
     tensors = [system.update(next(system.source), rate) for rate in rates]
     return [float(loss) for loss in tensors]
 

@@ -30,8 +30,8 @@ def main() -> int:
                 for directory in (arguments.raw, arguments.tokenized)
             )
             protocol = find("multi30k-lc", language)
-            ours = protocol.tokenized(raw, []).references
-            again = protocol.tokenized(published, []).references
+            ours = protocol.tokenized(raw)[0][0]
+            again = protocol.tokenized(published)[0][0]
             num_tokens = sum(len(line.split()) for line in ours)
             differing = [(a, b) for a, b in zip(ours, published, strict=True) if a.split() != b.split()]
             failed |= bool(differing) or again != published

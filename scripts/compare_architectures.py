@@ -49,9 +49,8 @@ from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.model.architectures import num_parameters
 from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import Curve, training_history
-from mtx.storage.run_contents import load_config
-from mtx.storage.run_files import RunLayout
-from mtx.storage.run_status import read_events
+from mtx.storage.run_directory import read_events
+from mtx.storage.run_files import RunLayout, load_config
 
 _ROUNDS = 3  # of each measurement of speed; the best one counts
 

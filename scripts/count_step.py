@@ -17,8 +17,8 @@ import torch
 from traced_step import NUM_IDS, Kernel, TrainingStep, traced
 
 from mtx.model import block_kernels
+from mtx.model.architectures import num_parameters
 from mtx.model.fused import BlockLayout
-from mtx.model.transformer import training_flops
 
 PEAK_FLOPS, PEAK_BYTES = 989e12, 3.35e12  # of an H100 SXM, dense bf16, a second
 PRODUCT_EFFICIENCY, MEMORY_EFFICIENCY, ATTENTION_EFFICIENCY = 0.75, 0.85, 0.20  # assumed shares of these peaks
@@ -127,7 +127,7 @@ def table(step: TrainingStep, kernels: list[Kernel], preset: str) -> list[str]:
     lines += [_line(row) for row in shown]
     lines += [_line(row) for row in by_kind.values()]
     lines.append(_line(total))
-    useful = training_flops(model, NUM_IDS, loaded.num_src_tokens / loaded.num_tgt_tokens) * loaded.num_tgt_tokens
+    useful = 6 * num_parameters(model, NUM_IDS) * loaded.num_tgt_tokens  # as many source tokens as target tokens
     lines.append(
         f"{preset}: {loaded.num_tgt_tokens / total.seconds:,.0f} target tokens a second, "
         f"{useful / total.seconds / PEAK_FLOPS:.1%} of the products' peak, if products reach {PRODUCT_EFFICIENCY:.0%}, "

@@ -44,7 +44,7 @@ from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.model import block_kernels
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import RuntimeChoices
+from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.trainer import Trainer
 
 MEAN_LENGTH = 27  # tokens of a sentence of WMT, on average

@@ -20,7 +20,7 @@ from typing import Literal
 import torch
 from bench_machine import machine, versions
 
-from mtx.formatting import draw_table
+from mtx.evaluation.comparison import draw_table
 
 _DONE = {"prepare": "prepared", "train": "trained"}
 

@@ -28,7 +28,7 @@ PATIENCE_S = 300.0  # how long a start may take on a machine that is busy with s
 NIGHTLY = os.environ.get("MTX_RELIABILITY") == "nightly"
 ROOT = Path(__file__).parents[1]
 _STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1") if hasattr(signal, name))
-_LATE = ("ctranslate2", "matplotlib.backends.backend_svg", "pandas", "tensorboard.summary.writer.event_file_writer")
+_LATE = ("ctranslate2", "pandas", "tensorboard.summary.writer.event_file_writer")
 
 
 class Start:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mtx.config.limits import MAX_LEARNED_POSITIONS, MAX_TOKENS
@@ -39,11 +38,6 @@ class DecoderModel(AttentionModel):
         if not self.embedding.is_meta:
             self.reset_parameters()
 
-    @property
-    def num_tgt_positions(self) -> int | None:
-        """See `TranslationModel.num_tgt_positions`; a source has at most as many."""
-        return None if self.positions is None else MAX_LEARNED_POSITIONS
-
     def learned_positions(self, source: bool) -> Tensor | None:
         """See `AttentionModel.learned_positions`."""
         return self.positions
@@ -58,23 +52,6 @@ class DecoderModel(AttentionModel):
 
     def decode(self, batch: Batch, memory: Tensor) -> Tensor:
         """Runs the stack over sources and targets; returns the hidden states of the targets, [N_tgt, D]."""
-        return self._run(batch, memory)[1]
-
-    def predictions(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-        """See `TranslationModel.predictions`; with `source_loss` the source follows the target."""
-        sources, targets = self._run(batch, self.encode(batch))
-        found = [(targets, batch.tgt_out_ids)]
-        if self.source_loss:
-            found.append((self.decoder_norm(sources), self.next_source_ids(batch)))
-        return found
-
-    def next_source_ids(self, batch: Batch) -> Tensor:
-        """What each position of a source predicts: the token after it, [N_src]; pad where the source ends."""
-        following, positions = (F.pad(x[1:], (0, 1)) for x in (batch.src_ids, batch.src_positions))
-        return following.masked_fill(positions == 0, self.pad_id)
-
-    def _run(self, batch: Batch, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the states of the last layer at sources, and the hidden states at targets."""
         src, tgt = batch.src_offsets.diff(), batch.tgt_offsets.diff()
         positions = batch.tgt_positions + src.repeat_interleave(tgt).to(memory.device)
         targets = self.embed(batch.tgt_in_ids, positions, source=False)
@@ -85,7 +62,7 @@ class DecoderModel(AttentionModel):
         for layer in self.decoder:
             x = layer(x, layout)
         sides = torch.split(x, torch.stack([src, tgt], 1).flatten().tolist())
-        return torch.cat(sides[::2]), self.decoder_norm(torch.cat(sides[1::2]))
+        return self.decoder_norm(torch.cat(sides[1::2]))  # type: ignore[no-any-return]
 
     def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
         """See `TranslationModel.attention_weights`.
@@ -121,7 +98,7 @@ class _Layer(InferenceLayer):
         keys, values = torch.cat([source_keys, keys], 2), torch.cat([source_values, values], 1)
         mask = torch.cat([cache.mask.expand(-1, -1, cache.beam_size, -1), cache.target_mask], 3)
         out = attend(queries_keys_values[0], keys, values, mask)
-        return self.feed_forward(self.after(self.self_norm, self.self_out.add_to(x, out)))
+        return self.feed_forward(self.attention.leave(x, out))
 
 
 class DecoderSearchModel(StackModel):

@@ -28,7 +28,7 @@ from mtx.model.kv_cache import SourceSlots
 from mtx.model.translation_model import Batch, TranslationModel, Weights, dropout
 
 _CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
-_GROUP_PAIRS = 8192  # pairs of a target and a source position whose scores are computed at once: they fit a cache
+_GROUP = 16  # sentences whose attention is computed at once: they fit a cache
 
 
 class Score(nn.Module):
@@ -129,12 +129,11 @@ class RecurrentModel(TranslationModel):
 
     def encode(self, batch: Batch) -> Memory:
         """Runs the encoder over the packed sources."""
-        return self.read(batch.src_ids, batch.src_offsets[: batch.num_sentences + 1].diff().tolist())
+        return self.read(batch.src_ids, _lengths(batch, batch.src_offsets))
 
     def read(self, ids: Tensor, lengths: list[int]) -> Memory:
         """Runs the encoder over sources of these lengths, which lie end to end."""
-        x = self.embed(ids[: sum(lengths)], source=True)
-        outputs, last = _run(self.encoder, x, lengths)
+        outputs, last = _run(self.encoder, self.embed(ids[: sum(lengths)], source=True), lengths)
         outputs = dropout(outputs, self.config.dropout, self.training)
         states = last[0] if isinstance(last, tuple) else last
         both = torch.cat([states[-2], states[-1]], -1)  # of both directions of the last layer
@@ -146,45 +145,44 @@ class RecurrentModel(TranslationModel):
 
         Those of dummy sentences are zero.
         """
-        rate, training = self.config.dropout, self.training
-        states, lengths = self._read_target(batch, memory)
-        answers = self.attend(states, lengths, memory)
+        states, answers, _ = self.attend(batch, memory)
         if self.layers is not None:
+            lengths = _lengths(batch, batch.tgt_offsets)
             upper, _ = _run(self.layers, torch.cat([states, answers], -1), lengths, memory.states[1:])
-            states = states + dropout(upper, rate, training)
-        hidden = dropout(torch.tanh(self.readout(torch.cat([states, answers], -1))), rate, training)
+            states = states + dropout(upper, self.config.dropout, self.training)
+        hidden = torch.tanh(self.readout(torch.cat([states, answers], -1)))
+        hidden = dropout(hidden, self.config.dropout, self.training)
         return F.pad(hidden, (0, 0, 0, len(batch.tgt_in_ids) - len(hidden)))
 
-    def _read_target(self, batch: Batch, memory: Memory) -> tuple[Tensor, list[int]]:
-        """Returns the states of the first layer, with dropout, [N_real, D], and the lengths of the targets."""
-        lengths = batch.tgt_offsets[: batch.num_sentences + 1].diff().tolist()
+    def attend(self, batch: Batch, memory: Memory) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Runs the first layer of the decoder, and its attention.
+
+        Returns:
+            The states, with dropout, and for each the mean of the encoder's outputs by its attention, both
+            [N_real, D]; and the weights of each sentence, [T, S].
+        """
+        lengths = _lengths(batch, batch.tgt_offsets)
         x = self.embed(batch.tgt_in_ids[: sum(lengths)], source=False)
         states, _ = _run(self.first_layer, x, lengths, memory.states[:1])
-        return dropout(states, self.config.dropout, self.training), lengths
-
-    def attend(self, states: Tensor, lengths: list[int], memory: Memory) -> Tensor:
-        """Returns the mean of the encoder's outputs for each state of the decoder, by its attention, [N_real, D]."""
-        queries, outputs = torch.split(self.score.query(states), lengths), torch.split(memory.outputs, memory.lengths)
-        keys = torch.split(self.score.key(memory.outputs), memory.lengths)
-        answers = [states] * len(lengths)
-        for rows in _groups(lengths, memory.lengths):
+        states = dropout(states, self.config.dropout, self.training)
+        queries = torch.split(self.score.query(states), lengths)
+        keys, outputs = (torch.split(x, memory.lengths) for x in (self.score.key(memory.outputs), memory.outputs))
+        weights, answers = [states] * len(lengths), [states] * len(lengths)
+        order = sorted(range(len(lengths)), key=lambda row: (memory.lengths[row], lengths[row]))
+        for first in range(0, len(order), _GROUP):
+            rows = order[first : first + _GROUP]
             q, k, v = (pad_sequence([part[row] for row in rows], True) for part in (queries, keys, outputs))
-            mask = pad_sequence([k.new_zeros(len(keys[row])) for row in rows], True, -math.inf)
-            weights = torch.softmax(self.score(q, k) + mask[:, None], -1)
-            for row, found in zip(rows, weights.to(states.dtype) @ v, strict=True):
-                answers[row] = found[: lengths[row]]
-        return torch.cat(answers)
+            mask = pad_sequence([k.new_zeros(memory.lengths[row]) for row in rows], True, -math.inf)
+            found = torch.softmax(self.score(q, k) + mask[:, None], -1)
+            for row, each, answer in zip(rows, found, found.to(states.dtype) @ v, strict=True):
+                weights[row], answers[row] = each[: lengths[row], : memory.lengths[row]], answer[: lengths[row]]
+        return states, torch.cat(answers), weights
 
     def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
         """See `TranslationModel.attention_weights`: one layer and one head, from target to source."""
-        memory = self.encode(batch)
-        states, lengths = self._read_target(batch, memory)
-        queries = torch.split(self.score.query(states), lengths)
-        keys = torch.split(self.score.key(memory.outputs), memory.lengths)
-        for q, k in zip(queries, keys, strict=True):
-            weights = torch.softmax(self.score(q[None], k[None]), -1)
-            none = [np.empty((0, 1, len(side), len(side)), np.float32) for side in (k, q)]
-            yield [*none, weights[None].detach().float().cpu().numpy()]
+        for weights in self.attend(batch, self.encode(batch))[2]:
+            none = [np.empty((0, 1, size, size), np.float32) for size in reversed(weights.shape)]
+            yield [*none, weights[None, None].detach().float().cpu().numpy()]
 
     def make_search_model(self, dtype: torch.dtype) -> "RecurrentSearchModel":
         """See `TranslationModel.make_search_model`."""
@@ -198,16 +196,10 @@ class RecurrentModel(TranslationModel):
         return "A recurrent encoder-decoder with attention", sizes
 
 
-def _groups(num_queries: list[int], num_keys: list[int]) -> Iterator[list[int]]:
-    """Yields the numbers of sentences in groups of at most `_GROUP_PAIRS` padded pairs, longest first."""
-    group, longest = list[int](), 0
-    for row in sorted(range(len(num_keys)), key=lambda row: (-num_keys[row], -num_queries[row])):
-        longest = max(longest, num_queries[row])
-        if group and (len(group) + 1) * longest * num_keys[group[0]] > _GROUP_PAIRS:
-            yield group
-            group, longest = [], num_queries[row]
-        group.append(row)
-    yield group
+def _lengths(batch: Batch, offsets: Tensor) -> list[int]:
+    """Returns the lengths of the real sentences of one side."""
+    lengths: list[int] = offsets[: batch.num_sentences + 1].diff().tolist()
+    return lengths
 
 
 class RecurrentCache(SourceSlots):
@@ -232,9 +224,6 @@ class RecurrentCache(SourceSlots):
         states[:, :, slot_ids] = 0
         states[:, 0, slot_ids] = sources.states[:, row_ids, None]
 
-    def count_step(self) -> None:
-        """Does nothing: states take the same room at each step."""
-
     def reorder(self, parents: Tensor) -> None:
         """Ends a step: beam j of each slot continues beam parents[:, j]; int [B, J]."""
         if self.beam_size > 1:
@@ -242,10 +231,10 @@ class RecurrentCache(SourceSlots):
 
 
 def advance_state(x: Tensor, state: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """Returns the state after x [N, D or 2 D] of one layer of a recurrence; states are [C, N, D]."""
-    if len(state) == 1:
-        return torch.gru_cell(x, state[0], *weights)[None]
-    return torch.stack(torch.lstm_cell(x, list(state), *weights))
+    """Changes the state [C, N, D] of one layer of a recurrence to that after x [N, D or 2 D]; returns its output."""
+    is_lstm = len(state) == 2
+    after = torch.lstm_cell(x, list(state), *weights) if is_lstm else [torch.gru_cell(x, state[0], *weights)]
+    return state.copy_(torch.stack([*after]))[0]
 
 
 class RecurrentSearchModel(SearchModel):
@@ -279,16 +268,13 @@ class RecurrentSearchModel(SearchModel):
     def step(self, ids: Tensor, lengths: Tensor, cache: RecurrentCache) -> Tensor:
         """Runs the decoder at the next target position of every beam; see `StackModel.step`."""
         model, (first, *upper) = self._model, self._weights
-        state = advance_state(model.embed(ids.flatten(), source=False), cache.states[0], first)
-        cache.states[0].copy_(state)
-        top, (outputs, keys) = state[0], cache.sources
+        top = advance_state(model.embed(ids.flatten(), source=False), cache.states[0], first)
+        outputs, keys = cache.sources
         scores = model.score(model.score.query(top).view(*ids.shape, -1), keys) + cache.mask
         answers = (torch.softmax(scores, -1) @ outputs).flatten(0, 1)
         y = torch.cat([top, answers], -1)
         for number, weights in enumerate(upper, start=1):
-            state = advance_state(y, cache.states[number], weights)
-            cache.states[number].copy_(state)
-            y = state[0]
+            y = advance_state(y, cache.states[number], weights)
         if upper:
             top = top + y
         hidden = torch.tanh(model.readout(torch.cat([top, answers], -1)))

@@ -34,8 +34,8 @@ def back_translate(
     """Make training pairs for the other direction from text of one language; the same command resumes if stopped."""
     from mtx.commands.translator_options import progress
     from mtx.storage import durable
-    from mtx.storage.resumable import ResumableRows, part_of
-    from mtx.storage.run_contents import model_identity
+    from mtx.storage.resumable import ResumableRows
+    from mtx.storage.run_files import model_identity
     from mtx.storage.text_files import read_lines
     from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText, described
 
@@ -43,8 +43,7 @@ def back_translate(
         raise UsageError(f"{mono}: is no file; it is read several times", "one sentence a line")
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = checked_output(output)
-    for written in (output, part_of(output)):
-        refuse_own_output(None, written, mono)
+    refuse_own_output(None, output, mono)
     translator = load_translator(model, search, place)
     scorer: Any = None
     if forward is not None:
@@ -56,11 +55,14 @@ def back_translate(
         "shard": [start, end],
         "models": [model_identity(m) for m in (model, forward) if m],
     }
-    kept = ResumableRows.for_output(output, about, BLOCK_LINES)
+    kept = ResumableRows(output, about, BLOCK_LINES)
 
     score = scorer and partial(_scores, scorer)
     work = SyntheticText(
-        lambda: islice(read_lines(mono), start, end), kept, lambda block, _: translator.translate(block), score
+        lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
+        kept,
+        lambda block, _: translator.translate(block),
+        score,
     )
     with kept.lock(), progress(end - start) as bar:
         work.run(bar.update)

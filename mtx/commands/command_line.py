@@ -1,40 +1,24 @@
-"""Shared by all commands: types of options, settings on a command line, opening input and output, printing scores."""
+"""Shared by all commands: types of options, opening input and output, printing scores."""
 
 import contextlib
-import itertools
-import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+from typing import IO, Annotated, Any, Literal
 
 import typer
 
 from mtx.errors import UsageError
-from mtx.formatting import mtx_command
-from mtx.storage import disk, durable, streams, text_files
-from mtx.storage.run_contents import is_run
-from mtx.storage.run_files import RunLayout
+from mtx.storage import disk, durable, text_files
+from mtx.storage.run_files import RunLayout, is_run
 
-if TYPE_CHECKING:
-    from mtx.config.settings import Resolved
-    from mtx.decoding.metrics import Scores
-    from mtx.evaluation.protocols import Protocol
-
-logger = logging.getLogger("mtx")
-_ADAPT = "adapt"  # the recipe that starts from a model
-_PLAN = "mtx.yaml"  # what a command takes that is given no text
 PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
 _PAGE_BEGINNING = 1000  # bytes that hold the mark
 
 
 ProtocolName = Literal["aiayn", "multi30k-lc"]
-Settings = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[CONFIG] [key=value]...", help="Recipe, file or run directory, then settings."),
-]
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory or model directory.")]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Where to write; stdout by default.")]
 GlossaryFile = Annotated[
@@ -50,105 +34,13 @@ Published = Annotated[ProtocolName | None, typer.Option(help="BLEU as a publicat
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-def resolve(arguments: list[str] | None) -> "Resolved":
-    """The configuration that CONFIG and the overrides give, with what `training.init_from` and `sizes` bring."""
-    from mtx.config import settings
-    from mtx.config.schema import key_names
-    from mtx.data.readers import FILE_ENDING
-    from mtx.storage.run_contents import load_config
-
-    words = arguments or []
-    names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
-    overrides = words[len(names) :]
-    if not names and settings.exists(_PLAN) and not any(word.startswith("data.") for word in words):
-        names = [_PLAN]
-        logger.info("no CONFIG and no data.KEY is given: taking %s of this folder", _PLAN)
-    if names and all(map(_is_text, names)):
-        names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
-    for name in names:
-        if name in key_names():
-            raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
-        if FILE_ENDING.search(name) and not settings.exists(name):
-            raise UsageError(f"{name}: no such file")
-    if len(names) > 1:
-        raise UsageError(
-            f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
-        )
-    resolved = settings.resolve(names[0] if names else None, overrides)
-    if names == [_ADAPT] and resolved.config.training.init_from is None:
-        help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
-        raise UsageError(f"{_ADAPT}: adapts a trained model, and training.init_from does not name one", help)
-    for paths in map(RunLayout, map(Path, {names[0], resolved.config.run_dir} if names else ())):
-        if settings.exists(paths.config) and settings.find_config(names[0]).samefile(paths.config):
-            load_config(paths)  # raises if the run's own configuration was changed
-    if resolved.config.training.init_from is not None:
-        from mtx.training.init_from import inherit
-
-        resolved = inherit(resolved)
-    if resolved.config.sizes == "corpus":
-        from mtx.data.corpus_sizes import choose_sizes
-
-        resolved = choose_sizes(resolved)
-    return resolved
-
-
-def _is_text(name: str) -> bool:
-    """Whether the argument that stands for a configuration is a file of pairs instead."""
-    from mtx.config.settings import exists, recipe_names
-    from mtx.data.readers import FILE_ENDING
-
-    path = Path(name)
-    if name in recipe_names() or not exists(path) or not path.is_file():
-        return False
-    if FILE_ENDING.search(name) or text_files.bilingual_form(path) is not None:
-        return True
-    return path.suffix not in (".yaml", ".yml") and "\t" in next(text_files.read_lines(path), "")
-
-
-def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
-    """The settings with which `own-text` trains on such files: the files, and their languages if they are not given."""
-    from mtx.data.readers import FILE_ENDING
-
-    given = dict(override.split("=", 1) for override in overrides)
-    if "data.train" in given:
-        raise UsageError(f"{files[0]} and data.train: expected one of them", f"data.train={','.join(files)},OTHER")
-    settings = [f"data.train={','.join(files)}", *_languages_of(files[0], given)]
-    if "run_dir" not in given:
-        settings.append(f"run_dir=runs/{FILE_ENDING.sub('', Path(files[0]).name).removesuffix('.gz')}")
-    logger.info("this is short for: %s", mtx_command("train", "own-text", *settings, *overrides))
-    return settings
-
-
-def _languages_of(file: str, given: dict[str, str]) -> list[str]:
-    """The settings data.src and data.tgt by what a file says, without those that are given."""
-    from mtx.data.bilingual import match_rank
-    from mtx.data.language_detection import find_languages
-
-    if {"data.src", "data.tgt"} <= given.keys():
-        return []
-    columns = given.get("data.columns", "")
-    found = find_languages(Path(file), tuple(columns.split(",")) if columns else ())
-    languages = {"data.src": found.src, "data.tgt": found.tgt}
-    other = {"data.src": found.tgt, "data.tgt": found.src}
-    if any(match_rank(other[key], given[key]) is not None for key in other if key in given):
-        languages = other
-    for key, language in given.items():
-        if key in languages and match_rank(languages[key], language) is None:
-            help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
-            raise UsageError(f"{key}={language}: {file} has {found.src} and {found.tgt}, as {found.told_by} says", help)
-    src, tgt = (given.get(key, language) for key, language in languages.items())
-    direction = f"{src} to {tgt}, as {found.told_by} says"
-    logger.info("%s: %s; data.src=%s data.tgt=%s is the other direction", file, direction, tgt, src)
-    return [f"{key}={language}" for key, language in languages.items() if key not in given]
-
-
 @contextlib.contextmanager
 def open_input(path: Path | None) -> Iterator[IO[bytes]]:
     """stdin, or a file of text."""
     if path is None:
         if sys.stdin is None:
             raise UsageError("stdin is closed", "name a FILE, or < FILE")
-        yield streams.standard_input()
+        yield sys.stdin.buffer
     else:
         with text_files.open_binary(path) as file:
             yield file
@@ -225,17 +117,3 @@ def _refuse_own(path: Path) -> None:
     kept = (run.config, run.chosen, run.lock, run.status, run.metrics, run.sources) if is_run(directory) else ()
     if path.name in listed or path in kept:
         raise UsageError(f"-o {path}: is a file that mtx keeps there and reads again", "name another file")
-
-
-def find_protocol(name: ProtocolName | None, tgt: str) -> "Protocol | None":
-    """The protocol that `--protocol` names, for a target language; None if the option is absent."""
-    from mtx.evaluation import protocols
-
-    return None if name is None else protocols.find(name, tgt)
-
-
-def print_scores(scores: "Mapping[str, Scores]", as_json: bool) -> None:
-    if as_json:
-        streams.print_json({name: value.as_dict() for name, value in scores.items()})
-    elif scores:
-        streams.print_lines(line for name, value in scores.items() for line in value.lines(name))

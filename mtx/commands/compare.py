@@ -10,7 +10,7 @@ from mtx.commands.command_line import Device, Output, open_output
 from mtx.commands.translator_options import WHOLE_LINES, load_translator
 from mtx.decoding.options import Placement
 from mtx.errors import UsageError
-from mtx.storage.run_contents import is_run
+from mtx.storage.run_files import is_run
 from mtx.storage.streams import print_lines
 from mtx.storage.text_files import printable
 
@@ -50,7 +50,7 @@ def compare(
     from mtx.evaluation import comparison, test_sets
     from mtx.evaluation.significance import METRICS
     from mtx.evaluation.test_set_scores import system_outputs
-    from mtx.storage.run_status import unfinished
+    from mtx.storage.run_directory import unfinished
 
     if ref is None:
         texts = test_sets.test_sets_of_runs(systems, test)

@@ -1,19 +1,18 @@
 """`mtx distil`: a small, fast student of one teacher or several."""
 
 import logging
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mtx.commands.command_line import AsJson, resolve
-from mtx.commands.train import train_run
+from mtx.commands.command_line import AsJson
+from mtx.commands.train import resolve, train_run
 from mtx.commands.translator_options import load_translator, progress, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
-from mtx.storage.run_contents import find_model, is_prepared, is_run, require_models
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, find_model, is_prepared, is_run, require_models
 from mtx.storage.streams import print_json, print_lines
 
 if TYPE_CHECKING:
@@ -39,17 +38,17 @@ def distil(
     place: Placement,
 ) -> None:
     """Train a small student on a teacher's translations, and compare the two; the same command resumes if stopped."""
-    of_data = [setting for setting in settings or [] if setting.startswith("data.")]
-    text = [setting for setting in of_data if not setting.startswith(_MONO)]
-    others = [setting for setting in settings or [] if setting not in of_data]
-    mono = next((Path(setting.removeprefix(_MONO)) for setting in of_data[::-1] if setting not in text), None)
+    given = dict(setting.partition("=")[::2] for setting in settings or [])
+    mono = Path(given.pop("data.mono")) if "data.mono" in given else None
+    text = [f"{key}={value}" for key, value in given.items() if key.startswith("data.")]
+    others = [f"{key}={value}" for key, value in given.items() if not key.startswith("data.")]
     if mono and not mono.is_file():
         raise UsageError(f"{_MONO}{mono}: is no file; it is read several times", "one sentence a line")
-    if text and not any(setting.startswith("data.train=") for setting in text):
+    if text and "data.train" not in given:
         raise UsageError(f"{text[0]}: goes with data.train; without it, all text is that of TEACHER", f"{_MONO}FILE")
     first = require_models(teacher)[0]
     named = first.parent if first.name == "model" and is_run(first.parent) else first
-    run_dir = dict(setting.partition("=")[::2] for setting in others).get("run_dir") or f"{named}-student"
+    run_dir = given.get("run_dir") or f"{named}-student"
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import default_directory, export
     from mtx.storage.run_directory import refuse_foreign
@@ -73,12 +72,12 @@ def distil(
     int8 = default_directory(paths.root, "ctranslate2", "int8")
     logger.info(export(paths.root, "ctranslate2", int8, "int8").line())
     test_set = test_sets_of_runs([paths.root])[0]
-    systems = []
+    systems = {}
     for name, model in {"teacher": teacher, "student": str(paths.root), "student in int8": str(int8)}.items():
         if name != "teacher":
             translator = load_translator(model, search, replace(place, engine="auto"))
-        systems.append(synthetic_text.measure(name, translator, model, test_set))
-    print_json({s.name: asdict(s) for s in systems}) if as_json else print_lines(synthetic_text.table(systems))
+        systems[name] = synthetic_text.measure(translator, model, test_set)
+    print_json(systems) if as_json else print_lines(synthetic_text.table(systems))
 
 
 def _own_text(first: Path, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]) -> list[str]:

@@ -23,7 +23,6 @@ _PACKAGES = (
     "safetensors",
     "numpy",
     "pyarrow",
-    "matplotlib",
 )
 _OPTIONAL = {
     "ctranslate2": "--to ctranslate2 and --engine ctranslate2",

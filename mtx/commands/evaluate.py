@@ -1,16 +1,17 @@
 """`mtx evaluate`: translate and score test sets, or score files."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from mtx.commands.command_line import AsJson, GlossaryFile, Published, find_protocol, print_scores
+from mtx.commands.command_line import AsJson, GlossaryFile, Published
 from mtx.commands.translator_options import BEAM, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.run_contents import is_run, require_models
+from mtx.storage.run_files import is_run, require_models
+from mtx.storage.streams import print_json, print_lines
 
 
 @takes(*BEAM, "device", "batch_tokens")
@@ -52,8 +53,7 @@ def evaluate(
             problem, "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or --hyp FILE --ref FILE"
         )
     from mtx.data.glossary import Glossary
-    from mtx.decoding.metrics import Scores
-    from mtx.evaluation import test_sets
+    from mtx.evaluation import protocols, test_sets
     from mtx.evaluation.test_set_scores import evaluate_run, score_file, score_with_glossary, translate_and_score
 
     if hyp is not None:
@@ -63,7 +63,7 @@ def evaluate(
         else:
             test_set = test_sets.test_set_of_files([], None, ref, test_sets.target_language(direction))
             name = hyp.name
-        print_scores({name: score_file(hyp, test_set, find_protocol(protocol, test_set.tgt))}, as_json)
+        print_scores({name: score_file(hyp, test_set, protocol and protocols.find(protocol, test_set.tgt))}, as_json)
         return
     assert model is not None
     require_models(model)
@@ -72,8 +72,8 @@ def evaluate(
         raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
     terms = None if glossary is None else Glossary.read(glossary)
     translator = load_translator(model, search, place)
-    published = find_protocol(protocol, test_sets.target_language(direction) or translator.tgt)
-    scores = dict[str, Scores]()
+    published = protocol and protocols.find(protocol, test_sets.target_language(direction) or translator.tgt)
+    scores = dict[str, Any]()
     if testset is not None:
         sets = [test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")]
     elif src is not None and ref is not None:
@@ -91,3 +91,12 @@ def evaluate(
         for copy in test_sets.changed_copies(test_set) if robust else []:
             scores[copy.name] = translate_and_score(translator, copy, protocol=published)
     print_scores(scores, as_json)
+
+
+def print_scores(scores: dict[str, Any], as_json: bool) -> None:
+    from mtx.evaluation.test_set_scores import score_lines
+
+    if as_json:
+        print_json(scores)
+    elif scores:
+        print_lines(line for name, found in scores.items() for line in score_lines(name, found))

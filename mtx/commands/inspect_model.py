@@ -2,9 +2,8 @@
 
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,16 +23,21 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from mtx.decoding.translator import Translator
+
 logger = logging.getLogger("mtx")
 
 
-@takes("length_penalty", "threads", "device")
+@takes("length_penalty", "precision", "threads", "device")
 def logprob(
     model: Model,
     src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text.")],
     tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translations, one line for one line.")],
     output: Output = None,
-    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="fp32 or bf16.")] = "fp32",
     as_json: AsJson = False,
     *,
     search: SearchOptions,
@@ -42,17 +46,14 @@ def logprob(
     """Print the natural log-probability that the model gives to each translation; --json adds tokens and score."""
     with open_output(output) as sink:
         refuse_own_output(sink, output, src, tgt)
-        translator: Any = load_translator(model, search, replace(place, precision=precision))
-        number = 1
+        translator: Any = load_translator(model, search, place)
         for block, translations in paired(in_blocks(read_lines(src, "strict")), tgt, "strict"):
-            scores = translator.log_probs(block, translations, number, (f"{src}: line", f"{tgt}: line"))
-            number += len(block)
-            for score in scores:
+            for score in translator.log_probs(block, translations):
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
                 sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
 
 
-@takes("threads", "device")
+@takes("precision", "threads", "device")
 def encode(
     model: Model,
     file: Annotated[Path | None, typer.Argument(help="Text to encode; stdin by default.")] = None,
@@ -60,7 +61,6 @@ def encode(
         Path | None,
         typer.Option("-o", "--output", help="Where to write; FILE.npy is a matrix for numpy; stdout by default."),
     ] = None,
-    precision: Annotated[Literal["fp32", "bf16"], typer.Option(help="fp32 or bf16.")] = "fp32",
     *,
     search: SearchOptions,
     place: Placement,
@@ -68,22 +68,47 @@ def encode(
     """Print the encoder's vector of each line as JSON."""
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source)
-        translator = load_translator(model, search, replace(place, precision=precision))
+        translator = load_translator(model, search, place)
         invalid = InvalidLines()
-        lines = blocks(source, file, f"{translator.src}> ")
-        vectors = (translator.sentence_vectors(invalid.replace(block)) for block in lines)
+        vectors = (sentence_vectors(translator, invalid.replace(block)) for block in blocks(source, file))
         if output is not None and output.suffix.lower() == ".npy":
             import numpy as np
 
-            np.save(sink, np.concatenate([translator.sentence_vectors([]), *vectors]))
+            np.save(sink, np.concatenate([sentence_vectors(translator, []), *vectors]))
         else:
             for block in vectors:
                 texts = block.astype(str).tolist()  # the shortest numbers that are these in float32
                 rows = ({"vector": [float(text) for text in row]} for row in texts)
                 sink.writelines(json.dumps(row).encode() + b"\n" for row in rows)
                 sink.flush()
-    if message := invalid.message():
-        logger.warning(message)
+    invalid.log()
+
+
+def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray[np.float32]":
+    """The mean of the encoder's outputs over the pieces of each line, [L, D]; zeros if it has no text.
+
+    A line with more than max_tokens pieces is encoded in parts, which count by their pieces.
+    """
+    import numpy as np
+    import torch
+
+    from mtx.data.tokenizer import EOS_ID
+    from mtx.decoding.scoring import batch_by_length
+
+    parts = [(row, part.ids) for row, some in enumerate(translator.split(lines)) for part in some]
+    ids = [ids for _, ids in parts]
+    engine = translator.torch
+    with engine.use_models():
+        width = sum(model.source_states([[EOS_ID]])[0].shape[1] for model in engine.search_models)
+        sums, num_pieces = np.zeros((len(lines), width), np.float32), np.zeros((len(lines), 1), np.float32)
+        for batch in batch_by_length(ids, ids, engine.batch_tokens):
+            by_model = [model.source_states([ids[number] for number in batch]) for model in engine.search_models]
+            for number, *states in zip(batch, *by_model, strict=True):
+                row = parts[number][0]
+                sums[row] += torch.cat(states, -1).float().sum(0).cpu().numpy()
+                num_pieces[row] += len(ids[number])
+    sums /= np.maximum(num_pieces, 1)
+    return sums
 
 
 def attention(

@@ -25,9 +25,6 @@ def export(
     precision: Annotated[
         str | None, typer.Option(help="fp32 (default); for ctranslate2 and argos (int8 by default) also fp16 and int8.")
     ] = None,
-    text: Annotated[
-        Path | None, typer.Option(help="Lines to compare translations on; the run's validation text by default.")
-    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Write a model for CTranslate2, transformers or Argos Translate, and verify that it translates as mtx does."""
@@ -35,7 +32,7 @@ def export(
 
     path, precision = Path(model), precision or ("int8" if to == "argos" else "fp32")
     directory = output or exchange.default_directory(path, to, precision)
-    exported = exchange.export(path, to, directory, precision, text)
+    exported = exchange.export(path, to, directory, precision)
     print_json(asdict(exported)) if as_json else print_lines([exported.line()])
 
 
@@ -44,7 +41,7 @@ def import_(
     output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="The model directory to write.")],
 ) -> None:
     """Make a model directory from a published MarianMT model, to translate, evaluate or train on with."""
-    from mtx.interop.marian_import import import_marian
+    from mtx.interop.huggingface import import_marian
 
     import_marian(directory, output)
     logger.info("model: %s", output)

@@ -2,17 +2,12 @@
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from mtx.commands.command_line import default_page, open_output
-from mtx.errors import DamagedFileError, UsageError
-from mtx.storage.run_contents import checkpoint_steps, find_model, require_run
-from mtx.storage.run_files import RunLayout
-
-if TYPE_CHECKING:
-    from mtx.decoding.translator import Translator
+from mtx.storage.run_files import RunLayout, require_run
 
 logger = logging.getLogger("mtx")
 
@@ -35,18 +30,5 @@ def report(
 
     output = output or (RunLayout(runs[0]).report if len(runs) == 1 else default_page("report.html"))
     with open_output(output) as file:
-        file.write(report_page(runs, _translator(runs[0]) if len(runs) == 1 else None).encode())
+        file.write(report_page(runs).encode())
     logger.info("report: %s", output)
-
-
-def _translator(run: Path) -> "Translator | None":
-    """A translator with the run's model or best checkpoint; None if the run has neither, or if they are damaged."""
-    if find_model(run) == run and not checkpoint_steps(RunLayout(run)):
-        return None
-    from mtx.decoding.translator import Translator
-
-    try:
-        return Translator.load(run, engine="torch", device="cpu", split_sentences=False)
-    except (DamagedFileError, UsageError) as error:
-        logger.warning("%s; the report shows no attention", error)
-        return None

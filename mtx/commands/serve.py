@@ -14,7 +14,7 @@ from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command, mtx_command
 
 logger = logging.getLogger("mtx")
-_PACKAGES = "starlette", "uvicorn", "python-multipart", "prometheus-client"
+_PACKAGES = "starlette", "uvicorn", "python-multipart"
 _MIN_KEY_CHARS = 16
 
 
@@ -42,13 +42,11 @@ def serve(
     from mtx.decoding.load import load
     from mtx.decoding.options import Placement, SearchOptions
     from mtx.serve import server
-    from mtx.serve.guard import Limits, log_as_json
-    from mtx.serve.queue import TranslationQueue
-    from mtx.serve.translation import Pairs
+    from mtx.serve.translation import Pairs, TranslationQueue
 
-    limits = Limits()
+    limits = server.Limits()
     with _listener(host, port) as listener:
-        log_as_json()
+        server.log_as_json()
         translators = [load(model, SearchOptions(), Placement()) for model in models]
         num_threads = max(translator.engine.num_calls for translator in translators)
         pairs = Pairs(translators)

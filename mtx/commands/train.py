@@ -1,6 +1,10 @@
-"""`mtx train`, its first part alone (prepare), and `mtx config` and `mtx status`, which only show."""
+"""`mtx train`, its first part alone (prepare), and `mtx config` and `mtx status`, which only show.
+
+`resolve` makes the configuration of a run from CONFIG or files of text, and from settings.
+"""
 
 import importlib
+import itertools
 import logging
 import os
 from pathlib import Path
@@ -8,17 +12,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.command_line import AsJson, Settings, print_scores, resolve
+from mtx.commands.command_line import AsJson
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
+from mtx.storage import text_files
+from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import print_json, print_lines
 
 if TYPE_CHECKING:
     from mtx.config.schema import Config
+    from mtx.config.settings import Resolved
     from mtx.training.hooks import Hook
     from mtx.training.ranks import Ranks
 
 logger = logging.getLogger("mtx")
+
+_ADAPT = "adapt"  # the recipe that starts from a model
+_PLAN = "mtx.yaml"  # what a command takes that is given no text
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[CONFIG] [key=value]...", help="Recipe, file or run directory, then settings."),
+]
 
 # What happens around the training loop, in this order (see `mtx.training.hooks`): modules and their classes. A hook
 # whose folder has been taken away is skipped.
@@ -28,9 +42,102 @@ HOOKS = (
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
     ("mtx.report.training_hooks", "Hints"),
+    ("mtx.interop.huggingface", "ExportNote"),
     ("mtx.interop.cards", "ModelCard"),
     ("mtx.report.training_hooks", "ReportWriter"),
 )
+
+
+def resolve(arguments: list[str] | None) -> "Resolved":
+    """The configuration that CONFIG and the overrides give, with what `training.init_from` and `sizes` bring."""
+    from mtx.config import settings
+    from mtx.config.schema import key_names
+    from mtx.data.readers import FILE_ENDING
+    from mtx.storage.run_files import load_config
+
+    words = arguments or []
+    names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
+    overrides = words[len(names) :]
+    if not names and settings.exists(_PLAN) and not any(word.startswith("data.") for word in words):
+        names = [_PLAN]
+        logger.info("no CONFIG and no data.KEY is given: taking %s of this folder", _PLAN)
+    if names and all(map(_is_text, names)):
+        names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
+    for name in names:
+        if name in key_names():
+            raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
+        if FILE_ENDING.search(name) and not settings.exists(name):
+            raise UsageError(f"{name}: no such file")
+    if len(names) > 1:
+        raise UsageError(
+            f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
+        )
+    resolved = settings.resolve(names[0] if names else None, overrides)
+    if names == [_ADAPT] and resolved.config.training.init_from is None:
+        help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
+        raise UsageError(f"{_ADAPT}: adapts a trained model, and training.init_from does not name one", help)
+    for paths in map(RunLayout, map(Path, {names[0], resolved.config.run_dir} if names else ())):
+        if settings.exists(paths.config) and settings.find_config(names[0]).samefile(paths.config):
+            load_config(paths)  # raises if the run's own configuration was changed
+    if resolved.config.training.init_from is not None:
+        from mtx.training.init_from import inherit
+
+        resolved = inherit(resolved)
+    if resolved.config.sizes == "corpus":
+        from mtx.data.corpus_sizes import choose_sizes
+
+        resolved = choose_sizes(resolved)
+    return resolved
+
+
+def _is_text(name: str) -> bool:
+    """Whether the argument that stands for a configuration is a file of pairs instead."""
+    from mtx.config.settings import exists, recipe_names
+    from mtx.data.readers import FILE_ENDING
+
+    path = Path(name)
+    if name in recipe_names() or not exists(path) or not path.is_file():
+        return False
+    if FILE_ENDING.search(name) or text_files.bilingual_form(path) is not None:
+        return True
+    return path.suffix not in (".yaml", ".yml") and "\t" in next(text_files.read_lines(path), "")
+
+
+def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
+    """The settings with which `own-text` trains on such files: the files, and their languages if they are not given."""
+    from mtx.data.readers import FILE_ENDING
+
+    given = dict(override.split("=", 1) for override in overrides)
+    if "data.train" in given:
+        raise UsageError(f"{files[0]} and data.train: expected one of them", f"data.train={','.join(files)},OTHER")
+    settings = [f"data.train={','.join(files)}", *_languages_of(files[0], given)]
+    if "run_dir" not in given:
+        settings.append(f"run_dir=runs/{FILE_ENDING.sub('', Path(files[0]).name).removesuffix('.gz')}")
+    logger.info("this is short for: %s", mtx_command("train", "own-text", *settings, *overrides))
+    return settings
+
+
+def _languages_of(file: str, given: dict[str, str]) -> list[str]:
+    """The settings data.src and data.tgt by what a file says, without those that are given."""
+    from mtx.data.bilingual import match_rank
+    from mtx.data.language_detection import find_languages
+
+    if {"data.src", "data.tgt"} <= given.keys():
+        return []
+    columns = given.get("data.columns", "")
+    first, second, origin = find_languages(Path(file), tuple(columns.split(",")) if columns else ())
+    languages = {"data.src": first, "data.tgt": second}
+    other = {"data.src": second, "data.tgt": first}
+    if any(match_rank(other[key], given[key]) is not None for key in other if key in given):
+        languages = other
+    for key, language in given.items():
+        if key in languages and match_rank(languages[key], language) is None:
+            help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
+            raise UsageError(f"{key}={language}: {file} has {first} and {second}, as {origin} says", help)
+    src, tgt = (given.get(key, language) for key, language in languages.items())
+    direction = f"{src} to {tgt}, as {origin} says"
+    logger.info("%s: %s; data.src=%s data.tgt=%s is the other direction", file, direction, tgt, src)
+    return [f"{key}={language}" for key, language in languages.items() if key not in given]
 
 
 def load_around(module: str) -> Any:
@@ -67,9 +174,9 @@ def train(
         raise UsageError("--dry-run, --devices and torchrun do not go together", "drop all but one of them")
     if is_rank:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost connection torch tells a page of addresses
-        from mtx.training.ranks import join, this_world
+        from mtx.training.ranks import join
 
-        with join(this_world()) as ranks:
+        with join() as ranks:
             train_run(ranks.run_on_rank_zero(lambda: resolve(settings).config), ranks)
         return
     config = resolve(settings).config
@@ -90,18 +197,16 @@ def train(
 
 def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: bool = True) -> None:
     """Train a run to its end, and say what has come of it."""
+    from mtx.decoding.metrics import score_line
     from mtx.training import run
 
     if config.data.generator:
         logger.info("the corpus is synthetic: a small grammar generated it, and it is good only for seeing mtx work")
     if (result := run.train(config, ranks, make_hooks())) is None:
         return
-    logger.info("")
-    for sample in result.samples:
-        logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)
-    logger.info("")
     if prints_scores:
-        print_scores(result.scores, False)
+        if result.scores:
+            print_lines(score_line(name, scores) for name, scores in result.scores.items())
         if (gains := load_around("mtx.evaluation.test_set_scores")) and (changes := gains.gain_lines(result.paths)):
             print_lines(changes)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
@@ -163,7 +268,7 @@ def config(
 
 def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json: AsJson = False) -> None:
     """Show a run's state, step, best score and time left."""
-    from mtx.storage.run_status import read_status
+    from mtx.storage.run_directory import read_status
 
     state = read_status(run)
     print_json(vars(state)) if as_json else print_lines(state.lines())

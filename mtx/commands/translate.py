@@ -1,17 +1,12 @@
 """`mtx translate`: of lines, where a file's translation continues after a kill, and of documents."""
 
-import contextlib
-import functools
 import itertools
 import json
 import logging
 import os
-import queue
 import re
 import stat
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 from unicodedata import normalize
@@ -35,10 +30,10 @@ from mtx.data.inline_codes import has_codes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import counted
-from mtx.storage import streams
 from mtx.storage.text_files import InvalidLines, decoded_lines
 
 if TYPE_CHECKING:
+    from mtx.data.glossary import Glossary
     from mtx.decoding.translator import Translator
 
 logger = logging.getLogger("mtx")
@@ -55,10 +50,10 @@ _NO_LINES = {
 }
 
 _SEGMENTS_AT_ONCE = 512
-_PAUSE_S = 0.01  # a program that sends nothing for this time waits for an answer
+_READ_BYTES = 1 << 16  # as many as a pipe holds
 _SHOWN_CHARS, _SHOWN_LINES = 80, 10
 _NO_TARGETS = "--overwrite is for documents with translations in them: XLIFF, TMX and PO"
-_FOR_LINES = "--shard, --fresh, --n-best, --prefix and --json are for lines of text"
+_FOR_LINES = "--shard, --n-best, --prefix and --json are for lines of text"
 
 
 @takes(*ALL)
@@ -71,7 +66,6 @@ def translate(
     ] = None,
     glossary: GlossaryFile = None,
     shard: Shard = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Start again instead of resuming a killed command.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Of a document, replace translations too.")] = False,
     as_lines: Annotated[bool, typer.Option("--lines", help="Translate each line of FILE, whatever it is.")] = False,
     as_json: AsJson = False,
@@ -85,31 +79,31 @@ def translate(
     """
     from mtx.data.readers import FILE_ENDING
 
-    load = functools.partial(load_translator, model, search, place, glossary)
+    target = None if output is None else checked_output(output)
     text = file if file is not None and file.is_file() else None  # a pipe has lines, and is read once
-    if text and not as_lines and (kind := kind_of_document(text)):
-        if shard or fresh or search.n_best > 1 or prefix or as_json:
-            raise UsageError(f"{text}: is a document ({kind}); {_FOR_LINES}")
-        translate_document(text, kind, output, overwrite, load, glossary)
-        return
-    if overwrite:
+    kind = None if text is None or as_lines else kind_of_document(text)
+    if kind and (shard or search.n_best > 1 or prefix or as_json):
+        raise UsageError(f"{text}: is a document ({kind}); {_FOR_LINES}")
+    if overwrite and kind in (None, *_BY_ENDING.values()):
         raise UsageError(_NO_TARGETS)
+    translator = load_translator(model, search, place, glossary)
+    if text and kind:
+        translate_document(text, kind, target, overwrite, translator, glossary)
+        return
     if text and FILE_ENDING.search(text.name):
         logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", text)
-    work = LineWork(load, search.n_best, as_json, prefix)
-    target = None if output is None else checked_output(output)
+    work = LineWork(translator, search.n_best, as_json, prefix)
     others = [other for other in (prefix, glossary) if other]
     is_resumable = target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others))
     if text and target and is_resumable:
         about = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
-        translate_file(work, text, target, shard, fresh, about, others)
+        translate_file(work, text, target, shard, about, others)
         return
-    if shard is not None or fresh:
-        raise UsageError("--shard and --fresh are for a FILE of lines and -o FILE")
-    with open_input(file) as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source, prefix, glossary)
-        lines = blocks(source, file, f"{work.translator.src}> ")
-        for block, prefixes in paired(lines, prefix, "surrogateescape"):
+    if shard is not None:
+        raise UsageError("--shard is for a FILE of lines and -o FILE")
+    with open_input(file) as source, open_output(target) as sink:
+        refuse_own_output(sink, output, source, *others)
+        for block, prefixes in paired(blocks(source, file), prefix, "surrogateescape"):
             sink.writelines(row.encode() + b"\n" for row in work.rows(block, prefixes))
             sink.flush()
     work.log_summary()
@@ -134,45 +128,33 @@ def kind_of_document(path: Path) -> str | None:
 
 
 class LineWork:
-    """Translates blocks of lines, and reports at the end what was wrong with them.
+    """Translates blocks of lines, and reports at the end what was wrong with them."""
 
-    Args:
-        load: loads the translator, when it is first used.
-    """
-
-    def __init__(self, load: "Callable[[], Translator]", n_best: int, as_json: bool, prefix: Path | None):
-        self._load, self._n_best = load, n_best
-        self._as_json, self.prefix = as_json, prefix
+    def __init__(self, translator: "Translator", n_best: int, as_json: bool, prefix: Path | None):
+        self.translator, self.prefix = translator, prefix
+        self._n_best, self._as_json = n_best, as_json
         self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
         self._num_lines = self._num_empty = 0
+        self._terms = TermCount(translator.glossary)
 
-    @functools.cached_property
-    def translator(self) -> "Translator":
-        return self._load()
-
-    @functools.cached_property
-    def _terms(self) -> "TermCount":
-        return TermCount(self.translator)
-
-    def rows(self, block: list[str], prefixes: list[str] | None, num_before: int = 0) -> list[str]:
-        """The output for the next lines, of a text that has `num_before` lines before the first of all."""
-        from mtx.decoding.metrics import suspicion
-
+    def rows(self, block: list[str], prefixes: list[str] | None) -> list[str]:
+        """The output for the next lines."""
         prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
-        first, name = num_before + self._num_lines + 1, "line" if self.prefix is None else f"{self.prefix}: line"
         lines = self._invalid.replace(block)
         if prefixes is None and any(map(has_codes, lines)):
             from mtx.documents.tagged_segments import translate_lines
 
             results = translate_lines(self.translator, lines, self._n_best)
         else:
-            results = self.translator.hypotheses(lines, prefixes, first, name, self._n_best)
+            results = self.translator.hypotheses(lines, prefixes, self._n_best)
         self._num_lines += len(block)
-        pairs = [(line, hypotheses[0].text) for line, hypotheses in zip(block, results, strict=True)]
-        self._terms.add(pairs)
-        self._num_empty += sum(not text and bool(line.strip()) for line, text in pairs)
+        texts = [hypotheses[0].text for hypotheses in results]
+        self._terms.add(zip(block, texts, strict=True))
+        self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(block, texts, strict=True))
         if self._n_best == 1 and not self._as_json:
-            return [text for _, text in pairs]
+            return texts
+        from mtx.evaluation.suspicion import suspicion
+
         rows = list[Any]()
         for line, hypotheses in zip(block, results, strict=True):
             values = [
@@ -185,108 +167,94 @@ class LineWork:
 
     def log_summary(self) -> None:
         """Log what was noticed."""
-        is_empty = f"the translation of {self._num_empty:,} of {self._num_lines:,} lines is empty"
-        for message in (self._invalid.message(), self._invalid_prefixes.message(), is_empty * bool(self._num_empty)):
-            if message:
-                logger.warning(message)
-        self._terms.log_summary()
+        self._invalid.log()
+        self._invalid_prefixes.log()
+        if self._num_empty:
+            logger.warning("the translation of %d of %d lines is empty", self._num_empty, self._num_lines)
+        self._terms.log()
 
 
 class TermCount:
-    """Counts the terms of the glossary that translations use; without a glossary it does nothing."""
+    """Counts the terms of a glossary that translations use; without a glossary it does nothing."""
 
-    def __init__(self, translator: "Translator"):
-        self._translator, self._glossary = translator, translator.glossary
-        self._num_terms = self._num_used = 0
-        self._missed = list[tuple[str, str]]()  # terms that are not used, and their lines
+    def __init__(self, glossary: "Glossary | None"):
+        self._glossary = glossary
+        self._num_terms = self._num_missing = 0
+        self._missing = list[str]()  # the first terms that are missing, with their lines
 
     def add(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Count the terms of these lines and their translations."""
-        if self._glossary is None:
-            return
+        """Count the terms of these lines and their translations, but for lines in capitals."""
         from mtx.data.cleaning import clean_text
         from mtx.data.glossary import num_used
-        from mtx.data.letter_case import in_case
 
+        if self._glossary is None:
+            return
         for source, translation in pairs:
-            usual, case = self._translator.truecase(source)
-            expected = [match.tgt for match in self._glossary.matches(normalize("NFC", clean_text(usual)))]
-            if case is not None:  # the translation has it too
-                expected = [in_case(tgt, case, self._translator.tgt) for tgt in expected]
-            used = num_used(expected, clean_text(translation))
+            expected = [match.tgt for match in self._glossary.matches(normalize("NFC", clean_text(source)))]
+            missing = [term for term in expected if not num_used([term], clean_text(translation))]
             self._num_terms += len(expected)
-            self._num_used += used
-            if used < len(expected):
-                missing = [term for term in expected if not num_used([term], translation)]
-                self._missed.append((", ".join(missing or expected), source[:_SHOWN_CHARS]))
+            self._num_missing += len(missing)
+            if missing and len(self._missing) < _SHOWN_LINES:
+                self._missing.append(f"{', '.join(missing)} in the translation of: {source[:_SHOWN_CHARS]}")
 
-    def log_summary(self) -> None:
+    def log(self) -> None:
         """Log the counts, with the first lines that lack a term."""
         if self._glossary is None:
             return
-        used = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
-        logger.log(logging.WARNING if self._missed else logging.INFO, used + "; missing are:" * bool(self._missed))
-        for missed in self._missed[:_SHOWN_LINES]:
-            logger.info("  %s in the translation of: %s", *missed)
+        used = f"{self._num_terms - self._num_missing:,} of {counted(self._num_terms, 'term')} of the glossary used"
+        logger.log(logging.WARNING if self._missing else logging.INFO, used + "; missing are:" * bool(self._missing))
+        for missing in self._missing:
+            logger.info("  %s", missing)
 
 
-def blocks(source: IO[bytes], file: Path | None, prompt: str) -> Iterator[list[str]]:
-    """The lines of `source` in blocks: of a file large ones, of a pipe what has arrived, of a terminal each line.
+def blocks(source: IO[bytes], file: Path | None) -> Iterator[list[str]]:
+    """The lines of `source` in blocks: of a file large ones, of a pipe or a terminal what has arrived.
 
     Args:
         file: its name; None for stdin.
-        prompt: the prompt on a terminal.
     """
-    if file is None and source.isatty():
-        yield from ([line] for line in _typed_lines(prompt))
-        return
     is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
-    lines = decoded_lines(source, file or Path("/dev/stdin"), "surrogateescape")
+    if source.isatty():
+        logger.info("type the text; Ctrl-D ends")
+    arriving: Any = ArrivingLines(source)
+    lines = decoded_lines(source if is_whole else arriving, file or Path("/dev/stdin"), "surrogateescape")
     with progress() as bar:
-        for block in in_blocks(lines) if is_whole else _arriving_blocks(lines):
+        for block in in_blocks(lines) if is_whole else arriving.blocks(lines):
             yield block
             bar.update(len(block))
 
 
-def _typed_lines(prompt: str) -> Iterator[str]:
-    """The lines that a user types, until Ctrl-D; the prompt never goes to the output of the translations."""
-    with contextlib.suppress(ImportError):  # importing it gives `input` a history and line editing
-        import readline  # noqa: F401
-    on_terminal = sys.stdout.isatty()
-    with contextlib.suppress(EOFError):
-        while True:
-            if not on_terminal:
-                streams.show_prompt(prompt)
-            yield streams.typed_line(prompt if on_terminal else "")
-    streams.show([""])
+class ArrivingLines:
+    """The lines of a pipe or a terminal, with what `decoded_lines` needs of a file."""
 
+    def __init__(self, source: Any):
+        self.peek = source.peek
+        self._source, self._rest = source, b""
+        self._lines = list[bytes]()  # that have arrived, the last one first
 
-def _arriving_blocks(lines: Iterator[str]) -> Iterator[list[str]]:
-    """Blocks of the lines that have arrived: a block ends when no line follows at once. A thread reads ahead."""
-    ready: queue.Queue[str | BaseException | None] = queue.Queue(4 * translator_options.BLOCK_LINES)
+    def readline(self, _: int = -1) -> bytes:
+        """The next line, b"" at the end."""
+        while not self._lines:
+            if not (data := self._source.read1(_READ_BYTES)):
+                rest, self._rest = self._rest, b""
+                return rest
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._lines = [line + b"\n" for line in reversed(lines)]
+        return self._lines.pop()
 
-    def read() -> None:
-        try:
-            for line in lines:
-                ready.put(line)
-            ready.put(None)
-        except BaseException as error:  # the consuming thread raises it again
-            ready.put(error)
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.readline, b"")
 
-    threading.Thread(target=read, name="mtx-reader", daemon=True).start()
-    item: str | BaseException | None = ""
-    while item is not None:
-        block, item = list[str](), ready.get()
-        with contextlib.suppress(queue.Empty):
-            while isinstance(item, str):
-                block.append(item)
-                if len(block) == translator_options.BLOCK_LINES:
-                    break
-                item = ready.get(timeout=_PAUSE_S)
+    def blocks(self, lines: Iterator[str]) -> Iterator[list[str]]:
+        """The decoded lines in blocks: each ends where nothing more has arrived, or is full."""
+        block = list[str]()
+        for line in lines:
+            block.append(line)
+            if not (self._lines or self._rest) or len(block) == translator_options.BLOCK_LINES:
+                yield block
+                block = []
         if block:
             yield block
-        if isinstance(item, BaseException):
-            raise item
 
 
 def translate_file(
@@ -294,23 +262,21 @@ def translate_file(
     file: Path,
     output: Path,
     shard: str | None,
-    fresh: bool,
     about: dict[str, Any],
     others: Sequence[Path],
 ) -> None:
-    """Translate a file into another one; a killed command continues where it was.
+    """Translate a file into another one; a killed command resumes where it was.
 
     Args:
         about: what else makes it this translation: options, and the name of the model.
         others: further texts that are read.
     """
     from mtx.storage import durable
-    from mtx.storage.resumable import ResumableRows, part_of
-    from mtx.storage.run_contents import model_identity
+    from mtx.storage.resumable import ResumableRows
+    from mtx.storage.run_files import model_identity
     from mtx.storage.text_files import read_lines
 
-    for written in (output, part_of(output)):
-        refuse_own_output(None, written, file, *others)
+    refuse_own_output(None, output, file, *others)
     counted_blocks = paired(in_blocks(read_lines(file)), work.prefix, "surrogateescape")
     start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
     about |= {
@@ -320,16 +286,14 @@ def translate_file(
         "texts": [durable.sha256(text) for text in (file, *others)],
         "model": model_identity(about["model"]),
     }
-    kept = ResumableRows.for_output(output, about, translator_options.BLOCK_LINES)
+    kept = ResumableRows(output, about, translator_options.BLOCK_LINES)
     with kept.lock():
-        if fresh:
-            kept.remove()
         before = start + kept.resume()
         texts = (read_lines(text, "surrogateescape") for text in (file, work.prefix) if text)
         blocks = zip(*(in_blocks(itertools.islice(lines, before, end)) for lines in texts), strict=True)
         with progress(end - start, before - start) as bar:
             for block, *prefixes in blocks:
-                kept.append(work.rows(block, prefixes[0] if prefixes else None, before))
+                kept.append(work.rows(block, prefixes[0] if prefixes else None))
                 bar.update(len(block))
         with open_output(output) as sink:
             sink.writelines(kept.rows())
@@ -348,41 +312,33 @@ def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
 
 
 def translate_document(
-    file: Path,
-    kind: str,
-    output: Path | None,
-    overwrite: bool,
-    load: "Callable[[], Translator]",
-    glossary: Path | None,
+    file: Path, kind: str, output: Path | None, overwrite: bool, translator: "Translator", glossary: Path | None
 ) -> None:
     """Translate a document; all but its text stays as it is."""
-    from mtx.decoding.metrics import suspicion
     from mtx.documents import document
     from mtx.documents.markup import Marked, bare
     from mtx.documents.tagged_segments import translate_segments
+    from mtx.evaluation.suspicion import suspicion
 
-    if overwrite and kind not in document.BILINGUAL:
-        raise UsageError(f"{file}: {_NO_TARGETS}")
     pairs = list[tuple[str, str]]()
+
+    def translate(segments: list[Marked]) -> list[Marked]:
+        results = list[Marked]()
+        with progress(len(segments), unit=" segments") as bar:
+            for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
+                results += translate_segments(translator, segments[start : start + _SEGMENTS_AT_ONCE])
+                bar.update(len(results) - start)
+        pairs.extend((bare(src)[0], bare(tgt)[0]) for src, tgt in zip(segments, results, strict=True))
+        return results
+
     with file.open("rb") as source, open_output(output) as sink:
         refuse_own_output(sink, output, source, glossary)
-        translator = load()
-
-        def translate(segments: list[Marked]) -> list[Marked]:
-            results = list[Marked]()
-            with progress(len(segments), unit=" segments") as bar:
-                for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
-                    results += translate_segments(translator, segments[start : start + _SEGMENTS_AT_ONCE])
-                    bar.update(len(results) - start)
-            pairs.extend((bare(src)[0], bare(tgt)[0]) for src, tgt in zip(segments, results, strict=True))
-            return results
-
         languages = translator.src, translator.tgt
         sink.write(document.translate_document(file, kind, languages, overwrite, translate))
     logger.info("%s: %s translated", file, counted(len(pairs), "segment"))
     if suspicious := [tgt for src, tgt in pairs if suspicion(src, tgt)]:
         what = f"{counted(len(suspicious), 'translation')} with repeated words or a copied source"
         logger.warning("%s: look at %s, such as: %s", file, what, suspicious[0][:_SHOWN_CHARS])
-    terms = TermCount(translator)
+    terms = TermCount(translator.glossary)
     terms.add(pairs)
-    terms.log_summary()
+    terms.log()

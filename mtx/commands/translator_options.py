@@ -30,66 +30,43 @@ BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enoug
 BEAM = ("beam", "length_penalty")
 SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
 PLACEMENT = ("engine", "precision", "threads", "device", "batch_tokens")
-_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "beam": (int | None, Option(None, min=1, max=MAX_BEAM_SIZE, help="Beam size; the run's own by default.")),
-    "length_penalty": (
-        float | None,
-        Option(None, min=0, max=MAX_LENGTH_PENALTY, help="Length penalty; the run's own by default."),
-    ),
-    "max_length": (
-        int | None,
-        Option(
-            None, min=1, max=MAX_LENGTH, help="Maximum tokens of a translation; those of the source + 50 by default."
-        ),
-    ),
-    "n_best": (
-        int,
-        Option(1, min=1, max=MAX_SAMPLES, help="Hypotheses for each line, as JSON; at most the beam size."),
-    ),
-    "split_sentences": (
-        bool | None,
-        Option(
-            None,
-            "--split-sentences/--no-split-sentences",
-            help="Translate the sentences of a line one by one; by default if the model learned from single ones.",
-        ),
-    ),
-    "temperature": (
-        float | None,
-        Option(None, min=0.01, max=MAX_TEMPERATURE, help="Sample translations instead of searching."),
-    ),
-    "top_k": (int | None, Option(None, min=1, help="Sample from the k most probable tokens.")),
-    "top_p": (float | None, Option(None, min=0.01, max=1, help="Sample from the nucleus of p.")),
-    "epsilon": (float | None, Option(None, min=0, max=1, help="Sample only tokens of at least this probability.")),
+# Options that are numbers: their type, the least and the largest value, and their help. None is given by default.
+_NUMBERS: dict[str, tuple[Any, float, float | None, str]] = {
+    "beam": (int, 1, MAX_BEAM_SIZE, "Beam size; the run's own by default."),
+    "length_penalty": (float, 0, MAX_LENGTH_PENALTY, "Length penalty; the run's own by default."),
+    "max_length": (int, 1, MAX_LENGTH, "Maximum tokens of a translation; those of the source + 50 by default."),
+    "n_best": (int, 1, MAX_SAMPLES, "Hypotheses for each line, as JSON; at most the beam size; 1 by default."),
+    "temperature": (float, 0.01, MAX_TEMPERATURE, "Sample translations instead of searching."),
+    "top_k": (int, 1, None, "Sample from the k most probable tokens."),
+    "top_p": (float, 0.01, 1, "Sample from the nucleus of p."),
+    "epsilon": (float, 0, 1, "Sample only tokens of at least this probability."),
     "mbr": (
-        int | None,
-        Option(
-            None,
-            min=2,
-            max=MAX_SAMPLES,
-            help="Minimum Bayes risk: of so many samples (--epsilon 0.02), the one of the highest mean chrF.",
-        ),
+        int,
+        2,
+        MAX_SAMPLES,
+        "Minimum Bayes risk: of N samples (--epsilon 0.02), the one of the highest mean chrF.",
     ),
-    "seed": (int | None, Option(None, min=0, help="Seed of the samples; 1 by default.")),
-    "engine": (
-        EngineName,
-        Option("auto", help="auto: ctranslate2 on a CPU, torch on a GPU and for what ctranslate2 does not have."),
-    ),
-    "precision": (
-        Precision | None,
-        Option(None, help="fp32 (default); with torch also bf16, with ctranslate2 also fp16 and int8."),
-    ),
-    "threads": (int | None, Option(None, min=1, help="CPU threads; all cores by default, and never more.")),
-    "device": (Device, "auto"),
+    "seed": (int, 0, None, "Seed of the samples; 1 by default."),
+    "threads": (int, 1, None, "CPU threads; all cores by default, and never more."),
     "batch_tokens": (
-        int | None,
-        Option(
-            None,
-            min=1,
-            max=MAX_BATCH_TOKENS,
-            help="Source tokens that are decoded together; fewer take less memory. torch halves them when it runs out.",
-        ),
+        int,
+        1,
+        MAX_BATCH_TOKENS,
+        "Source tokens that are decoded together; fewer take less memory. torch halves them when it runs out.",
     ),
+}
+_ENGINE_HELP = "auto: ctranslate2 on a CPU, torch on a GPU and for what ctranslate2 does not have."
+_PRECISION_HELP = "fp32 (default); with torch also bf16, with ctranslate2 also fp16 and int8."
+_SPLIT_HELP = "Translate the sentences of a line one by one; by default if the model learned from single ones."
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    **{
+        name: (kind | None, Option(None, min=least, max=most, help=help))
+        for name, (kind, least, most, help) in _NUMBERS.items()
+    },
+    "split_sentences": (bool | None, Option(None, "--split-sentences/--no-split-sentences", help=_SPLIT_HELP)),
+    "engine": (EngineName, Option("auto", help=_ENGINE_HELP)),
+    "precision": (Precision | None, Option(None, help=_PRECISION_HELP)),
+    "device": (Device, "auto"),
 }
 ALL = (*_OPTIONS,)
 WHOLE_LINES = SearchOptions(split_sentences=False)
@@ -127,7 +104,7 @@ def search_options(
     beam: int | None = None,
     length_penalty: float | None = None,
     max_length: int | None = None,
-    n_best: int = 1,
+    n_best: int | None = None,
     split_sentences: bool | None = False,
     mbr: int | None = None,
     **asked: Any,
@@ -138,13 +115,13 @@ def search_options(
     if mbr is not None:
         sampling = Sampling(mbr, **{"epsilon": MBR_EPSILON, **given}, mbr=True)
     elif given.keys() - {"seed"}:
-        sampling = Sampling(n_best, **given)
+        sampling = Sampling(n_best or 1, **given)
     elif given:
         raise UsageError("--seed is only for samples", "--temperature 1 samples")
     if sampling is not None and beam is not None:
         names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
         raise UsageError(f"--beam searches, {names} sample", "--n-best N draws N samples")
-    return SearchOptions(beam, length_penalty, max_length, sampling, split_sentences, n_best)
+    return SearchOptions(beam, length_penalty, max_length, sampling, split_sentences, n_best or 1)
 
 
 def load_translator(model: str, search: SearchOptions, place: Placement, glossary: Path | None = None) -> "Translator":

@@ -100,8 +100,7 @@ _NEAR = 0.75  # likeness of names that differ in one letter of four
 
 def nearest(name: str, names: list[str]) -> str | None:
     """The most similar of `names`; None if none is similar."""
-    close = difflib.get_close_matches(name, names, 1, 0.6)
-    return close[0] if close else None
+    return next(iter(difflib.get_close_matches(name, names, 1)), None)
 
 
 def keys_meant(name: str, names: Iterable[str]) -> list[str]:
@@ -112,8 +111,14 @@ def keys_meant(name: str, names: Iterable[str]) -> list[str]:
     keys = [key for key in KEYS_FOR.get(_without_section(name), []) if key in names]
     if keys or _without_section(name) in NOT_THERE:
         return keys
-    near = [key for key in names if _likeness(_last(name), _last(key)) >= _NEAR or name.partition(".")[0] == key]
-    return sorted(near, key=lambda key: (-_likeness(_last(name), _last(key)), -_likeness(name, key)))[:1]
+
+    def likeness(key: str) -> tuple[float, float]:
+        pairs = ((_last(key), _last(name)), (key, name))
+        of_last, of_all = (difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
+        return of_last, of_all
+
+    best = max(names, key=likeness)
+    return [best] if likeness(best)[0] >= _NEAR else []
 
 
 def about_unknown(name: str, names: Iterable[str]) -> str:
@@ -143,10 +148,6 @@ def _without_section(name: str) -> str:
     return _last(name).lower().replace("-", "_")
 
 
-def _likeness(name: str, key: str) -> float:
-    return difflib.SequenceMatcher(None, key, name).ratio()
-
-
 # What was expected, for each type of pydantic error; limits come from the context of the error.
 _EXPECTED = {
     "int_parsing": "a whole number",
@@ -157,6 +158,7 @@ _EXPECTED = {
     "float_type": "a number",
     "finite_number": "a finite number",
     "bool_type": "true or false",
+    "bool_parsing": "true or false",
     "string_type": "text",
     "string_unicode": "text in UTF-8",
     "string_too_short": "at least {min_length} character",

@@ -19,14 +19,6 @@ NULL = ("null", "~", "")  # text that means null
 HELD_OUT_TEST = "heldout"  # in data.test: the test set that is held out of the training text, also its name
 
 
-def _read_bool(value: object) -> object:
-    if isinstance(value, str):
-        if value not in ("true", "false"):
-            raise ValueError("expected true or false")
-        return value == "true"
-    return value
-
-
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"  # with an exponent, as Python writes 1e+16 and 1e-05
 _DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
 
@@ -72,7 +64,6 @@ TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, matching(LANGUAGE.pattern, "1 to 100 characters without /")]
 Licence = Annotated[str, matching(r"[^\x00-\x1f\x7f-\x9f]{1,200}", "1 to 200 characters on one line")]
 PathText = Annotated[str, AfterValidator(_read_path)]
-Bool = Annotated[bool, BeforeValidator(_read_bool)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Auto = Literal["auto"]
 PositiveInt = Annotated[int, Field(ge=1, le=limits.MAX_COUNT)]
@@ -190,9 +181,9 @@ class DataConfig(Section):
     duplicates: Auto | Literal["newest", "all"] = "auto"
     """newest: of the training pairs with one source, the one that was changed last; all: every pair; auto: newest in
     translation memories and bilingual files, all in other text"""
-    terms: PathText | None = None
-    """learn to use a glossary (mtx translate --glossary); auto: from words of the training text that translate each
-    other; a file of source term TAB target term: from its terms in the text too; null: no terms"""
+    terms: Auto | None = None
+    """auto: learn to use a glossary (mtx translate --glossary) from words of the training text that translate each
+    other; null: no terms"""
     max_tokens: int = Field(256, ge=8, le=limits.MAX_TOKENS)
     """longest sentence in tokens, </s> included"""
     max_length_ratio: float = Field(4.0, gt=1)
@@ -211,10 +202,6 @@ class DataConfig(Section):
         return self.src, self.tgt
 
 
-# What `tokenizer.model` leaves of the other keys of its section.
-MODELS_DECIDE = {"vocab_size": "auto", "normalization": "none"}
-
-
 class TokenizerConfig(Section):
     """How text becomes tokens (SentencePiece pieces)."""
 
@@ -228,14 +215,9 @@ class TokenizerConfig(Section):
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
-        return {**MODELS_DECIDE, **values} if cls._read_value("model", values.get("model")) else values
-
-    @model_validator(mode="after")
-    def _check_model(self) -> "TokenizerConfig":
-        for name, value in MODELS_DECIDE.items():
-            if self.model and (own := getattr(self, name)) != value:
-                raise ValueError(f"tokenizer.{name} {own} contradicts tokenizer.model, which has its own; drop it")
-        return self
+        """Given models have their own pieces and normalization, whatever the other keys say."""
+        given = cls._read_value("model", values.get("model"))
+        return {**values, "vocab_size": "auto", "normalization": "none"} if given else values
 
 
 # tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need". student has sizes
@@ -308,7 +290,7 @@ class ModelConfig(Section):
     """of the recurrences; rnn only"""
     score: Literal["additive", "scaled_dot_product", "multiplicative"] = "additive"
     """how attention compares a state with the encoder's outputs; rnn only"""
-    output_bias: Bool = False
+    output_bias: bool = False
     """add a bias to the output layer"""
     licence: Licence | None = None
     """licence of the trained model, for its card: an SPDX name such as CC-BY-4.0, or words"""
@@ -360,8 +342,6 @@ class TrainingConfig(Section):
     training.patience has run out"""
     label_smoothing: Probability = 0.1
     """label smoothing (paper 5.4)"""
-    source_loss: Bool = False
-    """learn to predict the tokens of the source too; only with model.architecture=decoder"""
     bpe_dropout: Probability = 0.0
     """probability with which BPE-dropout skips a merge, such as 0.1: each epoch cuts the words into other pieces;
     0: always the same pieces"""
@@ -383,11 +363,11 @@ class TrainingConfig(Section):
     long; 0: one pass"""
     clip_norm: PositiveFloat | None = None
     """largest gradient norm; null: no clipping"""
-    shard: Auto | Bool = "auto"
-    """divide weights and optimizer among several devices; auto: if they take half a GPU's memory"""
-    deterministic: Bool = False
+    shard: bool = False
+    """divide weights, gradients and Adam's state among several devices, for a model that does not fit one"""
+    deterministic: bool = False
     """on CUDA: the same bits on the same GPU and torch, but slower"""
-    compile: Auto | Bool = "auto"
+    compile: Auto | bool = "auto"
     """on CUDA: compile the step at the start, in a minute or two; auto: if the run is long enough. What cannot be
     compiled here runs without"""
     best_metric: Literal["auto", "bleu", "chrf", "nll"] = "auto"
@@ -401,18 +381,13 @@ class TrainingConfig(Section):
     this mean, that of their later half, the last or the best checkpoint: what translates the validation set best"""
     patience: PositiveInt | None = None
     """validations without a better score before training stops"""
-    tensorboard: Bool = False
+    tensorboard: bool = False
     """write metrics for TensorBoard (needs the package tensorboard)"""
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
         """Without max_steps, max_epochs is the only bound; the default of max_steps would end most runs before it."""
         return values if values.get("max_epochs") in (None, *NULL) else {"max_steps": None, **values}
-
-    @property
-    def num_passes(self) -> int:
-        """The times that a step computes each sentence."""
-        return 2 if self.rdrop_alpha else 1
 
 
 class DecodingConfig(Section):
@@ -454,12 +429,9 @@ class Config(Section):
             raise ValueError("training.max_steps and training.max_epochs are both null, expected a number for one")
         if self.tokenizer.model and training.init_from is not None:
             raise ValueError("tokenizer.model: the model of training.init_from has its own tokenizer; drop one of them")
-        if training.batch_tokens < data.max_tokens:
-            tokens = training.batch_tokens
-            raise ValueError(f"training.batch_tokens {tokens} is below data.max_tokens {data.max_tokens}")
-        micro = training.micro_batch_tokens
-        if micro != "auto" and micro < data.max_tokens:
-            raise ValueError(f"training.micro_batch_tokens {micro} is below data.max_tokens {data.max_tokens}")
+        for name in ("batch_tokens", "micro_batch_tokens"):
+            if (size := getattr(training, name)) != "auto" and size < data.max_tokens:
+                raise ValueError(f"training.{name} {size} is below data.max_tokens {data.max_tokens}")
         if self.model.positions == "learned" and data.max_tokens > limits.MAX_LEARNED_POSITIONS:
             raise ValueError(
                 f"data.max_tokens {data.max_tokens} is above the {limits.MAX_LEARNED_POSITIONS} positions of "
@@ -469,8 +441,6 @@ class Config(Section):
         for name, wish in (("shard", training.shard), ("compile", training.compile)):
             if wish is True and architecture != "transformer":
                 raise ValueError(f"training.{name}: only a Transformer has it, not {architecture}")
-        if training.source_loss and architecture != "decoder":
-            raise ValueError(f"training.source_loss: only model.architecture=decoder can learn it, not {architecture}")
         return self
 
 

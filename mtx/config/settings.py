@@ -9,7 +9,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
@@ -18,16 +18,15 @@ import yaml
 from pydantic import ValidationError
 
 from mtx.config.messages import about_unknown, describe_problems, did_you_mean, kind_of, nearest, unknown_key
-from mtx.config.schema import MODELS_DECIDE, NULL, PRESETS, Config, DataConfig, fields, key_names, leaves
+from mtx.config.schema import NULL, PRESETS, Config, DataConfig, fields, key_names, leaves
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.durable import require_file
-from mtx.storage.text_files import decoded_lines, errors_named, open_binary, printable, read_lines
+from mtx.storage.text_files import decoded_lines, errors_named, open_binary, printable
 
 exists = os.path.exists  # unlike `Path.exists`, False for a name that no file can have
 _MAX_YAML_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
 _OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
-_BOUNDS = {"max_steps", "max_epochs"}  # of training
 
 
 @dataclass(frozen=True)
@@ -57,35 +56,23 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     path = find_config(name) if name else None
     values, lines = read_yaml(path) if path else ({}, {})
     settings = dict(map(_split_override, overrides))
-    _give_way(values, settings)
+    for given, other in (("max_steps", "max_epochs"), ("max_epochs", "max_steps")):
+        if settings.get(f"training.{given}", "") not in NULL and isinstance(training := values.get("training"), dict):
+            training.pop(other, None)  # a bound on the command line replaces the other one of a file
     file_keys = {key for key, _ in leaves(values)}
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
     if name and path == Path(name, "config.yaml") and "run_dir" not in settings:
         values["run_dir"] = name  # a run directory may have been moved
     # If a setting overrides a value, or the problem concerns several keys, the file is not to blame
     lines = {key: at for key, at in lines.items() if key.partition("[")[0] not in settings and (key or not settings)}
-    config = _validate(values, problems, lines)
+    config = _validate(values, lines, problems)
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
-        run_dir = f"runs/{path.stem if path else config.data.direction}"
-        config = _validate({**values, "run_dir": run_dir}, [], {})
+        config = config.model_copy(update={"run_dir": f"runs/{path.stem if path else config.data.direction}"})
     origins = dict.fromkeys((f"model.{key}" for key in PRESETS["base"]), f"preset {config.model.preset}")
     origins |= dict.fromkeys(file_keys, f"recipe {name}" if name in recipe_names() else str(path))
     origins |= dict.fromkeys(settings, "command line")
     return Resolved(config, {key: origins.get(key, "default") for key, _ in leaves(config.model_dump())})
-
-
-def _give_way(values: dict[str, Any], settings: dict[str, str]) -> None:
-    """Take out of the values of a file what does not count beside the settings of the command line.
-
-    A bound of training replaces the other one, and the models of `tokenizer.model` decide some keys of their section.
-    """
-    bounds = {name for name in _BOUNDS if settings.get(f"training.{name}", "") not in NULL}
-    has_models = settings.get("tokenizer.model", "") not in (*NULL, "[]")
-    dropped = {"training": _BOUNDS - bounds if bounds else (), "tokenizer": MODELS_DECIDE if has_models else ()}
-    for section, names in dropped.items():
-        if isinstance(inner := values.get(section), dict):
-            values[section] = {name: value for name, value in inner.items() if name not in names}
 
 
 def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:
@@ -97,14 +84,13 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
     tree = resolved.config.model_dump()
     for key, value in values.items():
         _set(tree, key, value)
-    return Resolved(_validate(tree, [], {}), {**resolved.origins, **dict.fromkeys(values, origin)})
+    return Resolved(_validate(tree, {}), {**resolved.origins, **dict.fromkeys(values, origin)})
 
 
 def load(path: Path) -> Config:
-    """Read the config.yaml of a run directory as it is; see `mtx.storage.run_contents.load_config`."""
+    """Read the config.yaml of a run directory as it is; see `mtx.storage.run_files.load_config`."""
     require_file(path)
-    values, lines = read_yaml(path)
-    return _validate(values, [], lines)
+    return _validate(*read_yaml(path))
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
@@ -143,10 +129,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{path}:{line}: {error.problem}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise UsageError(f"{path}: is nested too deeply") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path}: expected sections with keys, got {kind_of(values)}")
     return values, {**lines, "": str(path)}
@@ -180,18 +164,19 @@ def _on_one_line(value: Any) -> str:
 
 
 def dump_with_origins(resolved: Resolved) -> str:
-    """The configuration as YAML, with a comment behind each value that tells its origin."""
-    return "\n".join(_lines_with_origins(resolved.config.model_dump(mode="json"), resolved.origins))
+    """The configuration as YAML, with the origin of each value in a comment behind it."""
 
+    def lines(tree: Mapping[str, Any], prefix: str) -> Iterator[str]:
+        indent = "  " * prefix.count(".")
+        for name, value in tree.items():
+            if isinstance(value, Mapping):
+                yield f"{indent}{name}:"
+                yield from lines(value, f"{prefix}{name}.")
+            else:
+                origin = printable(resolved.origins[prefix + name])
+                yield f"{indent}{name}: {_on_one_line(value)}".ljust(44) + f"  # {origin}"
 
-def _lines_with_origins(tree: Mapping[str, Any], origins: Mapping[str, str], prefix: str = "") -> Iterator[str]:
-    indent = "  " * prefix.count(".")
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield f"{indent}{name}:"
-            yield from _lines_with_origins(value, origins, f"{prefix}{name}.")
-        else:
-            yield f"{indent}{name}: {_on_one_line(value)}".ljust(44) + f"  # {printable(origins[prefix + name])}"
+    return "\n".join(lines(resolved.config.model_dump(mode="json"), ""))
 
 
 def describe_key(key: str) -> tuple[str, str]:
@@ -217,12 +202,9 @@ def recipe_names() -> list[str]:
 
 def recipe_facts(name: str) -> list[str]:
     """The task of a recipe, its machine, time and score, from the comments in its file; "" for a missing one."""
-    facts = dict.fromkeys(("learns", "machine", "time", "score"), "")
-    for line in read_lines(recipe_dir() / f"{name}.yaml"):
-        fact, _, text = line.removeprefix("# ").partition(": ")
-        if fact in facts and line.startswith("# "):
-            facts[fact] = text
-    return list(facts.values())
+    text = (recipe_dir() / f"{name}.yaml").read_text(encoding="utf-8")
+    facts = dict(re.findall(r"^# (\w+): (.+)$", text, re.MULTILINE))
+    return [facts.get(fact, "") for fact in ("learns", "machine", "time", "score")]
 
 
 def find_config(name: str) -> Path:
@@ -260,10 +242,7 @@ def _split_override(argument: str) -> tuple[str, str]:
 
 def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
     """Put a value into nested dictionaries; returns the problem if the key is wrong."""
-    if any(name.startswith(f"{key}.") for name in key_names()):
-        if not (key == "data.hub" and value in NULL):  # the one section that may be null
-            return f"{key}: is a section, expected {key}.KEY=VALUE"
-    elif key not in key_names():
+    if not any(f"{name}.".startswith(f"{key}.") for name in key_names()):  # neither a key nor a section
         return unknown_key(key)
     *sections, last = key.split(".")
     for section in sections:
@@ -287,7 +266,7 @@ def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
             raise UsageError(f"data.{name}: names local text, but this recipe takes its text from {source}", help)
 
 
-def _validate(values: dict[str, Any], problems: list[str], lines: dict[str, str]) -> Config:
+def _validate(values: dict[str, Any], lines: dict[str, str], problems: Sequence[str] = ()) -> Config:
     """The configuration, or one error with all of its problems and, from `lines`, where they stand."""
     try:
         config = Config.model_validate(values)
@@ -298,47 +277,40 @@ def _validate(values: dict[str, Any], problems: list[str], lines: dict[str, str]
     raise UsageError("; ".join(problems), "mtx config RECIPE lists all keys, mtx config KEY explains one")
 
 
-MAY_CHANGE = (
-    "run_dir",
-    "sizes",
-    "device",
-    "data.dir",
-    "data.licence",
-    "model.licence",
-    "training.max_steps",
-    "training.max_epochs",
-    "training.time_limit",
-    "training.validate_every",
-    "training.checkpoint_every",
-    "training.average_last",
-    "training.patience",
-    "training.tensorboard",
-    "training.compile",
-    "training.shard",
-    "decoding",
-)
+# The keys that may change between two starts of a run, as pydantic's `exclude`; every other key is fixed.
+MAY_CHANGE: dict[str, Any] = {
+    "run_dir": True,
+    "sizes": True,
+    "device": True,
+    "data": {"dir", "licence"},
+    "model": {"licence"},
+    "training": {
+        "max_steps",
+        "max_epochs",
+        "time_limit",
+        "validate_every",
+        "checkpoint_every",
+        "average_last",
+        "patience",
+        "tensorboard",
+        "compile",
+        "shard",
+    },
+    "decoding": True,
+}
 
 
-def may_change(key: str) -> bool:
-    """Whether a key may change between two starts of a run; every other key is fixed."""
-    return key in MAY_CHANGE or key.split(".")[0] in MAY_CHANGE
-
-
-def differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
+def differences(old: Config, new: Config, exclude: Any = None) -> list[tuple[str, Any, Any]]:
     """The keys in which two configurations differ, each with its old and its new value."""
-    a, b = dict(leaves(old.model_dump())), dict(leaves(new.model_dump()))
+    a, b = (dict(leaves(config.model_dump(exclude=exclude))) for config in (old, new))
     return [(key, a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
 def fixed_differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
     """The differences in fixed keys."""
-    return [difference for difference in differences(old, new) if not may_change(difference[0])]
+    return differences(old, new, MAY_CHANGE)
 
 
 def fixed_settings(config: Config) -> dict[str, Any]:
     """The fixed settings as nested values for JSON, which `Config.model_validate` reads with defaults for the rest."""
-    values = config.model_dump(mode="json")
-    for key in MAY_CHANGE:
-        section, _, name = key.rpartition(".")
-        del (values[section] if section else values)[name]
-    return values
+    return config.model_dump(mode="json", exclude=MAY_CHANGE)

@@ -8,15 +8,14 @@ Flow: token store -> `EpochText`: the augmentations, then perhaps BPE-dropout ->
 
 import random
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from mtx.config.schema import Config
 from mtx.data.bpe_dropout import BpeDropout
-from mtx.data.glossary import TERM_MARKS, Glossary, find_words, letters_of, mark_term, replace_spans, word_spans
+from mtx.data.glossary import Glossary, find_words, letters_of, mark_term, replace_spans, word_spans
 from mtx.data.letter_case import Case, in_case
 from mtx.data.sampler import Chunk, Encode, Ints
 from mtx.data.token_store import Side, TokenStore
@@ -34,59 +33,28 @@ _ONE_MORE = 0.2  # of the made-up terms have one word more, because terms of sev
 _FRAGMENT, _LENGTH = (2, 4), (4, 12)  # letters of a fragment, and of a made-up word
 
 
-class Augmentation(Protocol):
-    """Changes a training pair. Each epoch draws again which pairs are changed.
-
-    To add one, write a class with `symbols` and `__call__` in a file of its own, and add a line to `AUGMENTATIONS`: its
-    name and an object of the class. The name is that of its setting, the share of the pairs that it changes: a field
-    of `TrainingConfig` in config/schema.py, such as `upper_case`. They are applied in the order of the list, and a
-    longer list draws other pairs for all of them.
-
-    Attributes:
-        symbols: the characters that it writes into sources and that the tokenizer turns into reserved ids
-            (`Tokenizer.marks`); empty for most.
-    """
-
-    symbols: str
-
-    def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
-        """The changed pair, which is still a pair of translations.
-
-        It is dropped, and the pair stays as it is, if a side becomes empty or longer than data.max_tokens.
-
-        Args:
-            rng: the only source of chance; seeded from the run's seed, the epoch, the number of the chunk in it, and
-                the place in the chunk.
-        """
+# Changes the source and the target of a pair, which is still a pair of translations; the generator, the only source of
+# chance, is seeded from the run's seed, the epoch, the number of the chunk in it, and the place in the chunk. To add
+# one, write a function or a class, and add a line to `AUGMENTATIONS`: a name and what changes a pair. The name is that
+# of its setting, the share of the pairs that it changes, each epoch others: a field of `TrainingConfig` in
+# config/schema.py, such as `upper_case`. They are applied in the order of the list, and a longer list draws other pairs
+# for all of them. A pair stays as it is if a side would become empty or longer than data.max_tokens.
+Augmentation = Callable[[str, str, random.Random], tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class ChangeCase:
+def change_case(src: str, tgt: str, rng: random.Random, case: Case) -> tuple[str, str]:
     """Both sides in capital letters, or with a capital letter at the beginning of each word."""
-
-    case: Case
-    symbols = ""
-
-    def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
-        return in_case(src, self.case), in_case(tgt, self.case)
+    return in_case(src, case), in_case(tgt, case)
 
 
-class DropEndPunctuation:
+def drop_end_punctuation(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
     """Both sides without the punctuation after their last words."""
-
-    symbols = ""
-
-    def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
-        return _END.sub("", src), _END.sub("", tgt)
+    return _END.sub("", src), _END.sub("", tgt)
 
 
-class MakeTypingErrors:
+def make_typing_errors(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
     """A source in which a tenth of the longer words have a letter too few or too many, or two in the wrong order."""
-
-    symbols = ""
-
-    def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
-        return _WORD.sub(lambda match: _mistype(match[0], rng) if rng.random() < TYPO_SHARE else match[0], src), tgt
+    return _WORD.sub(lambda match: _mistype(match[0], rng) if rng.random() < TYPO_SHARE else match[0], src), tgt
 
 
 def _mistype(word: str, rng: random.Random) -> str:
@@ -103,8 +71,6 @@ class Terms:
     Only terms of which the target has the translation are taken.
     """
 
-    symbols = TERM_MARKS
-
     def __init__(self, glossary: Glossary):
         self._glossary = glossary
         self._src_letters = letters_of(glossary.terms)
@@ -112,33 +78,31 @@ class Terms:
 
     def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
         matches = self._glossary.matches(src)
-        sources, targets = dict[str, str](), dict[str, str]()  # what each term and each translation becomes
-        for term in self._choose([match.src for match in matches], tgt, rng):
-            old = self._glossary.terms[term]
-            is_made_up = rng.random() < _MADE_UP
-            sources[term], targets[old] = "", make_up(old, self._tgt_letters, rng) if is_made_up else old
-            if is_made_up and rng.random() < _MADE_UP_SOURCE:
-                sources[term] = make_up(term, self._src_letters, rng)
-        spans = sorted((*span, new) for old, new in targets.items() for span in find_words(old, tgt))
-        marked = (
-            (match.start, match.end, mark_term(sources[match.src] or src[match.start : match.end], targets[match.tgt]))
-            for match in matches
-            if match.src in sources
-        )
-        return replace_spans(src, marked), replace_spans(tgt, spans)
-
-    def _choose(self, terms: list[str], tgt: str, rng: random.Random) -> list[str]:
-        """Some of the terms, of which the translations do not overlap in the target."""
-        terms = list(dict.fromkeys(terms))
+        terms = list(dict.fromkeys(match.src for match in matches))
         rng.shuffle(terms)
         number = rng.randint(1, _MOST_TERMS)
-        chosen, taken = list[str](), set[int]()
+        chosen = dict[str, tuple[str, str]]()  # what is written of a term and of its translation; "" is the term itself
+        edits, taken = list[tuple[int, int, str]](), set[int]()
         for term in terms:
-            places = {place for span in find_words(self._glossary.terms[term], tgt) for place in range(*span)}
-            if places and taken.isdisjoint(places) and len(chosen) < number:
-                chosen.append(term)
-                taken |= places
-        return chosen
+            translation = self._glossary.terms[term]
+            spans = find_words(translation, tgt)
+            places = {place for span in spans for place in range(*span)}
+            if not places or taken & places or len(chosen) == number:
+                continue
+            taken |= places
+            made_up = ""
+            if rng.random() < _MADE_UP:
+                translation = make_up(translation, self._tgt_letters, rng)
+                if rng.random() < _MADE_UP_SOURCE:
+                    made_up = make_up(term, self._src_letters, rng)
+            chosen[term] = made_up, translation
+            edits += [(*span, translation) for span in spans]
+        marked = list[tuple[int, int, str]]()
+        for start, end, term, _ in matches:
+            if term in chosen:
+                made_up, translation = chosen[term]
+                marked.append((start, end, mark_term(made_up or src[start:end], translation)))
+        return replace_spans(src, marked), replace_spans(tgt, sorted(edits))
 
 
 def make_up(term: str, letters: Sequence[str], rng: random.Random) -> str:
@@ -164,10 +128,10 @@ def _make_word(letters: Sequence[str], rng: random.Random) -> str:
 
 
 AUGMENTATIONS: dict[str, Augmentation] = {
-    "upper_case": ChangeCase("upper"),
-    "title_case": ChangeCase("title"),
-    "no_end_punctuation": DropEndPunctuation(),
-    "typing_errors": MakeTypingErrors(),
+    "upper_case": partial(change_case, case="upper"),
+    "title_case": partial(change_case, case="title"),
+    "no_end_punctuation": drop_end_punctuation,
+    "typing_errors": make_typing_errors,
 }  # and `Terms`, the last, because none may touch its marks; its setting is data.terms
 
 
@@ -177,60 +141,62 @@ def epoch_text(config: Config, store: TokenStore, tokenizer: Tokenizer, terms: G
     Args:
         terms: what the model learns to use a glossary from.
     """
-    training = config.training
-    augmentations = [(augmentation, getattr(training, name)) for name, augmentation in AUGMENTATIONS.items()]
+    augmentations = [(augmentation, getattr(config.training, name)) for name, augmentation in AUGMENTATIONS.items()]
     if terms is not None:
         augmentations.append((Terms(terms), TERMS_SHARE))
-    if not any([training.bpe_dropout, *(share for _, share in augmentations)]):
-        return None
-    assert all(augmentation.symbols in "".join(tokenizer.marks) for augmentation, _ in augmentations)
-    rate, most = training.bpe_dropout, config.data.max_tokens
-    dropouts = [BpeDropout(tokenizer, config.seed, rate, most, target) for target in (False, True) if rate]
-    return EpochText(config, store, tokenizer, augmentations, dropouts)
+    if config.training.bpe_dropout or any(share for _, share in augmentations):
+        return EpochText(config, store, tokenizer, augmentations)
+    return None
 
 
-@dataclass(frozen=True)
 class EpochText:
     """Chunks of an epoch's order in which some pairs have changed text, and perhaps all have other pieces.
 
     A tag at the beginning of a source stays.
 
-    Attributes:
+    Args:
         augmentations: in the order in which they are applied, each with the share of the pairs that it changes.
-        dropouts: of the two sides; empty without BPE-dropout.
     """
 
-    config: Config
-    store: TokenStore
-    tokenizer: Tokenizer
-    augmentations: Sequence[tuple[Augmentation, float]]
-    dropouts: Sequence[BpeDropout]
+    def __init__(
+        self,
+        config: Config,
+        store: TokenStore,
+        tokenizer: Tokenizer,
+        augmentations: Sequence[tuple[Augmentation, float]],
+    ):
+        self._seed, rate = config.seed, config.training.bpe_dropout
+        self._max_tokens = config.data.max_tokens
+        self._store = store
+        self._tokenizer = tokenizer
+        self._augmentations = augmentations
+        sides = (False, True) if rate else ()
+        self._dropouts = [BpeDropout(tokenizer, self._seed, rate, self._max_tokens, target) for target in sides]
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
         """The pairs of a chunk; `number` is that of the chunk in its epoch."""
-        key = (self.config.seed, epoch, number)
-        sides = self.store.src, self.store.tgt
+        key = (self._seed, epoch, number)
+        sides = self._store.src, self._store.tgt
         src, tgt = (side.sentences(pairs) for side in sides)
         self._augment(np.random.default_rng((*key, 1)), pairs, src, tgt)
-        if self.dropouts:
+        if self._dropouts:
             rng = np.random.default_rng(key)
-            src, tgt = (dropout(side, rng) for dropout, side in zip(self.dropouts, (src, tgt), strict=True))
+            src, tgt = (dropout(side, rng) for dropout, side in zip(self._dropouts, (src, tgt), strict=True))
         return Chunk(pairs, tuple(Side.of(ids, side.tokens.dtype) for ids, side in zip((src, tgt), sides, strict=True)))
 
     def _augment(self, rng: np.random.Generator, pairs: Ints, src: list[list[int]], tgt: list[list[int]]) -> None:
         """Replace the ids of the pairs whose text changes."""
-        shares = np.array([share for _, share in self.augmentations])
-        drawn = rng.random((len(pairs), len(shares))) < shares
-        places = np.flatnonzero(drawn.any(axis=1))
+        drawn = rng.random((len(pairs), len(self._augmentations))) < [share for _, share in self._augmentations]
+        places = np.flatnonzero(drawn.any(axis=1)).tolist()
         seeds = rng.integers(2**63, size=len(places)).tolist()
-        texts = zip(*self.store.texts(pairs[places]), strict=True)
-        for place, seed, pair in zip(places.tolist(), seeds, texts, strict=True):
+        texts = zip(*self._store.texts(pairs[places]), strict=True)
+        for place, seed, pair in zip(places, seeds, texts, strict=True):
             pair_rng = random.Random(seed)
-            for (augmentation, _), is_drawn in zip(self.augmentations, drawn[place], strict=True):
+            for (augment, _), is_drawn in zip(self._augmentations, drawn[place], strict=True):
                 if is_drawn:
-                    pair = augmentation(*pair, pair_rng)
-            [src_ids], [tgt_ids] = self.tokenizer.encode([pair[0]]), self.tokenizer.encode([pair[1]], target=True)
-            tag = [token for token in src[place][:1] if token in self.tokenizer.tags.values()]
+                    pair = augment(*pair, pair_rng)
+            [src_ids], [tgt_ids] = self._tokenizer.encode([pair[0]]), self._tokenizer.encode([pair[1]], target=True)
+            tag = [token for token in src[place][:1] if token in self._tokenizer.tags.values()]
             lengths = len(src_ids), len(tgt_ids)
-            if min(lengths) > 1 and max(len(tag) + lengths[0], lengths[1]) <= self.config.data.max_tokens:
+            if min(lengths) > 1 and max(len(tag) + lengths[0], lengths[1]) <= self._max_tokens:
                 src[place], tgt[place] = tag + src_ids, tgt_ids

@@ -1,13 +1,13 @@
 """Pairs of a file whose units name their languages: a translation memory, a bilingual file, a catalogue of messages.
 
-The parsers of the formats (`tmx_xliff`, `po`) give units, each with a text in some languages. This module finds in each
-the sides that are asked for, whatever their order and region: en-GB serves en. A unit without one of them is left out
+`translation_memories` parses the formats into units, each with a text in some languages. This module finds in each the
+sides that are asked for, whatever their order and region: en-GB serves en. A unit without one of them is left out
 and counted. Flow: `Unit` -> `PairBlock`.
 """
 
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,16 +16,15 @@ from pathlib import Path
 from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
-from mtx.data.corpora import PairBlock, PairGroup
-from mtx.data.languages import tag_of
-from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES
+from mtx.data.languages import Languages, tag_of
+from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES, Columns, PairBlock, PairGroup
 from mtx.errors import DataError, UsageError
 from mtx.storage.text_files import printable
 
 NO_TRANSLATION = "not translated"
 UNKNOWN = ""  # the language of a side that the file does not name
 _MOST_PAIRS = 1000  # of one unit
-_MOST_LANGUAGES, _SHOWN_CHARS = 8, 40
+_SHOWN_CHARS = 100  # of the languages in a message
 _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the form that is usually meant
 _NOT_DIGITS = re.compile(r"\D")
 
@@ -63,7 +62,7 @@ class BilingualReader:
     units: Callable[[Path], Iterable[Unit]]
     form: str | None = None
 
-    def __call__(self, path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
+    def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
         """See `Reader`. Raises DataError also if no unit has both languages."""
         present = Counter[str]()
         has_pairs = False
@@ -71,9 +70,9 @@ class BilingualReader:
         for first in units:
             lines, dates = list[int](), list[int]()
             src_texts, tgt_texts = list[str](), list[str]()
-            untranslated = None
+            left_out = dict[str, PairGroup]()
             for unit in itertools.chain([first], itertools.islice(units, BLOCK_PAIRS - 1)):
-                present.update({variant.language: None for variant in unit.variants}.keys())
+                present.update(list(dict.fromkeys(variant.language for variant in unit.variants)))
                 src, tgt = _sides(unit, languages)
                 if len(src) * len(tgt) > _MOST_PAIRS:
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
@@ -83,17 +82,19 @@ class BilingualReader:
                     src_texts.append(one.text)
                     tgt_texts.append(other.text)
                 if not (src and tgt):
-                    texts = (side[0].text if side else "" for side in (src, tgt))
-                    untranslated = untranslated or PairGroup(0, unit.line, *texts)
-                    untranslated.count += 1
+                    texts = ("".join(variant.text for variant in side[:1]) for side in (src, tgt))
+                    left_out.setdefault(NO_TRANSLATION, PairGroup(0, unit.line, *texts)).count += 1
             has_pairs |= bool(lines)
-            left_out = {NO_TRANSLATION: untranslated} if untranslated else {}
             yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
+        if not present:
+            raise DataError(f"{path}: holds no units")
         if not has_pairs:
-            raise _no_pairs(path, present, languages)
+            counts = ", ".join(f"{name or 'unnamed'} ({count:,})" for name, count in present.most_common())
+            problem = f"no unit is in both {languages[0]} and {languages[1]}"
+            raise DataError(f"{path}: {problem}; it has {printable(counts[:_SHOWN_CHARS])}")
 
 
-def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, str]) -> None:
+def require_languages(path: Path, named: Languages, languages: Languages) -> None:
     """Refuse a document in other languages than those of a model, as far as both name them.
 
     Raises:
@@ -107,17 +108,15 @@ def require_languages(path: Path, named: tuple[str, str], languages: tuple[str, 
 
 def join_lines(text: str) -> str:
     """A text without its line breaks, and the white space around them and at both ends."""
-    return " ".join(filter(None, map(str.strip, text.split("\n")))) if "\n" in text else text.strip()
+    return " ".join(filter(None, map(str.strip, text.split("\n"))))
 
 
-@lru_cache(maxsize=1 << 16)
 def date_of(text: str) -> int:
     """A date such as 20250131T093000Z as a number that grows with time; 0 for none."""
-    digits = _NOT_DIGITS.sub("", text)[:14]
-    return int(digits.ljust(14, "0")) if digits else 0
+    return int(_NOT_DIGITS.sub("", text)[:14].ljust(14, "0"))
 
 
-def _sides(unit: Unit, languages: tuple[str, str]) -> tuple[list[Variant], list[Variant]]:
+def _sides(unit: Unit, languages: Languages) -> tuple[list[Variant], list[Variant]]:
     """The variants of a unit that serve as source and as target; several if the unit has several translations."""
     src, tgt = (_find_serving(unit, language) for language in languages)
     unnamed = [variant for variant in unit.variants if variant.language == UNKNOWN and variant.text]
@@ -127,9 +126,11 @@ def _sides(unit: Unit, languages: tuple[str, str]) -> tuple[list[Variant], list[
 
 
 def _find_serving(unit: Unit, asked: str) -> list[Variant]:
-    ranked = [(match_rank(variant.language, asked), variant) for variant in unit.variants if variant.text]
-    best = min((rank for rank, _ in ranked if rank is not None), default=None)
-    return [variant for rank, variant in ranked if rank == best is not None]
+    serving = defaultdict[int | None, list[Variant]](list)
+    for variant in unit.variants:
+        if variant.text:
+            serving[match_rank(variant.language, asked)].append(variant)
+    return serving[0] or serving[1] or serving[2]
 
 
 @lru_cache
@@ -147,26 +148,12 @@ def match_rank(tag: str, asked: str) -> int | None:
         return None
     if len({_MACROLANGUAGES.get(code, code) for code in (str(has.language), str(wants.language))}) > 1:
         return None
-    whole, wanted = has.maximize(), wants.maximize()
-    if all(want in (None, got) for want, got in ((wants.script, whole.script), (wants.territory, whole.territory))):
+    if _covers(wants, has):
         return 0 if (has.script, has.territory) == (wants.script, wants.territory) else 1
-    is_general = all(
-        got in (None, want) for got, want in ((has.script, wanted.script), (has.territory, wanted.territory))
-    )
-    return 2 if is_general else None
+    return 2 if _covers(has, wants) else None
 
 
-def _no_pairs(path: Path, present: Counter[str], languages: tuple[str, str]) -> DataError:
-    if not present:
-        return DataError(f"{path}: holds no units")
-    listed = list_languages(present)
-    return DataError(f"{path}: no unit is in both {languages[0]} and {languages[1]}; it has {listed}")
-
-
-def list_languages(present: Counter[str]) -> str:
-    """The commonest languages of a file and their numbers of units, for a message."""
-    shown = [
-        f"{printable(name[:_SHOWN_CHARS]) or 'unnamed'} ({count:,})"
-        for name, count in present.most_common(_MOST_LANGUAGES)
-    ]
-    return ", ".join(shown) + (", ..." if len(present) > _MOST_LANGUAGES else "") or "none"
+def _covers(general: Language, special: Language) -> bool:
+    """Whether a tag has no script and territory but those of another, as far as that implies them."""
+    whole = special.maximize()
+    return general.script in (None, whole.script) and general.territory in (None, whole.territory)

@@ -9,16 +9,16 @@ Flow: chunks of text (`mtx.data.augmentation`) -> `BpeDropout` -> the batch samp
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
 
-from mtx.data.sentencepiece_models import Merges
+from mtx.data.sentencepiece_models import BYTE, SPACE
 from mtx.data.tokenizer import Tokenizer
 
 _NUM_CUTS = 32
-_MAX_WORDS = 200_000  # whose cuts are kept in memory
+_MAX_CUTS = 2_000_000  # of words, that are kept in memory
 Word = tuple[int, ...]  # the ids of its pieces
 
 
@@ -32,68 +32,61 @@ class BpeDropout:
     """
 
     def __init__(self, tokenizer: Tokenizer, seed: int, rate: float, max_tokens: int, target: bool):
-        self._merges = _without_symbols(tokenizer.models.merges(target))
+        self._texts, self._ranks = tokenizer.models.merges(target)
+        self._ids = {text: token for token, text in self._texts.items()}
         self._seed = seed
         self._rate = rate
         self._max_tokens = max_tokens
-        self._begins = [token in self._merges.begins_word for token in range(tokenizer.num_ids)]
-        self._cuts: dict[Word, list[Word | None]] = {}
+        self._cut_word = cache(self._merge)
+        # Pieces that no merge makes, such as symbols that the user defined, stay whole, and end a word.
+        symbols = [token for token in self._texts if self._merge((token,), None) != (token,)]
+        for symbol in symbols:
+            del self._texts[symbol]
+        self._begins = {
+            token
+            for token, piece in enumerate(tokenizer.models.pieces)
+            if not BYTE.fullmatch(piece) and self._texts.get(token, SPACE).startswith(SPACE)
+        }
 
     def __call__(self, sentences: list[list[int]], rng: np.random.Generator) -> list[list[int]]:
         """The ids of the sentences with other pieces."""
+        if self._cut_word.cache_info().currsize > _MAX_CUTS:
+            self._cut_word.cache_clear()
         draws = iter(rng.integers(_NUM_CUTS, size=sum(map(len, sentences)), dtype=np.uint8).tolist())
         cut = (self.cut(ids, [next(draws) for _ in ids]) for ids in sentences)
         return [new if len(new) <= self._max_tokens else ids for new, ids in zip(cut, sentences, strict=True)]
 
     def cut(self, ids: list[int], draws: Sequence[int]) -> list[int]:
         """The ids of a sentence with other pieces; `draws` has a number below `_NUM_CUTS` for each word, or more."""
-        starts = [place for place, token in enumerate(ids) if not place or self._begins[token]]
+        starts = [place for place, token in enumerate(ids) if not place or token in self._begins]
         new = list[int]()
         for (start, end), draw in zip(pairwise((*starts, len(ids))), draws, strict=False):
             new += self._cut_word(tuple(ids[start:end]), draw)
         return new
 
-    def _cut_word(self, word: Word, draw: int) -> Word:
-        if word not in self._cuts:
-            if len(self._cuts) >= _MAX_WORDS:
-                self._cuts.clear()
-            self._cuts[word] = [None] * _NUM_CUTS
-        cuts = self._cuts[word]
-        cut = cuts[draw]
-        if cut is None:
-            cut = cuts[draw] = merge(word, self._merges, self._rate, random.Random(f"{self._seed} {draw} {word}"))
-        return cut
+    def _merge(self, word: Word, draw: int | None) -> Word:
+        """The ids of a word after BPE, in which `draw` decides which merges are skipped; None skips none.
 
-
-def _without_symbols(merges: Merges) -> Merges:
-    """The merges without the pieces that none makes, such as symbols that the user defined; these stay whole."""
-    rng = random.Random(0)  # with a rate of 0 it decides nothing
-    symbols = {token for token in merges.texts if merge((token,), merges, 0.0, rng) != (token,)}
-    texts = {token: text for token, text in merges.texts.items() if token not in symbols}
-    return replace(merges, texts=texts, begins_word=merges.begins_word | symbols)
-
-
-def merge(word: Word, merges: Merges, rate: float, rng: random.Random) -> Word:
-    """The ids of a word after BPE in which each merge is skipped with probability `rate`.
-
-    As in SentencePiece, the best of all possible merges is made next, the leftmost of several; one that was skipped
-    stays so until one of its two pieces changes. Ids that are not pieces of text, such as `</s>`, stay as they are.
-    """
-    if any(token not in merges.texts for token in word):
-        return word
-    symbols = [character for token in word for character in merges.texts[token]]
-    skipped: set[int] = set()  # places of the first piece of a merge
-    while True:
-        pairs = enumerate(map("".join, pairwise(symbols)))
-        possible = [(merges.ranks[text], at) for at, text in pairs if text in merges.ranks and at not in skipped]
-        if not possible:
-            break
-        _, at = min(possible)
-        if rng.random() < rate:
-            skipped.add(at)
-            continue
-        symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
-        skipped = {place - (place > at) for place in skipped if place not in (at - 1, at, at + 1)}
-    if any(symbol not in merges.ids for symbol in symbols):  # a character without a piece of its own
-        return word
-    return tuple(merges.ids[symbol] for symbol in symbols)
+        As in SentencePiece, the best of all possible merges is made next, the leftmost of several; one that was skipped
+        stays so until one of its two pieces changes. Ids that are not pieces of text, such as `</s>`, stay as they are.
+        """
+        if any(token not in self._texts for token in word):
+            return word
+        rng = random.Random(f"{self._seed} {draw} {word}")
+        rate = 0.0 if draw is None else self._rate
+        symbols = [character for token in word for character in self._texts[token]]
+        skipped: set[int] = set()  # places of the first piece of a merge
+        while True:
+            pairs = enumerate(map("".join, pairwise(symbols)))
+            possible = [(self._ranks[text], at) for at, text in pairs if text in self._ranks and at not in skipped]
+            if not possible:
+                break
+            _, at = min(possible)
+            if rng.random() < rate:
+                skipped.add(at)
+                continue
+            symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
+            skipped = {place - (place > at) for place in skipped if place not in (at - 1, at, at + 1)}
+        if any(symbol not in self._ids for symbol in symbols):  # a character without a piece of its own
+            return word
+        return tuple(self._ids[symbol] for symbol in symbols)

@@ -8,12 +8,12 @@ Flow: sources -> cleaning -> tokenizer -> token store, driven by `prepare`.
 import re
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mtx.config.schema import DataConfig
 from mtx.storage.text_files import is_utf8
 
 EMPTY = "empty"
@@ -40,14 +40,6 @@ _VISIBLE = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits for a training pair: `max_tokens` pieces a side, and `max_length_ratio` (see `clean_pair`)."""
-
-    max_tokens: int
-    max_length_ratio: float
-
-
 def clean_text(text: str) -> str:
     """Replace line separators and control white space by spaces, and strip spaces from both ends.
 
@@ -58,7 +50,7 @@ def clean_text(text: str) -> str:
     return text.strip(" ")
 
 
-def clean_pair(src: str, tgt: str, limits: Limits) -> tuple[str, str] | str:
+def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
     """The cleaned pair, or the reason to drop it: the first that holds, in this order.
 
     empty: a side has no visible character. not UTF-8: a side has bytes that are not UTF-8, which the readers escape.
@@ -71,13 +63,13 @@ def clean_pair(src: str, tgt: str, limits: Limits) -> tuple[str, str] | str:
         return EMPTY
     if _is_damaged(src) or _is_damaged(tgt):
         return CONTROL if is_utf8(src) and is_utf8(tgt) else NOT_UTF8
-    max_chars = MAX_PIECE_CHARS * limits.max_tokens
+    max_chars = MAX_PIECE_CHARS * data.max_tokens
     if len(src) > max_chars or len(tgt) > max_chars:
         return TOO_LONG
     if src == tgt:
         return IDENTICAL
     src_size, tgt_size = _num_bytes(src) + 10, _num_bytes(tgt) + 10
-    if src_size > limits.max_length_ratio * tgt_size or tgt_size > limits.max_length_ratio * src_size:
+    if src_size > data.max_length_ratio * tgt_size or tgt_size > data.max_length_ratio * src_size:
         return RATIO
     return src, tgt
 

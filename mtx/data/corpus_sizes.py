@@ -1,23 +1,74 @@
 """Chooses the sizes and the regularisation that suit the training text, for a recipe with `sizes: corpus`.
 
-`mtx.config.sizes` has the table. A run that has begun keeps what was chosen for it. No torch.
+A table has a row for each amount of text; docs/decisions.md has the measurements. A run that has begun keeps what was
+chosen for it. No torch.
 Flow: `Resolved` -> `choose_sizes` -> `Resolved`, in which the origin of each chosen value is its reason.
 """
 
+import math
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from mtx.config import settings, sizes
+from mtx.config import settings
 from mtx.config.schema import PRESETS, DataConfig, leaves
-from mtx.config.settings import Resolved, may_change
+from mtx.config.settings import Resolved
 from mtx.data.sources import find_corpora
-from mtx.storage.run_contents import fixed_config, has_begun
-from mtx.storage.run_files import RunLayout
+from mtx.data.tokenizer import auto_vocab_sizes
+from mtx.storage.run_files import RunLayout, has_begun
+
+_NAMES = (
+    "model.num_encoder_layers",
+    "model.num_decoder_layers",
+    "model.d_model",
+    "model.d_ff",
+    "model.num_heads",
+    "model.dropout",
+    "training.label_smoothing",
+    "training.batch_tokens",
+    "training.warmup_steps",
+    "training.max_epochs",
+    "training.patience",
+    "training.rdrop_alpha",
+    "training.copied_target_ratio",
+)
+# For text of about N pairs. On Multi30k d_model, tokens of a step and R-Drop were measured for 29,000 pairs; dropout
+# and R-Drop for 5,000, copies for 6,500 longer pairs. The other values of these rows were not compared yet. 160,000
+# pairs have the preset small, larger text the base model of the paper. The learning rate is the paper's for the d_model
+# and the warmup (Eq. 3).
+_ROWS: dict[int, tuple[float, ...]] = {
+    5_000: (3, 3, 128, 512, 4, 0.2, 0.1, 1_024, 400, 120, 12, 2, 0.5),
+    10_000: (3, 3, 128, 512, 4, 0.2, 0.1, 1_024, 400, 80, 12, 2, 0.5),
+    29_000: (4, 4, 128, 256, 4, 0.1, 0.1, 1_024, 400, 40, 12, 2, 0),
+    160_000: (3, 3, 256, 1_024, 4, 0.1, 0.1, 4_096, 1_000, 40, 8, 0, 0),
+    1_000_000: (6, 6, 512, 2_048, 8, 0.1, 0.1, 8_192, 4_000, 20, 8, 0, 0),
+    5_000_000: (6, 6, 512, 2_048, 8, 0.1, 0.1, 25_000, 4_000, 10, 8, 0, 0),
+}
+# What does not depend on the amount of text, but must not change under a run that has begun with another version.
+_SAME = {
+    "training.max_steps": None,
+    "training.learning_rate": None,
+    "training.cooldown": 0.5,
+    "training.no_end_punctuation": 0.2,
+    "decoding.beam_size": 5,
+    "decoding.length_penalty": 1.0,
+}
+KEYS = (*_NAMES, *_SAME)
 
 _PAIR_BYTES = 130  # of UTF-8 in a pair of the text that the table was measured with, both sides together
+_COPIES_FROM_BYTES = 100  # a side: captions of 65 need no copies to learn from their sources, news of 156 do
 _MOST_PAIRS = 3_000_000  # which are counted; more make no difference
 _UNKNOWN = 29_000  # the row that is shown while there is no text
+
+
+def nearest_row(num_pairs: float) -> int:
+    """The row for so much text, by the ratio to the pairs of the row."""
+    return min(_ROWS, key=lambda pairs: abs(math.log(pairs / max(1.0, num_pairs))))
+
+
+def row_values(row: int) -> dict[str, Any]:
+    """The values of `KEYS` in a row."""
+    return {**dict(zip(_NAMES, _ROWS[row], strict=True)), **_SAME}
 
 
 def measure(data: DataConfig) -> tuple[int, int]:
@@ -42,36 +93,31 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         UsageError, DataError: if the training text cannot be read.
     """
     config, run = resolved.config, RunLayout(Path(resolved.config.run_dir))
-    keys = [key for key in sizes.KEYS if not resolved.is_explicit(key)]
-    if resolved.is_explicit("model.preset"):
-        keys = [key for key in keys if key.removeprefix("model.") not in PRESETS["base"]]
-    if resolved.is_explicit("training.max_steps"):  # which ends the training then
-        keys = [key for key in keys if key != "training.max_epochs"]
-    elif "training.max_epochs" in keys:
-        keys.append("training.max_steps")
+    given = set(filter(resolved.is_explicit, resolved.origins))
+    if "model.preset" in given:
+        given |= {f"model.{name}" for name in PRESETS["base"]}
+    if "training.max_steps" in given:  # which ends the training then
+        given.add("training.max_epochs")
     if settings.exists(run.config) and has_begun(run):
-        kept = keys if resolved.is_explicit("model.preset") else [*keys, "model.preset"]
-        fixed, written = (dict(leaves(each.model_dump())) for each in (fixed_config(run), settings.load(run.config)))
-        of_run = {key: (written if may_change(key) else fixed)[key] for key in kept}
+        written = dict(leaves(settings.load(run.config).model_dump()))
+        of_run = {key: written[key] for key in (*KEYS, "model.preset") if key not in given}
         return settings.replace_values(resolved, of_run, str(run.config))
     num_pairs = row = _UNKNOWN
     why = "data.train is not set yet"
     side_bytes = 0.0
     if config.data.train or config.data.hub or config.data.generator:
         num_pairs, num_bytes = measure(config.data)
-        row = sizes.nearest_row(num_bytes / _PAIR_BYTES)  # for so many pairs of the measured length as hold this text
+        row = nearest_row(num_bytes / _PAIR_BYTES)  # for so many pairs of the measured length as hold this text
         side_bytes = num_bytes / max(1, 2 * num_pairs)
         pairs = f"{num_pairs:,} pairs" + (" or more" if num_pairs >= _MOST_PAIRS else "")
         why = f"of the measured sizes the nearest to {pairs} of {side_bytes:.0f} bytes a side"
     # a model that starts from another, and one of short pairs, use their sources without copies
-    if config.training.init_from is not None or side_bytes < sizes.COPIES_FROM_BYTES:
-        keys = [key for key in keys if key != "training.copied_target_ratio"]
-    table = sizes.values(row)
-    values: dict[str, Any] = {key: table.get(key) for key in keys}
-    if tokens := values.get("training.batch_tokens"):
-        values["training.batch_tokens"] = max(tokens, config.data.max_tokens)
+    if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES:
+        given.add("training.copied_target_ratio")
+    values = row_values(row)
+    values["training.batch_tokens"] = max(values["training.batch_tokens"], config.data.max_tokens)
+    values = {key: value for key, value in values.items() if key not in given}
     chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":
-        pieces = sizes.larger_vocabularies(sizes.nearest_row(num_pairs))[0]
-        chosen.origins["tokenizer.vocab_size"] = f"about {pieces:,} pieces ({why})"
+        chosen.origins["tokenizer.vocab_size"] = f"about {auto_vocab_sizes(num_pairs)[0]:,} pieces ({why})"
     return chosen

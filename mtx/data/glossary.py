@@ -3,32 +3,29 @@
 A model that learned it (`Terms` of `augmentation`) takes the translation that stands beside a term between three marks:
 `see the` mark `house` mark `Haus` mark `today`. In text the marks are control characters, which `clean_text` removes
 from all that users write, so only `mark_term` can set them; `tokenizer` turns them into ids of their own.
-Flow: a file of source TAB target -> `Glossary` -> `annotate` -> tokenizer; training text -> `find_terms` -> `Glossary`.
+Flow: a file of source TAB target, or training text and `learn_lexicon` -> `Glossary` -> `annotate` -> tokenizer.
 """
 
 import functools
 import logging
 import re
 import unicodedata
-from collections import Counter
+from array import array
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from mtx.config.schema import DataConfig
-from mtx.data.cleaning import clean_text
 from mtx.data.languages import WITHOUT_SPACES
-from mtx.errors import DataError, UsageError
+from mtx.errors import DataError
 from mtx.storage.text_files import printable, read_lines
 
-AUTO = "auto"  # of data.terms
 TERM_MARKS = "\x1c\x1d\x1e"  # before a term, before its translation, and after both
-MAX_TERMS, MAX_TERM_CHARS = 500_000, 200
+MAX_TERM_CHARS = 200
 logger = logging.getLogger(__name__)
 
+_TERM = re.compile(f"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{1,{MAX_TERM_CHARS}}}")
 _LAST_COMBINING = 0x1F000  # beyond it, only variation selectors combine with letters
 _FROM_SPREADSHEET = "open the table in a spreadsheet and save it as text with TABs (tab delimited), in UTF-8"
 _HEADINGS = {("source", "target"), ("source term", "target term"), ("src", "tgt"), ("term", "translation")}
@@ -39,8 +36,7 @@ _MIN_DICE = 0.5
 _MOST_PAIRS = 1000  # of one word that are looked at, evenly drawn; a more frequent word is counted by these
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A term in a text: from `start` to `end`, as the glossary writes it, with its translation."""
 
     start: int
@@ -66,21 +62,23 @@ class Glossary:
 
         Raises:
             UsageError: if the file is missing or not text.
-            DataError: if a line is no pair of terms, a term has two translations, or there is none or too many.
+            DataError: if a line is not a pair of terms, a term has two translations, or there is none.
         """
         terms = dict[str, str]()
         for number, line in enumerate(read_lines(path, "strict"), 1):
             if not line.strip():
                 continue
-            src, tgt = _term_pair(line, f"{path}:{number}")
+            sides = [_nfc(side.strip()) for side in line.split("\t")]
+            if len(sides) != 2 or not all(map(_TERM.fullmatch, sides)):
+                each = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
+                raise DataError(f"{path}:{number}: expected source term TAB target term, {each}", _FROM_SPREADSHEET)
+            src, tgt = sides
             if not terms and (src.lower(), tgt.lower()) in _HEADINGS:
                 logger.warning("%s:%d: %s and %s are taken for a heading and left out", path, number, src, tgt)
                 continue
             if terms.setdefault(src, tgt) != tgt:
                 both = f"{printable(terms[src])} and {printable(tgt)}"
                 raise DataError(f"{path}:{number}: {printable(src)} has two translations, {both}; expected one")
-            if len(terms) > MAX_TERMS:
-                raise DataError(f"{path}:{number}: expected at most {MAX_TERMS:,} terms")
         if not terms:
             raise DataError(f"{path}: has no terms, expected lines of source term TAB target term")
         return cls(terms)
@@ -96,7 +94,7 @@ class Glossary:
         it is skipped. A term whose first word is in lower case also matches with a capital at its beginning.
         """
         words = word_spans(text)
-        found = list[tuple[int, bool, int, int, str]]()  # the least is taken first
+        found = list[Match]()
         for number, (start, first_end) in enumerate(words):
             for _, end in words[number:]:
                 if end - start > self._longest:
@@ -104,13 +102,14 @@ class Glossary:
                 written = text[start:end]
                 term = written if written in self.terms else _decapitalize(written, first_end - start)
                 if term in self.terms:
-                    found.append((start - end, term != written, start, end, term))
+                    found.append(Match(start, end, term, self.terms[term]))
+        found.sort(key=lambda match: (match.start - match.end, match.src != text[match.start : match.end], match.start))
         taken, matches = set[int](), list[Match]()
-        for _, _, start, end, term in sorted(found):
-            if taken.isdisjoint(span := range(start, end)):
+        for match in found:
+            if taken.isdisjoint(span := range(match.start, match.end)):
                 taken.update(span)
-                matches.append(Match(start, end, term, self.terms[term]))
-        return sorted(matches, key=lambda match: match.start)
+                matches.append(match)
+        return sorted(matches)
 
     def annotate(self, text: str) -> str:
         """The text with the translation beside each term, between marks; without terms it stays as it is."""
@@ -137,16 +136,8 @@ def replace_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
 
 def find_words(term: str, text: str) -> list[tuple[int, int]]:
     """From where to where a term stands in a text as whole words, in this case, without overlap."""
-    if term not in text:
-        return []
-    words = word_spans(text)
-    ends = {end for _, end in words}
-    found = list[tuple[int, int]]()
-    for start, _ in words:
-        end = start + len(term)
-        if end in ends and text.startswith(term, start) and (not found or found[-1][1] <= start):
-            found.append((start, end))
-    return found
+    matches = Glossary({term: term}).matches(text) if term in text else []
+    return [(match.start, match.end) for match in matches if text[match.start : match.end] == term]
 
 
 def num_used(translations: Sequence[str], text: str) -> int:
@@ -188,103 +179,49 @@ def _nfc(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _term_pair(line: str, place: str) -> tuple[str, str]:
-    sides = [_nfc(side.strip()) for side in line.split("\t")]
-    text = "".join(sides)
-    is_clean = clean_text(text) == text and all(unicodedata.category(character) != "Cc" for character in text)
-    if len(sides) != 2 or not is_clean or not all(1 <= len(side) <= MAX_TERM_CHARS for side in sides):
-        each = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
-        raise DataError(f"{place}: expected source term TAB target term, {each}", _FROM_SPREADSHEET)
-    return sides[0], sides[1]
-
-
-def glossary_file(data: DataConfig) -> Path | None:
-    """The glossary of data.terms; None if it names none. Raises UsageError if it is missing."""
-    if data.terms in (None, AUTO):
-        return None
-    path = Path(str(data.terms))
-    if not path.is_file():
-        raise UsageError(f"data.terms: {path}: no such file", "data.terms=auto learns without a glossary")
-    return path.resolve()
-
-
-def find_terms(pairs: Iterable[tuple[Sequence[str], Sequence[str]]], file: Path | None) -> Glossary:
-    """The terms that a model learns from: a lexicon of the text, and those of a glossary that occur in it.
-
-    A glossary alone would often be too rare in the text to teach anything. If both have a term, the glossary's counts.
-
-    Args:
-        pairs: training text, in blocks; it is read into memory.
-
-    Raises:
-        UsageError, DataError: see `Glossary.read`.
-    """
-    given = Glossary({}) if file is None else Glossary.read(file)
-    src, tgt = Words(), Words()
-    occurring = dict[str, str]()
-    for src_texts, tgt_texts in pairs:
-        src.add(src_texts)
-        tgt.add(tgt_texts)
-        for src_text, tgt_text in zip(src_texts, tgt_texts, strict=True) if given.terms else ():
-            found = given.matches(src_text)
-            occurring |= {match.src: match.tgt for match in found if find_words(match.tgt, tgt_text)}
-    return Glossary(learn_lexicon(src, tgt) | occurring)
-
-
-class Words:
-    """The words of the texts of one side, each once a text.
-
-    Attributes:
-        numbers: the number of each word.
-        by_text: the numbers of the words of each text.
-    """
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {}
-        self.by_text: list[NDArray[np.int32]] = []
-
-    def add(self, texts: Sequence[str]) -> None:
-        """Add the words of some texts."""
-        for text in texts:
-            numbers = {self.numbers.setdefault(word, len(self.numbers)) for word in _words(text)}
-            self.by_text.append(np.fromiter(sorted(numbers), np.int32, len(numbers)))
-
-    def by_word(self) -> list[NDArray[np.int64]]:
-        """The numbers of the texts of each word, in ascending order."""
-        texts = np.repeat(np.arange(len(self.by_text)), [len(words) for words in self.by_text])
-        words = np.concatenate([np.empty(0, np.int32), *self.by_text])
-        counts = np.bincount(words, minlength=len(self.numbers))
-        return np.split(texts[np.argsort(words, kind="stable")], np.cumsum(counts)[:-1])
-
-
 def _words(text: str) -> list[str]:
     """The words of a text that have a letter; in scripts without spaces, two letters that stand side by side."""
     spans = word_spans(text)
     words = [text[start:end] for start, end in spans if 1 < end - start <= MAX_TERM_CHARS and text[start].isalpha()]
-    for (start, middle), (same, end) in zip(spans, spans[1:], strict=False):
+    for (start, middle), (same, end) in pairwise(spans):
         if middle == same == start + 1 == end - 1 and text[start].isalpha() and text[same].isalpha():
             words.append(text[start:end])
     return words
 
 
-def learn_lexicon(src: Words, tgt: Words) -> dict[str, str]:
-    """The translation of each source word that has a clear one; no two words have the same. The texts are pairs.
+def learn_lexicon(blocks: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Glossary:
+    """The translation of each source word that has a clear one; no two words have the same.
 
     Dice's coefficient of two words is the number of pairs that have both, over the mean of the numbers that have each.
     Each word keeps its best partner. That finds names, nouns and other words with one usual translation, in seconds; it
     is no dictionary.
+
+    Args:
+        blocks: the source and the target texts of pairs; their words are kept in memory.
     """
-    tgt_words = list(tgt.numbers)
-    num_tgt = np.array([len(texts) for texts in tgt.by_word()], np.float64)
+    pairs_of: dict[str, array[int]] = defaultdict(lambda: array("i"))  # the pairs that have a source word, by number
+    tgt_numbers = dict[str, int]()
+    tgt_words: list[array[int]] = []  # the numbers of the target words of each pair
+    for src_texts, tgt_texts in blocks:
+        for src, tgt in zip(src_texts, tgt_texts, strict=True):
+            for word in set(_words(src)):
+                pairs_of[word].append(len(tgt_words))
+            tgt_words.append(array("i", {tgt_numbers.setdefault(word, len(tgt_numbers)) for word in _words(tgt)}))
+    num_pairs = Counter(chain.from_iterable(tgt_words))
     best = dict[int, tuple[float, str]]()  # of each target word, its score and the source word
-    for word, texts in zip(src.numbers, src.by_word(), strict=True):
-        if len(texts) < _MIN_PAIRS:
+    for word, pairs in pairs_of.items():
+        if len(pairs) < _MIN_PAIRS:
             continue
-        seen = texts[:: -(-len(texts) // _MOST_PAIRS)]
-        others, counts = np.unique(np.concatenate([tgt.by_text[text] for text in seen]), return_counts=True)
-        dice = 2 * counts * (len(texts) / len(seen)) / (len(texts) + num_tgt[others])
-        dice[num_tgt[others] < _MIN_PAIRS] = 0
-        if dice.size and (score := float(dice.max())) >= _MIN_DICE:
-            other = int(others[dice.argmax()])
-            best[other] = max(best.get(other, (0.0, "")), (score, word))
-    return {word: tgt_words[other] for other, (_, word) in sorted(best.items())}
+        seen = pairs[:: -(-len(pairs) // _MOST_PAIRS)]
+        weight = len(pairs) / len(seen)
+        counts = Counter(chain.from_iterable(tgt_words[pair] for pair in seen))
+        scores = (
+            (2 * count * weight / (len(pairs) + num_pairs[other]), -other)
+            for other, count in counts.items()
+            if num_pairs[other] >= _MIN_PAIRS
+        )
+        dice, other = max(scores, default=(0.0, 0))
+        if dice >= _MIN_DICE:
+            best[-other] = max(best.get(-other, (0.0, "")), (dice, word))
+    words = list(tgt_numbers)
+    return Glossary({word: words[other] for other, (_, word) in sorted(best.items())})

@@ -17,10 +17,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from mtx.data.cleaning import Limits, clean_pair, clean_text, hash_texts
-from mtx.data.corpora import Corpora, Corpus, PairBlock, PairGroup
+from mtx.config.schema import DataConfig
+from mtx.data.cleaning import clean_pair, clean_text, hash_texts
+from mtx.data.sources import Corpora, Corpus
+from mtx.data.tables import PairBlock, PairGroup
 from mtx.errors import DataError
 from mtx.formatting import counted
 from mtx.storage.run_files import VALID_STORE, test_store
@@ -70,7 +73,7 @@ class EvalSet:
         }
 
 
-def read_sets(corpora: Corpora, limits: Limits) -> Iterator[EvalSet]:
+def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
     """The validation set, then the test sets; those that are not configured are still empty.
 
     Raises:
@@ -80,11 +83,11 @@ def read_sets(corpora: Corpora, limits: Limits) -> Iterator[EvalSet]:
     for name, store, corpus in (("valid", VALID_STORE, corpora.valid), *tests):
         eval_set = EvalSet(name, store, is_held_out=corpus is None)
         if corpus is not None:
-            _read(eval_set, corpus, limits)
+            _read(eval_set, corpus, data)
         yield eval_set
 
 
-def _read(eval_set: EvalSet, corpus: Corpus, limits: Limits) -> None:
+def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
     """Fill a configured set, exactly as it is."""
     left_out = Counter[str]()
     for block in corpus.blocks():
@@ -92,7 +95,7 @@ def _read(eval_set: EvalSet, corpus: Corpus, limits: Limits) -> None:
         for line, src, tgt in zip(block.lines, block.src, block.tgt, strict=True):
             if not (is_utf8(src) and is_utf8(tgt)):
                 raise corpus.not_utf8(line)
-            if isinstance(outcome := clean_pair(src, tgt, limits), str):
+            if isinstance(outcome := clean_pair(src, tgt, data), str):
                 eval_set.would_drop[outcome] += 1
         eval_set.blocks.append(block)
         eval_set.src_hashes = np.union1d(eval_set.src_hashes, hash_texts(map(clean_text, block.src)))
@@ -102,18 +105,13 @@ def _read(eval_set: EvalSet, corpus: Corpus, limits: Limits) -> None:
         raise DataError(f"the {eval_set.kind} set {corpus.name!r} holds no pairs")
 
 
-def keep_extremes(hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The different hashes, sorted; of many only so many of the smallest and largest that `choose_sources` needs."""
-    half = 10 * MAX_HELD_OUT
-    return np.delete(np.unique(hashes), np.s_[half:-half])
-
-
 def choose_sources(sets: list[EvalSet], corpora: Corpora, src_hashes: NDArray[np.uint64]) -> None:
     """Say of each set that is not configured which sources it holds out.
 
     Args:
-        src_hashes: what `keep_extremes` has kept of the cleaned own text.
+        src_hashes: those of the cleaned own text.
     """
+    src_hashes = np.unique(src_hashes)
     text = ", ".join(corpus.name for corpus in corpora.own)
     size = min(MAX_HELD_OUT, max(1, src_hashes.size // 20))
     for eval_set in sets:
@@ -124,30 +122,28 @@ def choose_sources(sets: list[EvalSet], corpora: Corpora, src_hashes: NDArray[np
 
 
 def hold_out(
-    batch: Any, is_left: NDArray[np.bool_], sets: list[EvalSet], corpus: str, is_own: bool
+    pairs: Any, is_left: NDArray[np.bool_], sets: list[EvalSet], corpus: str, is_own: bool
 ) -> NDArray[np.bool_]:
-    """Put held-out pairs of a training batch into their sets; returns which pairs of the batch have such a source.
+    """Put held-out pairs of a training corpus into their sets; returns which of its pairs have such a source.
 
     A pair whose source is in a configured set stays and is counted as a leak.
 
     Args:
-        batch: a record batch of `prepare.CLEANED`.
+        pairs: a table of `prepare.CLEANED`.
         is_left: the pairs to consider.
-        corpus: the name of the batch's corpus.
+        corpus: the name of the corpus.
         is_own: whether it is a part of `Corpora.own`; else a pair with a held-out source goes into no set.
     """
-    is_held_out = np.zeros(batch.num_rows, np.bool_)
+    is_held_out = np.zeros(pairs.num_rows, np.bool_)
     for eval_set in sets:
-        in_set = is_left & np.isin(batch["src_hash"].to_numpy(), eval_set.src_hashes)
-        if not in_set.any():
-            continue
+        in_set = is_left & pc.is_in(pairs["src_hash"], pa.array(eval_set.src_hashes)).to_numpy()
         if not eval_set.is_held_out:
-            leaks = PairGroup.of(batch, in_set)
+            leaks = PairGroup.of(pairs, in_set)
             eval_set.num_leaks += leaks.count
-            eval_set.leak = eval_set.leak or leaks.example(corpus)
+            eval_set.leak = eval_set.leak or (leaks.example(corpus) if leaks.count else None)
             continue
         is_held_out |= in_set
         if is_own:
-            lines, src, tgt = (batch[name].filter(pa.array(in_set)).to_pylist() for name in ("line", "src", "tgt"))
+            lines, src, tgt = (pairs[name].filter(pa.array(in_set)).to_pylist() for name in ("line", "src", "tgt"))
             eval_set.blocks.append(PairBlock(lines, src, tgt))
     return is_held_out

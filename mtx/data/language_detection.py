@@ -9,8 +9,9 @@ The languages of a file are named by its header, which is the first line of a ta
 Parquet, the attributes of XML, or the header of PO. Else its text shows them.
 """
 
+import contextlib
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,20 +21,29 @@ from pathlib import Path
 import regex
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, list_languages
-from mtx.data.corpora import PairBlock
-from mtx.data.languages import KNOWN, code_of, key_of, script_of
+from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit
+from mtx.data.languages import KNOWN, Languages, code_of, key_of, script_of
 from mtx.data.readers import Reader, reader_of
-from mtx.data.tables import PLAIN_NAMES, TableReader, language_of_column, open_parquet, read_jsonl, read_parquet
+from mtx.data.tables import (
+    PLAIN_NAMES,
+    Columns,
+    PairBlock,
+    TableReader,
+    language_of_column,
+    open_parquet,
+    read_parquet,
+)
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.text_files import read_lines
+from mtx.storage.text_files import printable, read_lines
 
 _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
+_CLEAR = 0.6  # share of the sentences from which a text is in a language
 _LOOKS_ALIKE, _TIMES = 0.5, 1.5  # likeness; how many times that of another language or text
 _ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # different sentences, and letters; less tells nothing
 _SAMPLE = 4_000  # pairs that are looked at
+_SHOWN_CHARS = 200  # of the languages in a message
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; beside two other languages an identifier and a number
 
 
@@ -47,7 +57,7 @@ def _detector() -> LanguageIdentifier:
 class Profile:
     """The share of a text's sentences in each language, and its letters; both are empty if it is too small."""
 
-    languages: dict[str, float]
+    languages: defaultdict[str, float]
     letters: Counter[str]
 
     @classmethod
@@ -56,7 +66,7 @@ class Profile:
         different = set(texts)
         letters = _letters(different)
         if len(different) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
-            return cls({}, Counter())
+            return cls(_by_key(()), Counter())
         return cls(_by_key((_detector().classify(text)[0], 1 / len(different)) for text in different), letters)
 
     def likeness(self, language: str) -> float | None:
@@ -67,34 +77,38 @@ class Profile:
         if not self.letters:
             return None
         if (key := key_of(language)) in map(key_of, _detector().labels):
-            return self.languages.get(key, 0.0)
+            return self.languages[key]
         script = script_of(language)
         return None if script == "Latn" else _share_in_script(self.letters, script)
 
     def other_language(self, language: str) -> str | None:
         """The code of the language that a text looks like, if that is clearly another than the given one."""
         own = self.likeness(language)
-        best = max(KNOWN, key=lambda key: self.languages.get(key, 0.0))
-        is_other = own is not None and self.languages.get(best, 0.0) >= max(_LOOKS_ALIKE, _TIMES * own)
+        best = max(KNOWN, key=lambda key: self.languages[key])
+        is_other = own is not None and self.languages[best] >= max(_LOOKS_ALIKE, _TIMES * own)
         return best if is_other and best != key_of(language) else None
 
 
 def language_of(texts: Iterable[str]) -> str | None:
     """The code of the language that some sentences are in; None if they are too few, or it is not clear."""
     shares = Profile.of(texts).languages
-    *_, (second, _), (best, language) = sorted((shares.get(key, 0.0), key) for key in KNOWN)
-    return language if best >= max(_LOOKS_ALIKE, _TIMES * second) else None
+    best = max(KNOWN, key=lambda key: shares[key])
+    return best if shares[best] >= _CLEAR else None
 
 
-def are_exchanged(src: Profile, tgt: Profile, languages: tuple[str, str]) -> bool:
+def are_exchanged(src: Profile, tgt: Profile, languages: Languages) -> bool:
     """Whether the source text looks like the target language and the target text like the source language.
 
     One language is enough of which something is known; if it is so of both, both must look exchanged.
     """
-    sides = ((tgt, src, languages[0]), (src, tgt, languages[1]))
-    pairs = [(there.likeness(language), here.likeness(language)) for there, here, language in sides]
-    known = [(there, here) for there, here in pairs if there is not None and here is not None]
-    return bool(known) and all(there >= max(_LOOKS_ALIKE, _TIMES * here) for there, here in known)
+    is_known = False
+    for there, here, language in ((tgt, src, languages[0]), (src, tgt, languages[1])):
+        other, own = there.likeness(language), here.likeness(language)
+        if other is not None and own is not None:
+            if other < max(_LOOKS_ALIKE, _TIMES * own):
+                return False
+            is_known = True
+    return is_known
 
 
 def rank_languages(text: str, languages: Sequence[str]) -> list[tuple[str, float]]:
@@ -111,15 +125,15 @@ def rank_languages(text: str, languages: Sequence[str]) -> list[tuple[str, float
             share = _share_in_script(letters, script_of(language))
             weights[language] = likelihood.get(key_of(language), rest if share is None else rest * share)
     total = sum(weights.values()) or 1.0
-    ranked = [(language, round(100 * weight / total, 1)) for language, weight in weights.items()]
-    return sorted(ranked, key=lambda language: -language[1])
+    shares = {language: round(100 * weight / total, 1) for language, weight in weights.items()}
+    return sorted(shares.items(), key=lambda item: -item[1])
 
 
-def _by_key(numbers: Iterable[tuple[str, float]]) -> dict[str, float]:
+def _by_key(numbers: Iterable[tuple[str, float]]) -> defaultdict[str, float]:
     """The sums of the numbers of the detector's codes, by the keys of `KNOWN`, which some codes share."""
-    sums = dict[str, float]()
+    sums = defaultdict[str, float](float)
     for code, number in numbers:
-        sums[key_of(code)] = sums.get(key_of(code), 0.0) + number
+        sums[key_of(code)] += number
     return sums
 
 
@@ -136,17 +150,8 @@ def _share_in_script(letters: Counter[str], script: str) -> float | None:
     return sum(number for letter, number in letters.items() if in_script(letter)) / letters.total()
 
 
-@dataclass(frozen=True)
-class FileLanguages:
-    """The languages of a file of pairs, and what they were told by: its header or its text."""
-
-    src: str
-    tgt: str
-    told_by: str
-
-
-def find_languages(path: Path, columns: tuple[str, ...] = ()) -> FileLanguages:
-    """The languages of a file of pairs, the first one the source.
+def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
+    """The source and target language of a file of pairs, and what names them: "its header" or "its text".
 
     Args:
         columns: data.columns.
@@ -157,55 +162,43 @@ def find_languages(path: Path, columns: tuple[str, ...] = ()) -> FileLanguages:
     """
     reader = reader_of(path)
     if isinstance(reader, BilingualReader):
-        return _languages_of_units(path, reader.units(path))
-    named = _languages_of_columns(_column_names(path, reader), columns)
-    if len(named) > 2:
-        raise _unknown(path, f"It has {', '.join(named)}")
-    if len(named) == 2:
-        is_by_key = reader in (read_jsonl, read_parquet) and not columns  # there languages are named by the keys
-        src, tgt = named.values() if is_by_key else named
-        return FileLanguages(src, tgt, "its header")
-    block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
-    return _detected(path, language_of(block.src[:_SAMPLE]), language_of(block.tgt[:_SAMPLE]))
+        found, origin = _languages_of_units(reader.units(path))
+    else:
+        found, origin = _languages_of_table(path, reader, columns)
+    src, tgt = found if len(found) == 2 else (None, None)
+    if not src or not tgt or src == tgt:
+        has = ", ".join(filter(None, found)) or "no header that names them, and its text does not tell"
+        command = mtx_command("train", path, "data.src=en", "data.tgt=de")
+        raise UsageError(f"{path}: which languages are in it? It has {printable(has[:_SHOWN_CHARS])}", command)
+    return src, tgt, origin
 
 
-def _languages_of_units(path: Path, units: Iterable[Unit]) -> FileLanguages:
-    """The two languages of units: without regions, if they differ so. Those of sides without a name are detected."""
+def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
+    """The languages of units: without regions if two differ so, and of sides without a name by their text."""
     sample = [unit.variants for unit in islice(units, _SAMPLE)]
-    present = Counter(language for variants in sample for language in dict.fromkeys(v.language for v in variants))
-    sides = list(zip(*(variants for variants in sample if len(variants) == 2), strict=True))
-    if UNKNOWN in present and sides and all(len({variant.language for variant in side}) == 1 for side in sides):
-        src, tgt = (side[0].language or language_of(variant.text for variant in side) for side in sides)
-        return _detected(path, src, tgt)
+    present = dict.fromkeys(variant.language for variants in sample for variant in variants)
+    if UNKNOWN in present:
+        sides = zip(*(variants for variants in sample if len(variants) == 2), strict=True)
+        return [side[0].language or language_of(variant.text for variant in side) for side in sides], "its text"
     codes = dict.fromkeys(map(code_of, present))
-    if len(codes) == 1:
-        codes = dict.fromkeys(present)
-    if len(codes) != 2 or UNKNOWN in codes:
-        raise _unknown(path, f"It has {list_languages(present)}")
-    src, tgt = codes
-    return FileLanguages(src, tgt, "its header")
+    return [*(codes if len(codes) > 1 else present)], "its header"
 
 
-def _detected(path: Path, src: str | None, tgt: str | None) -> FileLanguages:
-    if src is None or tgt is None or src == tgt:
-        raise _unknown(path, "No header names them, and its text does not tell")
-    return FileLanguages(src, tgt, "its text")
-
-
-def _unknown(path: Path, why: str) -> UsageError:
-    command = mtx_command("train", path, "data.src=en", "data.tgt=de")
-    return UsageError(f"{path}: which languages are in it? {why}", command)
-
-
-def _languages_of_columns(names: Sequence[str], columns: tuple[str, ...]) -> dict[str, str]:
-    """The languages that the columns of both sides are named by, with these names; of data.columns, or of all."""
+def _languages_of_table(path: Path, reader: Reader, columns: Columns) -> tuple[list[str | None], str]:
+    """The languages that the columns of a table (of data.columns, or all) are named by, or else those of its text."""
+    names = _column_names(path, reader)
     if columns:
-        chosen = [int(column) - 1 if column.isdecimal() else -1 for column in columns]
-        names = [names[at] if 0 <= at < len(names) else name for at, name in zip(chosen, columns, strict=True)]
+        numbers = {str(number): name for number, name in enumerate(names, 1)}
+        names = [numbers.get(column, column) for column in columns]
     named = {language: name for name in names if (language := language_of_column(name))}
     if len(named) > 2:
         named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
-    return named
+    if len(named) >= 2:
+        # JSON and Parquet name a text by a key, which must be given as it is
+        is_by_key = not isinstance(reader, TableReader) and not columns
+        return [*(named.values() if is_by_key else named)], "its header"
+    block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
+    return [language_of(side[:_SAMPLE]) for side in (block.src, block.tgt)], "its text"
 
 
 def _column_names(path: Path, reader: Reader) -> list[str]:
@@ -214,10 +207,9 @@ def _column_names(path: Path, reader: Reader) -> list[str]:
         with open_parquet(path) as file:
             return list(file.schema.names)  # also those inside of `translation`
     lines = read_lines(path)
-    if reader is read_jsonl:
-        try:
-            row = json.loads(next(lines, "{}"))
-            return [*row, *dict(row.get("translation", {}))]
-        except (ValueError, RecursionError, TypeError, AttributeError):
-            return []  # the reader says what is wrong
-    return next(reader.rows(path, lines), []) if isinstance(reader, TableReader) else []
+    if isinstance(reader, TableReader):
+        return next(reader.rows(path, lines), [])
+    with contextlib.suppress(ValueError, RecursionError, TypeError, AttributeError):  # the reader says what is wrong
+        row = json.loads(next(lines, "{}"))
+        return [*row, *row.get("translation", ())]
+    return []

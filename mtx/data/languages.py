@@ -11,6 +11,7 @@ from functools import lru_cache
 from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
+Languages = tuple[str, str]  # of source and target, by their codes or names
 # Of each language its name in English, its own name, and its word for English
 KNOWN = {
     "af": ("Afrikaans", "Afrikaans", "Engels"),
@@ -114,8 +115,10 @@ def tokenizer_of(language: str, texts: Iterable[str]) -> str:
             counts as such a language whatever its code says.
     """
     script = script_of(language)
-    if script in (*_CHINESE, *_OTHERS):
-        return "zh" if script in _CHINESE else "char"
+    if script in _CHINESE:
+        return "zh"
+    if script in _OTHERS:
+        return "char"
     text = "\n".join(texts)
     num_without_spaces = len(_LETTER_WITHOUT_SPACES.findall(text))
     if num_without_spaces <= sum(map(str.isalpha, _LETTER_WITHOUT_SPACES.sub("", text))):

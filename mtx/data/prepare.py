@@ -11,13 +11,12 @@ The data directory appears as a whole or not at all, and training needs nothing 
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mtx.config.limits import MAX_EPOCH_PAIRS
-from mtx.config.schema import Config
+from mtx.config.schema import Config, DataConfig
 from mtx.config.settings import fixed_settings
 from mtx.data.cleaning import (
     DUPLICATE,
@@ -34,19 +33,18 @@ from mtx.data.cleaning import (
     NOT_UTF8,
     OLDER,
     TOO_LONG,
-    Limits,
     clean_pair,
     find_first,
     find_newest,
     hash_pairs,
     hash_texts,
 )
-from mtx.data.corpora import Corpus, PairBlock, PairGroup
-from mtx.data.glossary import find_terms, glossary_file
-from mtx.data.held_out import EvalSet, choose_sources, hold_out, keep_extremes, read_sets
+from mtx.data.glossary import learn_lexicon
+from mtx.data.held_out import EvalSet, choose_sources, hold_out, read_sets
 from mtx.data.sentence_splitter import multi_sentence_share
-from mtx.data.sources import describe_files, find_corpora
-from mtx.data.token_store import store_batch, write_store
+from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
+from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
+from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
@@ -73,7 +71,6 @@ CLEANED = pa.schema(
         "pair_hash": pa.uint64(),
     }
 )
-Dropped = dict[str, PairGroup]  # by reason
 
 
 @dataclass
@@ -119,13 +116,10 @@ class Tally:
         }
 
 
-def prepare(
-    config: Config, data_dir: Path, num_workers: int | None = None, tokenizer: Tokenizer | None = None
-) -> dict[str, Any]:
+def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """Make `data_dir` from the text that the configuration names, as a whole or not at all.
 
     Args:
-        num_workers: see `map_in_workers`.
         tokenizer: used unchanged; None means the one of `tokenizer.model`, or a new one from the training text.
 
     Returns:
@@ -138,49 +132,41 @@ def prepare(
     """
     if data_dir.exists() and any(data_dir.iterdir()):
         raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data again")
-    corpora = replace(find_corpora(config.data), is_adaptation=config.training.init_from is not None)
+    data = config.data
+    corpora = replace(find_corpora(data), is_adaptation=config.training.init_from is not None)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
         _check_given(tokenizer, tags, config)
-    files = describe_files(config.data, config.tokenizer)  # first: what changes after it has changed
-    limits = Limits(config.data.max_tokens, config.data.max_length_ratio)
-    duplicates = config.data.duplicates
+    files = describe_files(data, config.tokenizer)  # first: what changes after it has changed
     tallies = [
         Tally(
             corpus,
             is_own=corpus in corpora.own,
-            keeps_newest=duplicates == "newest" or (duplicates == "auto" and corpus.is_memory),
+            keeps_newest=data.duplicates == "newest" or (data.duplicates == "auto" and corpus.is_memory),
             weight=corpus.weight or 1.0,
         )
         for corpus in corpora.train
     ]
     with durable.new_directory(data_dir) as directory:
         cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
-        sets = list(read_sets(corpora, limits))
-        started = perf_counter()
-        blocks, own_sources = _clean(tallies, limits, cleaned, num_workers)
-        choose_sources(sets, corpora, own_sources)
-        text = ChosenText(cleaned, _choose(cleaned, blocks, tallies, sets), MAX_TOKENIZER_PAIRS, config.seed)
-        for tally in tallies:
-            _check_encoding(tally)
-        if not text.num_pairs:
-            raise _nothing_left(tallies)
-        seconds = perf_counter() - started
-        log.info("cleaning: %s pairs left of %s (%.1f s)", f"{text.num_pairs:,}", _counts(tallies), seconds)
+        sets = list(read_sets(corpora, data))
+        _clean(tallies, data, cleaned)
+        is_chosen = _choose(cleaned, tallies, sets, corpora)
+        text = ChosenText(cleaned, is_chosen, MAX_TOKENIZER_PAIRS, config.seed)
+        log.info("cleaning: %s pairs left of %s", f"{text.num_pairs:,}", _counts(tallies))
         _choose_weights(tallies)
-        tokenizer = tokenizer or _learn_tokenizer(config, text, tags, num_workers)
+        tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
-        num_terms = None if config.data.terms is None else _write_terms(text, directory / TERMS, config)
-        num_tokens, lines = _encode_train(text, tokenizer, tallies, limits, directory / TRAIN_STORE, num_workers)
+        terms = _write_terms(text, directory / TERMS, config)
+        _encode_train(text, tokenizer, tallies, data.max_tokens, directory / TRAIN_STORE)
         _check_weights(tallies)
         disk.unlink(cleaned)
         for eval_set in sets:
-            encoded = _encode_set(eval_set, tokenizer, limits)
+            encoded = _encode_set(eval_set, tokenizer, data.max_tokens)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0], encoded)
-        share = multi_sentence_share(lines, config.data.languages[0])
-        report = _report(tallies, sets, tokenizer, num_tokens, share)
-        report |= {} if num_terms is None else {"terms": num_terms}
+        about_text = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
+        report = _report(tallies, sets) | about_text | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config)})
         durable.write_json(directory / REPORT, report)
     return files
@@ -191,53 +177,57 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
     if missing := [tag for tag in tags if tag not in tokenizer.tags]:
-        others = f"only {', '.join(tokenizer.tags)}" if tokenizer.tags else "which has none"
-        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}, {others}")
+        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
-    if config.training.bpe_dropout and not all(tokenizer.models.merges(side).ranks for side in (False, True)):
+    if config.training.bpe_dropout and not all(tokenizer.models.merges(side)[1] for side in (False, True)):
         text = f"training.bpe_dropout needs a BPE model, and that of {origin} is another"
         raise UsageError(text, "training.bpe_dropout=0")
 
 
-def _clean(
-    tallies: list[Tally], limits: Limits, path: Path, num_workers: int | None
-) -> tuple[list[tuple[int, Dropped]], NDArray[np.uint64]]:
-    """Write the pairs that pass every filter to `path`, a batch for each block.
+def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
+    """Write the pairs that pass every filter to `path`, a batch for each block, and count the others.
 
-    Returns:
-        The corpus of each block and what it dropped; of the own sources, what `keep_extremes` has kept.
+    Raises:
+        DataError: if many pairs of a corpus are not UTF-8.
     """
     items = ((number, block) for number, tally in enumerate(tallies) for block in tally.corpus.blocks())
-    blocks = list[tuple[int, Dropped]]()
-    own_sources = np.empty(0, np.uint64)
     with (
-        closing(map_in_workers(partial(clean_block, limits=limits), items, num_workers)) as results,
+        closing(map_in_workers(partial(clean_block, data=data), items)) as results,
         disk.create(path) as file,
         pa.ipc.new_file(file, CLEANED) as writer,
-        _progress_bar("cleaning") as bar,
     ):
-        for number, dropped, batch in results:
+        for number, dropped, batch in _show_progress(results, "cleaning"):
             writer.write_batch(batch)
-            blocks.append((number, dropped))
-            if tallies[number].is_own:
-                own_sources = keep_extremes(np.concatenate([own_sources, batch["src_hash"].to_numpy()]))
-            bar.update(batch.num_rows)
-    return blocks, own_sources
+            tallies[number].read += batch.num_rows
+            for reason, pairs in dropped.items():
+                tallies[number].read += pairs.count
+                tallies[number].drop(reason, pairs)
+    for tally in tallies:
+        if count := tally.dropped[NOT_UTF8]:
+            error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
+            of_all = f"{count:,} of the {tally.read:,} pairs"
+            if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
+                raise DataError(f"{error}; so are {of_all}", error.help)
+            log.warning("%s; %s are dropped for that", error, of_all)
 
 
-def clean_block(block: tuple[int, PairBlock], limits: Limits) -> tuple[int, Dropped, Any]:
+def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
+    """The results for blocks of pairs, with a bar on a terminal."""
+    return tqdm(results, description, unit=" pairs", unit_scale=BLOCK_PAIRS, disable=None, leave=False)
+
+
+def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Any]:
     """Clean a block of pairs, which comes with the number of its corpus.
 
     Returns:
         That number, the dropped pairs by reason, and a batch of `CLEANED` with the others.
     """
     number, pairs = block
-    kept = list[tuple[int, str, str, int]]()
-    dropped = dict(pairs.left_out)
+    kept, dropped = list[tuple[int, str, str, int]](), dict(pairs.left_out)
     rows = zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or [0] * len(pairs.src), strict=True)
     for line, src, tgt, date in rows:
-        cleaned = clean_pair(src, tgt, limits)
+        cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src, tgt)).count += 1
         else:
@@ -248,55 +238,33 @@ def clean_block(block: tuple[int, PairBlock], limits: Limits) -> tuple[int, Drop
     return number, dropped, pa.RecordBatch.from_pydict(dict(zip(CLEANED.names, columns, strict=True)), CLEANED)
 
 
-def _choose(
-    cleaned: Path, blocks: list[tuple[int, Dropped]], tallies: list[Tally], sets: list[EvalSet]
-) -> NDArray[np.bool_]:
+def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora) -> NDArray[np.bool_]:
     """For each cleaned pair whether it is learned from; older translations, duplicates and held-out pairs are not.
 
     Counts the others, and puts held-out pairs into their sets.
     """
-    reader = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned)))
-    batches = [reader.get_batch(number) for number in range(len(blocks))]
-    table = pa.Table.from_batches(batches, CLEANED)
+    table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned))).read_all()
+    corpus, src_hashes = table["corpus"].to_numpy(), table["src_hash"].to_numpy()
+    choose_sources(sets, corpora, src_hashes[np.array([tally.is_own for tally in tallies])[corpus]])
     is_newest = np.ones(table.num_rows, np.bool_)
-    if any(tally.keeps_newest for tally in tallies):
-        has_older = np.array([tally.keeps_newest for tally in tallies])[table["corpus"].to_numpy()]
-        is_newest[has_older] = find_newest(*(table[name].to_numpy()[has_older] for name in ("src_hash", "date")))
+    has_older = np.array([tally.keeps_newest for tally in tallies])[corpus]
+    is_newest[has_older] = find_newest(src_hashes[has_older], table["date"].to_numpy()[has_older])
     is_chosen = is_newest.copy()
     is_chosen[is_newest] = find_first(table["pair_hash"].to_numpy()[is_newest])
     stop = 0
-    for (number, dropped), batch in zip(blocks, batches, strict=True):
-        tally = tallies[number]
-        tally.read += batch.num_rows
-        for reason, group in dropped.items():
-            tally.read += group.count
-            tally.drop(reason, group)
-        rows = slice(stop, stop + batch.num_rows)
+    for tally in tallies:  # the pairs of a corpus lie together
+        rows = slice(stop, stop + tally.kept)
         stop = rows.stop
-        tally.drop(OLDER, PairGroup.of(batch, ~is_newest[rows]))
-        tally.drop(DUPLICATE, PairGroup.of(batch, is_newest[rows] & ~is_chosen[rows]))
-        is_held_out = hold_out(batch, is_chosen[rows], sets, tally.corpus.name, tally.is_own)
-        is_chosen[rows] &= ~is_held_out
+        pairs, is_new, is_left = table[rows], is_newest[rows], is_chosen[rows]
+        tally.drop(OLDER, PairGroup.of(pairs, ~is_new))
+        tally.drop(DUPLICATE, PairGroup.of(pairs, is_new & ~is_left))
+        is_held_out = hold_out(pairs, is_left, sets, tally.corpus.name, tally.is_own)
+        is_left &= ~is_held_out  # in `is_chosen`
         if tally.is_own:
-            tally.held_out += int(is_held_out.sum())
+            tally.held_out = int(is_held_out.sum())
         else:
-            tally.drop(HELD_OUT, PairGroup.of(batch, is_held_out))
+            tally.drop(HELD_OUT, PairGroup.of(pairs, is_held_out))
     return is_chosen
-
-
-def _progress_bar(description: str, total: int | None = None) -> Any:
-    """A bar that counts pairs, shown on a terminal only."""
-    return tqdm(desc=description, total=total, unit=" pairs", unit_scale=True, disable=None, leave=False)
-
-
-def _check_encoding(tally: Tally) -> None:
-    """Warn of dropped pairs that are not UTF-8, or refuse the corpus if they are many."""
-    if count := tally.dropped[NOT_UTF8]:
-        error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
-        pairs = f"{count:,} of the {tally.read:,} pairs"
-        if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
-            raise DataError(f"{error}; so are {pairs}", error.help)
-        log.warning("%s; %s are dropped for that", error, pairs)
 
 
 def _choose_weights(tallies: list[Tally]) -> None:
@@ -357,8 +325,8 @@ class ChosenText:
             for number in range(reader.num_record_batches):
                 batch = reader.get_batch(number).select(CLEANED.names[:4])
                 start, stop = stop, stop + batch.num_rows
-                if self.is_chosen[start:stop].any():
-                    yield batch.filter(pa.array(self.is_chosen[start:stop]))
+                if (chosen := batch.filter(pa.array(self.is_chosen[start:stop]))).num_rows:
+                    yield chosen
 
     def sample(self) -> Iterator[tuple[list[str], list[str]]]:
         """The source and the target texts of the sample, in blocks."""
@@ -373,66 +341,47 @@ class ChosenText:
         return chain.from_iterable(chain(*self.sample()))
 
 
-def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str], num_workers: int | None) -> Tokenizer:
+def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
     """Learn from much text in another process: SentencePiece ignores signals and holds the whole sample in memory."""
-    started = perf_counter()
     has_marks = config.data.terms is not None
     learn = partial(train_tokenizer, config=config.tokenizer, num_pairs=text.num_pairs, tags=tags, has_marks=has_marks)
-    [tokenizer] = map_in_workers(learn, [text], num_workers or 2, few_items=text.num_pairs <= _FEW_PAIRS)
-    log.info("tokenizer: %s pieces (%.1f s)", f"{tokenizer.num_pieces:,}", perf_counter() - started)
+    [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=text.num_pairs <= _FEW_PAIRS)
+    log.info("tokenizer: %s pieces", f"{tokenizer.num_pieces:,}")
     return tokenizer
 
 
-def _write_terms(text: ChosenText, path: Path, config: Config) -> int | None:
-    """Write the terms that a model learns from; returns their number, None if there are none to learn."""
-    started = perf_counter()
-    terms = find_terms(text.sample(), glossary_file(config.data))
+def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]:
+    """Write the terms that a model learns from; returns their number for the report, nothing if there are none."""
+    if config.data.terms is None:
+        return {}
+    terms = learn_lexicon(text.sample())
     if not terms.terms:
         problem = "data.terms: no words of the training text translate each other often enough"
         if config.training.init_from is None:
             raise DataError(problem, "data.terms=null")
         log.warning("%s; the model learns no more terms", problem)
-        return None
+        return {}
     durable.write_text(path, "".join(terms.lines()))
-    log.info("terms: %s (%.1f s)", f"{len(terms.terms):,}", perf_counter() - started)
-    return len(terms.terms)
+    log.info("terms: %s", f"{len(terms.terms):,}")
+    return {"terms": len(terms.terms)}
 
 
-def _encode_train(
-    text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], limits: Limits, path: Path, num_workers: int | None
-) -> tuple[list[int], list[str]]:
-    """Write the training store without the pairs that are too long.
-
-    Returns:
-        The token counts of both sides, and evenly drawn source lines.
-    """
-    started = perf_counter()
-    num_tokens = [0, 0]
-    lines = list[str]()
-    distance = -(-text.num_pairs // _SPLIT_LINES)  # of one drawn line from the next
+def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], max_tokens: int, path: Path) -> None:
+    """Write the training store without the pairs that are too long."""
     tags = [tally.corpus.tag for tally in tallies]
     threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # then workers do it
-    encode = partial(encode_block, tokenizer=tokenizer, tags=tags, max_tokens=limits.max_tokens, num_threads=threads)
-    weights = [tally.weight for tally in tallies]
-    with (
-        closing(map_in_workers(encode, text.batches(), num_workers)) as results,
-        _progress_bar("encoding", text.num_pairs) as bar,
-    ):
+    encode = partial(encode_block, tokenizer=tokenizer, tags=tags, max_tokens=max_tokens, num_threads=threads)
 
-        def count_pairs() -> Iterator[Any]:
-            for number, pairs, too_long in results:
-                tallies[number].drop(TOO_LONG, too_long)
-                for side in range(2):
-                    num_tokens[side] += len(pairs[side].flatten())
-                lines.extend(pairs["src_text"][::distance].to_pylist())
-                bar.update(pairs.num_rows + too_long.count)
-                yield pairs
+    def kept_pairs(results: Iterator[Any]) -> Iterator[Any]:
+        for number, pairs, too_long in _show_progress(results, "encoding"):
+            tallies[number].drop(TOO_LONG, too_long)
+            yield pairs
 
-        write_store(path, tokenizer.num_ids, weights, count_pairs())
+    with closing(map_in_workers(encode, text.batches())) as results:
+        write_store(path, tokenizer.num_ids, [tally.weight for tally in tallies], kept_pairs(results))
     if not (num_kept := sum(tally.kept for tally in tallies)):
         raise _nothing_left(tallies)
-    log.info("encoding: %s pairs kept of %s (%.1f s)", f"{num_kept:,}", _counts(tallies), perf_counter() - started)
-    return num_tokens, lines
+    log.info("encoding: %s pairs kept of %s", f"{num_kept:,}", _counts(tallies))
 
 
 def encode_block(
@@ -457,33 +406,38 @@ def encode_block(
     return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
 
 
-def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, limits: Limits) -> Iterator[Any]:
+def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Any]:
     """Encode a validation or test set. Ids beyond `max_tokens` are cut: only the loss uses ids, BLEU uses the text."""
     for block in eval_set.blocks:
         src_ids = tokenizer.encode(block.src)
         tgt_ids = tokenizer.encode(block.tgt, target=True)
         for ids in (*src_ids, *tgt_ids):
-            if len(ids) > limits.max_tokens:
-                ids[limits.max_tokens - 1 :] = [EOS_ID]
+            if len(ids) > max_tokens:
+                ids[max_tokens - 1 :] = [EOS_ID]
                 eval_set.num_cut += 1
         corpus = [0] * len(block.src)  # these stores have a single corpus
         yield store_batch(tokenizer.num_ids, src_ids, tgt_ids, block.lines, corpus, block.src, block.tgt)
 
 
-def _report(
-    tallies: list[Tally], sets: list[EvalSet], tokenizer: Tokenizer, num_tokens: list[int], share: float
-) -> dict[str, Any]:
-    """The content of report.json, from the token counts of both sides and the share of lines of several sentences."""
+def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
+    """What report.json says of the text in the training store; `language` is that of the source."""
+    src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
+    lines, _ = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SPLIT_LINES)))
+    return {
+        "src_tokens": src_tokens,
+        "tgt_tokens": tgt_tokens,
+        "src_tgt_ratio": src_tokens / tgt_tokens,
+        "multi_sentence_share": multi_sentence_share(lines, language),
+    }
+
+
+def _report(tallies: list[Tally], sets: list[EvalSet]) -> dict[str, Any]:
+    """What report.json says of the pairs that were read."""
     examples = {reason: example for tally in reversed(tallies) for reason, example in tally.examples.items()}
     dropped = _dropped(tallies).most_common()
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
-        "pieces": tokenizer.num_pieces,
-        "src_tokens": num_tokens[0],
-        "tgt_tokens": num_tokens[1],
-        "src_tgt_ratio": num_tokens[0] / num_tokens[1],
-        "multi_sentence_share": share,
         "corpora": [tally.report() for tally in tallies],
         "valid": sets[0].report(),
         "tests": {test.name: test.report() for test in sets[1:]},

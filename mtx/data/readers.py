@@ -1,6 +1,6 @@
 """Which function reads a file of pairs? The seam for formats: `Reader`, and the list of those that there are.
 
-Files are found by `sources`. The splits of a dataset of the hub are read by `hub`, two parallel files by `tables`.
+Files are found by `sources`, which also reads the splits of a dataset of the hub. `tables` reads two parallel files.
 """
 
 import re
@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from mtx.data.bilingual import BilingualReader
-from mtx.data.corpora import PairBlock
-from mtx.data.po import read_po
-from mtx.data.tables import read_csv, read_jsonl, read_parquet, read_tsv
-from mtx.data.tmx_xliff import read_tmx, read_xliff
+from mtx.data.languages import Languages
+from mtx.data.tables import Columns, PairBlock, read_csv, read_jsonl, read_parquet, read_tsv
+from mtx.data.translation_memories import read_po, read_tmx, read_xliff
 from mtx.errors import UsageError
 from mtx.storage.text_files import bilingual_form, read_lines
 
@@ -23,18 +22,16 @@ class Reader(Protocol):
     A new format is a module with such a function, which imports nothing of this one, and a line in `READERS` with the
     ending of its files, in small letters and without the dot. This one reads lines such as `dog = Hund`:
 
-        from mtx.data.corpora import PairBlock
-        from mtx.data.tables import ESCAPE, in_blocks
+        from mtx.data.languages import Languages
+        from mtx.data.tables import ESCAPE, Columns, Pair, PairBlock, in_blocks
         from mtx.errors import DataError
         from mtx.storage.text_files import read_lines
 
-        def read_dictionary(
-            path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()
-        ) -> Iterator[PairBlock]:
+        def read_dictionary(path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
             lines = enumerate(read_lines(path, ESCAPE), 1)
             return in_blocks(_pair(f"{path}:{number}", line) for number, line in lines)
 
-        def _pair(where: str, line: str) -> tuple[str, str]:
+        def _pair(where: str, line: str) -> Pair:
             src, sign, tgt = line.partition(" = ")
             if not sign:
                 raise DataError(f"{where}: no ' = ', expected SOURCE = TARGET")
@@ -45,7 +42,7 @@ class Reader(Protocol):
     whose units name their languages is a `BilingualReader` instead.
     """
 
-    def __call__(self, path: Path, languages: tuple[str, str], columns: tuple[str, ...] = ()) -> Iterator[PairBlock]:
+    def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
         """Yield all pairs in the order of the file, in blocks of some thousands, each pair with its line.
 
         No text has a line feed in it. A byte that is not UTF-8 is a lone surrogate, which cleaning finds.
@@ -83,13 +80,9 @@ def reader_of(path: Path) -> Reader:
         return read_parquet
     if held := bilingual_form(path):
         return READERS[held]
-    ending = FILE_ENDING.search(path.name)
-    return READERS[ending[1].lower()] if ending else _reader_of_lines(path)
-
-
-def _reader_of_lines(path: Path) -> Reader:
-    """The reader of a text file with another ending, such as the .txt that spreadsheets write: by its first line."""
-    line = next(read_lines(path), "")
+    if ending := FILE_ENDING.search(path.name):
+        return READERS[ending[1].lower()]
+    line = next(read_lines(path), "")  # of a file with another ending, such as the .txt that spreadsheets write
     if line.startswith("{"):
         return read_jsonl
     if line and "\t" not in line:

@@ -6,9 +6,8 @@ Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `batches`.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -112,8 +111,6 @@ class BatchSampler:
         assert len(src_lengths) > 0
         self._src_lengths = src_lengths
         self._tgt_lengths = tgt_lengths
-        self._weights = weights
-        self._seed = seed
         self.tokens_per_sentence = float(np.average(tgt_lengths, weights=weights))
         self.ratio = float(np.average(src_lengths, weights=weights)) / self.tokens_per_sentence
         self._tgt_budget = batch_tokens
@@ -121,21 +118,12 @@ class BatchSampler:
         self._max_sentences = max(1, batch_tokens // 4)
         usual = 1.2 * batch_tokens / self.tokens_per_sentence + 16
         self._usual_sentences = min(int(usual), self._max_sentences)
-        self._pool = ThreadPoolExecutor(1, "mtx-shuffle")
-        self._order = lru_cache(maxsize=3)(self._start_order)  # the trainer may be an epoch behind
+        self._order = lru_cache(maxsize=2)(partial(epoch_order, seed, num_pairs=len(src_lengths), weights=weights))
         self._encode = encode
         self._chunk = lru_cache(maxsize=4)(self._make_chunk)
 
-    def _start_order(self, epoch: int) -> Future[npt.NDArray[np.uint32]]:
-        """The order of an epoch, which a thread shuffles: of 16M pairs that takes more than a second."""
-        return self._pool.submit(epoch_order, self._seed, epoch, len(self._src_lengths), self._weights)
-
-    def _num_items(self, epoch: int) -> int:
-        return len(self._order(epoch).result())
-
     def _make_chunk(self, epoch: int, number: int) -> Chunk:
-        pairs = self._order(epoch).result()[number * CHUNK : (number + 1) * CHUNK].astype(np.int64)
-        self._order(epoch + 1)
+        pairs = self._order(epoch)[number * CHUNK : (number + 1) * CHUNK].astype(np.int64)
         return Chunk(pairs) if self._encode is None else self._encode(epoch, number, pairs)
 
     def _upcoming(self, position: SamplerState, num_pairs: int) -> Chunk:
@@ -143,7 +131,7 @@ class BatchSampler:
         parts: list[Chunk] = []
         epoch, index = position.epoch, position.index
         while num_pairs > 0:
-            if index >= self._num_items(epoch):
+            if index >= len(self._order(epoch)):
                 epoch, index = epoch + 1, 0
             first = index % CHUNK
             parts.append(self._chunk(epoch, index // CHUNK).take(slice(first, first + num_pairs)))
@@ -156,7 +144,7 @@ class BatchSampler:
 
     def epochs(self, position: SamplerState) -> float:
         """The number of epochs that are done at `position`, with the part of the one that is not."""
-        return position.epoch + position.index / self._num_items(position.epoch)
+        return position.epoch + position.index / len(self._order(position.epoch))
 
     def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""
@@ -166,23 +154,20 @@ class BatchSampler:
                 src, tgt = (side.lengths for side in chunk.sides)
             else:
                 src, tgt = self._src_lengths[chunk.pairs], self._tgt_lengths[chunk.pairs]
-            src_ends, tgt_ends = src.cumsum(), tgt.cumsum()
-            size = min(
-                int(tgt_ends.searchsorted(self._tgt_budget, side="right")),
-                int(src_ends.searchsorted(self._src_budget, side="right")),
-            )
+            budgets = (src, self._src_budget), (tgt, self._tgt_budget)
+            size = min(int(lengths.cumsum().searchsorted(budget, side="right")) for lengths, budget in budgets)
             if size < num_pairs:  # a budget is used up, so pairs beyond these cannot matter
                 break
         assert size > 0, "a budget below the longest sentence is refused by the configuration"
         epoch, index = position.epoch, position.index + size
-        while index >= (num_items := self._num_items(epoch)):
+        while index >= (num_items := len(self._order(epoch))):
             epoch, index = epoch + 1, index - num_items
         return Step(
             pairs=chunk.pairs[:size],
             src_lengths=src[:size],
             tgt_lengths=tgt[:size],
-            num_src_tokens=int(src_ends[size - 1]),
-            num_tgt_tokens=int(tgt_ends[size - 1]),
+            num_src_tokens=int(src[:size].sum()),
+            num_tgt_tokens=int(tgt[:size].sum()),
             after=SamplerState(epoch, index),
             sides=chunk.sides,
         )

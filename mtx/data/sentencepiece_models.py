@@ -5,7 +5,6 @@ They turn text into pieces and pieces into ids. Normalization, `</s>`, tags and 
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,34 +19,17 @@ from mtx.storage.run_files import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZE
 EOS_ID = 0
 UNK_ID = 1
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
-_SPACE = "▁"  # SentencePiece's sign before a word
-_BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a piece that stands for a byte
+SPACE = "▁"  # SentencePiece's sign before a word
+BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a piece that stands for a byte
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can hold them, UTF-8 cannot
 _MANY = 100  # texts, of which SentencePiece takes a list faster than one by one
 
 
-@dataclass(frozen=True)
-class Merges:
-    """The merges of a BPE model.
-
-    Attributes:
-        texts: the text of each id that stands for text.
-        ids: the id of each text.
-        ranks: of each text that a merge makes, the lower the earlier.
-        begins_word: the ids with which a word or a symbol begins.
-    """
-
-    texts: dict[int, str]
-    ids: dict[str, int]
-    ranks: dict[str, float]
-    begins_word: frozenset[int]
-
-
 def piece_bytes(piece: str) -> bytes:
     """The text of a piece in UTF-8, with a space before a word; nothing of `</s>`, and `?` of `<unk>`."""
-    if _BYTE.fullmatch(piece):
+    if BYTE.fullmatch(piece):
         return bytes([int(piece[3:5], 16)])
-    return b"" if piece == EOS else b"?" if piece == UNK else piece.replace(_SPACE, " ").encode()
+    return b"" if piece == EOS else b"?" if piece == UNK else piece.replace(SPACE, " ").encode()
 
 
 def _encoded(processor: Any, texts: list[str], num_threads: int, **options: Any) -> list[list[Any]]:
@@ -74,28 +56,41 @@ class JointModel:
     def __init__(self, model: bytes):
         self.source = self.target = model
         self.files = {TOKENIZER_MODEL: model}
-        self._processor = _processor(model)
-        self.pieces: list[str] = self._processor.id_to_piece(list(range(self._processor.get_piece_size())))
-        self.vocabulary = {piece: token for token, piece in enumerate(self.pieces)}
+        self._processors = [_processor(model)] * 2  # of source and target
+        self.pieces: list[str] = self._processors[0].id_to_piece(list(range(self._processors[0].get_piece_size())))
+        self.vocabulary = self._ids = {piece: token for token, piece in enumerate(self.pieces)}
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
-        """Token ids without `</s>`; `target` changes nothing, because both sides have one model."""
-        return _encoded(self._processor, texts, num_threads)
+        """Token ids without `</s>`, by the model of the source or target side."""
+        return _encoded(self._processors[target], texts, num_threads)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of ids below `num_pieces`."""
-        return [self._processor.decode(sentence) for sentence in ids]
+        return [self._processors[True].decode(sentence) for sentence in ids]
 
     def language_token(self, text: str) -> str:
-        """Nothing: such models translate into one language."""
+        """The language token at the start of a source; empty if there is none, as in all models of mtx."""
         return ""
 
-    def merges(self, target: bool) -> Merges:
-        """The merges of the model; none if it is not BPE."""
-        return _merges(self._processor, self.vocabulary)
+    def merges(self, target: bool) -> tuple[dict[int, str], dict[str, int]]:
+        """The merges of a BPE model: the text of each id of a piece, and the rank of each text that a merge makes.
+
+        The lower the rank, the earlier the merge. A model that is not BPE has none.
+        """
+        processor, texts, scores = self._processors[target], dict[int, str](), dict[str, float]()
+        for number in range(processor.get_piece_size()):
+            piece: str = processor.id_to_piece(number)
+            no_text = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
+            if piece in self._ids and not no_text:
+                texts[self._ids[piece]] = piece
+                if len(piece) > 1:
+                    scores[piece] = processor.get_score(number)
+        if not all(map(float.is_integer, scores.values())):  # a unigram model has logarithms of probabilities
+            return texts, {}
+        return texts, {piece: -round(score) for piece, score in scores.items()}
 
 
-class SplitModel:
+class SplitModel(JointModel):
     """A SentencePiece model for each side and one vocabulary, piece to id, as in published OPUS-MT models.
 
     The ids are those of the vocabulary, not SentencePiece's: text becomes pieces, and the pieces are looked up. A piece
@@ -116,7 +111,7 @@ class SplitModel:
         self.target = target
         self.vocabulary = vocabulary
         self.files = {TOKENIZER_SRC_MODEL: source, TOKENIZER_TGT_MODEL: target}
-        self._src_processor, self._tgt_processor = _processor(source), _processor(target)
+        self._processors = [_processor(source), _processor(target)]
         self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)[:-1]
         self._languages = {p: i for p, i in vocabulary.items() if p.startswith(">>") and p.endswith("<<")}
         self._silent = {UNK_ID, EOS_ID, *self._languages.values()}  # ids that are not part of the text
@@ -126,7 +121,7 @@ class SplitModel:
         """Token ids without `</s>`, by the model of the source or target side."""
         tokens = ["" if target else self.language_token(text) for text in texts]
         texts = [text.removeprefix(token) for token, text in zip(tokens, texts, strict=True)]
-        pieces = _encoded(self._tgt_processor if target else self._src_processor, texts, num_threads, out_type=str)
+        pieces = _encoded(self._processors[target], texts, num_threads, out_type=str)
         starts = ([self._languages[token]] if token else [] for token in tokens)
         sentences = zip(starts, pieces, strict=True)
         return [start + [self._ids.get(piece, UNK_ID) for piece in pieces] for start, pieces in sentences]
@@ -143,29 +138,7 @@ class SplitModel:
         """
         pieces = ([self.pieces[token] for token in sentence if token not in self._silent] for sentence in ids)
         # SentencePiece returns a piece that only the source model has unchanged, with its ▁.
-        return [self._tgt_processor.decode(sentence).replace(_SPACE, " ").strip() for sentence in pieces]
-
-    def merges(self, target: bool) -> Merges:
-        """The merges of the model of a side; none if it is not BPE."""
-        return _merges(self._tgt_processor if target else self._src_processor, self._ids)
-
-
-def _merges(processor: Any, ids: dict[str, int]) -> Merges:
-    """The merges of a model, with the ids that the tokenizer has for its pieces."""
-    texts, ranks = dict[int, str](), dict[str, float]()
-    for number in range(processor.get_piece_size()):
-        piece: str = processor.id_to_piece(number)
-        no_text = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
-        if piece in ids and not no_text:
-            texts[ids[piece]] = piece
-            if len(piece) > 1:
-                ranks[piece] = -processor.get_score(number)
-    if any(rank != round(rank) for rank in ranks.values()):  # a unigram model has logarithms of probabilities
-        ranks = {}
-    is_byte = {token for piece, token in ids.items() if _BYTE.fullmatch(piece)}
-    others = set(range(max(ids.values()) + 1)) - is_byte
-    begins = frozenset(token for token in others if texts.get(token, _SPACE).startswith(_SPACE))
-    return Merges(texts, {text: token for token, text in texts.items()}, ranks, begins)
+        return [self._processors[True].decode(sentence).replace(SPACE, " ").strip() for sentence in pieces]
 
 
 def _processor(model: bytes) -> Any:
@@ -237,13 +210,12 @@ def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
     Raises:
         DamagedFileError: if it does not name each id from 0 on, with `</s>` 0, `<unk>` 1 and `<pad>` last.
     """
-    size = len(vocabulary) if isinstance(vocabulary, dict) else 0
-    fixed = {EOS: EOS_ID, UNK: UNK_ID, PAD: size - 1}
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
     if (
-        not 3 <= size <= MAX_PIECES
-        or any(type(token) is not int for token in vocabulary.values())
-        or set(vocabulary.values()) != set(range(size))
-        or not fixed.items() <= vocabulary.items()
+        not 3 <= len(ids) <= MAX_PIECES
+        or any(type(token) is not int for token in ids)
+        or sorted(ids) != list(range(len(ids)))
+        or [vocabulary.get(piece) for piece in (EOS, UNK, PAD)] != [EOS_ID, UNK_ID, len(ids) - 1]
         or _SURROGATE.search("".join(vocabulary))
     ):
         known = "</s> 0, <unk> 1, <pad> last"

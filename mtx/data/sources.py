@@ -1,32 +1,98 @@
-"""Finds the parallel text that the configuration names: local files, a dataset on the hub, or the demo's file.
+"""Finds the parallel text that the configuration names: local files, a dataset of the hub, or the demo's file.
 
-Everything is found before any work starts. Also sources.json, by which a later start tells that a file has changed.
-Reading is the work of `readers` and `hub`, filtering that of `cleaning`.
-Flow: files, hub or demo -> `PairBlock` -> cleaning -> tokenizer -> token store.
+Everything is found before any work starts. A later start compares the local files with those in sources.json.
+`readers` says who reads a file; the splits of a dataset are read here, by the `datasets` library.
+Flow: files, hub or demo -> `Corpora` -> blocks of pairs -> cleaning -> tokenizer -> token store.
 """
 
 import contextlib
+import logging
+import re
 import stat
-from collections.abc import Iterator
-from dataclasses import replace
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mtx.config.schema import HELD_OUT_TEST, DataConfig, TokenizerConfig, TrainText
+import pyarrow as pa
+
+from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
 from mtx.data.bilingual import BilingualReader
-from mtx.data.corpora import Corpora, Corpus, PairBlock, name_test_sets
-from mtx.data.glossary import glossary_file
-from mtx.data.hub import find_hub_corpora
 from mtx.data.readers import FILE_ENDING, reader_of
-from mtx.data.tables import in_blocks, read_text
+from mtx.data.tables import BLOCK_PAIRS, Pair, PairBlock, column_blocks, find_columns, in_blocks, read_text, short
 from mtx.data.tokenizer import given_models
-from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 from mtx.storage import durable
 from mtx.storage.text_files import read_lines
 
+log = logging.getLogger(__name__)
+
+_CONVERTED = "refs/convert/parquet"  # the branch with the hub's Parquet copy, one folder per subset
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Parallel text under its name in the configuration; `weight` and `tag` are for training text only.
+
+    Attributes:
+        blocks: streams the pairs; every call starts from the first. It raises a DataError at a line or record that is
+            not a pair, or if the sides have different lengths.
+        files: the local files that it is read from.
+        is_memory: whether it is a translation memory or the like, which may have older translations too.
+        weight: None means 1, or with `training.init_from` what keeps it from outweighing the own text.
+    """
+
+    name: str
+    blocks: Callable[[], Iterator[PairBlock]]
+    files: tuple[Path, ...] = ()
+    is_memory: bool = False
+    weight: float | None = 1.0
+    tag: str | None = None
+
+    def not_utf8(self, line: int) -> DataError:
+        """The error for a corpus that is not UTF-8: it names the first such line of its files, or `line` of a table."""
+        try:
+            for file in self.files:
+                if not file.name.lower().endswith(".parquet"):  # whose rows are counted
+                    for _ in read_lines(file, "strict"):
+                        pass
+        except DataError as error:
+            return error
+        return DataError(f"{self.name}:{line}: is not UTF-8")
+
+
+@dataclass(frozen=True)
+class Corpora:
+    """The text of a run. For `valid` or a test set that is None, a part of `own` will be held out.
+
+    Attributes:
+        tests: if it is empty, the only test set is held out.
+        is_adaptation: whether a model is adapted to the first text; the others only preserve what it knows.
+    """
+
+    train: list[Corpus]
+    valid: Corpus | None
+    tests: Mapping[str, Corpus | None]
+    is_adaptation: bool = False
+
+    @property
+    def own(self) -> list[Corpus]:
+        """The training text that translations are to be like: what has no tag; in an adaptation the first of it."""
+        untagged = [corpus for corpus in self.train if corpus.tag is None] or self.train
+        return untagged[:1] if self.is_adaptation else untagged
+
+    @property
+    def test_sets(self) -> Mapping[str, Corpus | None]:
+        """Every test set by its name, in order; None is held out."""
+        return self.tests or {HELD_OUT_TEST: None}
+
+    def all(self) -> list[Corpus]:
+        """Every corpus: of training, validation and test text."""
+        return [corpus for corpus in (*self.train, self.valid, *self.tests.values()) if corpus]
 
 
 def find_corpora(data: DataConfig) -> Corpora:
@@ -35,13 +101,13 @@ def find_corpora(data: DataConfig) -> Corpora:
     Raises:
         UsageError: if no training text is configured, or a file is missing or of another kind.
         MtxError: if the hub's dataset cannot be loaded.
+        DataError: if it has no columns for the two languages.
     """
     if data.generator == "grammar":
-        parts = ("train", "valid", "test")
-        train, valid, test = (Corpus("grammar", partial(_read_demo, part)) for part in parts)
-        return Corpora([train], valid, {"grammar": test})
+        demo = {part: Corpus("grammar", partial(_read_demo, part)) for part in ("train", "valid", "test")}
+        return Corpora([demo["train"]], demo["valid"], {"grammar": demo["test"]})
     if data.hub is not None and data.dir is None:
-        return find_hub_corpora(data, data.hub)
+        return _find_hub_corpora(data, data.hub)
     if not data.train:
         raise UsageError(
             "nothing to train on: data.train is not set",
@@ -50,20 +116,29 @@ def find_corpora(data: DataConfig) -> Corpora:
         )
     if data.dir is not None and not stat.S_ISDIR(_mode(Path(data.dir))):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
-    texts = [
-        text if isinstance(text, TrainText) else TrainText.model_validate({"name": text, "weight": None})
-        for text in data.train
-    ]
-    corpora = Corpora(
-        train=[replace(_find(data, text.name, "train"), weight=text.weight, tag=text.tag) for text in texts],
-        valid=None if data.valid is None else _find(data, data.valid, "valid"),
-        tests={
-            key: None if name == HELD_OUT_TEST else _find(data, name, "test") for key, name in name_test_sets(data.test)
-        },
-    )
+    texts = [text if isinstance(text, TrainText) else TrainText(name=text, weight=None) for text in data.train]
+    train = [replace(_find(data, text.name, "train"), weight=text.weight, tag=text.tag) for text in texts]
+    valid = None if data.valid is None else _find(data, data.valid, "valid")
+    tests = _name_test_sets(data.test)
+    sets = {key: None if name == HELD_OUT_TEST else _find(data, name, "test") for key, name in tests}
+    corpora = Corpora(train, valid, sets)
     if data.columns and not any(len(corpus.files) == 1 and not corpus.is_memory for corpus in corpora.all()):
         raise UsageError("data.columns: none of these files is a table")
     return corpora
+
+
+def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of a key and a name: the key stands for the test set in file names and in scores.json."""
+    used = {"run", "format"}  # the other keys of scores.json
+    for name in names:
+        base = FILE_ENDING.sub("", Path(name).name)
+        key = stem = re.sub(r"[^A-Za-z0-9._-]", "_", base).lstrip(".")[:100] or "test"
+        number = 1
+        while key.lower() in used:  # some file systems ignore case
+            number += 1
+            key = f"{stem}-{number}"
+        used.add(key.lower())
+        yield key, name
 
 
 def _find(data: DataConfig, name: str, key: str) -> Corpus:
@@ -77,17 +152,16 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
     missing = " or ".join(map(str, candidates))
     if not FILE_ENDING.search(name):
-        names = _VALID_NAMES if key == "valid" and name in _VALID_NAMES else ()
-        absent = []
-        for stem in (name, *names):
+        absent = list[Path]()
+        for stem in (name, *(_VALID_NAMES if key == "valid" and name in _VALID_NAMES else ())):
             sides = [Path(data.dir or ".", f"{stem}.{language}") for language in data.languages]
             src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
             if src and tgt and src == tgt:
                 raise UsageError(f"data.src and data.tgt are both {data.src!r}: {src} would be both sides of each pair")
             if src and tgt:
                 return Corpus(name, partial(read_text, src, tgt), (src, tgt))
-            absent.append([f"{side}[.gz]" for side, file in zip(sides, (src, tgt), strict=True) if not file])
-        missing = " and no ".join(absent[0])
+            absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
+        missing = " and no ".join(f"{side}[.gz]" for side in absent)
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path))]
     path = next(filter(_is_file, candidates), None)
     if path is None:
@@ -104,8 +178,6 @@ def _mode(path: Path) -> int:
     """The mode of a file; 0 if there is none."""
     try:
         return path.stat().st_mode
-    except PermissionError:
-        raise UsageError(f"{path}: cannot be read: Permission denied") from None
     except (OSError, ValueError):  # missing, or not a possible path: too long, or with a NUL
         return 0
 
@@ -124,24 +196,84 @@ def _read_demo(part: str) -> Iterator[PairBlock]:
     return in_blocks((src, tgt) for name, src, tgt in rows if name == part)
 
 
-def describe_files(data: DataConfig, tokenizer: TokenizerConfig | None = None) -> dict[str, Any]:
+def _unreachable(hub: HubConfig) -> str | None:
+    """The reason why the hub cannot be reached; None if it can, or if `hub` names a local folder.
+
+    A single request is enough. `datasets` itself would try for half a minute to two minutes.
+    """
+    if Path(hub.name).is_dir():
+        return None
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+    except Exception as error:  # of requests or httpx, depending on the installed version
+        return f"{constants.ENDPOINT} cannot be reached ({short(error)})"
+    return None
+
+
+def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
+    """The splits that `hub` names, downloaded unless they are in the cache.
+
+    The entries of `data.test`, as far as there are any, name the test splits in order. If the hub cannot be reached,
+    only the cache is read.
+    """
+    unreachable = _unreachable(hub)
+    import datasets  # the import takes seconds, so local files do without it
+
+    if unreachable:
+        datasets.config.HF_HUB_OFFLINE = True  # makes `datasets` read the cache without trying to connect many times
+    logging.getLogger("datasets").setLevel(logging.CRITICAL)  # `datasets` also raises the errors that it logs
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+
+    def find(split: str) -> Corpus:
+        name, dataset = f"{hub.name} {split}", builder.as_dataset(split=split)
+        columns = find_columns(name, dataset.features.arrow_schema, data.languages, data.columns)
+        return Corpus(name, partial(_read_dataset, name, dataset, columns))
+
+    try:
+        subset = {"data_dir": hub.subset} if hub.revision == _CONVERTED else {"name": hub.subset}
+        builder = datasets.load_dataset_builder(hub.name, revision=hub.revision, **subset)
+        log.info("%s: reading from the cache; %s", hub.name, unreachable or "what is not there is downloaded")
+        builder.download_and_prepare()
+        train = find(hub.train)
+        valid = None if hub.valid is None else find(hub.valid)
+        names = _name_test_sets([*data.test[: len(hub.test)], *hub.test[len(data.test) :]])
+        return Corpora([train], valid, {key: find(split) for (key, _), split in zip(names, hub.test, strict=True)})
+    except MtxError:
+        raise
+    except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
+        cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
+        reason = short(cause or error)
+        help = "local files need no hub: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
+        if unreachable and isinstance(error, ConnectionError):
+            reason = f"{unreachable}, and it is not in the cache"
+            help += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR another cache"
+        raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", help) from error
+
+
+def _read_dataset(name: str, dataset: Any, columns: Pair) -> Iterator[PairBlock]:
+    try:
+        yield from column_blocks(name, dataset.with_format("arrow").iter(BLOCK_PAIRS), columns)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{name}: cannot be read: {short(error)}") from None
+
+
+def describe_files(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, Any]:
     """The content of sources.json: path, size, time and sha256 of each local file that the data is made from.
 
-    They are the files of text, the glossary of `data.terms` and the SentencePiece models of `tokenizer.model`. It lies
+    They are the files of text and the SentencePiece models of `tokenizer.model`. It lies
     beside the prepared data, not in it: the hash of the data tells what a run learns from, wherever its files were.
 
     Raises:
         UsageError: if one is missing.
     """
-    files = list[dict[str, Any]]()
-    for path in _local_files(data, tokenizer):
-        about = path.stat()
-        times = {"bytes": about.st_size, "mtime_ns": about.st_mtime_ns}
-        files.append({"path": str(path.absolute()), **times, "sha256": durable.sha256(path)})
-    return {"files": files}
+    paths = [path.absolute() for path in _local_files(data, tokenizer)]
+    return {"files": [{"path": str(path), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]}
 
 
-def find_changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig | None = None) -> list[Path]:
+def find_changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig) -> list[Path]:
     """The files that differ from those in a sources.json; missing ones do not count, nor does a missing record.
 
     A record that cannot be read counts as one that differs.
@@ -149,40 +281,42 @@ def find_changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfi
     entries = _read_record(record)
     if entries is None:
         return [record]
-    paths = [Path(entry["path"]) for entry in entries]
+    paths = [path for path, _ in entries]
     with contextlib.suppress(MtxError):  # one is missing
         now = _local_files(data, tokenizer)
         paths = now if len(now) == len(paths) else paths
-    return [path for path, entry in zip(paths, entries, strict=True) if _differs(path, entry)]
+    return [path for path, (_, entry) in zip(paths, entries, strict=True) if _differs(path, entry)]
 
 
 def recorded_text(record: Path) -> list[tuple[str, str]]:
     """Name and sha256 of each file in a sources.json; empty if it is missing or damaged."""
-    return [(Path(entry["path"]).name, str(entry.get("sha256"))) for entry in _read_record(record) or []]
+    return [(path.name, str(entry.get("sha256"))) for path, entry in _read_record(record) or []]
 
 
-def _read_record(record: Path) -> list[dict[str, Any]] | None:
+def _read_record(record: Path) -> list[tuple[Path, dict[str, Any]]] | None:
     """The files in a sources.json, of which there are none without it; None if it cannot be read."""
     try:
         stored = durable.read_json(record)["files"] if record.exists() else []
-        return [{**entry, "path": str(entry["path"])} for entry in stored]
+        return [(Path(entry["path"]), entry) for entry in stored]
     except (DamagedFileError, KeyError, TypeError):
         return None
 
 
-def _local_files(data: DataConfig, tokenizer: TokenizerConfig | None) -> list[Path]:
-    others = given_models(tokenizer) if tokenizer else []
-    others += [path] if (path := glossary_file(data)) else []
+def _local_files(data: DataConfig, tokenizer: TokenizerConfig) -> list[Path]:
+    others = given_models(tokenizer)
     if data.generator is not None or (data.hub is not None and data.dir is None):
         return others
     return [*(path for corpus in find_corpora(data).all() for path in corpus.files), *others]
 
 
+def _size_and_time(path: Path) -> dict[str, int]:
+    about = path.stat()
+    return {"bytes": about.st_size, "mtime_ns": about.st_mtime_ns}
+
+
 def _differs(path: Path, entry: dict[str, Any]) -> bool:
-    """Whether a file differs; its content is read only if its time has changed and its size has not."""
+    """Whether a file differs; its content is read only if its size or its time has changed."""
     try:
-        about = path.stat()
-        same_size, same_time = about.st_size == entry.get("bytes"), about.st_mtime_ns == entry.get("mtime_ns")
-        return not (same_size and (same_time or durable.sha256(path) == entry.get("sha256")))
+        return not (_size_and_time(path).items() <= entry.items() or durable.sha256(path) == entry.get("sha256"))
     except (OSError, ValueError):  # missing, or no possible path
         return False

@@ -1,6 +1,6 @@
 """Token ids on disk: an uncompressed Arrow IPC file, memory-mapped, that numpy reads without a copy.
 
-Record batches of 65,536 pairs hold src_ids and tgt_ids (uint16, or uint32 above 65,536 ids, `</s>` included), the line
+Its record batches hold src_ids and tgt_ids (uint16, or uint32 above 65,536 ids, `</s>` included), the line
 and the corpus that each pair came from, and its text. One flat array over the mapped file reaches every id, and a
 sentence is a start and a length in that array. This module does not know what an id means; `tokenizer` does.
 """
@@ -24,7 +24,6 @@ from mtx.errors import DamagedFileError
 from mtx.storage import disk, durable
 from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_STORE, test_store
 
-BATCH_PAIRS = 65_536
 _METADATA = b"mtx"
 _MAX_VALID_BYTES = 1 << 29
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
@@ -61,19 +60,11 @@ def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterabl
     Args:
         num_ids: every id is below this number.
         weights: the weight of each corpus, in the order of the corpus numbers in the batches.
-        batches: made by `store_batch` with the same `num_ids`, of any number of pairs.
+        batches: made by `store_batch` with the same `num_ids`.
     """
-    schema = _schema(num_ids, weights)
-    pending = schema.empty_table()
-    with disk.create(path) as file, pa.ipc.new_file(file, schema) as writer:
+    with disk.create(path) as file, pa.ipc.new_file(file, _schema(num_ids, weights)) as writer:
         for batch in batches:
-            pending = pa.concat_tables([pending, pa.Table.from_batches([batch], schema)])
-            if num_full := pending.num_rows - pending.num_rows % BATCH_PAIRS:  # all batches but the last are full
-                pending = pending.combine_chunks()
-                writer.write_table(pending.slice(0, num_full), max_chunksize=BATCH_PAIRS)
-                pending = pending.slice(num_full)
-        if pending.num_rows:
-            writer.write_table(pending.combine_chunks())
+            writer.write_batch(batch)
 
 
 @dataclass(frozen=True)
@@ -101,11 +92,10 @@ class Side:
     def joined(self, others: "Sequence[Side]") -> "Side":
         """These sentences and others after them, all with their own `tokens`."""
         sides = (self, *others)
-        firsts = accumulate((len(side.tokens) for side in others[:-1]), initial=len(self.tokens))
-        starts = [self.starts, *(side.starts + first for side, first in zip(others, firsts, strict=True))]
+        firsts = accumulate((len(side.tokens) for side in sides), initial=0)
         return Side(
             np.concatenate([side.tokens for side in sides]),
-            np.concatenate(starts),
+            np.concatenate([side.starts + first for side, first in zip(sides, firsts, strict=False)]),
             np.concatenate([side.lengths for side in sides]),
         )
 
@@ -138,11 +128,9 @@ class TokenStore:
             file = pa.memory_map(os.fsencode(path)).read_buffer()
             reader = pa.ipc.open_file(file)
             metadata = json.loads((reader.schema.metadata or {})[_METADATA])
-            if metadata["format"] != durable.FORMAT:
-                raise ValueError(f"format {metadata['format']}, this version of mtx reads format {durable.FORMAT}")
             num_ids, weights = int(metadata["num_ids"]), np.array(metadata["weights"], dtype=np.float64)
-            if reader.schema != _schema(num_ids, weights.tolist()):
-                raise ValueError("other columns")
+            if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids, []):
+                raise ValueError("another format or other columns")
             batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
             for batch in batches:
                 batch.validate()
@@ -150,31 +138,29 @@ class TokenStore:
             raise DamagedFileError(f"{path}: is not a readable store of token ids ({error})") from None
         table = pa.Table.from_batches(batches, reader.schema)
         id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
+        tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
         return cls(
             num_pairs=table.num_rows,
             num_ids=num_ids,
             weights=weights,
             corpus=table["corpus"].to_numpy(),
-            src=_side(path, file, batches, "src_ids", id_type),
-            tgt=_side(path, file, batches, "tgt_ids", id_type),
+            src=_side(path, tokens, batches, "src_ids"),
+            tgt=_side(path, tokens, batches, "tgt_ids"),
             _table=table,
         )
 
     def src_texts(self) -> list[str]:
         """The source text of every pair, as a new list."""
-        texts: list[str] = self._table["src_text"].to_pylist()
-        return texts
+        return list(self._table["src_text"].to_pylist())
 
     def tgt_texts(self) -> list[str]:
         """The target text of every pair, as a new list."""
-        texts: list[str] = self._table["tgt_text"].to_pylist()
-        return texts
+        return list(self._table["tgt_text"].to_pylist())
 
     def texts(self, pairs: NDArray[np.int64]) -> tuple[list[str], list[str]]:
         """The source and target texts of the pairs with these numbers."""
-        columns = self._table["src_text"], self._table["tgt_text"]
-        src, tgt = ([column[pair].as_py() for pair in pairs.tolist()] for column in columns)  # `take` copies all texts
-        return src, tgt
+        src, tgt = self._table["src_text"], self._table["tgt_text"]  # whose `take` would copy all texts
+        return [src[pair].as_py() for pair in pairs.tolist()], [tgt[pair].as_py() for pair in pairs.tolist()]
 
     def with_copies(self, weight: float) -> "TokenStore":
         """These pairs, and after them a copy of each, whose source is the target too; the ids are not copied.
@@ -196,23 +182,21 @@ class TokenStore:
 
     def lines(self) -> NDArray[np.int64]:
         """For each pair, its line in the file of its corpus."""
-        lines: NDArray[np.int64] = self._table["line"].to_numpy()
-        return lines
+        return np.asarray(self._table["line"])
 
 
-def _side(path: Path, file: Any, batches: list[Any], column: str, id_type: Any) -> Side:
+def _side(path: Path, tokens: Ids, batches: list[Any], column: str) -> Side:
     """View the ids of `column` in place, by the distance of each batch's values from the start of the mapped file."""
-    starts = [np.empty(0, np.int64)]
-    lengths = [np.empty(0, np.int32)]
+    starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     for ids in (batch[column] for batch in batches):
         offsets = ids.offsets.to_numpy()
-        distance = ids.values.buffers()[1].address - file.address  # of a batch that is read whole
-        starts.append(offsets[:-1] + np.int64(distance // id_type.itemsize))
+        distance = ids.values.buffers()[1].address - tokens.ctypes.data  # of a batch that is read whole
+        starts.append(offsets[:-1] + np.int64(distance // tokens.itemsize))
         lengths.append(np.diff(offsets))
-        if lengths[-1].min() < 1:  # `validate` has checked only the first and the last offset
-            raise DamagedFileError(f"{path}: {column} has a sentence without </s>")
-    tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
-    return Side(tokens, np.concatenate(starts), np.concatenate(lengths))
+    side = Side(tokens, np.concatenate(starts), np.concatenate(lengths))
+    if side.lengths.min(initial=1) < 1:  # `validate` has checked only the first and the last offset
+        raise DamagedFileError(f"{path}: {column} has a sentence without </s>")
+    return side
 
 
 @dataclass(frozen=True)
@@ -243,20 +227,13 @@ def load_prepared(data_dir: Path) -> PreparedData:
     tokenizer_files = Tokenizer.file_names_in(data_dir)
     durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files])
     report = durable.read_json(data_dir / REPORT)
-    tokenizer = Tokenizer.load(data_dir)
     terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
-
-    def open_store(name: str) -> TokenStore:
-        store = TokenStore.open(data_dir / name)
-        if store.num_ids != tokenizer.num_ids:
-            raise DamagedFileError(f"{data_dir / name}: {store.num_ids} ids, the tokenizer has {tokenizer.num_ids}")
-        return store
-
-    tests = {name: open_store(test_store(name)) for name in report["tests"]}
+    train, valid = (TokenStore.open(data_dir / name) for name in (TRAIN_STORE, VALID_STORE))
+    tests = {name: TokenStore.open(data_dir / test_store(name)) for name in report["tests"]}
     entries = durable.read_manifest(data_dir)
     del entries[SETTINGS]
     sha256 = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
-    return PreparedData(open_store(TRAIN_STORE), open_store(VALID_STORE), tests, tokenizer, report, sha256, terms)
+    return PreparedData(train, valid, tests, Tokenizer.load(data_dir), report, sha256, terms)
 
 
 def load_valid(data_dir: Path) -> TokenStore:

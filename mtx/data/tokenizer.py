@@ -12,22 +12,21 @@ here and not inside SentencePiece, whose own rules rewrite m² to m2.
 """
 
 import io
+import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import sentencepiece
 
-from mtx.config import sizes
 from mtx.config.schema import TAG, TokenizerConfig
 from mtx.data.glossary import TERM_MARKS
 from mtx.data.sentencepiece_models import EOS_ID as EOS_ID
 from mtx.data.sentencepiece_models import (
     PAD,
     JointModel,
-    SplitModel,
     check_vocabulary,
     read_as_one,
     read_joint,
@@ -44,14 +43,12 @@ NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
 
-# SentencePiece's messages when training fails, and what they say of tokenizer.vocab_size.
-_TOO_SMALL = re.compile(r"Vocabulary size is smaller than required_chars\. \d+ vs (\d+)")
-_PROBLEMS = {
-    re.compile(r"Vocabulary size too high \(\d+\)\. Please set it to a value <= (\d+)"): (
-        "is more than this corpus can fill; the largest is"
-    ),
-    _TOO_SMALL: "is less than its characters need; the least is",
-}
+# SentencePiece's messages about more pieces than a text can fill, and about fewer than its characters need.
+_WRONG_SIZE = re.compile(
+    r"Vocabulary size (?:too high .* a value <= (\d+)|is smaller than required_chars\. \d+ vs (\d+))"
+)
+# Pieces for `vocab_size: auto`, each with the most pairs of a text that it suits (measurements: docs/decisions.md).
+_AUTO_SIZES = {4_000: 17_000, 8_000: 400_000, 16_000: 2_236_000, 32_000: math.inf}
 _MARK = re.compile(f"([{TERM_MARKS}])")
 _MARK_NAMES = ("term-source", "term-target", "term-end")  # no tag can have such a name
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -74,7 +71,7 @@ class Tokenizer:
         models: the joint model, or the models of the two sides.
     """
 
-    def __init__(self, models: JointModel | SplitModel, normalization: Form, tags: list[str], has_marks: bool = False):
+    def __init__(self, models: JointModel, normalization: Form, tags: list[str], has_marks: bool = False):
         self.models = models
         self.normalization: Form = normalization
         self.num_pieces = len(models.pieces)
@@ -106,18 +103,11 @@ class Tokenizer:
         """
         start = [] if tag is None else [self.tags[tag]]
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
-        if self.marks and not target:
-            encoded = self._encode_marked(texts, num_threads)
-        else:
-            encoded = self.models.encode(texts, target, num_threads)
-        return [[*start, *ids, EOS_ID] for ids in encoded]
-
-    def _encode_marked(self, texts: list[str], num_threads: int) -> list[list[int]]:
-        """Token ids of sources, of which what stands before, between and after marks is encoded for itself."""
-        parts = [_MARK.split(text) for text in texts]  # text, mark, text, mark, ..., text
-        ids = iter(self.models.encode([part for split in parts for part in split[::2]], False, num_threads))
+        marks = {} if target else self.marks
+        parts = [_MARK.split(text) if marks else [text] for text in texts]  # text, mark, text, mark, ..., text
+        ids = iter(self.models.encode([part for split in parts for part in split[::2]], target, num_threads))
         return [
-            [token for part in split for token in ([self.marks[part]] if part in self.marks else next(ids))]
+            [*start, *(token for part in split for token in ([marks[part]] if part in marks else next(ids))), EOS_ID]
             for split in parts
         ]
 
@@ -167,11 +157,8 @@ class Tokenizer:
         """
         json_path, file_names = directory / TOKENIZER_JSON, cls.file_names_in(directory)
         description = read_json(json_path)
-        models: JointModel | SplitModel
         if TOKENIZER_MODEL in file_names:
-            for path in directory.glob("tokenizer.*.model"):
-                raise DamagedFileError(f"{path}: does not belong beside {TOKENIZER_MODEL}")
-            models = read_joint(directory / TOKENIZER_MODEL)
+            models: JointModel = read_joint(directory / TOKENIZER_MODEL)
         else:
             pieces = check_vocabulary(json_path, description.get("pieces"))
             models = read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
@@ -180,11 +167,9 @@ class Tokenizer:
         has_marks = "marks" in description
         most = models.num_reserved - len(TERM_MARKS) * has_marks
         are_tags = isinstance(tags, dict) and len(tags) <= most and all(map(TAG.fullmatch, tags))
-        if form not in get_args(Form) or not are_tags:
-            raise DamagedFileError(f"{json_path}: has no known normalization or no list of at most {most} tags")
-        tokenizer = cls(models, form, list(tags), has_marks)
-        if any(description.get(key) != value for key, value in tokenizer._description().items()):
-            raise DamagedFileError(f"{json_path}: its pieces or tags are not those of {file_names[0]}")
+        tokenizer = cls(models, form, list(tags), has_marks) if are_tags and form in get_args(Form) else None
+        if tokenizer is None or any(description.get(key) != value for key, value in tokenizer._description().items()):
+            raise DamagedFileError(f"{json_path}: its normalization, tags or pieces are not those of {file_names[0]}")
         return tokenizer
 
     def _description(self) -> dict[str, Any]:
@@ -219,13 +204,18 @@ def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     return Tokenizer(read_as_one(paths[0], paths[-1]), "none", [])
 
 
+def auto_vocab_sizes(num_pairs: int) -> list[int]:
+    """The number of pieces that `vocab_size: auto` means for a text of so many pairs, and after it the larger ones."""
+    return [size for size, most_pairs in _AUTO_SIZES.items() if num_pairs <= most_pairs]
+
+
 def train_tokenizer(
     sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str], has_marks: bool = False
 ) -> Tokenizer:
     """Learn joint BPE pieces with byte fallback; the same sentences give the same bytes on every machine.
 
     Args:
-        sentences: both languages, in any order; read again if `auto` meets more characters than pieces.
+        sentences: both languages, in any order; kept in memory.
         config: the number of pieces and the normalization.
         num_pairs: the size of the corpus, which determines the number of pieces with `vocab_size: auto`.
         tags: names that get a reserved symbol each, in this order.
@@ -237,10 +227,7 @@ def train_tokenizer(
     tags = list(dict.fromkeys(tags))
     if len(tags) > (most := NUM_RESERVED - len(TERM_MARKS) * has_marks):
         raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {most} are possible")
-    if config.vocab_size == "auto":
-        vocab_sizes = sizes.larger_vocabularies(sizes.nearest_row(num_pairs))
-    else:
-        vocab_sizes = [config.vocab_size]
+    vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
     model = _train(sentences, vocab_sizes, config)
     return Tokenizer(JointModel(model), config.normalization, tags, has_marks)
 
@@ -250,43 +237,33 @@ def _train(sentences: Iterable[str], vocab_sizes: list[int], config: TokenizerCo
 
     With `auto`, a text that does not fill this size gives a model with fewer pieces.
     """
-    model, errors = io.BytesIO(), list[BaseException]()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_training_text(sentences, config.normalization, errors),
-            model_writer=model,
-            model_type="bpe",
-            vocab_size=vocab_sizes[0],
-            hard_vocab_limit=config.vocab_size != "auto",
-            character_coverage=0.9995,
-            byte_fallback=True,
-            normalization_rule_name="nmt_nfkc" if config.normalization == "nmt_nfkc" else "identity",
-            eos_id=EOS_ID,
-            unk_id=UNK_ID,
-            bos_id=-1,
-            pad_id=-1,
-            minloglevel=2,
-        )
-    except RuntimeError as error:
-        if errors:
-            raise errors[0] from None
-        too_small = _TOO_SMALL.search(str(error))
-        if larger := [size for size in vocab_sizes if too_small and size >= int(too_small[1])]:
-            return _train(sentences, larger, config)
-        message = " ".join(str(error).split())
-        for pattern, problem in _PROBLEMS.items():
-            if match := pattern.search(message):
-                text = f"tokenizer.vocab_size {vocab_sizes[-1]} {problem} {match[1]}"
-                raise DataError(text, f"tokenizer.vocab_size={match[1]}, or auto") from None
-        raise DataError(f"SentencePiece cannot learn a tokenizer from this text: {message}") from None
-    return model.getvalue()
-
-
-def _training_text(sentences: Iterable[str], normalization: Form, errors: list[BaseException]) -> Iterator[str]:
-    """The normalised sentences. An error goes into `errors` too, because SentencePiece reports only its message."""
-    try:
-        for sentence in sentences:
-            yield _CONTROLS.sub(" ", normalize(replace_surrogates(sentence), normalization))
-    except (Exception, KeyboardInterrupt) as error:
-        errors.append(error)
-        raise
+    text = [_CONTROLS.sub(" ", normalize(replace_surrogates(line), config.normalization)) for line in sentences]
+    for vocab_size in vocab_sizes:
+        model = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(text),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=vocab_size,
+                hard_vocab_limit=config.vocab_size != "auto",
+                character_coverage=0.9995,
+                byte_fallback=True,
+                normalization_rule_name="nmt_nfkc" if config.normalization == "nmt_nfkc" else "identity",
+                eos_id=EOS_ID,
+                unk_id=UNK_ID,
+                bos_id=-1,
+                pad_id=-1,
+                minloglevel=2,
+            )
+            return model.getvalue()
+        except RuntimeError as error:
+            message = " ".join(str(error).split())
+        wrong_size = _WRONG_SIZE.search(message)
+        if wrong_size is None:
+            raise DataError(f"SentencePiece cannot learn a tokenizer from this text: {message}")
+        most, least = wrong_size.groups()
+    problem = f"is more than this corpus can fill; the largest is {most}"
+    if least:
+        problem = f"is less than its characters need; the least is {least}"
+    raise DataError(f"tokenizer.vocab_size {vocab_size} {problem}", f"tokenizer.vocab_size={most or least}, or auto")

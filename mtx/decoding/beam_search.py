@@ -20,6 +20,7 @@ Shapes: B slots, J beams, V outputs, T target length.
 
 import contextlib
 import hashlib
+import math
 import threading
 from collections import deque
 from collections.abc import Sequence
@@ -35,30 +36,24 @@ from mtx.decoding.options import NO_SCORES, Candidate, Request, Sampling, Search
 from mtx.errors import MtxError
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 
+_MINUS_INF = -math.inf  # the score where there is no hypothesis
 _WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
 _HOST_LAG = 2  # number of steps that the host is behind CUDA
 _REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
 _GROUP = 64  # number of neighbouring tokens in a group, see `top_continuations`
 
 
-class Cache(Protocol):
-    """What a model keeps of the sentences in the slots; `mtx.model.kv_cache.KVCache` documents the methods."""
-
-    def admit(self, slots: list[int], sources: Any, rows: list[int]) -> None: ...
-    def release(self, slots: list[int]) -> None: ...
-    def prepare(self) -> int: ...
-    def count_step(self) -> None: ...
-    def reorder(self, parents: Tensor) -> None: ...
-
-
 class Model(Protocol):
-    """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them."""
+    """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them.
+
+    `start` returns what it keeps of the sentences in the slots, with the methods of `mtx.model.kv_cache.KVCache`.
+    """
 
     pad_id: int
     device: torch.device
 
     def encode(self, sources: Sequence[Any]) -> Any: ...
-    def start(self, num_slots: int, beam_size: int, max_length: int) -> Cache: ...
+    def start(self, num_slots: int, beam_size: int, max_length: int) -> Any: ...
     def step(self, ids: Tensor, lengths: Tensor, cache: Any) -> Tensor: ...
     def source_states(self, sources: Sequence[Any]) -> list[Tensor]: ...
 
@@ -106,12 +101,12 @@ def search(models: Sequence[Model], queue: RequestQueue, options: SearchOptions)
 
 class _Search:
     def __init__(self, models: Sequence[Model], queue: RequestQueue, options: SearchOptions):
-        self.models, self.queue = models, queue
-        device, sampling, max_length = models[0].device, options.sampling, queue.max_length
-        num_beams = options.num_beams if sampling is None else 1
-        self.caches = [model.start(queue.num_slots, num_beams, max_length) for model in models]
-        self.beams = Beams(queue.num_slots, num_beams, max_length, options.alpha, models[0].pad_id, device)
-        self.sampler = None if sampling is None else Sampler(sampling, queue.num_slots, max_length, device)
+        self.models, self.queue, self.sampling = models, queue, options.sampling
+        device, num_slots, max_length = models[0].device, queue.num_slots, queue.max_length
+        num_beams = options.num_beams if options.sampling is None else 1
+        self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
+        self.beams = Beams(num_slots, num_beams, max_length, options.alpha, models[0].pad_id, device)
+        self.uniform = torch.zeros(num_slots, max_length, device=device)  # a number for each step of a sample
         self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
         self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
         self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
@@ -144,18 +139,20 @@ class _Search:
                 self.encoded = list(enumerate(requests))
             if not self.encoded:
                 break
-            self._admit(free, self.encoded[: len(free)])
-            free, self.encoded = free[len(self.encoded) :], self.encoded[len(free) :]
+            admitted = dict(zip(free, self.encoded, strict=False))
+            free, self.encoded = free[len(admitted) :], self.encoded[len(admitted) :]
+            self._admit(admitted)
         return bool(self.running)
 
-    def _admit(self, free: list[int], encoded: list[tuple[int, Request]]) -> None:
-        slots = free[: len(encoded)]
-        rows, requests = zip(*encoded, strict=True)
+    def _admit(self, admitted: dict[int, tuple[int, Request]]) -> None:
+        slots, requests = [*admitted], [request for _, request in admitted.values()]
         for cache, sources in zip(self.caches, self.sources, strict=True):
-            cache.admit(slots, sources, list(rows))
+            cache.admit(slots, sources, [row for row, _ in admitted.values()])
         self.beams.admit(slots, requests)
-        if self.sampler is not None:
-            self.sampler.admit(slots, requests)
+        if self.sampling is not None:
+            length = self.uniform.shape[1]
+            uniform = np.stack([random_numbers(request, self.sampling.seed, length) for request in requests])
+            self.uniform[slots] = torch.from_numpy(uniform).to(self.uniform)
         self.running |= {slot: (request, self.num_steps) for slot, request in zip(slots, requests, strict=True)}
 
     def _step(self) -> None:
@@ -169,21 +166,22 @@ class _Search:
                 self.versions, self.num_warm_ups = versions, 0
             self.num_warm_ups += 1
             (self.graph.warm_up if self.num_warm_ups <= _WARM_UP_STEPS else self.graph.replay)()
-        for cache in self.caches:
-            cache.count_step()
         self.num_steps += 1
 
     def _extend(self) -> None:
         """Adds one token to every hypothesis, without waiting for the device."""
-        beams, caches = self.beams, self.caches
-        logits = [model.step(beams.ids, beams.lengths, cache) for model, cache in zip(self.models, caches, strict=True)]
-        log_probs = [torch.log_softmax(each, -1, dtype=torch.float) for each in logits]
-        if len(log_probs) > 1:  # logits of the mean probability
-            logits = [torch.stack(log_probs).logsumexp(0)]
-            log_probs = [torch.log_softmax(logits[0], -1)]
-        samples = None if self.sampler is None else self.sampler.draw(logits[0], beams.lengths)
-        parents = beams.advance(*beams.candidates(log_probs[0], samples))
-        for cache in caches:
+        beams = self.beams
+        of_models = zip(self.models, self.caches, strict=True)
+        logits, *others = [model.step(beams.ids, beams.lengths, cache) for model, cache in of_models]
+        if others:  # logits of the mean probability
+            each = [torch.log_softmax(values, -1, dtype=torch.float) for values in (logits, *others)]
+            logits = torch.stack(each).logsumexp(0)
+        samples = None
+        if self.sampling is not None:
+            samples = draw(logits[:, 0], self.uniform.gather(1, beams.lengths[:, None]), self.sampling)
+        log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
+        parents = beams.advance(*beams.candidates(log_probs, samples))
+        for cache in self.caches:
             cache.reorder(parents)
 
     def _collect(self) -> None:
@@ -194,21 +192,15 @@ class _Search:
             return
         step, copy = self.polls.popleft()
         done = copy.tensor().tolist()
-        finished = {
-            slot: request.number
-            for slot, (request, admitted_at) in self.running.items()
-            if done[slot] and admitted_at < step
-        }
-        if not finished:
+        slots = [slot for slot, (_, admitted_at) in self.running.items() if done[slot] and admitted_at < step]
+        if not slots:
             return
-        slots = list(finished)
+        numbers = [self.running.pop(slot)[0].number for slot in slots]
         slot_ids = torch.tensor(slots).to(beams.ids.device, non_blocking=True)
         results = [tensor.index_select(0, slot_ids) for tensor in (beams.history, beams.finished, beams.ends)]
-        self.unread.append((list(finished.values()), list(map(HostCopy, results))))
+        self.unread.append((numbers, list(map(HostCopy, results))))
         for cache in self.caches:
             cache.release(slots)
-        for slot in slots:
-            del self.running[slot]
 
     def _read(self, wait: bool) -> None:
         """Turns finished sentences that have reached the host into hypotheses."""
@@ -242,13 +234,12 @@ class Beams:
         def full(value: float, *shape: int) -> Tensor:
             return torch.full((num_slots, *shape), value, device=device)
 
-        minus_inf = float("-inf")
         self.pad_id = pad_id
-        self.ids, self.scores = full(pad_id, num_beams), full(minus_inf, num_beams)
+        self.ids, self.scores = full(pad_id, num_beams), full(_MINUS_INF, num_beams)
         self.lengths, self.limits = full(0), full(1)
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
-        self.finished, self.ends = full(minus_inf, num_beams), full(0, num_beams)
+        self.finished, self.ends = full(_MINUS_INF, num_beams), full(0, num_beams)
         self.done = full(True)
         all_lengths = torch.arange(max_length + 1, dtype=torch.float)
         self.penalties = (((5 + all_lengths) / 6) ** alpha).to(device)
@@ -266,32 +257,30 @@ class Beams:
         self.ids[slot_ids] = self.pad_id
         self.lengths[slot_ids] = 0
         self.done[slot_ids] = False
-        self.scores[slot_ids] = float("-inf")
+        self.scores[slot_ids] = _MINUS_INF
         self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
-        self.finished[slot_ids] = float("-inf")
+        self.finished[slot_ids] = _MINUS_INF
 
     def candidates(self, log_probs: Tensor, samples: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the best continuations of each slot: the best 2 J of all beams and tokens, or the required token.
 
         Args:
             log_probs: of all tokens, [B, J, V].
-            samples: tokens that were drawn, to take instead of the best, [B, J, 1]; J is 1.
+            samples: tokens that were drawn and are required where no other is, [B, 1]; J is 1.
 
         Returns:
             The log-probability of each hypothesis with its continuation, best first, its beam, and its token, [B, k]
             each.
         """
         num_beams = self.ids.shape[1]
-        if samples is None:
-            best = top_continuations(self.scores, log_probs, 2 * num_beams if num_beams > 1 else 1)
-        else:
-            tokens = samples[..., 0]
-            best = self.scores + log_probs.gather(-1, samples)[..., 0], torch.zeros_like(tokens), tokens
+        best = top_continuations(self.scores, log_probs, 2 * num_beams if num_beams > 1 else 1)
         required = self.required.gather(1, self.lengths[:, None])
+        if samples is not None:
+            required = torch.where(required < 0, samples, required)
         scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
         scores, beams = (self.scores + scores).sort(-1, descending=True)
         rest = (0, best[0].shape[1] - num_beams)
-        forced = F.pad(scores, rest, value=float("-inf")), F.pad(beams, rest), required.expand_as(best[2])
+        forced = F.pad(scores, rest, value=_MINUS_INF), F.pad(beams, rest), required.expand_as(best[2])
         top, parents, tokens = (torch.where(required < 0, a, b) for a, b in zip(best, forced, strict=True))
         return top, parents, tokens
 
@@ -304,14 +293,14 @@ class Beams:
         beams = self.ids.shape[1]
         is_end = tokens == EOS_ID
         may_end = top[:, :beams]  # the others are not good enough
-        ends = is_end[:, :beams] & (may_end > float("-inf")) & ~self.done[:, None]
-        new = (may_end / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, float("-inf"))
+        ends = is_end[:, :beams] & (may_end > _MINUS_INF) & ~self.done[:, None]
+        new = (may_end / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, _MINUS_INF)
         places = self.lengths[:, None] * beams + parents[:, :beams]
         finished, order = torch.cat([self.finished, new], 1).topk(beams, dim=1)
         self.ends.copy_(torch.cat([self.ends, places], 1).gather(1, order))
         self.finished.copy_(finished)
         if beams > 1:
-            top, order = top.masked_fill(is_end, float("-inf")).topk(beams, dim=1)
+            top, order = top.masked_fill(is_end, _MINUS_INF).topk(beams, dim=1)
             parents, tokens = parents.gather(1, order), tokens.gather(1, order)
             self._mark_done(top)
         else:
@@ -326,10 +315,10 @@ class Beams:
     def _mark_done(self, scores: Tensor) -> None:
         """Marks the sentences that are done, given the scores of the open hypotheses, best first."""
         best_open = scores[:, 0]
-        is_finished = self.finished > float("-inf")
+        is_finished = self.finished > _MINUS_INF
         worst = self.finished.masked_fill(~is_finished, float("inf")).amin(1)
         cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
-        self.done |= cannot_improve | is_finished[:, -1] | (best_open == float("-inf"))
+        self.done |= cannot_improve | is_finished[:, -1] | (best_open == _MINUS_INF)
 
 
 def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -363,7 +352,7 @@ def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate
     beams, rows = history.shape[0], history.tolist()
     candidates = []
     for score, end in zip(finished.tolist(), ends.tolist(), strict=True):
-        if score == float("-inf"):
+        if score == _MINUS_INF:
             break
         length, beam = divmod(end, beams)
         ids = [EOS_ID]
@@ -374,29 +363,11 @@ def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate
     return candidates
 
 
-class Sampler:
-    """Draws one token for each slot at a time.
-
-    Attributes:
-        uniform: a random number in [0, 1) for each slot and step of its sentence, [B, T].
-    """
-
-    def __init__(self, sampling: Sampling, num_slots: int, max_length: int, device: torch.device):
-        self.sampling = sampling
-        self.uniform = torch.zeros(num_slots, max_length, device=device)
-
-    def admit(self, slots: list[int], requests: Sequence[Request]) -> None:
-        """Draws the random numbers of these sentences for these slots, each by its source and prefix."""
-        self.uniform[slots] = torch.from_numpy(np.stack(list(map(self._numbers, requests)))).to(self.uniform)
-
-    def _numbers(self, request: Request) -> "np.typing.NDArray[np.float32]":
-        key = repr((self.sampling.seed, request.sample, [*request.source, *request.prefix])).encode()
-        number = int.from_bytes(hashlib.sha256(key).digest()[:16], "little")
-        return np.random.Generator(np.random.Philox(key=number)).random(self.uniform.shape[1], dtype=np.float32)
-
-    def draw(self, logits: Tensor, lengths: Tensor) -> Tensor:
-        """Returns a token for each slot, [B, 1, 1], from logits [B, 1, V]; `lengths` [B] counts tokens so far."""
-        return draw(logits[:, 0], self.uniform.gather(1, lengths[:, None]), self.sampling)[:, None]
+def random_numbers(request: Request, seed: int, length: int) -> "np.typing.NDArray[np.float32]":
+    """Returns numbers in [0, 1) for the steps of a sample, which follow from its source, its prefix and its number."""
+    key = repr((seed, request.sample, [*request.source, *request.prefix])).encode()
+    number = int.from_bytes(hashlib.sha256(key).digest()[:16], "little")
+    return np.random.Generator(np.random.Philox(key=number)).random(length, dtype=np.float32)
 
 
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
@@ -409,7 +380,7 @@ def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
     exact = torch.float64 if logits.device.type in ("cpu", "cuda") else torch.float32  # MPS has no float64
     probs = torch.softmax(values.to(exact), -1)
     if sampling.top_p < 1:  # a token is in the nucleus if the sum before it is less than top_p
-        before = torch.nn.functional.pad(probs.cumsum(-1)[:, :-1], (1, 0))
+        before = F.pad(probs.cumsum(-1)[:, :-1], (1, 0))
         probs = probs.masked_fill(before >= sampling.top_p, 0)
     if sampling.epsilon:  # the most probable token always stays
         probs = probs.masked_fill(probs < probs.amax(-1, keepdim=True).clamp(max=sampling.epsilon), 0)

@@ -18,16 +18,14 @@ from mtx.errors import DamagedFileError, MtxError
 from mtx.model.parameters import Parameter, parameters, position_tables
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.storage import disk, durable
-from mtx.storage.run_files import EXPORT_CONFIG, EXPORT_EXAMPLE
+from mtx.storage.run_files import EXPORT_CONFIG
 
-_ACTIVATIONS = {"relu": 0, "swish": 2, "gelu": 3}
 _MIN_POSITIONS = 512
 _LARGEST_WEIGHT = 1e19  # the products of larger ones overflow, of which CTranslate2 makes finite scores
-_EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 
 
 def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> None:
-    """Write a directory that CTranslate2 and `CTranslate2Translator` load; an existing one is replaced.
+    """Write a directory that CTranslate2 and `CTranslate2Engine` load; an existing one is replaced.
 
     Raises MtxError if CTranslate2 is not installed.
 
@@ -38,9 +36,8 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
     vocabulary = loaded.tokenizer.vocabulary()
     if len(set(vocabulary)) < len(vocabulary):
         raise DamagedFileError("the tokenizer has two equal pieces, which CTranslate2 cannot tell apart")
-    learned = loaded.model.tgt_positions
     longest = max(_MIN_POSITIONS, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
-    num_positions = longest if learned is None else len(learned)
+    num_positions = loaded.model.num_tgt_positions or longest
     settings = {
         **loaded.info,
         "model": loaded.model.config.stored(),
@@ -52,12 +49,11 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
     spec = model_spec(loaded.model, vocabulary, num_positions)
     spec.validate()
     spec.optimize(quantization=COMPUTE_TYPES[precision])
-    with durable.new_directory(directory, replace=True) as new:
+    with durable.new_directory(directory) as new:
         with disk.name_in_errors(new):
             spec.save(str(new))
         loaded.tokenizer.save(new)
         durable.write_json(new / EXPORT_CONFIG, settings)
-        durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
 
 
 def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) -> Any:
@@ -74,7 +70,7 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
         (config.num_encoder_layers, config.num_decoder_layers),
         config.num_heads,
         pre_norm=config.norm == "pre",
-        activation=specs.common_spec.Activation(_ACTIVATIONS[config.activation]),
+        activation=specs.common_spec.Activation[config.activation.upper()],
         alignment_heads=config.num_heads,
     )
     sinusoids = sinusoidal_positions(num_positions, config.d_model)

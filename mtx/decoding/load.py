@@ -12,10 +12,10 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import platformdirs
 from filelock import FileLock
@@ -25,12 +25,10 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import EngineName, Placement, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.formatting import mtx_command
 from mtx.machine import num_cores
 from mtx.storage import durable, model_description
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_contents import find_model, is_run, require_models
-from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS
+from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS, find_model, require_models
 
 if TYPE_CHECKING:
     from mtx.decoding.ctranslate2_engine import CTranslate2Engine
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Kind = Literal["model", "export", "ensemble"]
 # one of these files is there if the driver of a GPU is; importing torch only to learn that there is none takes a second
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", f"{os.environ.get('SYSTEMROOT', '')}/System32/nvcuda.dll")
 _SECONDS_BYTES = 100_000_000  # weights whose conversion takes seconds
@@ -55,58 +52,47 @@ def load(model: str | Path, search: SearchOptions, placement: Placement) -> Tran
     """
     models = require_models(model)
     is_export = (models[0] / EXPORT_CONFIG).is_file()
-    kind: Kind = "ensemble" if len(models) > 1 else "export" if is_export else "model"
+    only_torch = "ensembles of models" if len(models) > 1 else "random sampling" if search.sampling else None
     placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
-    engine, reason = choose_engine(placement, kind, search.sampling is not None, has_gpu)
+    engine = choose_engine(placement, is_export, only_torch)
 
     def load_torch() -> "TorchEngine":
         from mtx.decoding.torch_engine import TorchEngine
 
         return TorchEngine.open(models, replace(placement, precision=None))[0]
 
-    try:
-        if engine != "torch":  # auto is a CPU, whatever CTranslate2 finds
-            own = placement if engine == "ctranslate2" else replace(placement, device="cpu")
+    if engine != "torch":
+        own = placement if engine == "ctranslate2" else replace(placement, device="cpu")  # whatever CTranslate2 finds
+        try:
             return Translator(*_open_ctranslate2(models[0], own, is_export), search, load_torch)
-    except MtxError as error:
-        if engine == "ctranslate2":
-            raise
-        reason = str(error)
-    if reason:
-        logger.info("torch translates: %s", reason)
+        except MtxError as error:
+            if engine == "ctranslate2":
+                raise
+            logger.info("torch translates: %s", error)
     from mtx.decoding.torch_engine import TorchEngine
 
     return Translator(*TorchEngine.open(models, placement), search)
 
 
-def choose_engine(
-    placement: Placement, kind: Kind, draws: bool, has_gpu: Callable[[], bool]
-) -> tuple[EngineName, str | None]:
+def choose_engine(placement: Placement, is_export: bool, only_torch: str | None) -> EngineName:
     """The engine that translates: torch or ctranslate2, or auto, which is CTranslate2 if it can be used, else torch.
 
     Args:
-        kind: what the model is.
-        draws: whether samples are drawn. torch draws each by the seed, its line and its number alone.
-        has_gpu: whether this machine has one; asked only where that decides.
-
-    Returns:
-        The engine, and why auto takes torch, unless that goes without saying.
+        only_torch: what is asked for that CTranslate2 cannot do. torch draws each sample by the seed, its line and its
+            number alone.
 
     Raises:
         UsageError: CTranslate2 is needed for what only torch has.
     """
-    asked, precision = placement.engine, placement.precision
-    only_torch = "ensembles of models" if kind == "ensemble" else "random sampling" if draws else None
+    asked, precision, device = placement.engine, placement.precision, placement.device
     if asked == "torch" or (asked == "auto" and precision == "bf16"):
-        return "torch", None
-    if asked == "ctranslate2" or precision in ("fp16", "int8") or kind == "export":
+        return "torch"
+    if asked == "ctranslate2" or precision in ("fp16", "int8") or is_export:
         if only_torch:
             raise UsageError(f"only the engine torch has {only_torch}", "leave it out, or take --engine torch")
-        return "ctranslate2", None
-    on_cpu = placement.device == "cpu" or (placement.device == "auto" and not has_gpu())
-    if not on_cpu:
-        return "torch", None
-    return ("torch", f"only it has {only_torch}") if only_torch else ("auto", None)
+        return "ctranslate2"
+    is_on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
+    return "auto" if is_on_cpu and not only_torch else "torch"
 
 
 def has_gpu() -> bool:
@@ -160,8 +146,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
 
     root = find_model(model)
     if not (root / MANIFEST).is_file():
-        help = mtx_command("train", model) if is_run(model) else None
-        raise UsageError(f"{model}: is not a model directory, nor a run that has one", help)
+        raise UsageError(f"{model}: is not a model directory, nor a run that has one")
     version = library().__version__
     check_is_transformer(model_description.read(root, (WEIGHTS,)).config)
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
@@ -178,36 +163,16 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
                 _convert(root, export, precision)
                 _remove_oldest(cache, export)
     except OSError as error:
-        elsewhere = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
-        raise MtxError(
-            f"{cache}: cannot be written: {error.strerror or error}",
-            f"write it elsewhere: {elsewhere} -o DIR",
-        ) from None
+        raise MtxError(f"{cache}: cannot be written: {error.strerror or error}") from None
     return export
 
 
 def check_is_transformer(config: ModelConfig) -> None:
     """Raises UsageError for a model of another architecture, which no other program runs."""
     if config.architecture != "transformer":
-        raise UsageError(str(export_note(config)))
-
-
-def export_note(config: ModelConfig) -> str | None:
-    """Which format this architecture cannot be exported to, and why; None if it can be exported to all of them."""
-    if config.architecture != "transformer":
-        return f"a model of model.architecture={config.architecture} cannot be exported, only a Transformer can"
-    obstacles = "; ".join(huggingface_obstacles(config))
-    return f"this model can be exported to ctranslate2, not to huggingface ({obstacles})" if obstacles else None
-
-
-def huggingface_obstacles(config: ModelConfig) -> list[str]:
-    """Why MarianMT cannot represent this architecture; empty if it can."""
-    obstacles = []
-    if config.norm != "post":
-        obstacles.append(f"model.norm={config.norm}: MarianMT has its norms after each residual sum (model.norm=post)")
-    if config.positions != "sinusoidal":
-        obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
-    return obstacles
+        raise UsageError(
+            f"a model of model.architecture={config.architecture} cannot be exported, only a Transformer can"
+        )
 
 
 def _identity(root: Path) -> str:

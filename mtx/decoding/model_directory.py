@@ -23,8 +23,16 @@ from mtx.model.architectures import new_model
 from mtx.model.translation_model import TranslationModel
 from mtx.storage import disk, durable, model_description
 from mtx.storage.model_description import ModelDescription
-from mtx.storage.run_contents import checkpoint_steps, is_run
-from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, SCORES, STATE, WEIGHTS, RunLayout
+from mtx.storage.run_files import (
+    EXPORT_CONFIG,
+    MODEL_CONFIG,
+    SCORES,
+    STATE,
+    WEIGHTS,
+    RunLayout,
+    checkpoint_steps,
+    is_run,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +126,7 @@ def write(
     info: Mapping[str, Any],
 ) -> None:
     """Write a model directory; an existing one is replaced."""
-    with durable.new_directory(directory, replace=True) as new:
+    with durable.new_directory(directory) as new:
         save_tensors(new / WEIGHTS, weights)
         durable.write_json(new / MODEL_CONFIG, {"model": config.stored(), "num_ids": tokenizer.num_ids, **info})
         tokenizer.save(new)

@@ -51,7 +51,7 @@ class Sampling:
         epsilon: draw only tokens of at least this probability after temperature and `top_k`, and the most probable one
             (epsilon sampling, Hewitt et al. 2022); 0 means all.
         mbr: instead of all samples, only the one with the highest mean chrF against all of them is the translation
-            (Minimum Bayes risk decoding), and that mean is its score; see `mtx.decoding.metrics`.
+            (Minimum Bayes risk decoding), and that mean is its score; see `mtx.decoding.translator`.
 
     Raises:
         TypeError, ValueError: for a value that is no number, or one that no distribution has.
@@ -72,8 +72,6 @@ class Sampling:
         check_number("top_p", self.top_p, 0.01, 1.0, kind=Real)
         check_number("seed", self.seed, -math.inf)
         check_number("epsilon", self.epsilon, 0, 1, kind=Real)
-        if not isinstance(self.mbr, bool):
-            raise TypeError(f"mbr={_shown(self.mbr)}: expected True or False")
 
 
 @dataclass(frozen=True)
@@ -105,10 +103,6 @@ class SearchOptions:
         check_number("length_penalty", self.alpha, 0, MAX_LENGTH_PENALTY, kind=Real)
         if self.max_length is not None:
             check_number("max_length", self.max_length, 1, MAX_LENGTH)
-        if not isinstance(self.sampling, Sampling | None):
-            raise TypeError(f"sampling={_shown(self.sampling)}: expected a Sampling or None")
-        if not isinstance(self.split_sentences, bool | None):
-            raise TypeError(f"split_sentences={_shown(self.split_sentences)}: expected True, False or None")
 
     @property
     def num_beams(self) -> int:
@@ -125,11 +119,6 @@ class SearchOptions:
         beam_size = info.get("beam_size") if self.beam_size is None else self.beam_size
         alpha = info.get("length_penalty") if self.length_penalty is None else self.length_penalty
         return replace(self, beam_size=beam_size, length_penalty=alpha)
-
-    def limit(self, source: list[int], prefix: list[int]) -> int:
-        """Returns the most target tokens, `</s>` included, of a translation of `source`; the prefix always fits."""
-        limit = len(source) + EXTRA_LENGTH if self.max_length is None else self.max_length
-        return max(limit, len(prefix) + 1)
 
 
 @dataclass(frozen=True)
@@ -202,12 +191,9 @@ def check_number(name: str, value: Any, least: float, most: float = math.inf, ki
     is_number = isinstance(value, kind) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:
         bounds = "" if least == -math.inf else f" from {least}" + ("" if most == math.inf else f" to {most}")
-        message = f"{name}={_shown(value)}: expected a {'whole ' if kind is Integral else ''}number{bounds}"
+        shown = " ".join(repr(value).split())[:100]
+        message = f"{name}={shown}: expected a {'whole ' if kind is Integral else ''}number{bounds}"
         raise ValueError(message) if is_number else TypeError(message)
-
-
-def _shown(value: object) -> str:
-    return " ".join(repr(value).split())[:100]
 
 
 def penalty(length: int, alpha: float) -> float:
@@ -254,9 +240,10 @@ def new_requests(
     sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions, num_tgt_positions: int
 ) -> list[Request]:
     """Returns a request for each source, or for each of its samples."""
-    samples = 1 if options.sampling is None else options.sampling.num_samples
-    return [
-        Request(row * samples + n, source, min(options.limit(source, prefix), num_tgt_positions), prefix, n)
-        for row, (source, prefix) in enumerate(zip(sources, prefixes, strict=True))
-        for n in range(samples)
-    ]
+    num_samples = 1 if options.sampling is None else options.sampling.num_samples
+    requests = list[Request]()
+    for source, prefix in zip(sources, prefixes, strict=True):
+        limit = len(source) + EXTRA_LENGTH if options.max_length is None else options.max_length
+        limit = min(max(limit, len(prefix) + 1), num_tgt_positions)  # the prefix always fits
+        requests += [Request(len(requests) + n, source, limit, prefix, n) for n in range(num_samples)]
+    return requests

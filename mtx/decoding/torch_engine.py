@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.beam_search import Model, RequestQueue, search
 from mtx.decoding.options import Attention, Candidate, EngineName, Placement, Request, SearchOptions, new_requests
-from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, batch_by_length, score_pairs
+from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, score_pairs
 from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
 from mtx.model.translation_model import TranslationModel
-from mtx.storage.run_contents import find_model
+from mtx.storage.run_files import find_model
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +99,7 @@ class TorchEngine:
         """See `Engine.search`."""
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
-        with self._use_models():
+        with self.use_models():
             candidates = self._search_in_memory(longest_first, options)
         found: list[list[Candidate]] = [[] for _ in sources]
         for request in requests:
@@ -109,30 +108,18 @@ class TorchEngine:
 
     def log_probs(self, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float) -> list[ForcedScore]:
         """Scores existing translations, each ending in `</s>`; see `score_pairs`."""
-        with self._use_models():
+        with self.use_models():
             return score_pairs(self.model, src, tgt, alpha, self.precision)
 
     def attention_maps(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[AttentionMaps]:
         """Returns all attention weights of each pair, both sides ending in `</s>`."""
-        with self._use_models():
+        with self.use_models():
             return attention_maps(self.model, self.tokenizer, src, tgt) if src else []
-
-    def sum_states(self, sources: Sequence[list[int]]) -> npt.NDArray[np.float32]:
-        """Returns for each source the sum of the encoder's outputs over its tokens, [N, D]."""
-        with self._use_models():
-            models = self._search_models
-            size = sum(model.source_states([[EOS_ID]])[0].shape[1] for model in models)
-            sums = np.zeros((len(sources), size), np.float32)
-            for rows in batch_by_length(sources, sources, self.batch_tokens):
-                by_model = [model.source_states([sources[row] for row in rows]) for model in models]
-                for row, *states in zip(rows, *by_model, strict=True):
-                    sums[row] = torch.cat(states, -1).float().sum(0).cpu().numpy()
-        return sums
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""
         found: list[Attention] = []
-        with self._use_models():
+        with self.use_models():
             for start in range(0, len(sources), _MAPS_AT_ONCE):
                 pairs = [side[start : start + _MAPS_AT_ONCE] for side in (sources, targets)]
                 by_model = [attention_maps(model, self.tokenizer, *pairs) for model in self.models]
@@ -142,14 +129,14 @@ class TorchEngine:
         return found
 
     @contextlib.contextmanager
-    def _use_models(self) -> Iterator[None]:
+    def use_models(self) -> Iterator[None]:
         """Lets one thread use the models, without gradients and on their CUDA device."""
         on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
         with self._lock, on_device, torch.inference_mode():
             yield
 
     @functools.cached_property
-    def _search_models(self) -> list[Model]:
+    def search_models(self) -> list[Model]:
         """The models as search calls them."""
         return [model.make_search_model(_DTYPES[self.precision]) for model in self.models]
 
@@ -168,7 +155,7 @@ class TorchEngine:
             logger.info("out of memory (%s): batches have %s source tokens now", shortage, f"{self.batch_tokens:,}")
 
     def _search(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
-        models, groups = self._search_models, list(self._groups(requests))
+        models, groups = self.search_models, list(self._groups(requests))
 
         def search_groups() -> dict[int, list[Candidate]]:
             return {k: v for group in groups for k, v in search(models, group, options).items()}

@@ -14,19 +14,20 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
-from mtx.data.po import Message, messages
 from mtx.data.tables import PLAIN_NAMES
-from mtx.data.tmx_xliff import (
+from mtx.data.translation_memories import (
     CLOSING_CODES,
     CODES,
     DELETED,
     OPENING_CODES,
     SIDES,
     UNTRANSLATED,
+    Message,
     Node,
     language_of,
     languages_of,
     marks_of,
+    messages,
     plain_text,
     read_units,
     sides_of,

@@ -16,7 +16,6 @@ from mtx.formatting import format_size, shell_command
 from mtx.storage.text_files import declared_encoding, errors_named, is_utf8, likely_encoding, wide_encoding
 
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
-BILINGUAL = frozenset(["xliff", "tmx", "po"])  # they hold the source and its translation
 _GZIP = b"\x1f\x8b"
 
 
@@ -54,7 +53,7 @@ def translate_document(
     reads: list[Callable[[str], Iterable[Edit]]] = [subtitles.read if kind == "subtitles" else markdown.read]
     if kind == "html":
         reads = [partial(html.read_attributes, path, tgt=languages[1]), html.read_blocks]
-    elif kind in BILINGUAL:
+    elif kind in bilingual_documents.EDITS:
         reads = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite)]
         translate = partial(_keep_accelerators, translate)
     for read in reads:

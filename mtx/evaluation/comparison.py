@@ -2,11 +2,11 @@
 
 Flow: paths of systems -> `groups_of`, which takes runs that differ only in the seed as one; hypotheses + references ->
 `compare` -> `Comparison` of a test set; those of all test sets -> `Results` -> `output_lines`. The first system is the
-baseline. This module translates nothing; `evaluate.system_outputs` provides the hypotheses.
+baseline. This module translates nothing; `test_set_scores.system_outputs` provides the hypotheses.
 """
 
-import heapq
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from mtx.config.schema import leaves
 from mtx.data.languages import counts_words, tokenizer_of
 from mtx.data.sources import recorded_text
-from mtx.decoding.metrics import bleu, too_short_for_bleu, words
+from mtx.decoding.metrics import bleu, too_short_for_bleu
 from mtx.errors import DataError
 from mtx.evaluation.significance import (
     METRICS,
@@ -26,10 +26,10 @@ from mtx.evaluation.significance import (
     System,
     significance_tests,
 )
-from mtx.formatting import counted, draw_table
-from mtx.storage.run_contents import is_run, load_config
-from mtx.storage.run_files import RunLayout
+from mtx.formatting import counted
+from mtx.storage.run_files import RunLayout, is_run, load_config
 
+_CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
 # these change neither what a run learns nor how
 LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
 TEXT = "text"  # the key for the files that runs were prepared from
@@ -60,39 +60,34 @@ def differing_settings(systems: Sequence[Path]) -> dict[str, list[object]]:
     return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
 
 
-def groups_by_seed(systems: Sequence[Path]) -> list[list[int]]:
-    """The indices of the runs among `systems`, in groups of runs that differ in the seed and in nothing else."""
-    groups = defaultdict[tuple[str, int], list[int]](list)
-    seen = Counter[str]()
-    for index, path in enumerate(systems):
-        if is_run(path):
-            run = _load(path)
-            seen[str(run)] += 1  # a run with the same seed again is in another group
-            groups[str({**run, "seed": None}), seen[str(run)]].append(index)
-    return list(groups.values())
-
-
 def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     """All systems in the groups in which they are compared, in the order of their first members.
+
+    Runs that differ in the seed and in nothing else are one group.
 
     Args:
         names: what the systems are called where a label names no settings.
     """
-    groups = groups_by_seed(systems)
-    labels = dict(enumerate(names))
-    for first, *more in groups:
-        if more:
-            labels[first] += f" and {counted(len(more), 'more seed')}"
-    if any(len(group) > 1 for group in groups):
-        differing = differing_settings([systems[first] for first, *_ in groups])
+    members = defaultdict[tuple[str, int], list[int]](list)
+    seen = Counter[str]()
+    for index, path in enumerate(systems):
+        values = _load(path) if is_run(path) else {"index": index}
+        seen[str(values)] += 1  # a run with the same seed again is in another group
+        members[str({**values, "seed": None}), seen[str(values)]].append(index)
+    labels = {}
+    for first, *more in members.values():
+        labels[first] = names[first] + (f" and {counted(len(more), 'more seed')}" if more else "")
+    if len(labels) < len(systems):
+        runs = [first for first in labels if is_run(systems[first])]
+        differing = differing_settings([systems[first] for first in runs])
+        keys = sorted(differing.keys() - {"seed", TEXT})
+        by_settings = [
+            ", ".join(f"{key}={setting_text(differing[key][number])}" for key in keys) for number in range(len(runs))
+        ]
         has_other_text = TEXT in differing and not differing.keys() & _PLACES  # which distinguish the texts
-        keys = differing.keys() - {"seed", TEXT}
-        settings = [[f"{key}={setting_text(value)}" for value in differing[key]] for key in sorted(keys)]
-        by_settings = [", ".join(of_group) for of_group in zip(*settings, strict=True)]
-        if not has_other_text and len(keys) <= _LABEL_KEYS and len({*by_settings}) == len(groups):
-            labels |= {first: label for (first, *_), label in zip(groups, by_settings, strict=True)}
-    others = [[index] for index, path in enumerate(systems) if not is_run(path)]
-    return [Group(labels[members[0]], members) for members in sorted([*groups, *others])]
+        if not has_other_text and len(keys) <= _LABEL_KEYS and len({*by_settings}) == len(runs):
+            labels |= zip(runs, by_settings, strict=True)
+    return [Group(labels[group[0]], group) for group in members.values()]
 
 
 def setting_text(value: object) -> str:
@@ -111,7 +106,6 @@ def _load(run: Path) -> dict[str, Any]:
 
 _NUM_BINS = 5  # of reference lengths; the last bin has no end
 _BIN_WORDS, _BIN_CHARACTERS = 10, 20
-_NUM_SENTENCES = 5
 _FEW_SEEDS = 3
 _LEAST_P = 0.0001
 
@@ -132,16 +126,6 @@ class LengthBin:
 
 
 @dataclass(frozen=True)
-class DifferingSentence:
-    """A sentence with the hypothesis of each system and its sentence-level chrF."""
-
-    line: int
-    reference: str
-    hypotheses: list[str]
-    chrf: list[float]
-
-
-@dataclass(frozen=True)
 class Comparison:
     """The result of `compare`.
 
@@ -149,8 +133,6 @@ class Comparison:
         groups: the systems as they are compared: runs that differ only in their seeds are one group.
         decided_by: the name of the metric that the headline goes by: BLEU, or chrF2 where BLEU says nothing.
         length_unit: words, or characters if the target language writes no spaces.
-        other: the system whose sentences are shown with those of the first: of another group if there is one.
-        sentences: those on which it differs most from the first, the largest difference first.
     """
 
     names: list[str]
@@ -160,8 +142,6 @@ class Comparison:
     decided_by: str
     length_unit: str
     lengths: list[LengthBin]
-    other: int
-    sentences: list[DifferingSentence]
 
     def has_seeds(self) -> bool:
         """Whether a group has several runs."""
@@ -210,12 +190,12 @@ class Comparison:
                 one, several = (group, baseline) if numbers[0] == 1 else (baseline, group)
                 significance += f" if other seeds of {one.label} would vary as those of {several.label}"
             test = f"{numbers[0]} run{'s' * (numbers[0] > 1)} against {numbers[1]}, over seeds and sentences"
-        return f"{group.label} is {difference}, {significance} ({p_text(score.p_value, 'p = ', 'p < ')}, {test})"
+        return f"{group.label} is {difference}, {significance} (p {p_text(score.p_value)}, {test})"
 
 
-def p_text(p_value: float, equal: str = "", less: str = "<") -> str:
+def p_text(p_value: float) -> str:
     """A p-value with four digits after the point, after a sign of relation."""
-    return f"{equal}{p_value:.4f}" if p_value >= _LEAST_P else f"{less}{_LEAST_P}"
+    return f"= {p_value:.4f}" if p_value >= _LEAST_P else f"< {_LEAST_P}"
 
 
 def compare(
@@ -245,7 +225,6 @@ def compare(
     measured = significance_tests(systems, references, metrics, tgt, [group.members for group in groups])
     names = [metric.name for metric in measured]
     main = "chrF2" if "chrF2" in names and too_short_for_bleu(references, tgt) else next(iter(names), "")
-    other = groups[1].members[0] if len(groups) > 1 else len(systems) - 1
     return Comparison(
         names=[system.name for system in systems],
         num_lines=len(references),
@@ -254,9 +233,12 @@ def compare(
         decided_by=main,
         length_unit="words" if counts_words(tokenizer) else "characters",
         lengths=_by_length(systems, references, tokenizer),
-        other=other,
-        sentences=_differing_sentences(systems, references, other),
     )
+
+
+def words(text: str, tokenizer: str) -> list[str]:
+    """The words of a text, or its characters if BLEU's tokenizer splits them (see `tokenizer_of`)."""
+    return text.split() if counts_words(tokenizer) else _CHARACTER.findall(text)
 
 
 def _by_length(systems: Sequence[System], references: list[str], tokenizer: str) -> list[LengthBin]:
@@ -271,18 +253,6 @@ def _by_length(systems: Sequence[System], references: list[str], tokenizer: str)
         longest = (number + 1) * size if number < _NUM_BINS - 1 else None
         lengths.append(LengthBin(number * size + 1, longest, len(rows), scores))
     return lengths
-
-
-def _differing_sentences(systems: Sequence[System], references: list[str], other: int) -> list[DifferingSentence]:
-    from sacrebleu.metrics import CHRF
-
-    metric, sentences = CHRF(), []
-    for line, (reference, *hypotheses) in enumerate(zip(references, *(s.hypotheses for s in systems), strict=True), 1):
-        if hypotheses[0] != hypotheses[other]:
-            scores = [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis in hypotheses]
-            sentences.append(DifferingSentence(line, reference, hypotheses, scores))
-    most = heapq.nlargest(_NUM_SENTENCES, sentences, key=lambda row: abs(row.chrf[other] - row.chrf[0]))
-    return [row for row in most if row.chrf[0] != row.chrf[other]]
 
 
 Format = Literal["text", "markdown", "latex", "json"]
@@ -352,21 +322,21 @@ def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]
         yield from ["", f"{name}, {result.num_lines:,} sentences"]
         yield from [test] if (test := result.test()) else []
         yield from ["mean ± sample standard deviation over the seeds:"] if result.has_seeds() else []
-        yield _table(result)
+        yield score_table(result)
         yield from (f"{metric.name}: {metric.signature}" for metric in result.metrics)
         if has_details:
             yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
-            head = ["", "sentences", *result.names]
-            yield [head, *([b.length, f"{b.count:,}", *(f"{score:.2f}" for score in b.bleu)] for b in result.lengths)]
-            if result.sentences:
-                yield f"where {result.names[result.other]} differs most from {result.names[0]}:"
-            for row in result.sentences:
-                yield f"  line {row.line}: {row.reference}"
-                yield from (f"    chrF {s:5.1f}  {h}" for s, h in zip(row.chrf, row.hypotheses, strict=True))
+            yield length_table(result)
 
 
-def _table(result: Comparison) -> list[list[str]]:
-    """A row for each group, with its p-values, and one for each run of several seeds; without empty columns."""
+def length_table(result: Comparison) -> list[list[str]]:
+    """BLEU of all systems by the length of the reference, with a head."""
+    rows = [[part.length, f"{part.count:,}", *(f"{score:.2f}" for score in part.bleu)] for part in result.lengths]
+    return [["", "sentences", *result.names], *rows]
+
+
+def score_table(result: Comparison) -> list[list[str]]:
+    """A head, a row for each group, with its p-values, and one for each run of several seeds; without empty columns."""
     rows = [["", "runs", *(text for metric in result.metrics for text in (metric.name, "95%", "p"))]]
     for number, group in enumerate(result.groups):
         is_single = len(group.members) == 1
@@ -386,4 +356,40 @@ def _table(result: Comparison) -> list[list[str]]:
 def mean_and_p(score: GroupScore) -> tuple[str, str]:
     """The mean of a group with its sample standard deviation, and its p-value, as text; empty where there is none."""
     deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
-    return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value)
+    return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value).removeprefix("= ")
+
+
+Style = Literal["text", "markdown", "latex"]
+_NAMES = "backslash asciitilde asciicircum less greater bar quotedbl"  # of LaTeX, after \text
+_ESCAPES: dict[Style, dict[int, str]] = {
+    "text": {},
+    "markdown": str.maketrans({"\\": "\\\\", "|": "\\|"}),
+    "latex": str.maketrans(
+        {character: f"\\{character}" for character in "&%$#_{}"}
+        | {character: rf"\text{name}{{}}" for character, name in zip('\\~^<>|"', _NAMES.split(), strict=True)}
+        | {"±": r"$\pm$"}
+    ),
+}
+
+
+def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
+    """The lines of a table whose first column holds names and is aligned left, all others right.
+
+    Each of `rows` has as many cells as `head`. LaTeX needs no package; its special characters are escaped.
+    """
+    cells = [[cell.translate(_ESCAPES[style]) for cell in row] for row in (head, *rows)]
+    if style == "markdown":
+        cells.insert(1, [":--", *["--:"] * (len(head) - 1)])
+    columns: list[list[str]] = []
+    for column in zip(*cells, strict=True):
+        width = max(map(len, column))
+        columns.append([cell.rjust(width) if columns else cell.ljust(width) for cell in column])
+    padded = zip(*columns, strict=True)
+    match style:
+        case "text":
+            return ["  ".join(row).rstrip() for row in padded]
+        case "markdown":
+            return [f"| {' | '.join(row)} |" for row in padded]
+    first, *others = [rf"{' & '.join(row)} \\" for row in padded]
+    begin = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"
+    return [begin, r"\hline", first, r"\hline", *others, r"\hline", r"\end{tabular}"]

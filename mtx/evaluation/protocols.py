@@ -1,8 +1,8 @@
 """BLEU as two publications computed it, for comparison with their numbers: Moses tokenization, no smoothing.
 
-Flow: hypotheses and references -> `Protocol.tokenized` -> `TokenizedText`, which sacreBLEU scores without tokenizing it
-again. These scores are printed beside sacreBLEU's own and never replace them, because BLEU depends on the tokenizer.
-sacremoses replaces Moses's Perl scripts of 2017.
+Flow: hypotheses and references -> `Protocol.tokenized` -> sacreBLEU, which does not tokenize them again. These scores
+are printed beside sacreBLEU's own and never replace them, because BLEU depends on the tokenizer. sacremoses replaces
+Moses's Perl scripts of 2017.
 
 - `aiayn`: Vaswani et al. 2017, by tensor2tensor's get_ende_bleu.sh: Unicode punctuation made ASCII, tokenizer.perl,
   German compounds split at hyphens, multi-bleu.perl. Lower quotes („) are replaced
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtx.data.languages import code_of
+from mtx.decoding.metrics import corpus_score
 from mtx.errors import UsageError
 from mtx.formatting import install_command
 
@@ -25,38 +26,9 @@ LANGUAGES = {"aiayn": ("de", "fr"), "multi30k-lc": ("de", "en", "fr", "cs")}  # 
 # The Perl script reads bytes. Matches do not overlap, so every second hyphen stays between one-byte parts (a-b-c), but
 # not in ä-ö-ü, whose letters have two bytes.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
-_PUNCTUATION = re.compile(r"[^\w\s]")
-# Undoes tokenizer.perl's escapes, & last: `it &apos;s` comes from it's, and `l&apos; homme` from l'homme.
-_UNESCAPE = [
-    (r"(\w) &apos;(?=\w)", r"\1'"),
-    (r"(\w)&apos; (?=\w)", r"\1'"),
-    ("&apos;", "'"),
-    ("&quot;", '"'),
-    ("&lt;", "<"),
-    ("&gt;", ">"),
-    (r"&#124;", "|"),
-    (r"&#91;", "["),
-    (r"&#93;", "]"),
-    ("&amp;", "&"),
-]
-
-
-@dataclass(frozen=True)
-class TokenizedText:
-    """References and hypotheses, tokenized by a protocol.
-
-    Attributes:
-        systems: the hypotheses of each system.
-        tokenization: the steps that were applied, as they stand in a signature.
-    """
-
-    references: list[str]
-    systems: list[list[str]]
-    tokenization: str
-
-    def signature(self, sacrebleu_signature: str) -> str:
-        """sacreBLEU's signature of a score of this text, completed by the tokenization."""
-        return sacrebleu_signature.replace("tok:none", f"tok:{self.tokenization}")
+# The end of a sentence or clause, and one that stands at a word; a tokenizer puts a space between them.
+_END = re.compile(r"[.,!?]+(?=\s|$)")
+_ATTACHED_END = re.compile(r"[^\s.,!?][.,!?]+(?=\s|$)")
 
 
 @dataclass(frozen=True)
@@ -75,30 +47,30 @@ class Protocol:
     tokenization: str
     splits_compounds: bool
 
-    def metric(self) -> Any:
-        """sacreBLEU's BLEU set up like multi-bleu.perl: no tokenization, and 0 if no 4-gram matches."""
+    def score(self, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
+        """BLEU as multi-bleu.perl computes it, 0 if no 4-gram matches; its signature names the tokenization."""
         from sacrebleu.metrics import BLEU
 
-        return BLEU(tokenize="none", smooth_method="none", lowercase=not self.is_cased, force=True)
+        [first, *more, tokenized], tokenization = self.tokenized(*references, hypotheses)
+        metric = BLEU(tokenize="none", smooth_method="none", lowercase=not self.is_cased, force=True)
+        bleu = corpus_score(metric, tokenized, first, *more)
+        return {**bleu, "signature": bleu["signature"].replace("tok:none", f"tok:{tokenization}")}
 
-    def tokenized(self, references: Sequence[str], systems: Sequence[Sequence[str]]) -> TokenizedText:
-        """Tokenize references and hypotheses, unless most references with punctuation are tokenized already.
+    def tokenized(self, references: Sequence[str], *others: Sequence[str]) -> tuple[list[list[str]], str]:
+        """Tokenize all texts, unless most references with punctuation are tokenized already.
 
         So a test set of the recipe multi30k-en-de-lc keeps its own tokens, and `&quot;` is not escaped again.
-        """
-        punctuated = [line for line in references if _PUNCTUATION.search(line)]  # tokenization changes only these
-        is_tokenized = 2 * sum(map(self._is_tokenized, punctuated)) > len(punctuated)
-        texts = [[line if is_tokenized else self.tokenize(line) for line in text] for text in (references, *systems)]
-        if self.splits_compounds:
-            texts = [[split_compounds(line) for line in text] for text in texts]
-        steps = ["none" if is_tokenized else self.tokenization, *(["compound-split"] if self.splits_compounds else [])]
-        return TokenizedText(texts[0], texts[1:], "+".join(steps))
 
-    def _is_tokenized(self, line: str) -> bool:
-        raw = line
-        for escaped, plain in _UNESCAPE:
-            raw = re.sub(escaped, plain, raw)
-        return self.tokenize(raw) == " ".join(line.split())
+        Returns:
+            The texts, and the steps that were applied.
+        """
+        num_ends, num_attached = (sum(map(bool, map(pattern.search, references))) for pattern in (_END, _ATTACHED_END))
+        is_tokenized = 2 * num_attached < num_ends
+        texts = [[line if is_tokenized else self.tokenize(line) for line in text] for text in (references, *others)]
+        steps = "none" if is_tokenized else self.tokenization
+        if self.splits_compounds:
+            return [list(map(split_compounds, text)) for text in texts], f"{steps}+compound-split"
+        return texts, steps
 
 
 def find(name: str, tgt: str) -> Protocol:
@@ -107,13 +79,11 @@ def find(name: str, tgt: str) -> Protocol:
     Raises:
         UsageError: if no scores by this protocol are published for the language, or sacremoses is not installed.
     """
-    given, tgt = tgt, code_of(tgt)
+    given, tgt = tgt or "files, whose language is unknown", code_of(tgt)
     if tgt not in LANGUAGES[name]:
-        got = f"got {given}" if given else "got files, whose language is unknown"
-        raise UsageError(
-            f"--protocol {name}: expected the target language {' or '.join(LANGUAGES[name])}, {got}",
-            None if tgt else f"--direction en-{LANGUAGES[name][0]}",
-        )
+        expected = " or ".join(LANGUAGES[name])
+        help = None if tgt else f"--direction en-{LANGUAGES[name][0]}"
+        raise UsageError(f"--protocol {name}: expected the target language {expected}, got {given}", help)
     try:
         import sacremoses
     except ImportError:

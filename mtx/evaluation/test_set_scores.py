@@ -3,15 +3,13 @@
 Flow: `TestSet` and translator -> hypotheses -> `scores.score` -> `Scores`, with files in evaluation/NAME of a run.
 `evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
 `measure_gains` compares the two when training has ended: before/NAME and evaluation/NAME -> `Gain` -> scores.json ->
-`advice`. `score_with_glossary` also counts the terms that a model uses. `Traits` need no metric: they distinguish a
-model that has learned little from one that translates.
+`advice`. `score_with_glossary` also counts the terms that a model uses.
 For `mtx compare`, `system_outputs` collects the hypotheses of several systems, which `comparison.py` then compares.
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,12 +19,10 @@ from mtx.config.schema import Config
 from mtx.data.glossary import Glossary, num_used
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.metrics import (
-    CorpusScore,
     Scores,
-    corpus_score,
     normalize_lines,
     score,
-    suspicion,
+    score_line,
     too_short_for_bleu,
     warn_if_too_short,
     write_test_set,
@@ -34,13 +30,12 @@ from mtx.decoding.metrics import (
 from mtx.decoding.translator import Translator
 from mtx.errors import Advice, DamagedFileError, DataError
 from mtx.evaluation.comparison import p_text
-from mtx.evaluation.protocols import Protocol
+from mtx.evaluation.protocols import LANGUAGES, Protocol
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable, text_files
-from mtx.storage.run_contents import is_run, load_config
-from mtx.storage.run_directory import hold_lock, refuse_foreign, write_owner
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, RunLayout
+from mtx.storage.run_directory import hold_lock, write_owner
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, RunLayout, is_run, load_config
 from mtx.training.hooks import Hook
 
 if TYPE_CHECKING:
@@ -92,12 +87,24 @@ def score_translations(
     )
     warn_if_too_short(test_set.name, references, test_set.tgt)
     scores = score(hypotheses, references, test_set.tgt, more_references)
-    if protocol is None:
-        return scores
-    text = protocol.tokenized(references, [hypotheses, *more_references])
-    tokenized, *others = text.systems
-    bleu = corpus_score(protocol.metric(), tokenized, text.references, *others)
-    return replace(scores, published={protocol.name: CorpusScore(bleu.score, text.signature(bleu.signature))})
+    if protocol is not None:
+        scores[protocol.name] = protocol.score(hypotheses, references, *more_references)
+    return scores
+
+
+def score_lines(name: str, scores: Scores) -> list[str]:
+    """What `mtx evaluate` prints: the scores, those of published protocols, and how many terms were used."""
+    lines = [score_line(name, scores)]
+    for protocol in LANGUAGES:
+        if bleu := scores.get(protocol):
+            lines.append(f"{name} {protocol} BLEU {bleu['score']:.2f}  {bleu['signature']}")
+    if terms := scores.get("terms"):
+        num_terms, text = terms["num_terms"], "no term of the glossary occurs"
+        if num_terms:
+            share, share_without = terms["used"] / num_terms, terms["used_without"] / num_terms
+            text = f"{share:.1%} of {num_terms:,} terms used, {share_without:.1%} without the glossary"
+        lines.append(f"{name}: {text}")
+    return lines
 
 
 def system_outputs(
@@ -146,8 +153,6 @@ def evaluate_tests(
     scores = {}
     options, own = translator.options, config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
-    if not is_own:
-        logger.info("%s stays as it is: this search is not the run's own", directory)
     for name, store in data.tests.items():
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
         test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
@@ -163,7 +168,6 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
     """
     paths = RunLayout(root)
     config = load_config(paths)
-    refuse_foreign(paths)
     with hold_lock(paths):
         write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)
@@ -171,35 +175,10 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
         return evaluate_tests(translator, data, config, paths.evaluation, protocol)
 
 
-@dataclass(frozen=True)
-class TermUse:
-    """The terms in the sources of a test set, and how many of them are used, with the glossary and without it."""
-
-    num_terms: int
-    used: int
-    used_without: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class GlossaryScores(Scores):
-    """The scores of a test set that was translated with a glossary, and how its terms were used."""
-
-    terms: TermUse
-
-    def lines(self, name: str) -> list[str]:
-        """As those of `Scores`, and a line about the terms."""
-        num_terms = self.terms.num_terms
-        text = "no term of the glossary occurs"
-        if num_terms:
-            share, share_without = self.terms.used / num_terms, self.terms.used_without / num_terms
-            text = f"{share:.1%} of {num_terms:,} terms used, {share_without:.1%} without the glossary"
-        return [*super().lines(name), f"{name}: {text}"]
-
-
 def score_with_glossary(
     translator: Translator, test_set: TestSet, glossary: Glossary, protocol: Protocol | None = None
-) -> tuple[Scores, GlossaryScores]:
-    """Translate a test set without a glossary and with it, and score both.
+) -> tuple[Scores, Scores]:
+    """Translate a test set without a glossary and with it, and score both; the second tells how its terms were used.
 
     Raises:
         UsageError: if the model did not learn terms.
@@ -213,7 +192,7 @@ def score_with_glossary(
     plain = normalize_lines(translator.translate(sources), normalization)
     before, after = (score_translations(lines, test_set, normalization, protocol) for lines in (plain, guided))
     (num_terms, used), (_, used_without) = (count_used(glossary, sources, lines) for lines in (guided, plain))
-    return before, GlossaryScores(**vars(after), terms=TermUse(num_terms, used, used_without))
+    return before, {**after, "terms": {"num_terms": num_terms, "used": used, "used_without": used_without}}
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> tuple[int, int]:
@@ -224,52 +203,6 @@ def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequenc
         num_terms += len(expected)
         used += num_used(expected, translation)
     return num_terms, used
-
-
-ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
-
-
-@dataclass(frozen=True)
-class Traits:
-    """Numbers of hypotheses of one system, by what can be seen without a metric.
-
-    Attributes:
-        exact: hypotheses that are equal to the reference.
-        empty: empty hypotheses of references with text.
-        repeating, copied: hypotheses that repeat themselves or copy the source, as `mtx translate` counts them.
-        faulty: hypotheses with one of the last three that are not exact.
-        distinct: different hypotheses; far fewer than lines if the model does not look at its source.
-        length_ratio: characters of all hypotheses, divided by those of all references.
-    """
-
-    exact: int
-    empty: int
-    repeating: int
-    copied: int
-    faulty: int
-    distinct: int
-    length_ratio: float
-
-    @classmethod
-    def of(cls, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> "Traits":
-        """The traits of hypotheses; the three lists have the same length.
-
-        Args:
-            sources: empty if they are not known; then nothing counts as copied.
-        """
-        counts = Counter[str]()
-        for src, hyp, ref in zip(sources or [""] * len(hypotheses), hypotheses, references, strict=True):
-            fault = suspicion(src, hyp) or ("empty" if ref.strip() and not hyp.strip() else "")
-            counts.update({fault: 1, "exact": hyp == ref, "faulty": bool(fault) and hyp != ref})
-        return cls(
-            exact=counts["exact"],
-            empty=counts["empty"],
-            repeating=counts["repetition"],
-            copied=counts["copy"],
-            faulty=counts["faulty"],
-            distinct=len({*hypotheses}),
-            length_ratio=sum(map(len, hypotheses)) / max(1, sum(map(len, references))),
-        )
 
 
 _MOST_LOST = 1.0  # points of the deciding metric by which a test set may fall without a word about it
@@ -292,10 +225,9 @@ class Change:
         """By how much the score has risen."""
         return self.after - self.before
 
-    def text(self) -> str:
-        """The change as `mtx train` prints it."""
-        p = p_text(self.p_value, "p = ", "p < ")
-        return f"{self.metric} {self.before:.1f} before, {self.after:.1f} after: {self.points:+.1f} ({p})"
+    def __str__(self) -> str:
+        change = f"{self.metric} {self.before:.1f} before, {self.after:.1f} after: {self.points:+.1f}"
+        return f"{change} (p {p_text(self.p_value)})"
 
 
 @dataclass(frozen=True)
@@ -313,7 +245,7 @@ class Gain:
 
     def line(self) -> str:
         """The line that `mtx train` prints after the scores."""
-        return f"{self.test} {'; '.join(change.text() for change in self.changes)}"
+        return f"{self.test} {'; '.join(map(str, self.changes))}"
 
 
 def gain_lines(paths: RunLayout) -> list[str]:

@@ -11,8 +11,15 @@ from pathlib import Path
 from mtx.data.augmentation import AUGMENTATIONS
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.storage import durable, text_files
-from mtx.storage.run_contents import is_run, load_config, translated_tests
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+from mtx.storage.run_files import (
+    HYPOTHESIS_TEXT,
+    REFERENCE_TEXT,
+    SOURCE_TEXT,
+    RunLayout,
+    is_run,
+    load_config,
+    translated_tests,
+)
 
 _MAX_TEXT_BYTES = 1 << 29  # of a file of a test set
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from mtx.data.languages import KNOWN, code_of
 from mtx.data.sentence_splitter import MOSTLY_SINGLE
-from mtx.data.sentencepiece_models import JointModel
 from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.decoding.model_directory import LoadedModel
@@ -48,7 +47,7 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
     Raises:
         UsageError: if the model has two tokenizers.
     """
-    if not isinstance(loaded.tokenizer.models, JointModel):
+    if TOKENIZER_MODEL not in loaded.tokenizer.models.files:
         raise UsageError(
             "a package of Argos Translate has one tokenizer for both languages, and this model has two",
             "--to ctranslate2",

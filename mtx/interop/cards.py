@@ -18,11 +18,9 @@ from mtx.data.token_store import PreparedData
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError
-from mtx.formatting import shell_command
 from mtx.model.architectures import model_class
 from mtx.storage import durable
-from mtx.storage.run_contents import stored_scores
-from mtx.storage.run_files import CARD, EXPORT_EXAMPLE, REPORT, SCORES, RunLayout
+from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
 from mtx.training.hooks import Hook
 from mtx.training.trainer import Trainer
 
@@ -118,43 +116,22 @@ class ModelCard(Hook):
             logger.info("%s: its model card gives the licences of today", paths.model)
 
 
-def ctranslate2_card(
-    info: Mapping[str, Any], precision: str, scores: Mapping[str, Any], comparison: "Comparison | None" = None
+def export_card(
+    kind: str,
+    loaded: LoadedModel,
+    precision: str,
+    scores: Mapping[str, Any],
+    comparison: "Comparison | None" = None,
 ) -> str:
-    """README.md of an export for CTranslate2, for people who have neither mtx nor the run.
+    """README.md of an export, for people who have neither mtx nor the run.
 
     Args:
-        info: the description of the model: src, tgt, max_tokens.
+        kind: ctranslate2 or marian.
         scores: the content of scores.json beside the model.
         comparison: of the export's translations with those of the model; None if they were not compared.
     """
-    install = shell_command("pip", "install", "ctranslate2", "sentencepiece")
-    return _card(
-        "ctranslate2",
-        (info["src"], info["tgt"]),
-        scores,
-        info=info,
-        precision=precision,
-        install=install,
-        example=EXPORT_EXAMPLE,
-        comparison=comparison,
-    )
-
-
-def marian_card(loaded: LoadedModel, scores: Mapping[str, Any], comparison: "Comparison | None" = None) -> str:
-    """README.md of a MarianMT directory; see `ctranslate2_card`. Its translations are compared by greedy search."""
-    info = loaded.info
-    num_parameters = sum(parameter.numel() for parameter in loaded.model.parameters())
-    return _card(
-        "marian",
-        (info["src"], info["tgt"]),
-        scores,
-        info=info,
-        model=loaded.model,
-        tokenizer=loaded.tokenizer,
-        num_parameters=num_parameters,
-        comparison=comparison,
-    )
+    languages = loaded.info["src"], loaded.info["tgt"]
+    return _card(kind, languages, scores, loaded=loaded, precision=precision, comparison=comparison)
 
 
 def shown(text: str) -> str:

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -29,39 +29,31 @@ from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argos
-from mtx.interop.cards import ctranslate2_card, marian_card
-from mtx.interop.huggingface import export_huggingface
-from mtx.storage import durable, text_files
-from mtx.storage.run_contents import find_model, is_prepared, is_run
-from mtx.storage.run_files import CARD, EXPORT_CONFIG, MARIAN_SOURCE_MODEL, SCORES, RunLayout
+from mtx.interop.cards import export_card
+from mtx.interop.huggingface import check_replaceable, export_huggingface
+from mtx.storage import durable
+from mtx.storage.run_files import (
+    CARD,
+    EXPORT_CONFIG,
+    EXPORT_EXAMPLE,
+    MARIAN_SOURCE_MODEL,
+    SCORES,
+    RunLayout,
+    find_model,
+    is_prepared,
+    is_run,
+)
 
 logger = logging.getLogger(__name__)
 
 _FORMATS = "ctranslate2", "huggingface", "argos"
+_EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 _NUM_LINES = 200
 _LINES_FOR_BLEU = 100  # with fewer, a single line moves BLEU by more than int8 does
 
 
-class Tolerance(NamedTuple):
-    """The largest differences allowed between an export and mtx."""
-
-    identical: float  # smallest share of identical lines
-    bleu: float  # largest difference of BLEU against the references
-    apart: float  # without references: 100 minus the BLEU of one against the other, at most
-
-
-TOLERANCES = {
-    "fp32": Tolerance(0.98, 0.1, 2.0),
-    "fp16": Tolerance(0.95, 0.2, 5.0),
-    "int8": Tolerance(0.0, 1.0, 20.0),
-}
-
-
-class Text(NamedTuple):
-    """Lines to translate, and their references if there are any."""
-
-    sources: list[str]
-    references: list[str]
+# The smallest share of identical lines, and the largest difference of BLEU, between an export and mtx.
+TOLERANCES = {"fp32": (0.98, 0.1), "fp16": (0.95, 0.2), "int8": (0.0, 1.0)}
 
 
 @dataclass(frozen=True)
@@ -70,17 +62,14 @@ class Comparison:
 
     Attributes:
         identical: share of identical lines.
-        bleu_difference: difference in BLEU; without references, 100 - BLEU of one against the other.
     """
 
     num_lines: int
     identical: float
-    has_references: bool
     bleu_difference: float
 
     def line(self) -> str:
-        bleu = f"BLEU {self.bleu_difference:+.2f}" if self.has_references else f"{self.bleu_difference:.2f} BLEU apart"
-        return f"{self.num_lines} lines: {self.identical:.1%} identical, {bleu}"
+        return f"{self.num_lines} lines: {self.identical:.1%} identical, BLEU {self.bleu_difference:+.2f}"
 
 
 @dataclass(frozen=True)
@@ -98,14 +87,13 @@ class ExportResult:
         return f"{self.directory}  {self.to} {self.precision}  {comparison}"
 
 
-def export(model: Path, to: str, output: Path, precision: str = "fp32", text: Path | None = None) -> ExportResult:
-    """Write MODEL in another program's format, provided that the export translates like mtx.
+def export(model: Path, to: str, output: Path, precision: str = "fp32") -> ExportResult:
+    """Write MODEL in another program's format, provided that the export translates a run's validation text like mtx.
 
     Args:
         model: run directory or model directory.
         to: `ctranslate2`, `huggingface`, or `argos`, which is a file.
         output: an earlier export there is replaced.
-        text: lines to compare translations of; None means the run's validation text.
 
     Raises:
         UsageError: if `model` is not a model, the format lacks the precision, or `output` holds something else.
@@ -123,9 +111,12 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32", text: Pa
     if to != "huggingface":
         library()
     root, run = _model_and_run(model)
-    lines = _comparison_text(run, text)
-    if lines is None:
-        logger.warning("there is no validation text to compare translations on; --text FILE gives some")
+    text = None
+    if run is not None and is_prepared(RunLayout(run).data):
+        valid = load_valid(RunLayout(run).data)
+        text = valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES]
+    else:
+        logger.warning("there is no validation text to compare translations on; mtx compare compares on any text")
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
@@ -138,48 +129,23 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32", text: Pa
             elif to == "huggingface":
                 export_huggingface(loaded, new)
             else:
-                write_argos(loaded, new, precision, ctranslate2_card(loaded.info, precision, scores))
+                write_argos(loaded, new, precision, export_card("ctranslate2", loaded, precision, scores))
         except OSError as error:
             durable.name_destination(error, new, output)
             raise
-        comparison = None if lines is None else compare_export(root, to, new, lines)
+        comparison = None if text is None else compare_export(root, to, new, *text)
         if comparison is not None:  # Argos Translate searches differently: BLEU alone counts
             check_tolerances(comparison, "int8" if to == "argos" else precision)
-        if to == "ctranslate2":
-            if comparison is not None:
-                described = {**durable.read_json(new / EXPORT_CONFIG), "comparison": comparison.line()}
-                durable.write_json(new / EXPORT_CONFIG, described)
-            durable.write_text(new / CARD, ctranslate2_card(loaded.info, precision, scores, comparison))
-        elif to == "huggingface":
-            durable.write_text(new / CARD, marian_card(loaded, scores, comparison))
         if new.is_dir():
-            durable.write_manifest(new, (EXPORT_CONFIG, CARD) if to == "ctranslate2" else (CARD,))
+            kind = "marian" if to == "huggingface" else to
+            durable.write_text(new / CARD, export_card(kind, loaded, precision, scores, comparison))
+            if to == "ctranslate2":
+                durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
+            durable.write_manifest(new, [CARD, EXPORT_EXAMPLE] if to == "ctranslate2" else [CARD])
         if output.is_dir():
             durable.remove_directory(output)
         new.replace(output)
     return ExportResult(str(output), to, precision, comparison)
-
-
-def check_replaceable(directory: Path, marks: set[str]) -> None:
-    """Raise UsageError if an export or import would replace anything but an earlier one, which has these files.
-
-    mtx wrote what the manifest lists, and temporary files of an interruption.
-    """
-    if not directory.exists() and not directory.is_symlink():
-        return
-    if not directory.is_dir():
-        raise UsageError(f"{directory}: is not a directory")
-    has_manifest = (directory / durable.MANIFEST).exists()
-    others = sorted(durable.foreign_entries(directory) if has_manifest else directory.iterdir())
-    if others:
-        problem = f"holds {others[0].name}, which mtx did not write there and would replace"
-    elif RunLayout(run := directory.resolve().parent).model == directory.resolve() and is_run(run):
-        problem = "is the model of a run, so it is not replaced"
-    elif has_manifest and not marks <= durable.read_manifest(directory).keys():
-        problem = "is another directory of mtx, so it is not replaced"
-    else:
-        return
-    raise UsageError(f"{directory}: {problem}", "name a new directory")
 
 
 def default_directory(model: Path, to: str, precision: str) -> Path:
@@ -199,60 +165,42 @@ def _model_and_run(model: Path) -> tuple[Path, Path | None]:
     return root, run if is_part else None
 
 
-def _comparison_text(run: Path | None, file: Path | None) -> Text | None:
-    """The first lines of the file, or else of the run's validation text."""
-    if file is not None:
-        lines = [line for line in text_files.read_lines(file, "strict") if line.strip()][:_NUM_LINES]
-        if not lines:
-            raise UsageError(f"--text {file}: holds no text")
-        return Text(lines, [])
-    if run is not None and is_prepared(RunLayout(run).data):
-        valid = load_valid(RunLayout(run).data)
-        return Text(valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES])
-    return None
-
-
-def compare_export(root: Path, to: str, new: Path, text: Text) -> Comparison | None:
+def compare_export(
+    root: Path, to: str, new: Path, sources: Sequence[str], references: Sequence[str]
+) -> Comparison | None:
     """Translate the text with the model `root` and with its export `new`; None if that is not possible."""
-    logger.info("comparing the translations of %d lines", len(text.sources))
+    logger.info("comparing the translations of %d lines", len(sources))
     if to == "huggingface":
-        return _compare_huggingface(root, new, text)
+        return _compare_huggingface(root, new, sources, references)
     ours = Translator.load(root, engine="torch", device="cpu", split_sentences=False)
     if to == "argos":
-        theirs = translate_as_argos(new, text.sources)
+        theirs = translate_as_argos(new, sources)
     else:
-        theirs = Translator.load(new, device="cpu", split_sentences=False).translate(text.sources)
-    return compare_translations(ours.translate(text.sources), theirs, text.references, ours.tgt)
+        theirs = Translator.load(new, device="cpu", split_sentences=False).translate(sources)
+    return compare_translations(ours.translate(sources), theirs, references, ours.tgt)
 
 
 def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
     """Compare two lists of translations."""
     identical = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
-    if identical == 1:
-        difference = 0.0  # lines shorter than four words have BLEU 0 even against themselves
-    elif references:
-        difference = metrics.bleu(theirs, references, tgt) - metrics.bleu(ours, references, tgt)
-    else:
-        difference = 100 - metrics.bleu(theirs, ours, tgt)
-    return Comparison(len(ours), identical, bool(references), difference)
+    difference = metrics.bleu(theirs, references, tgt) - metrics.bleu(ours, references, tgt)
+    return Comparison(len(ours), identical, difference)
 
 
 def check_tolerances(comparison: Comparison, precision: str) -> None:
     """Raise MtxError if the translations of an export differ by more than `TOLERANCES`."""
-    tolerance = TOLERANCES[precision]
-    limit = tolerance.bleu if comparison.has_references else tolerance.apart
-    is_apart = abs(comparison.bleu_difference) > limit and (
-        precision != "int8" or comparison.num_lines >= _LINES_FOR_BLEU
-    )
-    if is_apart or comparison.identical < tolerance.identical:
+    identical, bleu = TOLERANCES[precision]
+    has_bleu = precision != "int8" or comparison.num_lines >= _LINES_FOR_BLEU
+    is_apart = has_bleu and abs(comparison.bleu_difference) > bleu
+    if is_apart or comparison.identical < identical:
         raise MtxError(
-            f"the export differs from mtx by more than {precision} allows ({tolerance.identical:.0%} identical, "
-            f"{limit} BLEU): {comparison.line()}; nothing is written",
+            f"the export differs from mtx by more than {precision} allows ({identical:.0%} identical, {bleu} BLEU): "
+            f"{comparison.line()}; nothing is written",
             None if precision == "fp32" else "--precision fp32",
         )
 
 
-def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None:
+def _compare_huggingface(root: Path, new: Path, sources: Sequence[str], references: Sequence[str]) -> Comparison | None:
     """Compare greedy searches, because transformers' beam search has another length penalty."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
@@ -263,7 +211,7 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
     ours = Translator.load(root, engine="torch", device="cpu", beam_size=1, split_sentences=False)
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
-    lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in text.sources]
+    lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
     split = ours.split(lines)  # what is too long, in capitals or in title case mtx translates in its own way
     rows = [row for row, parts in enumerate(split) if len(parts) == 1 and parts[0].case is None]
     if not rows:
@@ -281,5 +229,4 @@ def _compare_huggingface(root: Path, new: Path, text: Text) -> Comparison | None
             max_length=max_length + 1,  # it counts the start token
         )
     theirs = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    references = [text.references[row] for row in rows] if text.references else []
-    return compare_translations(ours.translate(inputs), theirs, references, ours.tgt)
+    return compare_translations(ours.translate(inputs), theirs, [references[row] for row in rows], ours.tgt)

@@ -1,31 +1,43 @@
-"""MarianMT directories (transformers' MarianMTModel and MarianTokenizer): their form, and the export of a model to one.
+"""MarianMT directories (transformers' MarianMTModel and MarianTokenizer): a model becomes one, and one becomes a model.
 
-`marian_import` is the other direction. transformers is not needed: the files have the form that version 4.48 and later
-reads. The logits equal those of mtx, which has the same architecture: a layer norm (eps 1e-5) after each residual sum,
-embeddings times sqrt(d_model), and position vectors that hold all sines first and then all cosines. MarianMT also
-scores pad, so its output layer has one more row. transformers leaves out tensors that others determine (tied matrices,
-computed positions).
+transformers is not needed: the files have the form that version 4.48 and later reads. The logits equal those of mtx,
+which has the same architecture: a layer norm (eps 1e-5) after each residual sum, embeddings times sqrt(d_model), and
+position vectors that hold all sines first and then all cosines. MarianMT also scores pad, so its output layer has one
+more row. transformers leaves out tensors that others determine (tied matrices, computed positions).
+
+A published directory (OPUS-MT and its like) may be a stranger's. No code of transformers runs, and nothing is
+unpickled: mtx reads JSON, SentencePiece models and one safetensors file under their fixed names. An error names what
+mtx cannot represent exactly. Older files hold copies of tensors that others determine, which must equal the original.
 """
 
 import json
+import logging
+import os
+import reprlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import safetensors.torch
 import torch
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
 
-from mtx.data.sentencepiece_models import EOS, PAD, UNK
+from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
+from mtx.config.schema import ModelConfig
+from mtx.data.sentencepiece_models import EOS, PAD, UNK, check_vocabulary, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
-from mtx.decoding.load import huggingface_obstacles
+from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.errors import UsageError
-from mtx.model.parameters import parameters
-from mtx.model.transformer import Transformer
+from mtx.errors import DamagedFileError, UsageError
+from mtx.model.parameters import Shape, parameters, position_tables
+from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.storage import durable
-from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS
+from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS, RunLayout, is_run
+from mtx.training.hooks import Hook
+from mtx.training.trainer import Trainer
+
+logger = logging.getLogger(__name__)
 
 GENERATION_CONFIG = "generation_config.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
@@ -51,6 +63,14 @@ OUTPUT_BIAS = "final_logits_bias"
 # the longest translation (EXTRA_LENGTH more, the start, </s>). transformers fails at a position beyond the table.
 _MIN_POSITIONS = 512
 _EXTRA_POSITIONS = 64
+
+_DEFAULT_BEAM_SIZE = 4
+_MAX_BYTES = 1 << 34
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_POSITION_TOLERANCE = 1e-2  # above bfloat16's rounding of a sine, far below any other table
+_LANGUAGE = "^[A-Za-z0-9_+-]{0,100}$"
+
+_Values = TypeVar("_Values", bound=BaseModel)
 
 
 class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
@@ -86,6 +106,26 @@ class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
     decoder_start_token_id: Any = None
 
 
+class ExportNote(Hook):
+    """Says before training starts that MarianMT cannot represent the model."""
+
+    def on_start(self, trainer: Trainer) -> None:
+        if obstacles := huggingface_obstacles(trainer.config.model):
+            logger.info("note: this model cannot be exported to huggingface (%s)", "; ".join(obstacles))
+
+
+def huggingface_obstacles(config: ModelConfig) -> list[str]:
+    """Why MarianMT cannot represent this architecture; empty if it can."""
+    obstacles = []
+    if config.architecture != "transformer":
+        obstacles.append(f"model.architecture={config.architecture}: only a Transformer can be exported")
+    if config.norm != "post":
+        obstacles.append(f"model.norm={config.norm}: MarianMT has its norms after each residual sum (model.norm=post)")
+    if config.positions != "sinusoidal":
+        obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
+    return obstacles
+
+
 def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     """Write a directory that `MarianMTModel` and `MarianTokenizer` load; an earlier export in it is replaced.
 
@@ -94,13 +134,41 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     """
     if obstacles := huggingface_obstacles(loaded.model.config):
         raise UsageError(f"this model cannot become a MarianMT directory: {'; '.join(obstacles)}")
+    info, pad_id = loaded.info, loaded.model.pad_id
+    # The search of mtx with the same alpha, though transformers' penalty is |Y|^alpha, not ((5 + |Y|) / 6)^alpha.
+    beam_search = {"early_stopping": True, "length_penalty": info["length_penalty"]} if info["beam_size"] > 1 else {}
+    generation = {
+        "eos_token_id": EOS_ID,
+        "pad_token_id": pad_id,
+        "decoder_start_token_id": pad_id,
+        "bad_words_ids": [[pad_id]],
+        "forced_eos_token_id": EOS_ID,  # at the maximum length only </s> can follow
+        "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,  # it counts the start token, too
+        "num_beams": info["beam_size"],
+        **beam_search,
+    }
+    tokenizer = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": info["src"],
+        "target_lang": info["tgt"],
+        "model_max_length": info["max_tokens"],
+        "unk_token": UNK,
+        "eos_token": EOS,
+        "pad_token": PAD,
+        "separate_vocabs": False,
+        "clean_up_tokenization_spaces": False,
+    }
+    pieces = [*loaded.tokenizer.vocabulary(), PAD]  # the reserved symbols and `<pad>` are at the end
+    ids = {piece: token for token, piece in enumerate(pieces)}
+    if len(ids) < len(pieces):
+        raise UsageError("the tokenizer has two equal pieces, which MarianTokenizer cannot tell apart")
     objects = {  # without mtx's format number, because these are not formats of mtx
         MODEL_CONFIG: _config(loaded).model_dump(),
-        GENERATION_CONFIG: _generation_config(loaded),
-        TOKENIZER_CONFIG: _tokenizer_config(loaded),
-        VOCABULARY: _vocabulary(loaded.tokenizer),
+        GENERATION_CONFIG: generation,
+        TOKENIZER_CONFIG: tokenizer,
+        VOCABULARY: ids,
     }
-    with durable.new_directory(directory, replace=True) as new:
+    with durable.new_directory(directory) as new:
         for name, value in objects.items():
             durable.write_text(new / name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
         durable.write_bytes(new / MARIAN_SOURCE_MODEL, loaded.tokenizer.models.source)
@@ -108,15 +176,6 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
         assert isinstance(loaded.model, Transformer)
         weights = safetensors.torch.save(tensors_of(loaded.model), metadata={"format": "pt"})  # 4.x needs it
         durable.write_bytes(new / WEIGHTS, weights)
-
-
-def _vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
-    """The id of each piece; the reserved symbols and `<pad>` are at the end."""
-    pieces = [*tokenizer.vocabulary(), PAD]
-    ids = {piece: token for token, piece in enumerate(pieces)}
-    if len(ids) < len(pieces):
-        raise UsageError("the tokenizer has two equal pieces, which MarianTokenizer cannot tell apart")
-    return ids
 
 
 def _config(loaded: LoadedModel) -> MarianConfig:
@@ -140,36 +199,6 @@ def _config(loaded: LoadedModel) -> MarianConfig:
     )
 
 
-def _generation_config(loaded: LoadedModel) -> dict[str, Any]:
-    """The search of mtx with the same alpha, though transformers' penalty is |Y|^alpha, not ((5 + |Y|) / 6)^alpha."""
-    beam_size, pad_id = loaded.info["beam_size"], loaded.model.pad_id
-    beam_search = {"early_stopping": True, "length_penalty": loaded.info["length_penalty"]}
-    return {
-        "eos_token_id": EOS_ID,
-        "pad_token_id": pad_id,
-        "decoder_start_token_id": pad_id,
-        "bad_words_ids": [[pad_id]],
-        "forced_eos_token_id": EOS_ID,  # at the maximum length only </s> can follow
-        "max_length": loaded.info["max_tokens"] + EXTRA_LENGTH + 1,  # it counts the start token, too
-        "num_beams": beam_size,
-        **(beam_search if beam_size > 1 else {}),
-    }
-
-
-def _tokenizer_config(loaded: LoadedModel) -> dict[str, Any]:
-    return {
-        "tokenizer_class": "MarianTokenizer",
-        "source_lang": loaded.info["src"],
-        "target_lang": loaded.info["tgt"],
-        "model_max_length": loaded.info["max_tokens"],
-        "unk_token": UNK,
-        "eos_token": EOS,
-        "pad_token": PAD,
-        "separate_vocabs": False,
-        "clean_up_tokenization_spaces": False,
-    }
-
-
 def tensors_of(model: Transformer) -> dict[str, Tensor]:
     """The weights of a model in fp32 under MarianMT's names, each once."""
     weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
@@ -178,3 +207,203 @@ def tensors_of(model: Transformer) -> dict[str, Tensor]:
         weights["projection"] = torch.cat([weights["projection"], torch.zeros(1, model.config.d_model)])
     tensors = {p.marian[0]: weights[p.name] for p in parameters(model.config, model.pad_id)}
     return {**tensors, OUTPUT_BIAS: torch.cat([bias, torch.tensor([PAD_BIAS])])[None]}
+
+
+def check_replaceable(directory: Path, marks: set[str]) -> None:
+    """Raise UsageError if an export or import would replace anything but an earlier one, which has these files."""
+    path = directory.resolve()
+    is_free = path.is_dir() and not any(path.iterdir()) if os.path.lexists(directory) else True
+    is_earlier = (
+        durable.has_manifest(path)
+        and marks <= durable.read_manifest(path).keys()
+        and not durable.foreign_entries(path)
+        and not (RunLayout(path.parent).model == path and is_run(path.parent))
+    )
+    if not is_free and not is_earlier:
+        raise UsageError(
+            f"{directory}: is not an earlier export or import, so it is not replaced", "name a new directory"
+        )
+
+
+class _TokenizerConfig(BaseModel, strict=True, protected_namespaces=()):
+    """The keys of tokenizer_config.json that mtx reads; the default length is that of MarianTokenizer."""
+
+    separate_vocabs: Literal[False, None] = False
+    source_lang: str | None = Field(None, pattern=_LANGUAGE)
+    target_lang: str | None = Field(None, pattern=_LANGUAGE)
+    model_max_length: float = Field(512, ge=8)
+
+
+class _GenerationConfig(BaseModel, strict=True):
+    """The keys of generation_config.json that mtx reads."""
+
+    num_beams: int | None = Field(None, ge=1, le=MAX_BEAM_SIZE)
+    length_penalty: float = Field(1.0, ge=0, le=MAX_LENGTH_PENALTY)
+
+
+def import_marian(source: Path, target: Path) -> None:
+    """Write the model directory `target` from the MarianMT directory `source`.
+
+    Raises:
+        UsageError: if `source` is not such a directory, or needs a feature that mtx does not have.
+        DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
+    """
+    if not source.is_dir():
+        raise UsageError(f"{source}: no such directory")
+    check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
+    _check_weights(source)
+    path = source / MODEL_CONFIG
+    values = _read_json(path)
+    marian_config = _validated(MarianConfig, path, values)
+    _check_fit(path, marian_config)
+    config = _model_config(path, marian_config)
+    num_ids = marian_config.vocab_size - 1  # without pad
+    info = _info(source, marian_config, values)
+    tokenizer = _tokenizer(source, num_ids)
+    weights = _read_weights(source / WEIGHTS, config, num_ids)
+    config = config.model_copy(update={"output_bias": "output_bias" in weights})
+    model_directory.write(target, weights, config, tokenizer, info)
+
+
+def _check_weights(source: Path) -> None:
+    """Say how pickled weights become the file that mtx reads."""
+    pickle = source / "pytorch_model.bin"
+    if pickle.is_file() and not (source / WEIGHTS).is_file():
+        place = repr(str(source))
+        convert = f"with transformers: MarianMTModel.from_pretrained({place}).save_pretrained({place})"
+        raise UsageError(f"{pickle}: is pickle, which could run code; mtx reads {WEIGHTS} only", convert)
+
+
+def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
+    """Read a JSON object of another program, which has no format number of mtx."""
+    if optional and not path.is_file():
+        return {}
+    value = durable.read_untrusted_json(path)
+    if not isinstance(value, dict):
+        raise DamagedFileError(f"{path}: holds no JSON object")
+    return value
+
+
+def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
+    """Check the values of a file.
+
+    Raises:
+        UsageError: if mtx supports only another value.
+        DamagedFileError: if a value is missing, or has the wrong type or size.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+    where = "".join(f"{part} " for part in problem["loc"])
+    is_unsupported = problem["type"] in ("literal_error", "value_error")
+    raise (UsageError if is_unsupported else DamagedFileError)(
+        f"{path}: {where}is {reprlib.repr(problem['input'])}: {problem['msg']}"
+    )
+
+
+def _check_fit(path: Path, given: MarianConfig) -> None:
+    """Raise UsageError for what mtx has in one way only, such as pad as the last entry of the vocabulary."""
+    pad_id = given.vocab_size - 1
+    expected = {
+        "decoder_attention_heads": given.encoder_attention_heads,
+        "decoder_ffn_dim": given.encoder_ffn_dim,
+        "decoder_vocab_size": given.decoder_vocab_size and given.vocab_size,
+        "tie_word_embeddings": given.tie_word_embeddings or given.share_encoder_decoder_embeddings,
+        "pad_token_id": pad_id,
+        "decoder_start_token_id": pad_id,
+        "eos_token_id": EOS_ID,
+    }
+    for key, value in expected.items():
+        if (got := getattr(given, key)) != value:
+            raise UsageError(f"{path}: {key} is {reprlib.repr(got)}, where mtx needs {value}")
+
+
+def _model_config(path: Path, given: MarianConfig) -> ModelConfig:
+    """The architecture; whether it has an output bias shows when the weights are read."""
+    values = {name: getattr(given, key) for key, name in SIZES.items()}
+    flags = given.share_encoder_decoder_embeddings, given.tie_word_embeddings
+    activation = given.activation_function.replace("silu", "swish")
+    tie = next(tie for tie, known in TIES.items() if known == flags)
+    return _validated(ModelConfig, path, {**values, "activation": activation, "dropout": given.dropout, "tie": tie})
+
+
+def _tokenizer(source: Path, num_ids: int) -> Tokenizer:
+    path = source / VOCABULARY
+    vocabulary = check_vocabulary(path, _read_json(path))
+    if len(vocabulary) != num_ids + 1:
+        raise DamagedFileError(f"{path}: has {len(vocabulary)} entries, {MODEL_CONFIG} says vocab_size {num_ids + 1}")
+    models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, vocabulary)
+    return Tokenizer(models, "none", [])
+
+
+def _info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
+    """Languages, longest source and search settings, with defaults for what the directory does not give.
+
+    Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
+    the penalty of mtx with the same alpha is the nearest.
+    """
+    path = source / TOKENIZER_CONFIG
+    text = _validated(_TokenizerConfig, path, _read_json(path, optional=True))
+    path = source / GENERATION_CONFIG
+    search = _validated(_GenerationConfig, path, {**values, **_read_json(path, optional=True)})
+    return {
+        "src": text.source_lang or "src",
+        "tgt": text.target_lang or "tgt",
+        "max_tokens": int(min(marian_config.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
+        "beam_size": search.num_beams or _DEFAULT_BEAM_SIZE,
+        "length_penalty": search.length_penalty,
+    }
+
+
+def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Tensor]:
+    """Read the weights in fp32 under mtx's names; an output bias of zeros is left out.
+
+    Raises:
+        DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
+        UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
+    """
+    durable.require_file(path)
+    durable.require_size(path, _MAX_BYTES)
+    tensors = model_directory.load_tensors(path)
+    for name, tensor in tensors.items():
+        if tensor.dtype not in _TYPES:
+            raise UsageError(f"{path}: {name} is {tensor.dtype}, mtx reads float32, float16 and bfloat16")
+        if not bool(tensor.isfinite().all()):
+            raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
+    for table in position_tables(config, 0):
+        positions = tensors.pop(table.marian[0], None)
+        if positions is not None and not _is_sinusoidal(positions, config.d_model):
+            raise UsageError(f"{path}: {table.marian[0]} is not the table of sinusoids that mtx computes")
+    tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_ids + 1))
+    bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_ids + 1))[0, :num_ids]
+    weights = {"output_bias": bias} if bool(bias.any()) else {}
+    for parameter in parameters(config.model_copy(update={"output_bias": False}), num_ids):
+        rows = parameter.shape[0] + (parameter.name == "projection")  # MarianMT's has a row for pad
+        weight = _take(path, tensors, parameter.marian, (rows, *parameter.shape[1:]))
+        if parameter.has_pad_row and bool(weight[num_ids].any()):
+            name = parameter.marian[0]
+            raise UsageError(f"{path}: row {num_ids} of {name}, which is <pad>, is not zero as mtx needs it")
+        weights[parameter.name] = weight[: parameter.shape[0]]
+    if tensors:
+        raise DamagedFileError(f"{path}: holds an unknown tensor {min(tensors)}")
+    return weights
+
+
+def _take(path: Path, tensors: dict[str, Tensor], names: tuple[str, ...], shape: Shape) -> Tensor:
+    """Remove a tensor from a file's tensors and return it in fp32; its copies under other names must be equal."""
+    copies = {name: tensors.pop(name).float() for name in names if name in tensors}
+    if not copies:
+        raise DamagedFileError(f"{path}: lacks {names[0]}")
+    name, tensor = next(iter(copies.items()))
+    for alias, copy in copies.items():
+        if not torch.equal(copy, tensor):
+            raise DamagedFileError(f"{path}: {alias} differs from {name}, which {MODEL_CONFIG} calls the same")
+    if tensor.shape != shape:
+        raise DamagedFileError(f"{path}: {name} is {list(tensor.shape)}, expected {list(shape)}")
+    return tensor
+
+
+def _is_sinusoidal(table: Tensor, d_model: int) -> bool:
+    expected = sinusoidal_positions(len(table), d_model) if table.shape[1:] == (d_model,) else None
+    return expected is not None and torch.allclose(table.float(), expected, rtol=0, atol=_POSITION_TOLERANCE)

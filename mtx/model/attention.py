@@ -1,8 +1,8 @@
 """Scaled dot-product attention (3.2.1 of the paper), for one sentence and for a packed batch.
 
 `reference_attention` is the formula for one sentence, to be read along with the paper; tests compare with it. The
-model calls `attention`, which computes the same for a packed batch: its sentences lie end to end without padding, and a
-layout says where each one starts. No other part of the model knows about sentences.
+model calls `attend` of a layout, which computes the same for a packed batch: its sentences lie end to end without
+padding, and the layout says where each one starts. No other part of the model knows about sentences.
 
 For bf16 on CUDA, `VarlenLayout` calls torch's varlen kernel. `TileLayout` serves everything else. It copies whole
 sentences into tiles of equal width, computes the scores within each tile, and masks other sentences. Tiles have only
@@ -52,7 +52,7 @@ class VarlenLayout:
     causal: bool
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """See `attention`."""
+        """See `TileLayout.attend`."""
         from torch.nn.attention.varlen import varlen_attn  # imported here: it needs a CUDA build
 
         window, longest = (-1, 0) if self.causal else (-1, -1), self.max_tokens
@@ -101,7 +101,12 @@ class TileLayout:
     keys: _RowIndex
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """See `attention`."""
+        """Returns `reference_attention` of every sentence of a packed batch, [N_q, H, K].
+
+        Args:
+            q: [N_q, H, K].
+            k, v: [N_k, H, K].
+        """
         out: Tensor = _TileAttention.apply(q, k, v, self)  # type: ignore[no-untyped-call]
         return out
 
@@ -155,16 +160,6 @@ def make_layout(
         tiles.append(_Tiles(width, slice(first * num_heads, end * num_heads), mask.to(device)))
         first = end
     return TileLayout(tuple(tiles), query_index, key_index)
-
-
-def attention(q: Tensor, k: Tensor, v: Tensor, layout: Layout) -> Tensor:
-    """Returns `reference_attention` of every sentence of a packed batch, [N_q, H, K].
-
-    Args:
-        q: [N_q, H, K].
-        k, v: [N_k, H, K].
-    """
-    return layout.attend(q, k, v)
 
 
 def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int]]]:

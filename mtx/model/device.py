@@ -9,7 +9,6 @@ import logging
 import os
 import platform
 import re
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +17,6 @@ import torch
 
 from mtx.errors import UsageError
 from mtx.machine import num_cores, package_version
-from mtx.machine import total_bytes as memory_bytes
 from mtx.model.attention import Kernel
 
 logger = logging.getLogger(__name__)
@@ -43,12 +41,10 @@ def find_device(name: str) -> torch.device:
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
     kind, _, digits = name.partition(":")
+    reason = _gpu_fault(int(digits or 0)) if kind == "cuda" else None
     is_there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}[kind]
-    reason = None if is_there else f"torch {torch.__version__} finds no {kind.upper()} device here"
-    if kind == "cuda" and is_there and int(digits or 0) >= torch.cuda.device_count():
-        reason = f"there are {torch.cuda.device_count()} CUDA devices, counted from 0"
-    elif kind == "cuda":
-        reason = _gpu_fault(int(digits or 0)) or reason
+    if not is_there and not reason:
+        reason = f"torch {torch.__version__} finds no {kind.upper()} device here"
     if reason:
         raise UsageError(f"device={name}: {reason}", "device=cpu, or device=auto")
     return torch.device(name)
@@ -62,13 +58,11 @@ def num_devices(text: str, device: str) -> int:
     """
     kind = find_device(device).type
     available = torch.cuda.device_count() if kind == "cuda" else 0
-    if text == "all":
-        if not available:
-            raise UsageError(
-                f"--devices all: means all CUDA devices, and the device here is {kind}",
-                "--devices 2 starts two processes on a CPU",
-            )
+    if text == "all" and available:
         return available
+    if text == "all":
+        problem = f"--devices all: means all CUDA devices, and the device here is {kind}"
+        raise UsageError(problem, "--devices 2 starts two processes on a CPU")
     if not (text.isdecimal() and int(text)):
         raise UsageError(f"--devices {text}: expected a number from 1, or all")
     if available and int(text) > available:
@@ -83,6 +77,8 @@ def _gpu_fault(number: int) -> str | None:
     Other names, such as those of ROCm, are accepted.
     """
     if torch.cuda.is_available():
+        if number >= torch.cuda.device_count():
+            return f"there are {torch.cuda.device_count()} CUDA devices, counted from 0"
         name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
         architectures = torch.cuda.get_arch_list()
         if not architectures or any(_has_kernels(each, capability) for each in architectures):
@@ -93,16 +89,12 @@ def _gpu_fault(number: int) -> str | None:
         return None
     if torch.version.cuda is None:
         return f"this machine has an NVIDIA GPU, but torch {torch.__version__} is a build for CPUs"
-    reason = ""
-    with warnings.catch_warnings(record=True) as caught:  # torch gives its reason in a warning
-        warnings.simplefilter("always")
-        torch.cuda.is_available()
-        try:
-            torch.cuda.init()  # type: ignore[no-untyped-call]
-        except RuntimeError as error:
-            reason = str(error)
-    reason = reason or " ".join(str(warning.message) for warning in caught)
-    return f"this machine has an NVIDIA GPU that torch {torch.__version__} cannot use: {' '.join(reason.split())[:300]}"
+    reason = "it finds no device"
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+    return f"this machine has an NVIDIA GPU that torch {torch.__version__} cannot use: {reason}"
 
 
 def _has_kernels(architecture: str, capability: tuple[int, int]) -> bool:
@@ -135,13 +127,6 @@ def use_device(device: torch.device) -> None:
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
     expand_segments(device)
-
-
-def total_bytes(device: torch.device) -> int | None:
-    """Returns the total memory of a device; None if it is unknown."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory
-    return memory_bytes()
 
 
 def free_unused_memory(device: torch.device) -> None:
@@ -191,38 +176,10 @@ def _cpu_capabilities() -> Mapping[str, Any]:
 def fast_precision(device: torch.device) -> Literal["fp32", "bf16"]:
     """Returns bf16 if the hardware multiplies it at least twice as fast as fp32, else fp32."""
     if device.type == "cuda":
-        return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp32"
-    if device.type == "cpu":
-        capabilities = _cpu_capabilities()
-        return "bf16" if capabilities.get("amx_bf16") or capabilities.get("avx512_bf16") else "fp32"
-    return "fp32"
-
-
-# Dense bf16 TFLOP/s, summed in fp32, from the maker's data sheets and white papers.
-_PEAK_TFLOPS = {
-    "B200": 2250, "GB200": 2500, "H200": 989, "H200 NVL": 835, "GH200": 989, "H100": 989, "H100 PCIe": 756,
-    "H100 NVL": 835, "H800": 989, "H20": 148, "A100": 312, "A800": 312, "A40": 150, "A30": 165, "A10": 125, "A10G": 70,
-    "A2": 18, "L40S": 362, "L40": 181, "L4": 121,
-    "RTX A6000": 155, "RTX A5000": 111, "RTX A4000": 77, "RTX A2000": 32, "RTX A1000": 27,
-    "RTX 6000 Ada": 364, "RTX 5000 Ada": 261, "RTX 4000 Ada": 107,
-    "RTX 5090": 209, "RTX 5080": 113, "RTX 5070 Ti": 88, "RTX 5070": 62,
-    "RTX 4090": 165, "RTX 4080 SUPER": 104, "RTX 4080": 97, "RTX 4070 Ti SUPER": 88, "RTX 4070 Ti": 80,
-    "RTX 4070 SUPER": 71, "RTX 4070": 58, "RTX 4060 Ti": 44, "RTX 4060": 30,
-    "RTX 3090 Ti": 80, "RTX 3090": 71, "RTX 3080 Ti": 68, "RTX 3080": 60, "RTX 3070 Ti": 43, "RTX 3070": 41,
-    "RTX 3060 Ti": 32, "RTX 3060": 25,
-}  # fmt: skip
-_SLOWER = {"Laptop", "Max", "D", "MIG"}  # words of the names of slower versions, and of a part of a GPU
-
-
-def peak_flops(device: torch.device, precision: str) -> float | None:
-    """Returns the peak FLOP/s of a GPU in bf16; None for a GPU that is not listed, and for other devices."""
-    if device.type != "cuda" or precision != "bf16":
-        return None
-    words = re.findall(r"\w+", torch.cuda.get_device_name(device))
-    if _SLOWER.intersection(words):
-        return None
-    listed = [name for name in _PEAK_TFLOPS if f" {name} " in f" {' '.join(words)} "]
-    return 1e12 * _PEAK_TFLOPS[max(listed, key=len)] if listed else None
+        is_fast = torch.cuda.get_device_capability(device) >= (8, 0)
+    else:
+        is_fast = device.type == "cpu" and any(map(_cpu_capabilities().get, ("amx_bf16", "avx512_bf16")))
+    return "bf16" if is_fast else "fp32"
 
 
 def attention_kernel(device: torch.device, precision: str, head_size: int, deterministic: bool = False) -> Kernel:

@@ -46,7 +46,7 @@ class BlockLayout:
         return cls(torch.stack(key_ranges), torch.stack(query_ranges))
 
     def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
-        """See `mtx.model.attention.attention`; the gradients of what comes in one tensor are made as one tensor too.
+        """See `TileLayout.attend`; the gradients of what comes in one tensor are made as one tensor too.
 
         Args:
             queries: [N_q, 1, H, K], or queries, keys and values of self-attention, [N_q, 3, H, K].

@@ -46,26 +46,24 @@ class PackedLinear:
         weights = [first.weight * scale, *(layer.weight for layer in others)]
         return cls(torch.cat(weights), torch.cat([first.bias * scale, *(layer.bias for layer in others)]), dtype)
 
-    def __call__(self, x: Tensor, relu: bool = False) -> Tensor:
-        if self._ops is not None:
-            out: Tensor = self._ops._linear_pointwise(x, self._weight, self.bias, "relu" if relu else "none", [], "")
-            return out
-        out = torch.addmm(self.bias, x, self._weight)
-        return out.relu_() if relu else out
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._ops is None:
+            return torch.addmm(self.bias, x, self._weight)
+        out: Tensor = self._ops._linear_pointwise(x, self._weight, self.bias, "none", [], "")
+        return out
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """Returns residual + x W^T + b."""
-        if self._ops is not None:
-            out: Tensor = self._ops._linear_pointwise.binary(x, residual, self._weight, self.bias, "add")
-            return out
-        return self(x).add_(residual)
+        if self._ops is None:
+            return self(x).add_(residual)
+        out: Tensor = self._ops._linear_pointwise.binary(x, residual, self._weight, self.bias, "add")
+        return out
 
 
 def _onednn(dtype: torch.dtype) -> Any:
     """Returns torch's oneDNN operations, or None if this torch has none, or none for this type on this processor."""
     ops: Any = torch.ops.mkldnn
-    has_onednn = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if not has_onednn or not (hasattr(ops, "_reorder_linear_weight") and hasattr(ops, "_linear_pointwise")):
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return None
     has_type = dtype == torch.float32 or (dtype == torch.bfloat16 and ops._is_mkldnn_bf16_supported())
     return ops if has_type else None
@@ -75,9 +73,8 @@ def layer_norm(norm: Any, dtype: torch.dtype) -> Norm:
     """Returns a LayerNorm in `dtype`, as a function of [N, D]; of no norm, the identity."""
     if isinstance(norm, nn.Identity):
         return norm
-    shape, eps = list(norm.normalized_shape), norm.eps
-    weight, bias = norm.weight.detach().to(dtype), norm.bias.detach().to(dtype)
-    return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+    weight, bias = (parameter.detach().to(dtype) for parameter in norm.parameters())
+    return lambda x: torch.layer_norm(x, weight.shape, weight, bias, norm.eps)
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
@@ -100,63 +97,80 @@ def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tens
     return out.view(num_sentences, heads, rows, size).transpose(1, 2).reshape(-1, heads * size)
 
 
+class Sublayer:
+    """The two products of a sub-layer, with its LayerNorm and its residual sum (3.1).
+
+    Args:
+        inputs: the layers that read its input; fused.
+        scale: see `PackedLinear.of`.
+    """
+
+    def __init__(
+        self,
+        norm: Any,
+        inputs: Sequence[nn.Linear],
+        output: nn.Linear,
+        pre_norm: bool,
+        dtype: torch.dtype,
+        scale: float,
+    ):
+        self._norm, self._pre_norm = layer_norm(norm, dtype), pre_norm
+        self._in, self._out = PackedLinear.of(inputs, dtype, scale), PackedLinear.of([output], dtype)
+
+    def enter(self, x: Tensor) -> Tensor:
+        """Returns the first product of x, after LayerNorm if the model is pre-norm."""
+        return self._in(self._norm(x) if self._pre_norm else x)
+
+    def leave(self, x: Tensor, y: Tensor) -> Tensor:
+        """Returns the sum of x and the second product, of y; after LayerNorm unless the model is pre-norm."""
+        total = self._out.add_to(x, y)
+        return total if self._pre_norm else self._norm(total)
+
+
 class InferenceLayer:
     """An encoder layer, and the common part of decoder layers."""
 
     def __init__(self, layer: EncoderLayer, dtype: torch.dtype):
-        self.pre_norm, self._activation = layer.pre_norm, layer.activation
-        self._is_relu, attention = layer.activation is F.relu, layer.self_attention
+        attention, pre_norm, self._activation = layer.self_attention, layer.pre_norm, layer.activation
         self.num_heads = attention.num_heads
         self.scale = (attention.query.out_features // attention.num_heads) ** -0.5  # 1 / sqrt(K), 3.2.1; in the weights
-        self.self_in = PackedLinear.of([attention.query, attention.key, attention.value], dtype, self.scale)
-        self.self_out = PackedLinear.of([attention.output], dtype)
-        self._inner, self._outer = PackedLinear.of([layer.inner], dtype), PackedLinear.of([layer.outer], dtype)
-        self.self_norm = layer_norm(layer.self_attention_norm, dtype)
-        self._feed_forward_norm = layer_norm(layer.feed_forward_norm, dtype)
+        joint = attention.query, attention.key, attention.value
+        self.attention = Sublayer(layer.self_attention_norm, joint, attention.output, pre_norm, dtype, self.scale)
+        self._feed_forward = Sublayer(layer.feed_forward_norm, [layer.inner], layer.outer, pre_norm, dtype, 1.0)
 
     def read(self, x: Tensor, width: int, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Applies the layer to sources x [B * S, D]; returns their keys and values too, [2, B, H, S, K]."""
         q, k, v = queries_keys_values = self.project(x, width)
         out = attend(q, k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1), mask)
-        return self.feed_forward(self.after(self.self_norm, self.self_out.add_to(x, out))), queries_keys_values[1:]
+        return self.feed_forward(self.attention.leave(x, out)), queries_keys_values[1:]
 
     def project(self, x: Tensor, rows: int) -> Tensor:
         """Returns the queries, keys and values of self-attention over x [B * J, D], as [3, B, H, J, K]."""
-        joint = self.self_in(self.before(self.self_norm, x))
+        joint = self.attention.enter(x)
         return joint.view(-1, rows, 3, self.num_heads, x.shape[1] // self.num_heads).permute(2, 0, 3, 1, 4)
-
-    def before(self, norm: Norm, x: Tensor) -> Tensor:
-        """Returns the input of a sub-layer: x, after LayerNorm if the model is pre-norm."""
-        return norm(x) if self.pre_norm else x
-
-    def after(self, norm: Norm, total: Tensor) -> Tensor:
-        """Returns the output of a sub-layer, given the residual sum."""
-        return total if self.pre_norm else norm(total)
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """Applies the feed-forward sub-layer (3.3) to x [N, D]."""
-        y = self.before(self._feed_forward_norm, x)
-        hidden = self._inner(y, relu=self._is_relu)
-        hidden = hidden if self._is_relu else self._activation(hidden)  # type: ignore[operator]
-        return self.after(self._feed_forward_norm, self._outer.add_to(x, hidden))
+        return self._feed_forward.leave(x, self._activation(self._feed_forward.enter(x)))  # type: ignore[operator]
 
 
 class _DecoderLayer(InferenceLayer):
     def __init__(self, layer: DecoderLayer, dtype: torch.dtype):
         super().__init__(layer, dtype)
-        self.cross_in = PackedLinear.of([layer.cross_attention.query], dtype, self.scale)
-        self.cross_out = PackedLinear.of([layer.cross_attention.output], dtype)
-        self.cross_norm = layer_norm(layer.cross_attention_norm, dtype)
+        cross = layer.cross_attention
+        self.cross = Sublayer(
+            layer.cross_attention_norm, [cross.query], cross.output, layer.pre_norm, dtype, self.scale
+        )
 
     def __call__(self, x: Tensor, cache: KVCache, number: int) -> Tensor:
         """Applies the layer at one target position of every beam; x is [B * J, D]."""
         queries_keys_values = self.project(x, cache.beam_size)
         cache.write(number, queries_keys_values[1:])
         out = attend(queries_keys_values[0], *cache.target_kv[number], cache.target_mask)
-        x = self.after(self.self_norm, self.self_out.add_to(x, out))
-        q = self.cross_in(self.before(self.cross_norm, x)).view(-1, cache.beam_size, *queries_keys_values.shape[2::2])
-        out = attend(q.transpose(1, 2), *cache.source_kv[number], cache.source_mask)
-        return self.feed_forward(self.after(self.cross_norm, self.cross_out.add_to(x, out)))
+        x = self.attention.leave(x, out)
+        q = self.cross.enter(x).view(-1, cache.beam_size, *queries_keys_values.shape[2::2])
+        out = attend(q.transpose(1, 2), *cache.source_kv[number], cache.mask)
+        return self.feed_forward(self.cross.leave(x, out))
 
 
 class Embeddings:

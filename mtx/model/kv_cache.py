@@ -96,8 +96,8 @@ class KVCache(SourceSlots):
         like: a tensor of the type and on the device of the cache.
 
     Attributes:
+        mask: [B, 1, 1, S].
         source_kv, target_kv: for each layer the keys, transposed [B * H, K, T], and values [B * H, T, K].
-        source_mask: `mask`, [B, 1, 1, S], or None if every position is visible.
         target_mask: added to the scores of self-attention, [B, 1, J, C * J]: 0 for a beam's own history, else -inf.
     """
 
@@ -109,10 +109,9 @@ class KVCache(SourceSlots):
         self._targets = none
         self.target_mask = like.new_empty(num_slots, 1, beam_size, 0)
         self._beams = torch.arange(beam_size, device=like.device)
-        is_own = self._beams == self._beams[:, None]
-        self._own_mask = torch.where(is_own, 0.0, -math.inf).to(like)
-        self._next = torch.zeros_like(self._beams[0])  # the target position that the next step writes, on the device
-        self._num_used = 0  # the same number on the host
+        self._own_mask = torch.where(torch.eye(beam_size, dtype=torch.bool), 0.0, -math.inf).to(like)
+        self._places = self._beams.clone()  # the target positions that the next step writes, one for each beam
+        self._num_used = 0  # target positions
         self._version_by_layer = -1  # that of `source_kv` and `target_kv`
 
     def admit(self, slots: list[int], sources: EncodedSources, rows: list[int]) -> None:
@@ -122,23 +121,15 @@ class KVCache(SourceSlots):
         self.target_mask[slot_ids] = -math.inf
 
     def prepare(self) -> int:
-        """Makes room for the next step, from the host; returns `version`."""
+        """Makes room for the next step, which follows, from the host; returns `version`."""
         if self._num_used + self.beam_size > self.target_mask.shape[3]:
             self._make_room()
+        self._num_used += self.beam_size
         super().prepare()
         if self.version != self._version_by_layer:
             self.source_kv, self.target_kv = _by_layer(self.sources), _by_layer(self._targets)
             self._version_by_layer = self.version
-        if not self.is_static:
-            self._columns = self._targets.narrow(4, self._num_used, self.beam_size).unbind(0)
-        width = self.sources.shape[4]
-        is_full = not self.is_static and all(length == width for length in self._source_lengths)
-        self.source_mask = None if is_full else self.mask
         return self.version
-
-    def count_step(self) -> None:
-        """Adds the positions of a step to the host's copy of their number; the device counts for itself."""
-        self._num_used += self.beam_size
 
     def _make_room(self) -> None:
         """Drops target positions that no beam sees any more, and makes room for the next steps.
@@ -151,36 +142,32 @@ class KVCache(SourceSlots):
         positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :used]  # the visible ones, in their order
         added = self._columns_at_a_time * self.beam_size
         size = -(-(used + added // 2) // added) * added
+        # The mask hides the positions that are added, but it could not hide NaN.
         targets = torch.take_along_dim(self._targets, positions[None, None, :, None, :, None], 4)
+        targets = F.pad(targets, (0, 0, 0, size - used))
         mask = torch.take_along_dim(self.target_mask, positions[:, None, None], 3)
-        if size != self.target_mask.shape[3]:
-            self._targets = targets.new_empty(*targets.shape[:4], size, targets.shape[5])
-            self.target_mask = mask.new_empty(*mask.shape[:3], size)
+        mask = F.pad(mask, (0, size - used), value=-math.inf)
+        if targets.shape == self._targets.shape:
+            self._targets.copy_(targets)
+            self.target_mask.copy_(mask)
+        else:
+            self._targets, self.target_mask = targets, mask
             self.version += 1
-        self.target_mask.fill_(-math.inf)
-        self._targets[..., used:, :].zero_()  # the mask hides these positions, but it could not hide NaN
-        self._targets[..., :used, :], self.target_mask[..., :used] = targets, mask
         self._num_used = used
-        self._next.fill_(used)
+        self._places.copy_(self._beams + used)
 
     def begin_step(self) -> None:
         """Begins a step: makes the position that each beam is about to write visible to that beam."""
-        if self.is_static:
-            own = self._own_mask.expand(*self.target_mask.shape[:2], -1, -1)
-            self.target_mask.index_copy_(3, self._next + self._beams, own)
-        else:
-            self.target_mask.narrow(3, self._num_used, self.beam_size).copy_(self._own_mask)
+        own = self._own_mask.expand(*self.target_mask.shape[:2], -1, -1)
+        self.target_mask.index_copy_(3, self._places, own)
 
     def write(self, layer: int, keys_values: Tensor) -> None:
         """Writes the keys and values of a layer at this step, [2, B, H, J, K]."""
-        if self.is_static:
-            self._targets[layer].index_copy_(3, self._next + self._beams, keys_values)
-        else:
-            self._columns[layer].copy_(keys_values)
+        self._targets[layer].index_copy_(3, self._places, keys_values)
 
     def reorder(self, parents: Tensor) -> None:
         """Ends a step: beam j of each slot continues beam parents[:, j]; int [B, J]."""
-        self._next += self.beam_size
+        self._places += self.beam_size
         if self.beam_size > 1:
             rows = (self._first_rows + parents).flatten()
             self.target_mask.copy_(self.target_mask.flatten(0, 2).index_select(0, rows).view_as(self.target_mask))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from mtx.config.limits import MAX_LEARNED_POSITIONS
 from mtx.config.schema import ModelConfig
-from mtx.model.attention import Kernel, Layout, attention, attention_weights, make_layout
+from mtx.model.attention import Kernel, Layout, attention_weights, make_layout
 from mtx.model.translation_model import Batch, TranslationModel, Weights, dropout
 
 RESIDUAL_GAIN = 0.25  # with it, early training with post-norm needs half as many tokens (docs/decisions.md)
@@ -49,7 +49,7 @@ class MultiHeadAttention(nn.Module):
         q = self.split(self.query(x))
         k = self.split(self.key(memory))
         v = self.split(self.value(memory))
-        out: Tensor = self.output(attention(q, k, v, layout).flatten(-2))
+        out: Tensor = self.output(layout.attend(q, k, v).flatten(-2))
         return out
 
 
@@ -140,24 +140,14 @@ def describe_layer(config: ModelConfig) -> str:
     return f"{sizes}, {config.norm}-norm, {config.activation}"
 
 
-def training_flops(config: ModelConfig, num_ids: int, src_per_tgt: float) -> float:
-    """Returns the FLOP of forward and backward for one target token and `src_per_tgt` source tokens.
-
-    Only products with weights count: 2 FLOP for each weight and token forward, 4 backward. The keys and values of a
-    decoder layer's cross attention are projections of source tokens.
-    """
-    attention, feed_forward = 4 * config.d_model**2, 2 * config.d_model * config.d_ff
-    src_weights = config.num_encoder_layers * (attention + feed_forward) + config.num_decoder_layers * attention / 2
-    tgt_weights = config.num_decoder_layers * (1.5 * attention + feed_forward) + num_ids * config.d_model
-    return 6 * (src_per_tgt * src_weights + tgt_weights)
-
-
 class AttentionModel(TranslationModel):
     """Embeddings with positions, and what else models of attention layers have in common."""
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
-        self._sinusoids = torch.empty(0, config.d_model)
+        self.num_tgt_positions = MAX_LEARNED_POSITIONS if config.positions == "learned" else None
+        self._sinusoids: Tensor
+        self.register_buffer("_sinusoids", torch.empty(0, config.d_model, device="cpu"), persistent=False)
 
     @abstractmethod
     def learned_positions(self, source: bool) -> Tensor | None:
@@ -191,15 +181,10 @@ class AttentionModel(TranslationModel):
     def prepare_positions(self, num_positions: int) -> None:
         """Extends the sinusoidal table to at least `num_positions`; call it before `encode` and `decode`.
 
-        A longer table replaces the one before, which a recorded training step still reads; see `step_tensors`.
+        A longer table replaces the one before, which a recorded training step still reads: `MicroStep` holds it.
         """
-        if len(self._sinusoids) < num_positions or self._sinusoids.device != self.embedding.device:
-            table = sinusoidal_positions(max(num_positions, len(self._sinusoids)), self.config.d_model)
-            self._sinusoids = table.to(self.embedding.device)
-
-    def step_tensors(self) -> list[Tensor]:
-        """See `TranslationModel.step_tensors`."""
-        return [*super().step_tensors(), self._sinusoids]
+        if len(self._sinusoids) < num_positions:
+            self._sinusoids = sinusoidal_positions(num_positions, self.config.d_model).to(self.embedding.device)
 
     def layout(self, queries: Tensor, keys: Tensor, batch: Batch, causal: bool) -> Layout:
         """Prepares attention of sentences that begin at these offsets, see `make_layout`."""
@@ -214,10 +199,9 @@ class Transformer(AttentionModel):
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
-        d_model = config.d_model
-        learned = config.positions == "learned"
-        self.src_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
-        self.tgt_positions = nn.Parameter(torch.empty(MAX_LEARNED_POSITIONS, d_model)) if learned else None
+        shape, learned = (MAX_LEARNED_POSITIONS, config.d_model), config.positions == "learned"
+        self.src_positions = nn.Parameter(torch.empty(shape)) if learned else None
+        self.tgt_positions = nn.Parameter(torch.empty(shape)) if learned else None
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         self.encoder_norm, self.decoder_norm = make_final_norm(config), make_final_norm(config)

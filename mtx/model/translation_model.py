@@ -1,7 +1,7 @@
 """What all architectures have in common: embeddings, output weights, dropout, and what training and search call.
 
-Training knows a model by `encode`, `decode`, `predictions`, `output_weight`, `output_bias`, `pad_id`,
-`prepare_positions` and `step_tensors`; search by what `make_search_model` returns. `mtx.model.architectures` lists the
+Training knows a model by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id` and
+`prepare_positions`; search by what `make_search_model` returns. `mtx.model.architectures` lists the
 models that there are.
 """
 
@@ -68,25 +68,21 @@ class TranslationModel(nn.Module):
     Attributes:
         embedding: of the target's tokens and, unless there is a `src_embedding`, of the source's, [V + 1, D].
         projection: the weights of the output layer, if they are not those of `embedding`, [V, D].
-        tgt_positions: learned positions of the target, if the model has them; it writes no longer translations.
+        num_tgt_positions: the most tokens of a translation; None means any number.
         kernel: how attention is computed.
-        source_loss: whether training also learns to predict the source, if the architecture can.
     """
-
-    source_loss = False
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__()
         self.config = config
         self.pad_id = num_ids
         self.kernel: Kernel = "padded"
-        self.source_loss = False
         d_model = config.d_model
         self.embedding = nn.Parameter(torch.empty(num_ids + 1, d_model))
         self.src_embedding = None if config.tie == "all" else nn.Parameter(torch.empty(num_ids + 1, d_model))
         self.projection = nn.Parameter(torch.empty(num_ids, d_model)) if config.tie == "none" else None
         self.output_bias = nn.Parameter(torch.zeros(num_ids)) if config.output_bias else None
-        self.tgt_positions: nn.Parameter | None = None
+        self.num_tgt_positions: int | None = None
 
     @property
     def output_weight(self) -> Tensor:
@@ -106,21 +102,8 @@ class TranslationModel(nn.Module):
                 nn.init.normal_(table, std=self.config.d_model**-0.5)
                 table[self.pad_id :].zero_()
 
-    @property
-    def num_tgt_positions(self) -> int | None:
-        """The most tokens of a translation; None means any number."""
-        return None if self.tgt_positions is None else len(self.tgt_positions)
-
     def prepare_positions(self, num_positions: int) -> None:
         """Makes ready for sentences of `num_positions` tokens; call it before `encode` and `decode`."""
-
-    def step_tensors(self) -> list[Tensor]:
-        """Returns all tensors of the model that a training step reads or writes.
-
-        A recorded step uses their addresses: it is valid as long as none of them is replaced, moved or freed.
-        """
-        gradients = [parameter.grad for parameter in self.parameters() if parameter.grad is not None]
-        return [*self.parameters(), *gradients, *self.buffers()]
 
     @abstractmethod
     def encode(self, batch: Batch) -> Any:
@@ -129,10 +112,6 @@ class TranslationModel(nn.Module):
     @abstractmethod
     def decode(self, batch: Batch, memory: Any) -> Tensor:
         """Reads the earlier tokens of the reference; returns hidden states, [N_tgt, D]."""
-
-    def predictions(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-        """The hidden states of what training learns to predict, [N, D], each with the tokens [N]: first the target."""
-        return [(self.decode(batch, self.encode(batch)), batch.tgt_out_ids)]
 
     @abstractmethod
     def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:

@@ -1,162 +1,76 @@
-"""The learning curves of a report as SVG, drawn by matplotlib in the colours of the page, light or dark.
+"""The learning curves of a report, for the SVG that report_macros.html draws.
 
-Flow: `RunSummary` -> curves of its `TrainingHistory` -> `Line`s -> `draw_chart` -> values for report.html.
+Flow: `RunSummary` -> curves of its `TrainingHistory` -> places on a drawing of `WIDTH` x 180 points -> report.html.
 """
 
-import io
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
 
-from markupsafe import Markup
+from mtx.report.run_history import RunSummary
 
-from mtx.report.run_history import MAX_POINTS, Curve, RunSummary
-
-Axis = Literal["step", "hours"]
-Style = Literal["line", "dotted", "marked"]
-AXES: tuple[Axis, ...] = ("step", "hours")
-_MAX_POINTS_TOGETHER = 2000  # of the curves of all runs in a chart, so that the page stays small
-_SHORT_H = 2.0  # a training of fewer hours is shown in minutes
-_WIDTH, _HEIGHT = 4.0, 2.5  # inches; 288 points wide, so that text stays readable on a phone
-_LEFT, _RIGHT = 0.15, 0.98  # the plot area, as fractions of the chart
-_BOTTOM, _TOP = 0.17, 0.88
-# matplotlib draws with colours that stand for these of the style sheet, by which `_themed` replaces them.
-_COLOURS = ["currentColor", "var(--line)", *(f"var(--s{number})" for number in range(1, 11))]
-_FG, _LINE, *_SERIES = (f"#0300{number:02}" for number in range(len(_COLOURS)))
-_STYLES: dict[str, dict[str, Any]] = {
-    "line": {},
-    "dotted": {"linestyle": ":"},
-    "marked": {"linestyle": "--", "marker": "o", "markersize": 3},
-}
-_RC_PARAMS = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "mtx",
-    "font.size": 9,
-    "font.family": "sans-serif",
-    "lines.linewidth": 1.2,
-    "axes.labelcolor": _FG,
-    "axes.edgecolor": _FG,
-    "xtick.color": _FG,
-    "ytick.color": _FG,
-    "axes.grid": True,
-    "grid.color": _LINE,
-    "grid.linewidth": 0.6,
-    "axes.axisbelow": True,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-}
-NUM_COLOURS = len(_SERIES)
+NUM_COLOURS = 10  # of runs, in report.css
+WIDTH = 288  # of a drawing, so that text stays readable on a phone
+_LEFT, _RIGHT = 43, 272  # of the plot area
+_BOTTOM, _TOP = 150, 22
+_NUM_TICKS = 6  # on an axis, at most
+# title, what it is about, unit, quantity, and the kinds of events that have it
+_CHARTS = (
+    ("Loss", "how unsure it is of the right piece", "nats per target token", "nll", ("train", "validation")),
+    ("Validation BLEU", "by greedy search", "BLEU", "bleu", ("validation",)),
+    ("Validation chrF2", "decides which validation is the best", "chrF2", "chrf", ("validation",)),
+    ("Learning rate", "how far each step goes", "learning rate", "learning_rate", ("train",)),
+    ("Speed", "without validation and saving", "target tokens per second", "tgt_tokens_per_s", ("train",)),
+)
 
 
-@dataclass(frozen=True)
-class Line:
-    """One line of a chart.
-
-    Attributes:
-        colour: 0 to `NUM_COLOURS` - 1.
-        style: `marked` is dashed and marks its points.
-    """
-
-    name: str
-    curve: Curve
-    colour: int
-    style: Style
-
-    def x(self, axis: Axis) -> list[float]:
-        return self.curve.steps if axis == "step" else self.curve.hours
-
-
-def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterable[dict[str, Any]]:
-    """The charts that have data, as values for report.html.
+def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The charts of all quantities that any of the runs has, as the macro `chart` takes them.
 
     With several runs each has its colour; with one run, training and validation have theirs.
     """
-
-    def lines(kind: str, key: str, largest: bool = False) -> list[Line]:
-        is_validation, drawn = kind == "validation", []
-        for number, run in enumerate(runs):
-            curve = run.history.curve(kind, key, largest, min(MAX_POINTS, _MAX_POINTS_TOGETHER // len(runs)))
-            label, colour = ("validation" if is_validation else "training"), int(is_validation)
-            if len(runs) > 1:
-                label, colour = f"{names[number]}, {label}", number
-            if curve.steps:
-                drawn.append(Line(label, curve, colour, "marked" if is_validation else "line"))
-        return drawn
-
-    nll = [*lines("train", "nll"), *lines("validation", "nll")]
-    smoothed = [
-        replace(line, name=f"{line.name}, with label smoothing", colour=2, style="dotted")
-        for line in (lines("train", "loss") if len(runs) == 1 else ())
-    ]
-    norm, speed = lines("train", "grad_norm", largest=True), lines("train", "tgt_tokens_per_s")
-    for title, about, unit, is_log, drawn in (
-        ("Loss", "how unsure it is of the right piece", "nats per target token", False, [*nll, *smoothed]),
-        ("Validation BLEU", "by greedy search", "BLEU", False, lines("validation", "bleu")),
-        ("Validation chrF2", "decides which validation is the best", "chrF2", False, lines("validation", "chrf")),
-        ("Learning rate", "how far each step goes", "learning rate", False, lines("train", "learning_rate")),
-        ("Gradient norm", "largest of each interval", "norm before clipping", True, norm),
-        ("Speed", "without validation and saving", "target tokens per second", False, speed),
-    ):
-        if drawn:
-            charts = {axis: draw_chart(title, drawn, unit, axis, is_log) for axis in AXES}
-            scales = {axis: scale for axis, (_, scale) in charts.items()}
-            yield {
-                "title": title,
-                "about": about,
-                "lines": drawn,
-                "charts": {axis: svg for axis, (svg, _) in charts.items()},
-                # report.js reads the values under the pointer from it
-                "data": {"axes": scales, "lines": [{"name": line.name, **asdict(line.curve)} for line in drawn]},
-            }
+    for title, about, unit, key, kinds in _CHARTS:
+        lines = list[dict[str, Any]]()
+        for kind in kinds:
+            for number, run in enumerate(runs):
+                curve = run.history.curve(kind, key)
+                name = "training" if kind == "train" else kind
+                colour = 1 + (kind == "validation")
+                if len(runs) > 1:
+                    name, colour = f"{names[number]}, {name}", 1 + number
+                if curve.steps:
+                    lines.append({"name": name, "kind": kind, "colour": colour, **asdict(curve)})
+        if lines:
+            yield {"title": title, "about": about, "unit": unit, **_drawing(lines)}
 
 
-def draw_chart(
-    title: str, lines: Sequence[Line], y_label: str, axis: Axis, log: bool = False
-) -> tuple[Markup, dict[str, float]]:
-    """Draw lines over steps or hours; `log` makes the y axis logarithmic.
-
-    Returns:
-        The SVG, and its scale: the x value `smallest` is drawn at `start` and `largest` at `end`, as fractions of the
-        width.
-    """
-    from matplotlib import style, ticker
-    from matplotlib.figure import Figure
-
-    x_label, scale = "step" if axis == "step" else "hours of training", 1
-    if axis == "hours" and max(max(line.curve.hours) for line in lines) < _SHORT_H:
-        x_label, scale = "minutes of training", 60
-    with style.context(["default", _RC_PARAMS]):  # a matplotlibrc of the user has no effect
-        figure = Figure(figsize=(_WIDTH, _HEIGHT))
-        axes = figure.add_axes((_LEFT, _BOTTOM, _RIGHT - _LEFT, _TOP - _BOTTOM))
-        for line in sorted(lines, key=lambda line: -line.curve.steps[-1]):  # a shorter line lies on a longer one
-            x = [scale * value for value in line.x(axis)]
-            axes.plot(x, line.curve.values, color=_SERIES[line.colour], clip_on=False, **_STYLES[line.style])
-        axes.xaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
-        if log:
-            axes.set_yscale("log")
-            low, high = axes.get_ylim()
-            axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
-            axes.yaxis.set_minor_locator(ticker.NullLocator())
-        else:
-            axes.yaxis.set_major_locator(ticker.MaxNLocator(6, steps=[1, 2, 5, 10]))
-        for dimension in (axes.xaxis, axes.yaxis):
-            dimension.set_major_formatter(ticker.StrMethodFormatter("{x:,.12g}"))
-        axes.set_xlabel(x_label, loc="right")
-        figure.text(0, 1, y_label, va="top", color=_FG)
-        smallest, largest = axes.get_xlim()
-        text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    bounds = {"smallest": float(smallest) / scale, "largest": float(largest) / scale}
-    return _themed(text.getvalue(), title), {"start": _LEFT, "end": _RIGHT, **bounds}
+def _drawing(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """Lines with their `points`, and the ticks of both axes as places with labels."""
+    last = max(line["steps"][-1] for line in lines)
+    values = [value for line in lines for value in line["values"]]
+    x, x_ticks = _axis(0, last, _LEFT, _RIGHT)
+    y, y_ticks = _axis(min(values), max(values), _BOTTOM, _TOP)
+    points = [list(zip(map(x, line["steps"]), map(y, line["values"]), strict=True)) for line in lines]
+    return {
+        "lines": [{**line, "points": of_line} for line, of_line in zip(lines, points, strict=True)],
+        "x_ticks": x_ticks,
+        "y_ticks": y_ticks,
+        # report.js reads the values under the pointer from it
+        "data": {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last},
+    }
 
 
-def _themed(svg: str, title: str) -> Markup:
-    """matplotlib's SVG as an element of the page, in the page's colours, with a label for screen readers."""
-    svg = re.sub("<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
-    svg = re.sub(r"#0300(\d\d)", lambda colour: _COLOURS[int(colour[1])], svg)
-    # hundredths of points are enough
-    svg = re.sub(r' d="[^"]*"', lambda path: re.sub(r"(\.\d\d)\d+", r"\1", path[0]), svg)
-    labelled = Markup('<svg role="img" aria-label="{}"').format(title)
-    return labelled + Markup(svg.removeprefix("<svg"))
+def _axis(
+    low: float, high: float, start: float, end: float
+) -> tuple[Callable[[float], float], list[tuple[float, str]]]:
+    """A function from values to places, `low` at `start` and `high` at `end`, and ticks at round values."""
+    size = abs(high - low) or 1.0
+    magnitude = 10.0 ** math.floor(math.log10(size / _NUM_TICKS))
+    step = next(factor * magnitude for factor in (1, 2, 5, 10) if factor * magnitude * _NUM_TICKS >= size)
+
+    def place(value: float) -> float:
+        return round(start + (value - low) / size * (end - start), 2)
+
+    ticks = [number * step for number in range(math.ceil(low / step), math.floor((low + size) / step) + 1)]
+    return place, [(place(tick), f"{tick:,.12g}") for tick in ticks]

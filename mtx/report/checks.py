@@ -27,13 +27,13 @@ _UNKNOWN_WORDS = 0.02
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
 _FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
 _FEW_PAIRS = 3_000
-_FEW_STEPS = 10  # of an epoch
 _MANY_EPOCHS, _ENOUGH_EPOCHS = 100, 40  # of a run
 _GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
 _MAX_PAIRS = 20_000  # of a set, evenly spread, by which its words and lengths are judged
 _SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
 
-# what to do about dropped pairs, by the reason that `mtx.data.cleaning` gives
+# What to do about dropped pairs, by the reason that `mtx.data.cleaning` gives. Nothing is to be done about duplicates,
+# older translations and held-out sources.
 _ABOUT_DROPPED = {
     "empty": "a line without its translation: see that both sides have the same lines",
     "too long": "a larger data.max_tokens keeps them; one sentence per line trains better",
@@ -41,9 +41,6 @@ _ABOUT_DROPPED = {
     "identical": "see that the target column or file is the translation",
     "control characters": "the text is damaged: it has control characters, or U+FFFD where bytes could not be read",
     "not UTF-8": "convert the text, for instance with iconv",
-    "duplicate": "nothing, if the text repeats itself; one copy of each pair is kept",
-    "older translation": "nothing: of several translations of one sentence the one that was changed last is kept",
-    "source held out": "nothing: the model is validated or tested on these sentences",
 }
 
 
@@ -51,8 +48,7 @@ def changed_text(record: Path, config: Config) -> list[Advice]:
     """A warning if a file of text or a model of `tokenizer.model` is not the one that the run was prepared from."""
     if not (paths := find_changed_files(record, config.data, config.tokenizer)):
         return []
-    others = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
-    text = f"{paths[0]}{others} has changed since this run prepared its data; it keeps the text that it prepared"
+    text = f"{paths[0]} has changed since this run prepared its data; it keeps the text that it prepared"
     return [Advice(text, "another run_dir=DIR trains on the new text")]
 
 
@@ -69,10 +65,10 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
 def _dropped(data: PreparedData) -> Iterator[Advice]:
     for reason, dropped in data.report["dropped"].items():
         share = dropped["pairs"] / data.report["read"]
-        if share >= _DROPPED:
+        if share >= _DROPPED and reason in _ABOUT_DROPPED:
             what = "are the source copied as the target" if reason == "identical" else f"are dropped: {reason}"
-            help = _ABOUT_DROPPED.get(reason, "see data/report.json of the run")
-            yield Advice(f"{share:.0%} of the pairs {what}, such as {example(dropped['example'])}", help)
+            text = f"{share:.0%} of the pairs {what}, such as {example(dropped['example'])}"
+            yield Advice(text, _ABOUT_DROPPED[reason])
 
 
 def _sets(data: PreparedData) -> Iterator[Advice]:
@@ -102,15 +98,17 @@ def _sides(data: PreparedData, config: Config) -> Iterator[Advice]:
     profiles = _profiles(data)
     swapped = [name for name, sides in profiles.items() if are_exchanged(*sides, languages)]
     if swapped:
-        looks = zip(languages, map(name_of, reversed(languages)), strict=True)
-        evidence = "".join(f", the {side} side looks like {name}" for side, name in looks if name)
         src, tgt = config.data.columns or ("1", "2")
         help = (
             f"swap their files or columns (of tables: data.columns={tgt},{src}); or, if all are swapped, train the "
             f"other direction: data.src={languages[1]} data.tgt={languages[0]}"
         )
-        yield Advice(f"{', '.join(swapped)}: the sides are swapped{evidence}", help)
-    yield from _other_languages({name: profiles[name] for name in profiles if name not in swapped}, languages)
+        yield Advice(f"{', '.join(swapped)}: the sides are swapped", help)
+    for name in [name for name in profiles if name not in swapped]:
+        for key, language, side in zip(("src", "tgt"), languages, profiles[name], strict=True):
+            if other := side.other_language(language):
+                help = f"data.{key}={other} if it is; otherwise see that the right file or column is read"
+                yield Advice(f"{name}: the {language} side looks like {name_of(other)}", help)
     for name, store in _stores(data).items():
         if store.num_pairs >= _ENOUGH_PAIRS and (alike := length_correlation(store)) < _ALIKE:
             text = f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})"
@@ -147,24 +145,8 @@ def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
     return profiles
 
 
-def _other_languages(profiles: dict[str, tuple[Profile, Profile]], languages: tuple[str, str]) -> Iterator[Advice]:
-    names: dict[tuple[str, str, str], list[str]] = {}
-    for name, sides in profiles.items():
-        for key, language, side in zip(("src", "tgt"), languages, sides, strict=True):
-            if other := side.other_language(language):
-                names.setdefault((key, language, other), []).append(name)
-    for (key, language, other), sets in names.items():
-        help = f"data.{key}={other} if it is; otherwise see that the right file or column is read"
-        yield Advice(f"{', '.join(sets)}: the {language} side looks like {name_of(other)}", help)
-
-
 def _unknown_words(data: PreparedData, config: Config) -> Iterator[Advice]:
-    if config.training.init_from:
-        help = "the tokenizer of training.init_from does not know this text; start from a model of these languages"
-    elif config.tokenizer.model:
-        help = "tokenizer.model does not know this text; name models of these languages, or none"
-    else:
-        help = "see that the text is in the right language; a larger tokenizer.vocab_size may help"
+    help = "see that the text is in the right language, and that training.init_from or tokenizer.model knows it"
     texts = data.valid.src_texts(), data.valid.tgt_texts()
     has_words = [*map(writes_spaces, config.data.languages, texts)]
     for name, store in _stores(data).items():
@@ -188,9 +170,6 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
         help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
         yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
     epoch = steps_per_epoch(data.train, training)
-    if epoch < _FEW_STEPS:
-        help = "a smaller training.batch_tokens makes more steps of the same text"
-        yield Advice(f"an epoch has only {epoch:.1f} steps", help)
     planned, ends_by = planned_end(training, epoch)
     last = planned if last_step is None else last_step
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
@@ -214,6 +193,12 @@ def example(value: dict[str, Any]) -> str:
 def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The entries of report.json for the validation and test sets, by the names that messages use."""
     return {"validation set": report["valid"], **{f"test set {name}": held for name, held in report["tests"].items()}}
+
+
+def set_lines(report: dict[str, Any]) -> Iterator[str]:
+    """A line about each validation and test set: its size, and whether the training text has sentences of it."""
+    for name, held in sets_of(report).items():
+        yield f"{name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {leaks(held)}"
 
 
 def leaks(held: dict[str, Any]) -> str:

@@ -17,16 +17,14 @@ from mtx.errors import Advice
 from mtx.formatting import format_duration
 from mtx.model.device import find_device
 from mtx.report import checks
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.storage.run_directory import check_settings, refuse_foreign
-from mtx.storage.run_files import STATE, RunLayout
+from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
-from mtx.training.build import build, drop_outdated_cooldown, prepare_device
+from mtx.training.build import build, choose_runtime, drop_outdated_cooldown
 from mtx.training.hooks import require_tensorboard
 from mtx.training.run import load_initial, prepare
 from mtx.training.trainer import Trainer
 
-_FEW_STEPS = 500
 _WARM_UP = 2  # steps in which memory is first touched, or a graph recorded
 _TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
 
@@ -38,8 +36,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         MtxError: as training would before its first step; whether the disk has enough room is not checked.
     """
     paths = RunLayout(Path(config.run_dir))
-    if config.training.tensorboard:
-        require_tensorboard()
+    require_tensorboard(config)
     refuse_foreign(paths)
     check_settings(paths, config)
     with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it
@@ -48,7 +45,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         data = prepare(config, paths if was_prepared else scratch, load_initial(config, paths))
         prepare_s = time.monotonic() - started
         records = paths if paths.chosen.exists() else scratch
-        runtime = prepare_device(config, records, find_device(config.device), data)
+        runtime = choose_runtime(records, config, find_device(config.device), data)
         trainer = build(config, runtime, data, scratch)
         if full_steps := full_checkpoint_steps(paths):
             state = checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE)
@@ -71,9 +68,6 @@ def rehearse(config: Config) -> dict[str, Any]:
         if not left["steps"]:
             help = f"a larger training.{left['ends_by']} continues it"
             advice.append(Advice(f"this run has ended at step {last:,}", help))
-        elif left["ends_by"] == "time_limit" and last < _FEW_STEPS:
-            text = f"the time limit ends training at step {last:,}, after {run['epochs']:.1f} epochs"
-            advice.append(Advice(text, "a longer training.time_limit; most models need more than a thousand steps"))
     return {
         "was_prepared": was_prepared,
         "data": data.report,
@@ -107,7 +101,7 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
     begun_s = ends[_WARM_UP - 1] - started
     step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
     end = trainer.schedule.end(state)
-    trainer.schedule.agreed_s = state.elapsed_s
+    trainer.schedule.now_s = state.elapsed_s
     if state.step and (reason := trainer.schedule.reason_to_stop(state)) is not None:
         end = state.step, reason
     elif training.time_limit is not None:
@@ -133,18 +127,16 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     yield f"pairs:    {data['read']:,} read, {counts} ({how})"
     for reason, dropped in data["dropped"].items():
         yield f"  {dropped['pairs']:,} {reason}, such as {checks.example(dropped['example'])}"
-    for name, held in checks.sets_of(data).items():
-        yield f"  {name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {checks.leaks(held)}"
+    yield from (f"  {line}" for line in checks.set_lines(data))
     trained = f"trained on {run['device']} in {run['precision']}"
     yield f"model:    {run['parameters']:,} parameters, {run['pieces']:,} pieces, {trained}"
     done = f" ({run['steps_done']:,} are done)" if run["steps_done"] else ""
     end = f"; the time limit allows only {left['steps']:,} more" if left["ends_by"] == "time_limit" else ""
-    about = "about " if left["ends_by"] == "max_epochs" else ""
-    yield f"steps:    {about}{run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
-    most, sooner = ("at most ", ", or sooner by training.patience") if left["may_end_sooner"] else ("", "")
-    epochs = f"the run sees the training text {most}{run['epochs']:,.1f} times"
+    yield f"steps:    {run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
+    epochs = f"the run sees the training text {run['epochs']:,.1f} times"
     yield f"  an epoch is {run['steps_per_epoch']:,.1f} steps; {epochs}"
     speed = f"{left['step_s']:.3g} s ({left['tgt_tokens_per_s']:,.0f} target tokens/s)"
+    sooner = ", or sooner by training.patience" if left["may_end_sooner"] else ""
     total = f"about {format_duration(left['total_s'])} to the end{sooner}"
     yield f"time:     {total}, without validations and scoring: {left['steps']:,} steps of {speed}"
     for advice in report["warnings"]:

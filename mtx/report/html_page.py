@@ -10,8 +10,7 @@ import base64
 import functools
 import hashlib
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,57 +70,32 @@ def _policy(scripts: Sequence[str]) -> str:
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; img-src data:"
 
 
-_BYTE = re.compile("<0x[0-9A-F]{2}>")  # a piece of SentencePiece for a byte of a character that has no piece
+_BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # pieces of SentencePiece for the bytes of characters that have no piece
 
 
 def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
     """The HTML of a page with one viewer for all sentence pairs, from the language `src` to `tgt`."""
-    return render("attention_page.html", data=viewer_data(maps), src=printable_piece(src), tgt=printable_piece(tgt))
-
-
-def viewer_data(maps: Sequence[AttentionMaps]) -> list[dict[str, Any]]:
-    """The argument of attention.html's macro: for each sentence pair its pieces, and shape and data of each kind."""
-    return [
+    data = [
         {
             "text": [text_of(pair.src_tokens), text_of(pair.tgt_tokens)],
-            "src": piece_labels(pair.src_tokens),
-            "tgt": piece_labels(pair.tgt_tokens),
-            "inputs": piece_labels(pair.tgt_inputs),
+            "src": list(map(printable_piece, pair.src_tokens)),
+            "tgt": list(map(printable_piece, pair.tgt_tokens)),
+            "inputs": list(map(printable_piece, pair.tgt_inputs)),
             "kinds": {kind: _encoded(getattr(pair, kind)) for kind in pair.kinds},
         }
         for pair in maps
     ]
-
-
-def piece_labels(pieces: Sequence[str]) -> list[str]:
-    """What each piece of a sentence is called on the axes of a map.
-
-    Byte pieces are called by the character that they make up, and by their place in it: the pieces `<0xC3>` and
-    `<0xBC>` become `ü 1/2` and `ü 2/2`. Bytes that make up no character stay as they are.
-    """
-    return [
-        name if size == 1 else f"{name} {place}/{size}"
-        for name, size in _characters(pieces)
-        for place in range(1, size + 1)
-    ]
+    return render("attention_page.html", data=data, src=printable_piece(src), tgt=printable_piece(tgt))
 
 
 def text_of(pieces: Sequence[str]) -> str:
-    """The pieces of a sentence as a line of text."""
-    return "".join(name for name, _ in _characters(pieces) if name != "</s>").replace("▁", " ").strip()
+    """The pieces of a sentence as a line of text, with the characters that byte pieces make up."""
+    text = "".join(piece for piece in pieces if piece != "</s>").replace("▁", " ").strip()
+    return printable_piece(_BYTES.sub(_characters, text))
 
 
-def _characters(pieces: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """The pieces as they are shown; byte pieces that make up a character become one, with their number."""
-    for is_byte, group in groupby(pieces, lambda piece: _BYTE.fullmatch(piece) is not None):
-        if not is_byte:
-            yield from ((printable_piece(piece), 1) for piece in group)
-            continue
-        codes = bytes.fromhex("".join(piece[3:5] for piece in group))
-        for character in codes.decode("utf-8", "surrogateescape"):
-            code = character.encode("utf-8", "surrogateescape")
-            is_stray = "\udc80" <= character <= "\udcff"
-            yield f"<0x{code[0]:02X}>" if is_stray else printable_piece(character), len(code)
+def _characters(found: re.Match[str]) -> str:
+    return bytes.fromhex(found[0][3:-1].replace("><0x", "")).decode("utf-8", "replace")
 
 
 def printable_piece(piece: str) -> str:

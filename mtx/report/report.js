@@ -1,4 +1,4 @@
-// The tabs of the report, the x axis of its charts, the values under the pointer, and the filters of sentences. Without
+// The tabs of the report, the values under the pointer, and the filters of sentences. Without
 // it all parts are shown in order.
 (() => {
   "use strict";
@@ -52,16 +52,6 @@
   list.hidden = false;
   select(location.hash.slice(1));
 
-  // The x axis of all charts.
-  let axis = "step";
-  const choice = document.querySelector(".axis");
-  const showAxis = () => document.querySelectorAll(".drawing").forEach((each) => { each.hidden = each.dataset.axis !== axis; });
-  if (choice) {
-    choice.hidden = false;
-    choice.addEventListener("change", (event) => { axis = event.target.value; showAxis(); });
-    showAxis();
-  }
-
   // The values under the pointer, or at the point selected with the arrow keys.
   const number = (value) => Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(4)));
 
@@ -71,26 +61,23 @@
     const cursor = chart.querySelector(".cursor");
     const readout = chart.querySelector(".readout");
     const longest = data.lines.reduce((a, b) => (b.steps.length > a.steps.length ? b : a));
-    const along = (line) => (axis === "step" ? line.steps : line.hours);
     let place = -1;
 
     const nearest = (line, x) => {
       let best = 0;
-      const xs = along(line);
+      const xs = line.steps;
       for (let i = 1; i < xs.length; i += 1) if (Math.abs(xs[i] - x) < Math.abs(xs[best] - x)) best = i;
       return best;
     };
 
     const show = (at) => {
       place = Math.max(0, Math.min(longest.steps.length - 1, at));
-      const x = along(longest)[place];
-      const { start, end, smallest, largest } = data.axes[axis];
-      cursor.style.left = `${100 * (start + ((x - smallest) / (largest - smallest)) * (end - start))}%`;
-      cursor.hidden = false;
       const step = longest.steps[place];
+      cursor.style.left = `${100 * (data.start + (step / data.last) * (data.end - data.start))}%`;
+      cursor.hidden = false;
       const hours = longest.hours[place];
       const values = data.lines.map((line) => {
-        const near = nearest(line, x);
+        const near = nearest(line, step);
         const where = line.steps[near] === step ? "" : ` (step ${number(line.steps[near])})`;
         return `${line.name} ${number(line.values[near])}${where}`;
       });
@@ -100,9 +87,8 @@
 
     plot.addEventListener("pointermove", (event) => {
       const box = plot.getBoundingClientRect();
-      const { start, end, smallest, largest } = data.axes[axis];
-      const share = ((event.clientX - box.left) / box.width - start) / (end - start);
-      show(nearest(longest, smallest + share * (largest - smallest)));
+      const share = ((event.clientX - box.left) / box.width - data.start) / (data.end - data.start);
+      show(nearest(longest, share * data.last));
     });
     chart.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];

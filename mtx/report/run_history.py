@@ -16,11 +16,10 @@ from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
 from mtx.evaluation.test_set_scores import Gain, stored_gains
 from mtx.storage import durable
-from mtx.storage.run_contents import load_config, require_run
-from mtx.storage.run_files import REPORT, SCORES, RunLayout
-from mtx.storage.run_status import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
+from mtx.storage.run_directory import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
+from mtx.storage.run_files import REPORT, SCORES, RunLayout, load_config, require_run
 
-MAX_POINTS = 400
+_MAX_POINTS = 400  # of a curve
 _LARGEST = 1e15  # a larger value comes from a damaged file
 # What the score must gain in the last third of the steps to make more training worthwhile: points, or nats.
 _MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
@@ -38,13 +37,8 @@ class Curve:
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """The events of a run, without repeated steps, each with the `hours` of training until then.
+    """The events of a run, without repeated steps, each with the `hours` of training until then."""
 
-    Attributes:
-        starts: all start events.
-    """
-
-    starts: list[Event]
     events: list[Event]
 
     def of(self, kind: str) -> list[Event]:
@@ -62,25 +56,17 @@ class TrainingHistory:
         done = [event["epochs"] for event in self.of("train") if _is_number(event.get("epochs"))]
         return float(done[-1]) if done else 0.0
 
-    def curve(self, kind: str, key: str, largest: bool = False, max_points: int = MAX_POINTS) -> Curve:
-        """The values of `key` in the events of one kind.
-
-        A longer curve is thinned to `max_points`: each point is the mean over an interval of steps, or with `largest`
-        its maximum.
-        """
+    def curve(self, kind: str, key: str) -> Curve:
+        """The values of `key` in the events of one kind; each point of a long curve is the mean of some events."""
         rows = [(event["step"], event["hours"], event[key]) for event in self.of(kind) if _is_number(event.get(key))]
         table = np.array(rows, dtype=np.float64).reshape(-1, 3)
-        if len(table) > max_points:
-            parts = np.array_split(table, max_points)
-            table = np.array([part.mean(axis=0) for part in parts])
-            if largest:
-                table[:, 2] = [part[:, 2].max() for part in parts]
+        if len(table) > _MAX_POINTS:
+            table = np.array([part.mean(axis=0) for part in np.array_split(table, _MAX_POINTS)])
         return Curve(*([round(value, 6) for value in column] for column in table.T.tolist()))
 
 
 def training_history(events: Sequence[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
-    starts: list[Event] = []
     timed: list[Event] = []
     started_at, hours_before = None, 0.0
     for event in events:
@@ -89,11 +75,10 @@ def training_history(events: Sequence[Event]) -> TrainingHistory:
         if event["event"] == "start":
             while timed and timed[-1]["step"] > event["step"]:
                 timed.pop()
-            starts.append(event)
         if started_at is None or event["event"] == "start":
             started_at, hours_before = event["time"], timed[-1]["hours"] if timed else 0.0
         timed.append({**event, "hours": hours_before + max(0.0, event["time"] - started_at) / 3600})
-    return TrainingHistory(starts, timed)
+    return TrainingHistory(timed)
 
 
 def _is_number(value: object) -> bool:
@@ -163,7 +148,7 @@ class RunSummary:
         state: state of the run in words, at the time of reading.
     """
 
-    name: str
+    paths: RunLayout
     config: Config
     history: TrainingHistory
     data_report: dict[str, Any]
@@ -174,7 +159,7 @@ class RunSummary:
     @property
     def gains(self) -> list[Gain]:
         """What training has changed on each test set; empty if it started from no model."""
-        return stored_gains(self.provenance, RunLayout(Path(self.name)).model / SCORES)
+        return stored_gains(self.provenance, self.paths.model / SCORES)
 
     @property
     def step(self) -> int:
@@ -184,18 +169,15 @@ class RunSummary:
     @property
     def last_start(self) -> Event:
         """The last start event, which names machine, versions and data; empty before the first."""
-        return self.history.starts[-1] if self.history.starts else {}
+        return (self.history.of("start") or [{}])[-1]
 
     def validations_with_samples(self) -> list[Event]:
         return [event for event in self.history.of("validation") if _has_samples(event.get("samples"))]
 
     def hints(self) -> list[Event]:
         """The hints, each once."""
-        hints: dict[str, Event] = {}
-        for event in self.history.of("hint"):
-            if isinstance(event.get("text"), str):
-                hints.setdefault(event["text"], event)
-        return list(hints.values())
+        hints = [event for event in self.history.of("hint") if isinstance(event.get("text"), str)]
+        return list({event["text"]: event for event in hints}.values())
 
 
 def read_run(root: Path) -> RunSummary:
@@ -217,7 +199,7 @@ def read_run(root: Path) -> RunSummary:
     else:
         words = f"{state.outcome}: {state.reason}" if state.reason else state.outcome or "not started"
     history = training_history(events)
-    return RunSummary(str(root), load_config(paths), history, data_report, provenance, has_ended, words)
+    return RunSummary(paths, load_config(paths), history, data_report, provenance, has_ended, words)
 
 
 def _read(path: Path) -> dict[str, Any]:

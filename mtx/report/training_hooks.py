@@ -13,11 +13,8 @@ from typing import Any
 
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
-from mtx.decoding.options import SearchOptions
-from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.errors import Advice
-from mtx.evaluation.test_set_scores import ALIKE
 from mtx.model.translation_model import TranslationModel
 from mtx.report import checks
 from mtx.report.report_page import report_page
@@ -31,9 +28,7 @@ logger = logging.getLogger(__name__)
 
 _WINDOW = 50  # steps whose nll is averaged to one value
 _JUMP = 0.3  # nats per token by which a window's mean exceeds the lowest before it
-_FLAT, _FLAT_STEPS = 0.01, 1000  # nats per token, and the number of steps in which the mean fell by no more
 _RISE, _RISING = 0.02, 3  # nats per token above the lowest validation, and validations in a row
-_HIGH = 4.0  # nats per token; no useful model has a higher training nll
 
 
 class Hints(Hook):
@@ -42,8 +37,9 @@ class Hints(Hook):
     def __init__(self) -> None:
         self._given_kinds = set[str]()
         self._window = list[float]()
-        self._means = list[tuple[int, float]]()  # step, and the mean of the window that ends there
-        self._lowest_valid: tuple[float, float] = (math.inf, -math.inf)  # nll, and the training mean at that time
+        self._mean = math.inf  # of the last window
+        self._lowest, self._lowest_step = math.inf, 0  # of the means, and where its window ends
+        self._lowest_valid, self._mean_then = math.inf, math.inf  # nll, and the training mean at that time
         self._num_rising = 0
 
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
@@ -56,38 +52,26 @@ class Hints(Hook):
         self._window.append(figures["nll"])
         if len(self._window) < _WINDOW:
             return
-        mean = statistics.fmean(self._window)
+        self._mean = statistics.fmean(self._window)
         self._window.clear()
-        self._means.append((step, mean))
-        lowest_step, lowest = min(self._means, key=lambda pair: pair[1])
-        since = next(earlier for earlier, value in self._means if value < mean + _FLAT)
-        if mean > lowest + _JUMP:
+        if self._mean < self._lowest:
+            self._lowest, self._lowest_step = self._mean, step
+        elif self._mean > self._lowest + _JUMP:
             text = (
-                f"the training nll rose from {lowest:.2f} (step {lowest_step:,}) to {mean:.2f}: the learning rate, now "
-                f"{figures['learning_rate']:.1e}, may be too high"
+                f"the training nll rose from {self._lowest:.2f} (step {self._lowest_step:,}) to {self._mean:.2f}: the "
+                f"learning rate, now {figures['learning_rate']:.1e}, may be too high"
             )
             self._give(trainer, step, "jump", text, "try half the training.learning_rate, or more warmup_steps")
-        elif step - since >= max(_FLAT_STEPS, step / 3):
-            help = "it has learned what it can; more text or a larger model.preset would go further"
-            if mean > _HIGH:
-                help = "do the two sides belong together, line by line? Else try another training.learning_rate"
-            self._give(trainer, step, "flat", f"the training nll is flat at {mean:.2f} since step {since:,}", help)
 
     def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
-        if not self._means:
-            return
-        step, nll, hypotheses = trainer.state.step, validation.nll, validation.hypotheses
-        (lowest, trained_then), (_, trained) = self._lowest_valid, self._means[-1]
-        if len(hypotheses) > 20 and len(set(hypotheses)) < ALIKE * len(hypotheses):
-            text = "most translations are the same, so the model does not look at its source yet"
-            self._give(trainer, step, "alike", text, "it may need more steps")
-        elif nll < lowest:
-            self._lowest_valid, self._num_rising = (nll, trained), 0
+        step, nll, lowest = trainer.state.step, validation.nll, self._lowest_valid
+        if nll < lowest:
+            self._lowest_valid, self._mean_then, self._num_rising = nll, self._mean, 0
         elif trainer.state.best_step == step or nll < lowest + _RISE:
             self._num_rising = 0
         else:
             self._num_rising += 1
-            if self._num_rising >= _RISING and trained < trained_then:
+            if self._num_rising >= _RISING and self._mean < self._mean_then:
                 text = f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while that of training falls"
                 help = "a larger model.dropout, a smaller model.preset or more text helps"
                 self._give(trainer, step, "overfits", f"{text}, so the model learns its text by heart", help)
@@ -112,17 +96,16 @@ class ReportWriter(Hook):
         started = time.monotonic()
         if started < self._next_at:
             return
-        options = SearchOptions(beam_size=1, split_sentences=False)
-        tokenizer = trainer.data.tokenizer
-        engine = TorchEngine([model], tokenizer)
-        self.on_end(trainer, Translator(engine, tokenizer, trainer.config.data.model_dump(), options))
+        self._write(trainer)
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _MAX_SHARE
 
     def on_end(self, trainer: Trainer, translator: Translator) -> None:
-        """Write the report with the attention maps of this translator's model."""
+        self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
         path = trainer.paths.report
         try:
-            durable.write_bytes(path, report_page([trainer.paths.root], translator).encode())
+            durable.write_bytes(path, report_page([trainer.paths.root]).encode())
         except Exception as error:  # a training must not end because of its report, whatever the error is
             trainer.deferred_errors.add(str(path), error)

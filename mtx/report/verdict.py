@@ -5,15 +5,15 @@ almost useless, below 20 hardly the gist, below 30 the gist with many errors, fr
 quality. They hold for text like the test text, and say nothing about other text.
 """
 
-from pathlib import Path
+from collections import Counter
 
 from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
 from mtx.errors import Advice
-from mtx.evaluation.test_set_scores import ALIKE, Traits, advice
+from mtx.evaluation.suspicion import suspicion
+from mtx.evaluation.test_set_scores import advice
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
-from mtx.storage.run_contents import stored_scores
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, stored_scores
 
 _WORDS = (
     "good: on text like this, most translations need few corrections",
@@ -28,8 +28,10 @@ _SYNTHETIC_LIMITS = (95.0, 80.0, 60.0, 30.0, 0.0)  # of BLEU where a grammar mak
 _GIST = 2  # the place of a description in `_WORDS`
 _POOR = 3
 _USELESS = 4
+_ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
 _FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
 _MENTIONED = 0.02  # the smallest share of faulty translations that is worth a word
+_FAULTS = {"repetition": "repeat themselves", "copy": "are the source", "empty": "are empty"}
 _FEW_EPOCHS = 5  # before which a useless model has simply not been trained
 _ENOUGH_PAIRS = 20_000
 _RISE = 0.02  # nats per token by which the validation nll rises if a model learns its text by heart
@@ -44,7 +46,7 @@ def usability(run: RunSummary) -> Advice | None:
     Raises:
         DamagedFileError: if a file of the run does not hold what mtx writes into it.
     """
-    paths, config = RunLayout(Path(run.name)), run.config
+    paths, config = run.paths, run.config
     if not (scores := stored_scores(paths)):
         return None
     name, score = next(iter(scores.items()))
@@ -52,21 +54,30 @@ def usability(run: RunSummary) -> Advice | None:
     has_texts = all(file.is_file() for file in files)  # unless the user removed them
     sources, hypotheses, references = (list(text_files.read_lines(file)) if has_texts else [] for file in files)
     sources = normalize_lines(sources, config.tokenizer.normalization)  # as the others are
-    traits, lines = Traits.of(sources, hypotheses, references), max(1, len(hypotheses))
-    is_short = too_short_for_bleu(references, config.data.tgt)
-    metric, value = ("chrF2", score["chrf"]["score"]) if is_short else ("BLEU", score["bleu"]["score"])
+    faults = Counter[str]()
+    for src, hyp, ref in zip(sources, hypotheses, references, strict=True):
+        if hyp != ref and (fault := suspicion(src, hyp) or ("" if hyp.strip() else "empty")):
+            faults[fault] += 1
+    lines, distinct = max(1, len(hypotheses)), len({*hypotheses})
+    metric, value = "BLEU", score["bleu"]["score"]
+    if too_short_for_bleu(references, config.data.tgt):
+        metric, value = "chrF2", score["chrf"]["score"]
     limits = _SYNTHETIC_LIMITS if config.data.generator and metric == "BLEU" else _LIMITS[metric]
     level = next(number for number, limit in enumerate(limits) if value >= limit)
-    words = _WORDS[level]
-    is_alike = traits.distinct < ALIKE * len(hypotheses)
-    best = _USELESS if is_alike or traits.faulty >= _MOST_FAULTY * lines else _POOR
-    if level < best and (is_alike or traits.faulty >= _FAULTY * lines):
+    words, best, faulty = _WORDS[level], 0, faults.total()
+    is_alike = distinct < _ALIKE * len(hypotheses)
+    if is_alike or faulty >= _MOST_FAULTY * lines:
+        best = _USELESS
+    elif faulty >= _FAULTY * lines:
+        best = _POOR
+    if level < best:
         level, words = best, f"{_WORDS[best].split(':')[0]}: too many of its translations are faulty"
-    shares = {"repeat themselves": traits.repeating, "are the source": traits.copied, "are empty": traits.empty}
     measured = [f"{value:.1f} {metric} on {name}"]
-    measured += [f"{n / lines:.0%} of the translations {what}" for what, n in shares.items() if n >= _MENTIONED * lines]
-    if is_alike and traits.faulty < lines / 2:
-        measured.append(f"only {traits.distinct / lines:.0%} of them differ from each other")
+    for kind, what in _FAULTS.items():
+        if faults[kind] >= _MENTIONED * lines:
+            measured.append(f"{faults[kind] / lines:.0%} of the translations {what}")
+    if is_alike and faulty < lines / 2:
+        measured.append(f"only {distinct / lines:.0%} of them differ from each other")
     problems = advice(run.gains)
     measured += [problem.text for problem in problems]
     help = _help(run, level)

@@ -1,43 +1,203 @@
-"""`mtx serve`: the application, which has LibreTranslate's interface and /metrics, and what runs it.
+"""`mtx serve`: the application, which has LibreTranslate's interface, and what runs it.
 
-Flow: `Guard` -> a route -> `TranslationQueue` -> JSON.
+Flow: `Guard` (limits, a log line, and an answer to every failure) -> a route -> `TranslationQueue` -> JSON. Slow
+clients are for uvicorn, and for a reverse proxy before it.
 """
 
+import asyncio
 import base64
 import hashlib
 import json
+import logging
 import re
 import secrets
 import signal
 import socket
-from collections.abc import Sequence
+import time
+import traceback
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import uvicorn
 from jinja2 import Template
-from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
-from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt
+from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from mtx.serve.guard import Guard, Limits, Metrics, answer, finish_in_time
-from mtx.serve.queue import TranslationQueue
-from mtx.serve.translation import (
-    Pairs,
-    Translation,
-    translate_html,
-    translate_plain,
-)
+from mtx.errors import DataError, MtxError, UsageError
+from mtx.serve.translation import Pairs, Translation, TranslationQueue, translate_html, translate_plain
 from mtx.storage.text_files import replace_surrogates
 
-_FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+logger = logging.getLogger("mtx.serve")
+_HEADERS = [
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+]
+_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
+_TAKEN_BYTES = 1 << 27  # of a body that is too large; a client that is still sending would not see the answer
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may ask for, and how long the server waits: the only place with such numbers.
+
+    Attributes:
+        chars: most characters of the texts of a request, together.
+        texts: most texts of a request.
+        body_bytes: largest body. A character takes up to 12 bytes, as JSON or form.
+        connections: most open connections.
+        waiting_tokens: most tokens that wait for translation, those of all requests together. Time is in proportion to
+            tokens, of which a character that the model does not know takes up to four, and an ordinary one a quarter.
+        batch_tokens: tokens that a thread translates at once. A request waits for one such batch, and for a sentence of
+            each other request that waits, before its first sentence is translated.
+        segment_tokens: most tokens of a paragraph of HTML, which is translated at once.
+        request_s: how many seconds a translation may take, waiting included.
+        idle_s: how many seconds an open connection may wait for its next request.
+    """
+
+    chars: int = 10_000
+    texts: int = 200
+    body_bytes: int = 1 << 18
+    connections: int = 500
+    waiting_tokens: int = 125_000
+    batch_tokens: int = 750
+    segment_tokens: int = 4_000
+    request_s: float = 60.0
+    idle_s: int = 15
+
+
+@dataclass(eq=False)
+class Guard:
+    """Middleware that limits bodies, answers failures, and records every request.
+
+    Args:
+        paths: the paths that logs name; others may hold anything and count as `other`.
+    """
+
+    app: ASGIApp
+    limits: Limits
+    paths: frozenset[str]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        started = time.monotonic()
+        status = num_bytes = 0
+        scope["state"] = facts = dict[str, Any]()
+
+        async def receive_limited() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            num_bytes += len(message.get("body", b""))
+            if num_bytes > self.limits.body_bytes:
+                while message.get("more_body", False) and num_bytes < _TAKEN_BYTES:
+                    message = await receive()
+                    num_bytes += len(message.get("body", b""))
+                text = f"the body is larger than the limit of {self.limits.body_bytes:,} bytes"
+                raise HTTPException(413, text, {"connection": "close"})  # the rest of the body may still come
+            return message
+
+        async def send_marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], *_HEADERS]}
+            await send(message)
+
+        try:
+            await self.app(scope, receive_limited, send_marked)
+        except Exception as error:
+            if status:
+                raise
+            await (await answer(Request(scope), error))(scope, receive, send_marked)
+        finally:
+            path = scope["path"] if scope["path"] in self.paths else "other"
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            seconds = round(time.monotonic() - started, 4)
+            fields = {"method": method, "path": path, "status": status, "seconds": seconds, **facts}
+            logger.info("request", extra={"fields": fields})
+
+
+async def answer(request: Request, error: Exception) -> Response:
+    """The answer to a request that is refused or has failed: {"error": text}.
+
+    The log names the place of a failure alone: the text of an error may hold what was translated.
+    """
+    headers = None
+    match error:
+        case HTTPException(status_code=status, detail=text):
+            headers = error.headers
+        case ValidationError():  # of the fields of a request
+            first = error.errors(include_url=False)[0]
+            status, text = 400, f"{first['loc'][0]}: {first['msg']}"
+        case UsageError() | DataError():
+            status, text = 400, str(error)
+        case ClientDisconnect():
+            status, text = 499, ""  # as of nginx; nobody receives it
+        case _:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            logger.error("%s at %s:%s", type(error).__name__, place.filename, place.lineno)
+            status = 500
+            text = str(error) if isinstance(error, MtxError) else "the server failed; its log says where"
+    return JSONResponse({"error": text}, status, headers)
+
+
+async def finish_in_time(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
+    """The result of some work for a request.
+
+    Raises:
+        ClientDisconnect: the client has gone, so nobody needs the result.
+        HTTPException: 504, the time is over.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_until_disconnect(request.receive))
+    try:
+        await asyncio.wait([task, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        if gone.done():
+            raise ClientDisconnect
+        raise HTTPException(504, f"the translation took longer than {seconds:g} seconds")
+    finally:
+        task.cancel()
+        gone.cancel()
+
+
+async def _until_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class JsonFormat(logging.Formatter):
+    """A record as one line of JSON in ASCII; the dict `fields` of a record adds its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line: time (UTC), level, message, and fields."""
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        about = {"time": f"{moment}.{int(record.msecs):03}Z", "level": record.levelname.lower()}
+        return json.dumps(about | {"message": record.getMessage()} | getattr(record, "fields", {}))
+
+
+def log_as_json() -> None:
+    """Write the messages of mtx as JSON from now on, and the errors of the HTTP library too; none holds a text."""
+    library = logging.getLogger("uvicorn.error")
+    library.handlers = logging.getLogger("mtx").handlers
+    library.propagate = False
+    library.setLevel(logging.ERROR)
+    for handler in library.handlers:
+        handler.setFormatter(JsonFormat())
+
+
 _MAX_FIELDS = 100
 _TAG = re.compile("<[^<>]*>")  # roughly: enough to guess the language of what is around
 _STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
@@ -77,13 +237,11 @@ async def _read_fields(request: Request) -> dict[str, Any]:
         HTTPException: 400 if there is no field, or the body is neither a JSON object nor a form.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind in _FORMS:
-        async with request.form(max_files=0, max_fields=_MAX_FIELDS) as form:
-            return {**form, **request.query_params}
-    if not kind and request.query_params:
-        return dict(request.query_params)
     if kind != "application/json":
-        raise HTTPException(400, f"expected a body of the type application/json or {_FORMS[0]}")
+        async with request.form(max_files=0, max_fields=_MAX_FIELDS) as form:
+            if found := {**form, **request.query_params}:
+                return found
+        raise HTTPException(400, "expected a body of the type application/json or application/x-www-form-urlencoded")
     try:
         fields = json.loads(await request.body())
     except (ValueError, RecursionError):  # of json, or of the encoding
@@ -118,16 +276,13 @@ class Server:
     """The routes. One thread, that of the event loop, runs them all.
 
     Args:
-        keys: one of them must come with a request that translates, or asks for metrics; none if nothing must come.
+        keys: one of them must come with a request that translates; none if nothing must come.
     """
 
     pairs: Pairs
     queue: TranslationQueue
     keys: Sequence[str]
     limits: Limits
-
-    def __post_init__(self) -> None:
-        self._metrics = Metrics(self.queue)
 
     def app(self) -> Starlette:
         """The ASGI application."""
@@ -139,15 +294,14 @@ class Server:
             "/frontend/settings": JSONResponse(settings),
             "/health": JSONResponse({"status": "ok"}),
         }
-        posted = {"/translate": self.translate, "/detect": self.detect}
         routes = [
-            *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posted.items()),
+            Route("/translate", self.translate, methods=["POST"]),
+            Route("/detect", self.detect, methods=["POST"]),
             *(Route(path, response, methods=["GET"]) for path, response in fixed.items()),
-            Route("/metrics", self.metrics),
         ]
         paths = frozenset(route.path for route in routes)
         anyone = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
-        guard = Middleware(Guard, limits=self.limits, metrics=self._metrics, paths=paths)
+        guard = Middleware(Guard, limits=self.limits, paths=paths)
         app = Starlette(routes=routes, middleware=[anyone, guard], exception_handlers={HTTPException: answer})
         app.router.redirect_slashes = False  # its redirects name the host that the request names
         return app
@@ -165,24 +319,24 @@ class Server:
             sources = [str(guess["language"]) for guess in guesses]
         work = self._translate_all(texts, sources, fields)
         results = await finish_in_time(request, work, self.limits.request_s)
+        request.state.suspicious = sum(bool(result.suspicion) for result in results)
         found: dict[str, list[Any]] = {"translatedText": [result.text for result in results]}
         if guesses:
             found["detectedLanguage"] = guesses
         if fields.alternatives:
             found["alternatives"] = [result.alternatives for result in results]
-        if any(result.suspicion for result in results):
+        if request.state.suspicious:
             found["suspicion"] = [result.suspicion for result in results]
         is_list = isinstance(fields.q, list)
         return JSONResponse(found if is_list else {name: values[0] for name, values in found.items()})
 
     def _limited(self, texts: list[str]) -> list[str]:
         """Some texts, if they are not more than the limits allow."""
-        for number, most, what in (
-            (len(texts), self.limits.texts, "texts"),
-            (sum(map(len, texts)), self.limits.chars, "characters"),
-        ):
-            if number > most:
-                raise HTTPException(400, f"q has {number:,} {what}, more than the limit of {most:,}")
+        num_chars = sum(map(len, texts))
+        if len(texts) > self.limits.texts:
+            raise HTTPException(400, f"q has {len(texts):,} texts, more than the limit of {self.limits.texts:,}")
+        if num_chars > self.limits.chars:
+            raise HTTPException(400, f"q has {num_chars:,} characters, more than the limit of {self.limits.chars:,}")
         return texts
 
     async def _translate_all(
@@ -193,15 +347,10 @@ class Server:
         for source in dict.fromkeys(sources):
             numbers = [number for number, other in enumerate(sources) if other == source]
             pair, some = self.pairs.get(source, fields.target), [texts[number] for number in numbers]
-            labels = pair.translator.src, pair.translator.tgt
-            self._metrics.texts.labels(*labels).inc(len(some))
-            self._metrics.characters.labels(*labels).inc(sum(map(len, some)))
             if fields.format == "html":
                 translated = await translate_html(self.queue, pair, some, self.limits.segment_tokens)
             else:
                 translated = await translate_plain(self.queue, pair, some, fields.alternatives)
-            num_suspicious = sum(bool(each.suspicion) for each in translated)
-            self._metrics.suspicious.labels(*labels).inc(num_suspicious)
             results |= dict(zip(numbers, translated, strict=True))
         return [results[number] for number in range(len(texts))]
 
@@ -209,11 +358,6 @@ class Server:
         """POST /detect: q, api_key."""
         fields = Detected(**await self._authorized_fields(request))
         return JSONResponse(self.pairs.detect(" ".join(self._limited(fields.texts))))
-
-    async def metrics(self, request: Request) -> Response:
-        """GET /metrics, with the header Authorization: Bearer KEY if keys are required."""
-        self._require_key(request, {})
-        return Response(generate_latest(self._metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     def _settings(self) -> dict[str, object]:
         names = {language["code"]: language["name"] for language in self.pairs.languages()}
@@ -231,12 +375,8 @@ class Server:
 
     async def _authorized_fields(self, request: Request) -> dict[str, Any]:
         fields = await _read_fields(request)
-        self._require_key(request, fields)
-        return fields
-
-    def _require_key(self, request: Request, fields: dict[str, Any]) -> None:
         if not self.keys:
-            return
+            return fields
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         sent = fields.get("api_key") or (token.strip() if scheme.lower() == "bearer" else "")
         given = str(sent).encode("utf-8", "replace")
@@ -244,6 +384,7 @@ class Server:
             raise HTTPException(403, "this server needs an API key: the parameter api_key")
         if sum(secrets.compare_digest(given, key.encode()) for key in self.keys) == 0:  # all, so in equal time
             raise HTTPException(403, "invalid API key")
+        return fields
 
 
 def http_server(app: Starlette, limits: Limits) -> uvicorn.Server:

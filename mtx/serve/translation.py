@@ -1,4 +1,4 @@
-"""Translates the texts of a request, plain or HTML, through the queue: the language pairs, each with its model.
+"""Translates the texts of requests, plain or HTML: a queue for all of them, and the language pairs with their models.
 
 A text of several lines keeps its line breaks: its lines are translated one by one, and each may have several sentences.
 """
@@ -6,26 +6,146 @@ A text of several lines keeps its line breaks: its lines are translated one by o
 import asyncio
 import itertools
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import threading
+from bisect import insort
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 
 from mtx.data.language_detection import rank_languages
 from mtx.data.languages import code_of, name_of
-from mtx.decoding.metrics import Suspicion, suspicion
 from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents import html
 from mtx.documents.document import apply, segments
 from mtx.documents.markup import bare
 from mtx.documents.tagged_segments import translate_segments
 from mtx.errors import DataError, UsageError
-from mtx.serve.queue import TranslationQueue
+from mtx.evaluation.suspicion import Suspicion, suspicion
 
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+
+_RETRY_S = 5
 _LINE_END = re.compile("\r\n|\r|\n")
 _PAGE = Path("q")  # how messages call a text that is HTML
+
+
+@dataclass(eq=False)
+class _Item:
+    """Something to compute, such as the translation of a sentence.
+
+    Attributes:
+        turn: items of all requests are taken in the order of their turns; those of one request have one turn each.
+        size: in tokens.
+    """
+
+    turn: int
+    function: Callable[[list[Any]], Sequence[Any]]
+    value: Any
+    size: int
+    future: Future[Any] = field(default_factory=Future)
+
+
+class TranslationQueue:
+    """Threads that compute what is submitted, in batches. A context manager: at its end, everything is computed.
+
+    Each batch has items of all waiting requests that need the same function, one of each in turn, so that a large
+    request does not hold up a small one. While one thread handles Python objects, the others keep the engine busy.
+
+    Args:
+        batch_tokens: size of a batch; a single item may be larger.
+        waiting_tokens: most tokens that wait.
+        num_threads: how many batches are computed at once. Those that have nothing to do share what waits.
+    """
+
+    def __init__(self, batch_tokens: int, waiting_tokens: int, num_threads: int = 1):
+        self._batch_tokens = batch_tokens
+        self._most_waiting = waiting_tokens
+        self._waiting = list[_Item]()
+        self._num_idle = self._num_threads = num_threads
+        self._lock = threading.RLock()
+        self._threads = ThreadPoolExecutor(num_threads, "translation")
+
+    def __enter__(self) -> "TranslationQueue":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._threads.shutdown()
+
+    @property
+    def waiting_tokens(self) -> int:
+        """How many tokens wait for translation."""
+        with self._lock:
+            return sum(item.size for item in self._waiting if not item.future.cancelled())
+
+    def submit(
+        self, function: Callable[[list[Value]], Sequence[Result]], values: Sequence[Value], sizes: Sequence[int]
+    ) -> list[Future[Result]]:
+        """Compute a result for each value; one whose future is cancelled before a batch takes it is dropped.
+
+        Args:
+            function: gets the values of several requests in one call.
+            sizes: tokens of each value.
+
+        Raises:
+            HTTPException: if too much is waiting; a queue that is empty takes a request of any size.
+        """
+        with self._lock:
+            waiting = self.waiting_tokens
+            if waiting and waiting + sum(sizes) > self._most_waiting:
+                text = "too much is waiting for translation; try again later"
+                raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
+            first = self._waiting[0].turn if self._waiting else 0
+            pairs = enumerate(zip(values, sizes, strict=True), first)
+            items = [_Item(turn, function, value, size) for turn, (value, size) in pairs]
+            for item in items:
+                insort(self._waiting, item, key=lambda item: item.turn)
+            for _ in range(min(self._num_threads, len(items))):
+                self._threads.submit(self._run)
+        return [item.future for item in items]
+
+    def _run(self) -> None:
+        """Compute batches until nothing is waiting."""
+        with self._lock:
+            self._num_idle -= 1
+        while batch := self._take():
+            self._compute(batch)
+
+    def _take(self) -> list[_Item]:
+        """Take the next items that need one function; without any the thread is idle."""
+        with self._lock:
+            batch, rest = list[_Item](), list[_Item]()
+            room = min(self._batch_tokens, -(-self.waiting_tokens // (self._num_idle + 1)))
+            for item in self._waiting:
+                if room <= 0 or (batch and item.function != batch[0].function):
+                    rest.append(item)
+                elif item.future.set_running_or_notify_cancel():
+                    batch.append(item)
+                    room -= item.size
+            self._waiting = rest
+            self._num_idle += not batch
+            return batch
+
+    def _compute(self, batch: list[_Item]) -> None:
+        """Compute a batch; if that fails, each of its items alone, so that none spoils another."""
+        try:
+            results = batch[0].function([item.value for item in batch])
+            done = list(zip(batch, results, strict=True))
+        except Exception as error:
+            if len(batch) == 1:
+                batch[0].future.set_exception(error)
+            else:
+                for item in batch:
+                    self._compute([item])
+        else:
+            for item, result in done:
+                item.future.set_result(result)
 
 
 class Pair:
@@ -54,8 +174,8 @@ class Pairs:
                 raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "name one of them")
             self._pairs[languages] = Pair(translator)
         self._codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
-        known = {name: code for code in reversed(self._codes) for name in (code_of(code), code)}
-        self._known = {name.lower().replace("_", "-"): code for name, code in known.items()}
+        known = ((name, code) for code in reversed(self._codes) for name in (code_of(code), code))
+        self._known = {name.lower().replace("_", "-"): code for name, code in known}
 
     @property
     def first(self) -> tuple[str, str]:
@@ -120,14 +240,14 @@ async def translate_plain(
         num_alternatives: most alternatives; there are fewer if the search finds fewer.
 
     Raises:
-        QueueFullError: see `TranslationQueue.submit`.
+        HTTPException: see `TranslationQueue.submit`.
     """
     by_text = [_LINE_END.split(text) for text in texts]
     lines = [line for some in by_text for line in some]
     by_line = pair.translator.split(lines)
     parts = [part for some in by_line for part in some]
     function = pair.translator.decode_parts if num_alternatives else pair.best
-    found = await asyncio.wrap_future(queue.submit(function, parts, [len(part.ids) for part in parts]))
+    found = await _results(queue.submit(function, parts, [len(part.ids) for part in parts]))
     hypotheses = iter(pair.translator.join_parts(by_line, found))
     return [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
 
@@ -151,7 +271,7 @@ async def translate_html(
 
     Raises:
         DataError: a text has tags that do not end, or a segment that is too long.
-        QueueFullError: see `TranslationQueue.submit`.
+        HTTPException: see `TranslationQueue.submit`.
     """
     results = list(texts)
     for read in (partial(html.read_attributes, _PAGE), html.read_blocks):
@@ -163,7 +283,10 @@ async def translate_html(
             raise DataError(
                 f"q: a paragraph has {max(sizes):,} tokens, more than the limit of {segment_tokens:,} for HTML"
             )
-        translated = await asyncio.wrap_future(queue.submit(pair.segments, some, sizes))
-        rest = iter(translated)
+        rest = iter(await _results(queue.submit(pair.segments, some, sizes)))
         results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]
+
+
+async def _results(futures: Iterable[Future[Result]]) -> list[Result]:
+    return await asyncio.gather(*map(asyncio.wrap_future, futures))

@@ -23,8 +23,8 @@ def name_in_errors(path: Path) -> Iterator[None]:
         raise
 
 
-class _File(io.FileIO):
-    """An open file whose bytes go through `write`."""
+class File(io.FileIO):
+    """An open file whose bytes go through `write`; errors give its `name`."""
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
@@ -41,7 +41,7 @@ def create(path: Path, mode: int | None = None) -> IO[bytes]:
     Args:
         mode: the permission bits of a new file, which it never exceeds; by default the umask decides.
     """
-    file = _File(str(path), "w", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode))
+    file = File(str(path), "w", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode))
     if mode is not None:
         with contextlib.suppress(PermissionError, AttributeError):  # a file system or a system without permissions
             os.fchmod(file.fileno(), mode)  # the umask may have taken some bits away
@@ -50,7 +50,7 @@ def create(path: Path, mode: int | None = None) -> IO[bytes]:
 
 def append(path: Path) -> io.RawIOBase:
     """Open a file for writing at its end, unbuffered; a missing one is created."""
-    return _File(str(path), "a")
+    return File(str(path), "a")
 
 
 def write(fd: int, data: memoryview) -> int:

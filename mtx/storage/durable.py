@@ -146,11 +146,9 @@ def parse_json(data: bytes) -> Any:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in values:
-            raise ValueError(f"duplicate key {reprlib.repr(key)}")
-        values[key] = value
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        raise ValueError("duplicate key")
     return values
 
 
@@ -165,11 +163,11 @@ def read_untrusted_json(path: Path) -> Any:
 
 
 @contextmanager
-def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
+def new_directory(path: Path) -> Iterator[Path]:
     """Yield a temporary directory that becomes `path` at the end, with a manifest, synced and read back, by one rename.
 
-    On any error the temporary directory is removed and `path` is as it was. With `replace`, an existing `path` is
-    replaced by two renames; if the process is killed between them, `remove_temporaries` puts the old one back.
+    On any error the temporary directory is removed and `path` is as it was. An existing `path` is replaced by two
+    renames; if the process is killed between them, `remove_temporaries` puts the old one back.
     """
     make_directories(path.parent)
     temporary, old = _temporary(path.parent), path.with_name(f"{_OLD_PREFIX}{path.name}")
@@ -181,7 +179,7 @@ def new_directory(path: Path, replace: bool = False) -> Iterator[Path]:
             disk.drop_from_cache(file)
         verify(temporary)  # reads back what the disk holds, before the old directory goes
         _settle(old)
-        if replace and os.path.lexists(path):
+        if os.path.lexists(path):
             disk.rename(path, old)
         disk.rename(temporary, path)
         disk.sync(path.parent)

@@ -19,7 +19,6 @@ from mtx.formatting import mtx_command
 from mtx.machine import total_bytes
 from mtx.storage import durable
 from mtx.storage.durable import MANIFEST, MAX_JSON_BYTES
-from mtx.storage.run_contents import checkpoint_steps, load_config
 from mtx.storage.run_files import (
     CTRANSLATE2_WEIGHTS,
     MODEL_CONFIG,
@@ -30,6 +29,8 @@ from mtx.storage.run_files import (
     TOKENIZER_TGT_MODEL,
     WEIGHTS,
     RunLayout,
+    checkpoint_steps,
+    load_config,
 )
 
 MAX_HEADER_BYTES = 1 << 24  # of the weights; that of 2,000 layers with Adam's state has 14 MB

@@ -9,7 +9,6 @@ import itertools
 import json
 import logging
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,34 +22,24 @@ from mtx.storage import disk, durable
 
 logger = logging.getLogger(__name__)
 
-_LONGEST_BEGINNING = 1 << 20
-
-
-def part_of(output: Path) -> Path:
-    """The file that keeps the rows of an output."""
-    return output.with_name(f"{output.name}.part")
-
 
 @dataclass(frozen=True)
 class ResumableRows:
-    """The rows of one output.
+    """The rows of one output, in `OUTPUT.part`, which has its permissions.
 
     Attributes:
-        path: the file.
         about: what the rows depend on.
         block_rows: the number of rows of each `append` but the last.
-        mode: the permission bits of the file; None means the umask's.
     """
 
-    path: Path
+    output: Path
     about: dict[str, Any]
     block_rows: int
-    mode: int | None = None
 
-    @classmethod
-    def for_output(cls, output: Path, about: dict[str, Any], block_rows: int) -> "ResumableRows":
-        """The rows of an output, in `OUTPUT.part`, which has its permissions."""
-        return cls(part_of(output), about, block_rows, durable.permissions(output))
+    @property
+    def path(self) -> Path:
+        """The file with the rows."""
+        return self.output.with_name(f"{self.output.name}.part")
 
     def resume(self) -> int:
         """The number of rows that are there; a part of a block is cut off.
@@ -58,13 +47,18 @@ class ResumableRows:
         Raises:
             UsageError: if the rows depend on something else, or the file is not one of mtx.
         """
-        if (first := self._first_line()) is None:
+        if not os.path.lexists(self.path):
             return 0
-        if first != self._beginning:
-            if not self._beginning.startswith(first):
-                help = f"{shell_command('rm', self.path)} starts from scratch"
-                raise UsageError(f"{self.path}: was begun with another model, text or search", help)
-            disk.unlink(self.path)  # killed while it began
+        first = None
+        if self.path.is_file() and not self.path.is_symlink():
+            with self.path.open("rb") as file:
+                first = file.readline(len(self._beginning))
+        if first is None or not self._beginning.startswith(first):
+            help = f"-o FILE names another file, or {shell_command('rm', self.path)} starts from scratch"
+            problem = "was begun with another model, text or search, or is not a file of mtx"
+            raise UsageError(f"{self.path}: {problem}", help)
+        if first != self._beginning:  # killed while it began
+            disk.unlink(self.path)
             return 0
         num_done = 0
         with self.path.open("rb+") as file:
@@ -83,7 +77,7 @@ class ResumableRows:
         beginning = b""
         if not self.path.exists():
             beginning = self._beginning
-            disk.create(self.path, self.mode).close()
+            disk.create(self.path, durable.permissions(self.output)).close()
         with disk.append(self.path) as file:
             file.write(beginning + "".join(f"{row}\n" for row in rows).encode())
 
@@ -95,8 +89,8 @@ class ResumableRows:
                 yield from file
 
     def remove(self) -> None:
-        """Remove the file, if it is there; UsageError if it is not one of mtx."""
-        if self._first_line() is not None:
+        """Remove the file, if it is there."""
+        if self.path.exists():
             disk.unlink(self.path)
 
     @contextlib.contextmanager
@@ -111,17 +105,6 @@ class ResumableRows:
                     lock.unlink()
         except Timeout:
             raise UsageError(f"{self.path}: another process is writing it") from None
-
-    def _first_line(self) -> bytes | None:
-        """The beginning of the file, None if there is no file; UsageError if it is not one of mtx."""
-        if not os.path.lexists(self.path):
-            return None
-        if self.path.is_file() and not self.path.is_symlink():
-            with self.path.open("rb") as file:
-                first = file.readline(_LONGEST_BEGINNING)
-            if self._beginning.startswith(first) or re.match(rb'\{.*"format": \d', first):
-                return first
-        raise UsageError(f"{self.path}: is not a file of mtx and would be replaced", "-o FILE names another file")
 
     @property
     def _beginning(self) -> bytes:

@@ -9,58 +9,26 @@ what a full pipe refuses for written, so the streams are made blocking first.
 """
 
 import contextlib
-import errno
 import io
 import json
 import os
 import sys
 from collections.abc import Iterable
-from typing import IO, Any
+from typing import Any
 
+from mtx.storage import disk
 from mtx.storage.text_files import printable
 
 _MAX_MESSAGE_CHARS = 5000  # of a line on stderr
 _ESCAPED = "backslashreplace"  # what the locale's encoding lacks is shown by its number
 
 
-class _Writer(io.RawIOBase):
-    """A standard stream whose errors name it, and of which the rest can be discarded."""
-
-    def __init__(self, stream: io.TextIOWrapper, name: str):
-        buffer: Any = stream.buffer
-        self._stream = getattr(buffer, "raw", buffer)  # Python that was started with -u has no buffer
-        self._name, self._owner = name, stream  # the owner would close the file at its end
-        self.is_discarding = False
-
-    def write(self, data: Any) -> int:
-        if self.is_discarding:
-            return len(data)
-        try:
-            if (count := self._stream.write(data)) is None:  # somebody has made it non-blocking since, and it is full
-                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-        except OSError as error:
-            error.filename = self._name
-            raise
-        return int(count)
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return self._owner.fileno()
-
-    def isatty(self) -> bool:
-        return self._owner.isatty()
-
-
 def set_up() -> None:
-    """Make `sys.stdout` and `sys.stderr` such streams, with buffers, however Python was started."""
+    """Buffer `sys.stdout` and `sys.stderr` however Python was started, and let their errors name them."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             os.set_blocking(stream.fileno(), True)
     sys.stdout, sys.stderr = _wrap(sys.stdout, "standard output"), _wrap(sys.stderr, "standard error")
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # `typed_line` decodes what the locale cannot
 
 
 def _wrap(stream: Any, name: str) -> Any:
@@ -68,33 +36,25 @@ def _wrap(stream: Any, name: str) -> Any:
         return stream
     stream.flush()
     is_prompt = stream.line_buffering or stream.write_through
-    buffer: Any = io.BufferedWriter(_Writer(stream, name))
+    file = disk.File(stream.fileno(), "w", closefd=False)
+    file.name = name
+    buffer: Any = io.BufferedWriter(file)
     return io.TextIOWrapper(buffer, stream.encoding, _ESCAPED, newline=None, line_buffering=is_prompt)
 
 
-def standard_input() -> IO[bytes]:
-    """stdin in a buffer of its own: if a thread still waits in that of `sys.stdin`, the interpreter fails at exit."""
-    return open(sys.stdin.fileno(), "rb", closefd=False)  # noqa: PTH123
-
-
-def typed_line(prompt: str = "") -> str:
-    """A line that a user types on a terminal, without its end; raises EOFError after Ctrl-D."""
-    return input(printable(prompt)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-
-
 def finish(stream: Any, is_stopped: bool = False) -> None:
-    """Write what the buffer of a standard stream holds, if that is possible; the interpreter will not try it at exit.
+    """Write what the buffer of a standard stream holds; if that is impossible, the interpreter discards it at its end.
 
     Args:
         is_stopped: a signal ends mtx, which then waits for no reader.
     """
-    writer = getattr(getattr(stream, "buffer", None), "raw", None)
-    if isinstance(writer, _Writer):
-        writer.is_discarding = is_stopped
-        try:
-            stream.flush()
-        except OSError:
-            writer.is_discarding = True
+    file = getattr(getattr(stream, "buffer", None), "raw", None)
+    if isinstance(file, disk.File):
+        with contextlib.suppress(OSError):
+            if not is_stopped:
+                stream.flush()
+                return
+        os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -112,12 +72,6 @@ def show(lines: Iterable[str]) -> None:
     text = "".join(f"{message_line(line)}\n" for line in lines)
     with contextlib.suppress(OSError):  # stderr may be gone: the same Ctrl-C ended a `tee`
         sys.stderr.write(text)
-
-
-def show_prompt(text: str) -> None:
-    """Write the beginning of a line to stderr at once."""
-    sys.stderr.write(printable(text))
-    sys.stderr.flush()
 
 
 def message_line(text: str) -> str:

@@ -8,6 +8,7 @@ end; of all other encodings `likely_encoding` can only give the most probable on
 import contextlib
 import gzip
 import itertools
+import logging
 import os
 import re
 import unicodedata
@@ -19,6 +20,8 @@ from typing import IO, Any, Literal
 
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, shell_command
+
+logger = logging.getLogger(__name__)
 
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that texts use
 _LINE_BYTES = 2**20  # in which a text has a line end; with CRs alone it is refused
@@ -306,7 +309,7 @@ class InvalidLines:
     """Counts the lines that are not UTF-8 in a text that was read with `surrogateescape`, and keeps some of them.
 
     Args:
-        place: where the lines are, for `message`, such as " of the prefixes".
+        place: where the lines are, for `log`, such as " of the prefixes".
     """
 
     def __init__(self, place: str = ""):
@@ -320,12 +323,12 @@ class InvalidLines:
         self._sample += invalid[: _SAMPLE_LINES - len(self._sample)]
         return list(map(replace_invalid, lines)) if invalid else lines
 
-    def message(self) -> str | None:
-        """What to say about the invalid lines; None if there were none."""
-        if not self.count:
-            return None
-        guess = _guess(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
-        return f"{counted(self.count, 'line')}{self._place} held invalid UTF-8, read as U+FFFD{guess}"
+    def log(self) -> None:
+        """Warn of the invalid lines, if there are any."""
+        if self.count:
+            guess = _guess(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
+            num_lines = counted(self.count, "line")
+            logger.warning("%s%s held invalid UTF-8, read as U+FFFD%s", num_lines, self._place, guess)
 
 
 def printable(text: str) -> str:

@@ -24,18 +24,19 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from mtx.data.cleaning import Limits, clean_pair
-from mtx.data.token_store import PreparedData, TokenStore
-from mtx.decoding.metrics import suspicion
+from mtx.config.schema import DataConfig
+from mtx.data.cleaning import clean_pair
+from mtx.data.token_store import PreparedData
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
+from mtx.evaluation.comparison import draw_table
+from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import translate_and_score
 from mtx.evaluation.test_sets import TestSet
-from mtx.formatting import counted, draw_table
+from mtx.formatting import counted
 from mtx.storage import durable
 from mtx.storage.resumable import ResumableRows
-from mtx.storage.run_contents import find_model, model_identity, require_models
-from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS
+from mtx.storage.run_files import CTRANSLATE2_WEIGHTS, WEIGHTS, find_model, model_identity, require_models
 from mtx.storage.text_files import read_lines
 
 logger = logging.getLogger(__name__)
@@ -48,11 +49,12 @@ _PAIRS_AT_ONCE = 100_000
 _NUM_ALONE = 30  # sentences that are translated one by one to measure the time of one
 _ROUNDS = 2  # of the translation of all sentences; the faster one counts
 BLOCK_LINES = 1024  # what a killed process loses at most
-LIMITS = Limits(256, 4.0)  # those of training text
+LIMITS = DataConfig.model_validate({})  # those of training text
 WORST_SHARE = 0.05  # of the pairs, by a forward model: the share that Mozilla's recipes drop
 
 KEPT = "kept"
 
+Line = tuple[str, str | None]  # of the text, and its reference
 Row = tuple[str, float | None]  # the translation of a line, and its score by the forward model
 
 
@@ -61,17 +63,17 @@ class SyntheticText:
     """The work on one text.
 
     Attributes:
-        lines: gives the text, one sentence a line; called several times.
+        lines: gives the text, one sentence a line, each with a reference if there is one; called several times.
         kept: what is translated, in blocks of lines that are translated together.
-        translate: gives the translations of some lines; takes the number of the first one too.
+        translate: gives the translations of some lines, given their references.
         score: gives the log-probability per token of some lines, given their translations, by a forward model; the
             pairs of the worst are dropped. None without such a model.
         side: the side of the pairs that the lines are.
     """
 
-    lines: Callable[[], Iterable[str]]
+    lines: Callable[[], Iterable[Line]]
     kept: ResumableRows
-    translate: Callable[[list[str], int], list[str]]
+    translate: Callable[[list[str], list[str | None]], list[str]]
     score: Callable[[list[str], list[str]], list[float | None]] | None = None
     side: Literal["src", "tgt"] = "tgt"
 
@@ -84,13 +86,12 @@ class SyntheticText:
         num_done = self.kept.resume()
         progress(num_done)
         lines = itertools.islice(self.lines(), num_done, None)
-        number = num_done + 1
         while block := list(itertools.islice(lines, self.kept.block_rows)):
-            translations = self.translate(block, number)
-            scores = self.score(translations, block) if self.score else [None] * len(block)
+            texts, references = map(list, zip(*block, strict=True))
+            translations = self.translate(texts, references)
+            scores = self.score(translations, texts) if self.score else [None] * len(block)
             rows = zip(translations, scores, strict=True)
             self.kept.append([json.dumps(row, ensure_ascii=False) for row in rows])
-            number += len(block)
             progress(len(block))
 
     def write_pairs(self, sink: IO[bytes]) -> Counter[str]:
@@ -99,7 +100,7 @@ class SyntheticText:
         num_worst = int(WORST_SHARE * len(scores))
         worst = scores[num_worst - 1] if num_worst else -math.inf
         counts = Counter[str]()
-        for (translation, score), line in zip(self._rows(), self.lines(), strict=True):
+        for (translation, score), (line, _) in zip(self._rows(), self.lines(), strict=True):
             pair = clean_pair(*((line, translation) if self.side == "src" else (translation, line)), LIMITS)
             if isinstance(pair, str):
                 counts[pair] += 1
@@ -139,24 +140,20 @@ def write_text(data: PreparedData, directory: Path) -> list[str]:
     Returns:
         The names of the files of the test sets.
     """
-    train, corpora = data.train, data.report["corpora"]
-    untagged = [number for number, corpus in enumerate(corpora) if corpus["tag"] is None]
-    rows = np.flatnonzero(np.isin(train.corpus, untagged))
+    untagged = [number for number, corpus in enumerate(data.report["corpora"]) if corpus["tag"] is None]
     tests = {f"tests/{name}.tsv": store for name, store in data.tests.items()}
     (directory / "tests").mkdir(exist_ok=True)
-    for name, store in {**tests, VALID: data.valid}.items():
-        _write_pairs(directory / name, store, np.arange(store.num_pairs))
-    _write_pairs(directory / TRAIN, train, rows)
+    for name, store in {**tests, VALID: data.valid, TRAIN: data.train}.items():
+        if (directory / name).exists():
+            continue
+        rows = np.arange(store.num_pairs)
+        if name == TRAIN:
+            rows = rows[np.isin(store.corpus, untagged)]
+        with durable.new_file(directory / name) as file:
+            for start in range(0, len(rows), _PAIRS_AT_ONCE):
+                pairs = zip(*store.texts(rows[start : start + _PAIRS_AT_ONCE]), strict=True)
+                file.writelines(map(tsv_line, pairs))
     return [*tests]
-
-
-def _write_pairs(path: Path, store: TokenStore, rows: "np.ndarray[Any, Any]") -> None:
-    if path.exists():
-        return
-    with durable.new_file(path) as file:
-        for start in range(0, len(rows), _PAIRS_AT_ONCE):
-            for pair in zip(*store.texts(rows[start : start + _PAIRS_AT_ONCE]), strict=True):
-                file.write(tsv_line(pair))
 
 
 def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[str]) -> dict[str, Any]:
@@ -188,23 +185,16 @@ def translate_text(
         progress: is called with the numbers of lines that are done.
     """
     output = directory / DISTILLED
-    references: Iterator[str] | None = None
     if output.exists():
         return
 
-    def translate(block: list[str], first: int) -> list[str]:
-        nonlocal references
-        if references is None:
-            references = itertools.islice((pair[1] for pair in _pairs(directory / TRAIN)), first - 1, None)
-        chosen = []
-        for hypotheses in translator.hypotheses(block, None, first):
-            texts = [hypothesis.text for hypothesis in hypotheses]
-            reference = next(references, None)
-            chosen.append(texts[0] if reference is None else nearest_by_chrf(texts, reference))
-        return chosen
+    def translate(block: list[str], references: list[str | None]) -> list[str]:
+        found = translator.hypotheses(block)
+        by_line = ([hypothesis.text for hypothesis in hypotheses] for hypotheses in found)
+        return list(map(nearest_by_chrf, by_line, references))
 
     about = {**about, "search": repr(translator.options), "translator": translator.engine.name}
-    kept = ResumableRows.for_output(output, about, BLOCK_LINES)
+    kept = ResumableRows(output, about, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
     with kept.lock():
         work.run(progress)
@@ -214,44 +204,36 @@ def translate_text(
     logger.info("%s: %s", output, described(counts))
 
 
-def _pairs(path: Path) -> Iterator[list[str]]:
-    return (line.split("\t") for line in read_lines(path))
+def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
+    """What the teacher translates: the sources of its own text with their references, and then the lines of `mono`."""
+    for line in read_lines(directory / TRAIN):
+        source, reference = line.split("\t")
+        yield source, reference
+    for line in read_lines(mono) if mono else ():
+        yield line, None
 
 
-def source_lines(directory: Path, mono: Path | None) -> Iterator[str]:
-    """What the teacher translates: the sources of its own text, and then the lines of `mono`."""
-    return itertools.chain((pair[0] for pair in _pairs(directory / TRAIN)), () if mono is None else read_lines(mono))
-
-
-@dataclass(frozen=True)
-class System:
-    """What a model costs and what it is worth.
-
-    Attributes:
-        megabytes: of its weights.
-        rate: sentences per second, many at once.
-        milliseconds: for one sentence alone, the median.
-    """
-
-    name: str
-    bleu: float
-    chrf: float
-    megabytes: float
-    rate: float
-    milliseconds: float
-
-
-def table(systems: Sequence[System]) -> list[str]:
-    """A row for each system."""
+def table(systems: dict[str, dict[str, float]]) -> list[str]:
+    """A row for each system: what `measure` gives of it."""
     rows = [
-        [s.name, f"{s.bleu:.2f}", f"{s.chrf:.1f}", f"{s.megabytes:.1f}", f"{s.rate:,.0f}", f"{s.milliseconds:.1f}"]
-        for s in systems
+        [
+            name,
+            f"{system['bleu']:.2f}",
+            f"{system['chrf']:.1f}",
+            f"{system['megabytes']:.1f}",
+            f"{system['rate']:,.0f}",
+            f"{system['milliseconds']:.1f}",
+        ]
+        for name, system in systems.items()
     ]
     return draw_table(("", "BLEU", "chrF2", "MB", "sentences/s", "ms for one"), rows, "text")
 
 
-def measure(name: str, translator: Translator, model: str, test_set: TestSet) -> System:
-    """Translate a test set, score it and take the time.
+def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, float]:
+    """What a model is worth and what it costs.
+
+    bleu and chrf of a test set, the megabytes of the weights, sentences a second of many at once as `rate`, and the
+    median of the milliseconds for one sentence alone.
 
     Args:
         model: a model, an ensemble or an export, whose weights are in the files.
@@ -264,15 +246,20 @@ def measure(name: str, translator: Translator, model: str, test_set: TestSet) ->
 
     sources = test_set.sources
     scores = translate_and_score(translator, test_set)  # which also warms up
-    rate = len(sources) / min(seconds(sources) for _ in range(_ROUNDS))
-    alone = statistics.median(seconds([source]) for source in sources[:_NUM_ALONE])
     files = (find_model(path) / name for path in require_models(model) for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
-    num_bytes = sum(file.stat().st_size for file in files if file.is_file())
-    return System(name, scores.bleu.score, scores.chrf.score, num_bytes / 1e6, rate, 1e3 * alone)
+    return {
+        "bleu": scores["bleu"]["score"],
+        "chrf": scores["chrf"]["score"],
+        "megabytes": sum(file.stat().st_size for file in files if file.is_file()) / 1e6,
+        "rate": len(sources) / min(seconds(sources) for _ in range(_ROUNDS)),
+        "milliseconds": 1e3 * statistics.median(seconds([source]) for source in sources[:_NUM_ALONE]),
+    }
 
 
-def nearest_by_chrf(texts: Sequence[str], reference: str) -> str:
-    """The text with the highest chrF2 against a reference, the first one of equal ones."""
+def nearest_by_chrf(texts: Sequence[str], reference: str | None) -> str:
+    """The text with the highest chrF2 against a reference; the first one of equal ones, or without a reference."""
+    if reference is None:
+        return texts[0]
     from sacrebleu.metrics import CHRF
 
     metric = CHRF()

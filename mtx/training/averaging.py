@@ -16,16 +16,13 @@ from mtx.data.token_store import PreparedData
 from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, MtxError
 from mtx.storage import durable
-from mtx.storage.run_contents import checkpoint_steps
-from mtx.storage.run_files import WEIGHTS, RunLayout
-from mtx.storage.run_status import DECIDING_METRICS
+from mtx.storage.run_directory import DECIDING_METRICS
+from mtx.storage.run_files import WEIGHTS, RunLayout, checkpoint_steps
 from mtx.training.checkpoint import START_AGAIN, State, averaged_steps
 from mtx.training.micro_batch import NewModel
 from mtx.training.validation import deciding_metric, validate_part, validation_of
 
 logger = logging.getLogger(__name__)
-
-NUM_MEANS = 2  # candidates that no validation has scored yet
 
 
 def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
@@ -66,11 +63,11 @@ def choose(new_model: NewModel, config: Config, data: PreparedData, paths: RunLa
         part = validate_part(model, data, config.data.max_tokens)
         return validation_of([part], data, config.data.tgt, metric, time.monotonic()).score
 
-    scored = [(validate(steps) if score is None else score, steps) for steps, score in scores.items()]
-    scored.sort(key=lambda pair: pair[0], reverse=True)
-    best, *others = (f"{in_words(steps)} {abs(score):.2f}" for score, steps in scored)
+    found = {steps: validate(steps) if score is None else score for steps, score in scores.items()}
+    ranked = sorted(found, key=found.__getitem__, reverse=True)
+    best, *others = (f"{in_words(steps)} {abs(found[steps]):.2f}" for steps in ranked)
     logger.info("the model is %s, by validation %s (%s)", best, DECIDING_METRICS[metric], "; ".join(others))
-    return scored[0][1]
+    return ranked[0]
 
 
 def in_words(steps: tuple[int, ...]) -> str:
@@ -88,16 +85,16 @@ def _candidates(
     Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
     """
     averaged, best = averaged_steps(paths, checkpoint_every, average_last), state.best_step
-    intact, damaged = list[int](), list[DamagedFileError]()
+    intact, damaged = list[int](), ""
     for step in sorted({*averaged, *({best} & {*checkpoint_steps(paths)})}):
         try:
             durable.verify(paths.checkpoint(step), (WEIGHTS,))
             intact.append(step)
         except DamagedFileError as error:
-            damaged.append(error)
+            damaged = str(error)
             logger.warning("%s; skipping it in the average", error)
     if damaged and not intact:
-        raise DamagedFileError(f"{damaged[-1]}; no checkpoint to average is whole", START_AGAIN)
+        raise DamagedFileError(f"{damaged}; no checkpoint to average is whole", START_AGAIN)
     last = tuple(step for step in averaged if step in intact)
     scores: dict[tuple[int, ...], float | None] = dict.fromkeys(filter(None, (last, last[len(last) // 2 :], last[-1:])))
     if best in intact:

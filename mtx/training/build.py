@@ -1,7 +1,7 @@
 """Makes everything that a start of a run needs before its first step, complete: model, optimizer, sampler, state.
 
 What `auto` means is decided at the first start, recorded in chosen.json, and reused by later starts. Flow:
-configuration, device, prepared data -> `prepare_device` -> `build` -> `Trainer`, which has the weights of the newest
+configuration, device, prepared data -> `choose_runtime` -> `build` -> `Trainer`, which has the weights of the newest
 checkpoint, or of `training.init_from`, or the random ones of the seed.
 """
 
@@ -11,26 +11,24 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.config.settings import fixed_settings
 from mtx.data.augmentation import epoch_text
-from mtx.data.glossary import Glossary
 from mtx.data.packing import load_steps
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import PreparedData, TokenStore
-from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, DeferredErrors, UsageError, first_line, is_out_of_memory
 from mtx.model import architectures
-from mtx.model.attention import Kernel
+from mtx.model.architectures import num_parameters
 from mtx.model.device import (
     attention_kernel,
     fast_precision,
@@ -38,19 +36,18 @@ from mtx.model.device import (
     keep_freed_memory,
     make_deterministic,
     num_threads,
-    peak_flops,
     use_device,
 )
-from mtx.model.transformer import training_flops
 from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
-from mtx.storage.run_contents import full_checkpoint_steps
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.hooks import Progress
 from mtx.training.micro_batch import (
     CPU_MICRO_BATCH,
+    NOT_CHOSEN,
+    RuntimeChoices,
     StepResult,
     check_memory,
     largest_micro_batch,
@@ -60,7 +57,7 @@ from mtx.training.micro_batch import (
 )
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import Schedule, planned_end, steps_per_epoch
-from mtx.training.strategy import Sharded, Strategy, is_sharded
+from mtx.training.strategy import Sharded, Strategy
 from mtx.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -70,19 +67,6 @@ logger = logging.getLogger(__name__)
 _LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
 # Compiling costs one to two minutes and may save a third of the time; 5e16 FLOP take about four minutes on an H200.
 _REPAYS_FLOPS = 5e16
-NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
-
-
-@dataclass(frozen=True)
-class RuntimeChoices:
-    """The content of chosen.json. With the `varlen` kernel the step of a run is recorded once."""
-
-    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?|mps)$")]
-    precision: Literal["fp32", "bf16"]
-    micro_batch_tokens: Annotated[int, Field(ge=1, lt=1 << 31)]
-    kernel: Kernel
-    threads: Annotated[int, Field(ge=NOT_CHOSEN, le=4096)]
-    compile: bool
 
 
 def read_runtime(path: Path) -> RuntimeChoices:
@@ -96,38 +80,21 @@ def read_runtime(path: Path) -> RuntimeChoices:
         ) from None
 
 
-def prepare_device(
-    config: Config, records: RunLayout, device: torch.device, data: PreparedData, ranks: Ranks | None = None
-) -> RuntimeChoices:
-    """How the run uses the device, which is set up for it.
-
-    Args:
-        records: the run whose chosen.json is read or written.
-    """
-    if device.type == "cuda" and config.training.deterministic:
-        make_deterministic()
-    check_memory(config, device, data.tokenizer.num_ids)
-    runtime = choose_runtime(records, config, device, data, ranks)
-    torch.set_num_threads(runtime.threads)
-    if device.type == "cpu":
-        keep_freed_memory()
-    return runtime
-
-
 def choose_runtime(
     paths: RunLayout, config: Config, device: torch.device, data: PreparedData, ranks: Ranks | None = None
 ) -> RuntimeChoices:
     """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
 
-    A CUDA device becomes that of this thread. The number of threads of a rank that shares its machine with others is
-    not recorded: the next start may have another number of ranks.
+    The device is set up for them. The number of threads of a rank that shares its machine with others is not recorded:
+    the next start may have another number of ranks.
 
     Raises:
         UsageError: if the run was started on a kind of device that is not available.
         MtxError: if not even the longest sentence fits the device.
     """
     ranks, training = ranks or Ranks(), config.training
-    recorded = read_runtime(paths.chosen) if ranks.run_on_rank_zero(paths.chosen.exists) else None
+    check_memory(config, device, data.tokenizer.num_ids)
+    recorded = ranks.run_on_rank_zero(lambda: read_runtime(paths.chosen) if paths.chosen.exists() else None)
     is_new = recorded is None or torch.device(recorded.device).type != device.type
     if recorded and is_new and config.device == "auto":
         raise UsageError(
@@ -135,6 +102,10 @@ def choose_runtime(
             f"device={device.type} continues without it, not bit for bit",
         )
     use_device(device)
+    if device.type == "cuda" and training.deterministic:
+        make_deterministic()
+    if device.type == "cpu":
+        keep_freed_memory()
     runtime = replace(recorded or _first_choices(config, device, data, ranks), device=str(device))
     kernel = runtime.kernel
     if (is_new or kernel == "varlen") and config.model.architecture == "transformer":
@@ -149,13 +120,14 @@ def choose_runtime(
     if recorded is None:
         size = training.micro_batch_tokens
         if size == "auto":
-            size = _largest_micro_batch(config, runtime, data, ranks)
+            size = _largest_micro_batch(config, runtime, data)
         runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
         if ranks.is_rank_zero:
             durable.write_json(paths.chosen, asdict(runtime))
-    if ranks.world.local_size == 1 and runtime.threads != NOT_CHOSEN:
-        return runtime
-    return replace(runtime, threads=num_threads(ranks.world.local_size))
+    if ranks.local_size > 1 or runtime.threads == NOT_CHOSEN:
+        runtime = replace(runtime, threads=num_threads(ranks.local_size))
+    torch.set_num_threads(runtime.threads)
+    return runtime
 
 
 def _first_choices(config: Config, device: torch.device, data: PreparedData, ranks: Ranks) -> RuntimeChoices:
@@ -165,19 +137,16 @@ def _first_choices(config: Config, device: torch.device, data: PreparedData, ran
         ranks.run_on_rank_zero(lambda: fast_precision(device)) if config.precision == "auto" else config.precision
     )
     last, _ = planned_end(training, steps_per_epoch(data.train, training))
-    num_tokens = training.num_passes * last * training.batch_tokens
-    flops = num_tokens * training_flops(config.model, data.tokenizer.num_ids, data.report["src_tgt_ratio"])
-    threads = num_threads() if ranks.world.local_size == 1 else NOT_CHOSEN
+    flops = 6 * num_parameters(config.model, data.tokenizer.num_ids) * last * training.batch_tokens
+    threads = num_threads() if ranks.local_size == 1 else NOT_CHOSEN
     return RuntimeChoices(str(device), precision, 0, "padded", threads, flops > _REPAYS_FLOPS)
 
 
-def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: PreparedData, ranks: Ranks) -> int:
+def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: PreparedData) -> int:
     """`largest_micro_batch` on this device."""
-    num_ids = data.tokenizer.num_ids
-    num_shards = ranks.size if is_sharded(config, torch.device(runtime.device), num_ids, ranks) else 1
-    sampler = new_sampler(config, training_text(config, data), data.tokenizer, data.terms)
-    new = functools.partial(new_model, config, runtime, num_ids)
-    return largest_micro_batch(config, runtime, new, sampler, num_shards)
+    _, sampler = text_and_sampler(config, data)
+    new = functools.partial(new_model, config, runtime, data.tokenizer.num_ids)
+    return largest_micro_batch(config, runtime, new, sampler)
 
 
 def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:
@@ -190,8 +159,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     plain = replace(eager, precision="fp32")
     if runtime == plain:
         return runtime
-    text = training_text(config, data)
-    sampler = new_sampler(config, text, data.tokenizer, data.terms)
+    text, sampler = text_and_sampler(config, data)
     size = max(min(config.training.batch_tokens, CPU_MICRO_BATCH), config.data.max_tokens)
     num_micro_steps, shape = step_shape(config, replace(runtime, micro_batch_tokens=size), sampler)
     planned = steps(sampler, SamplerState(), 1)
@@ -247,29 +215,20 @@ def new_model(config: Config, runtime: RuntimeChoices, num_ids: int, device: Any
     torch.manual_seed(config.seed)
     model = architectures.new_model(config.model, num_ids).to(device or runtime.device)
     model.kernel = runtime.kernel
-    model.source_loss = config.training.source_loss
     model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model
 
 
-def training_text(config: Config, data: PreparedData) -> TokenStore:
-    """What a run learns from: the training pairs, perhaps with copies of their targets."""
-    ratio = config.training.copied_target_ratio
-    return data.train.with_copies(ratio) if ratio else data.train
-
-
-def new_sampler(config: Config, text: TokenStore, tokenizer: Tokenizer, terms: Glossary | None = None) -> BatchSampler:
-    """The sampler of a run, which decides what its steps learn from.
-
-    Args:
-        text: its `training_text`.
-        terms: those of its data.
-    """
-    training, encode = config.training, epoch_text(config, text, tokenizer, terms)
+def text_and_sampler(config: Config, data: PreparedData) -> tuple[TokenStore, BatchSampler]:
+    """What a run learns from, the training pairs and perhaps copies of their targets, and the sampler of its steps."""
+    training, text = config.training, data.train
+    if training.copied_target_ratio:
+        text = text.with_copies(training.copied_target_ratio)
+    encode = epoch_text(config, text, data.tokenizer, data.terms)
     weights = text.weights[text.corpus] if (text.weights != 1).any() else None
     longest = config.data.max_tokens if encode else None
     src, tgt = text.src.lengths, text.tgt.lengths
-    return BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, longest)
+    return text, BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, longest)
 
 
 def build(
@@ -293,13 +252,29 @@ def build(
     """
     ranks, deferred_errors = ranks or Ranks(), deferred_errors or DeferredErrors()
     device, num_ids = torch.device(runtime.device), data.tokenizer.num_ids
-    text = training_text(config, data)
-    sampler = new_sampler(config, text, data.tokenizer, data.terms)
-    kind = Sharded if is_sharded(config, device, num_ids, ranks) else Strategy
+    text, sampler = text_and_sampler(config, data)
+    kind = Sharded if config.training.shard and ranks.size > 1 else Strategy
     strategy = kind(functools.partial(new_model, config, runtime, num_ids), device, ranks)
-    state = strategy.load(functools.partial(_restore, config, data, paths, initial))
-    peak = peak_flops(device, runtime.precision) if config.model.architecture == "transformer" else None
-    flops = training_flops(config.model, num_ids, sampler.ratio) * config.training.num_passes
+
+    def restore(model: TranslationModel, optimizer: torch.optim.Optimizer) -> State:
+        """The state to continue from; its weights and moments go into `model` and `optimizer`."""
+        if full_checkpoint_steps(paths):
+            state = checkpoint.load_newest(paths, model, optimizer)
+            if state.data_sha256 != data.sha256:
+                raise DamagedFileError(
+                    f"{paths.data}: is not the data that step {state.step} of this run was trained on",
+                    "restore the original data, or use another run_dir=DIR",
+                )
+            logger.info("resuming from step %d", state.step)
+            return drop_outdated_cooldown(state, config.training)
+        state = State(data_sha256=data.sha256, settings=fixed_settings(config))
+        if initial is None:
+            return state
+        logger.info("starting from the weights of %s", config.training.init_from)
+        model.load_state_dict(initial.model.state_dict())
+        return replace(state, validated_step=-1, init_sha256=initial.sha256)  # validate before step 1
+
+    state = strategy.load(restore)
     started = time.monotonic() if started is None else started
     return Trainer(
         config=config,
@@ -314,34 +289,8 @@ def build(
         state=state,
         schedule=Schedule(config, data, sampler, started, state.elapsed_s, ranks.size),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
-        progress=Progress(state.step, None if peak is None else flops / (peak * ranks.size)),
+        progress=Progress(state.step),
     )
-
-
-def _restore(
-    config: Config,
-    data: PreparedData,
-    paths: RunLayout,
-    initial: LoadedModel | None,
-    model: TranslationModel,
-    optimizer: torch.optim.Optimizer,
-) -> State:
-    """The state to continue from; puts the weights and moments that belong to it into `model` and `optimizer`."""
-    if full_checkpoint_steps(paths):
-        state = checkpoint.load_newest(paths, model, optimizer)
-        if state.data_sha256 != data.sha256:
-            raise DamagedFileError(
-                f"{paths.data}: is not the data that step {state.step} of this run was trained on",
-                "restore the original data, or use another run_dir=DIR",
-            )
-        logger.info("resuming from step %d", state.step)
-        return drop_outdated_cooldown(state, config.training)
-    state = State(data_sha256=data.sha256, settings=fixed_settings(config))
-    if initial is None:
-        return state
-    logger.info("starting from the weights of %s", config.training.init_from)
-    model.load_state_dict(initial.model.state_dict())
-    return replace(state, validated_step=-1, init_sha256=initial.sha256)  # validate before step 1
 
 
 def drop_outdated_cooldown(state: State, training: TrainingConfig) -> State:

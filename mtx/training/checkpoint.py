@@ -1,6 +1,5 @@
 """Checkpoints: written whole or not at all, verified before use, removed when nothing needs them any more."""
 
-import contextlib
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,16 +17,22 @@ from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import format_size
 from mtx.storage import disk, durable
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_full_checkpoint
-from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_step
-from mtx.storage.run_status import StatusFile
+from mtx.storage.run_directory import write_status
+from mtx.storage.run_files import (
+    OPTIMIZER,
+    STATE,
+    WEIGHTS,
+    RunLayout,
+    checkpoint_step,
+    checkpoint_steps,
+    full_checkpoint_steps,
+    is_full_checkpoint,
+)
 
 logger = logging.getLogger(__name__)
 
 START_AGAIN = "use another run_dir=DIR to start again"
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
-
-MOMENTS = ("step", "exp_avg", "exp_avg_sq")  # Adam's state of each parameter
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class State:
         validation_s: seconds that a validation like the last will take, see `Validation.later_seconds`.
         init_sha256: the hash of the initial weights, if training started from a model.
         data_sha256: `PreparedData.sha256` of the data that `position` refers to.
-        settings: the fixed settings that it was trained with; see `run_contents.load_config`.
+        settings: the fixed settings that it was trained with; see `run_files.load_config`.
         cooldown: the cooldown, once it is planned.
         warmup_steps: those of a run with a time limit, once its speed is known; see `Schedule.update`.
     """
@@ -98,8 +103,8 @@ class Snapshot:
 
 def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """Adam's state of all parameters, by names."""
-    named = model.named_parameters()
-    return {f"{name}.{key}": optimizer.state[parameter][key] for name, parameter in named for key in MOMENTS}
+    states = {name: optimizer.state[parameter] for name, parameter in model.named_parameters()}
+    return {f"{name}.{key}": part for name, state in states.items() for key, part in state.items()}
 
 
 def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
@@ -116,7 +121,7 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         OSError: if it cannot be written; the existing one stays.
     """
     _check_finite({**tensors.weights, **tensors.moments}, state.step)
-    with durable.new_directory(paths.checkpoint(state.step), replace=True) as new:
+    with durable.new_directory(paths.checkpoint(state.step)) as new:
         model_directory.save_tensors(new / WEIGHTS, tensors.weights)
         model_directory.save_tensors(new / OPTIMIZER, tensors.moments)
         durable.write_json(new / STATE, asdict(state))
@@ -142,12 +147,11 @@ def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, averag
 def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
     """Raise MtxError if a number is not finite.
 
-    Tensors on a CPU are checked by numpy, because this runs on a thread next to training. For torch, OpenMP would start
-    a second set of threads, more than there are cores, and every step of training would take a third longer.
+    Numpy checks them, because this runs on a thread next to training. For torch, OpenMP would start a second set of
+    threads, more than there are cores, and every step of training would take a third longer.
     """
     for name, tensor in tensors.items():
-        on_cpu = tensor.device.type == "cpu"
-        if not (np.isfinite(tensor.numpy()).all() if on_cpu else bool(tensor.isfinite().all())):
+        if not np.isfinite(tensor.cpu().numpy()).all():
             raise MtxError(
                 f"step {step}: {name} holds numbers that are not finite; this state is not saved",
                 "the last checkpoint is intact; a lower training.learning_rate needs a new run_dir",
@@ -219,6 +223,7 @@ def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -
     return [step for step in regular if step >= _RECENT * steps[-1]][-average_last:]
 
 
+@dataclass
 class AsyncCheckpointer:
     """Writes the checkpoints of one start of a run: one at a time, on a thread, so that training waits for no disk.
 
@@ -226,23 +231,19 @@ class AsyncCheckpointer:
 
     Attributes:
         saved: the state that was written last, or is being written.
-        status: status.json, updated after each checkpoint.
     """
 
-    def __init__(self, paths: RunLayout, training: TrainingConfig, deferred_errors: DeferredErrors, saved: State):
-        self._paths = paths
-        self._training = training
-        self._deferred_errors = deferred_errors
-        self.saved = saved
-        self.status = StatusFile(paths.status, deferred_errors)
+    paths: RunLayout
+    training: TrainingConfig
+    deferred_errors: DeferredErrors
+    saved: State
+
+    def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
         self._writing: Future[None] | None = None
 
     def is_due(self, now: State) -> bool:
-        """Whether there is anything to save; waits for the end of the last write.
-
-        Args:
-            now: False if this is the state saved last.
+        """Whether the state `now` is not saved yet; waits for the end of the last write.
 
         Raises:
             MtxError: if the previous checkpoint was not finite.
@@ -255,17 +256,17 @@ class AsyncCheckpointer:
         self.saved = written
         device = next(iter(copies.weights.values())).device
         stream: torch.cuda.Stream | None = None
-        if device.type == "cuda":
+        if device.type == "cuda":  # another stream than that of training
             stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             stream.wait_stream(torch.cuda.current_stream(device))  # until the copies are complete
-        self._writing = self._thread.submit(self._write, copies, written, stream)
 
-    def _write(self, copies: Snapshot, state: State, stream: torch.cuda.Stream | None) -> None:
-        """Write on this thread; with CUDA, on another stream than that of training."""
-        with contextlib.nullcontext() if stream is None else torch.cuda.stream(stream):
-            save(self._paths, copies, state)
-            prune(self._paths, state, self._training.checkpoint_every, self._training.average_last)
-            self.status.write("running", "training", state.step)
+        def write() -> None:
+            with torch.cuda.stream(stream):
+                save(self.paths, copies, written)
+                prune(self.paths, written, self.training.checkpoint_every, self.training.average_last)
+            write_status(self.paths, self.deferred_errors, state="running", stage="training", step=written.step)
+
+        self._writing = self._thread.submit(write)
 
     def settle(self, wait: bool = False) -> None:
         """Collect the outcome of the last write if it has ended."""
@@ -275,16 +276,14 @@ class AsyncCheckpointer:
         try:
             writing.result()
         except (OSError, DamagedFileError) as error:
-            self._deferred_errors.add(f"the checkpoint of step {self.saved.step}", error)
+            self.deferred_errors.add(f"the checkpoint of step {self.saved.step}", error)
             self.saved = State()
 
     def finish(self, state: State) -> None:
         """Wait until `state` is written; raises MtxError if it could not be."""
-        self.settle(wait=True)
-        if state.step and state != self.saved:
-            steps = full_checkpoint_steps(self._paths)
-            help = f"rerun the same command to resume from step {steps[-1]}" if steps else "rerun the same command"
-            raise MtxError(f"step {state.step} could not be saved: {self._deferred_errors.messages[-1]}", help)
+        if self.is_due(state):
+            text = f"step {state.step} could not be saved: {self.deferred_errors.messages[-1]}"
+            raise MtxError(text, "rerun the same command to resume from the last checkpoint")
 
     def close(self) -> None:
         """End the thread after its last write."""

@@ -23,8 +23,8 @@ from mtx.config.schema import Config
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import format_duration, install_command
 from mtx.storage import disk, durable, text_files
+from mtx.storage.run_directory import DECIDING_METRICS
 from mtx.storage.run_files import RunLayout
-from mtx.storage.run_status import DECIDING_METRICS
 
 if TYPE_CHECKING:
     from mtx.data.sampler import BatchSampler, SamplerState
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from mtx.model.translation_model import TranslationModel
     from mtx.training.trainer import Trainer
     from mtx.training.validation import Validation
+
+Values = Mapping[str, Any]  # of an event, by name
 
 logger = logging.getLogger(__name__)
 
@@ -65,14 +67,13 @@ class Progress:
 
     Args:
         done: steps of earlier starts.
-        utilisation_per_rate: the share of the device's peak that one target token per second uses, if it is known.
 
     Attributes:
         unread: updates that the device may still be working on.
     """
 
-    def __init__(self, done: int, utilisation_per_rate: float | None = None):
-        self._done, self._utilisation_per_rate = done, utilisation_per_rate
+    def __init__(self, done: int):
+        self._done = done
         self._started = math.inf
         self._tokens = 0  # target tokens of this start
         self._window: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS + 1)  # time, and `_tokens` at that time
@@ -97,7 +98,7 @@ class Progress:
             yield update, update.figures.tensor().tolist()
 
     def measure(self, update: Update, numbers: list[float], last: int, ends_at: float) -> dict[str, Any]:
-        """What metrics.jsonl has of an update, with the speed, the time left, and the share of the peak if it is known.
+        """What metrics.jsonl has of an update, with the speed and the time left.
 
         Args:
             numbers: see `Trainer.update`.
@@ -112,7 +113,7 @@ class Progress:
         rate = (self._tokens - tokens) / (now - since)
         step_s = (now - self._started) / (update.step - self._done)  # validations included
         left = max(0.0, min(step_s * (last - update.step), ends_at - now))
-        figures = {
+        return {
             "step": update.step,
             "loss": round(loss, 5),
             "nll": round(nll / update.num_tgt_tokens, 5),
@@ -122,9 +123,6 @@ class Progress:
             "left_s": round(left, 1),
             "epochs": round(update.epochs, 6),
         }
-        if self._utilisation_per_rate is not None:
-            figures["utilisation"] = round(rate * self._utilisation_per_rate, 4)
-        return figures
 
 
 def check_finite(
@@ -134,17 +132,17 @@ def check_finite(
     if all(map(math.isfinite, figures)):
         return
     loss, _, norm = figures
-    position, refused = update.position, paths.refused
-    pairs = sampler.step(position).pairs
+    place = update.position
+    pairs = sampler.step(place).pairs
     lines = text.lines()[pairs]
     rows = zip(lines, *text.texts(pairs), strict=True)
     with contextlib.suppress(OSError):  # the error itself matters more
-        durable.write_text(refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
+        durable.write_text(paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
     first = ", ".join(map(str, lines[:10]))
     raise MtxError(
         f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step takes {len(pairs)} "
-        f"pairs from place {position.index} of epoch {position.epoch} on, "
-        f"lines {first}, … of the training text, see {refused}",
+        f"pairs from place {place.index} of epoch {place.epoch} on, "
+        f"lines {first}, … of the training text, see {paths.refused}",
         "the last checkpoint is intact; a lower training.learning_rate or clip_norm=1.0 needs a new run_dir",
     )
 
@@ -170,10 +168,10 @@ class Hook:
     def on_start(self, trainer: "Trainer") -> None:
         """Before the first step of a start; the state of the newest checkpoint is restored."""
 
-    def on_event(self, trainer: "Trainer", name: str, values: Mapping[str, Any]) -> None:
+    def on_event(self, trainer: "Trainer", name: str, values: Values) -> None:
         """At each event of metrics.jsonl: start, train, validation, checkpoint, cooldown, hint, end."""
 
-    def on_step(self, trainer: "Trainer", figures: Mapping[str, Any]) -> None:
+    def on_step(self, trainer: "Trainer", figures: Values) -> None:
         """After each update, when its figures have arrived; on a GPU it may be some steps later.
 
         Args:
@@ -206,20 +204,18 @@ class EventLog(Hook):
         if os.path.lexists(path):
             durable.require_file(path)  # no reader would follow a link that leads out of the run
         self._file = trainer.cleanup.enter_context(disk.append(path))
-        if not text_files.ends_in_newline(path):  # a killed process left half a line
-            self._write(trainer, "\n")
+        self._line_end = "" if text_files.ends_in_newline(path) else "\n"  # a killed process left half a line
 
-    def on_event(self, trainer: "Trainer", name: str, values: Mapping[str, Any]) -> None:
-        self._write(trainer, json.dumps({"event": name, "time": round(time.time(), 3), **values}) + "\n")
-
-    def _write(self, trainer: "Trainer", text: str) -> None:
+    def on_event(self, trainer: "Trainer", name: str, values: Values) -> None:
+        line = json.dumps({"event": name, "time": round(time.time(), 3), **values})
         with trainer.deferred_errors.defer(f"{trainer.paths.metrics}: an event"):
-            self._file.write(text.encode())
+            self._file.write(f"{self._line_end}{line}\n".encode())
+            self._line_end = ""
 
 
-def require_tensorboard() -> None:
-    """Raise UsageError if the package for `training.tensorboard` is not installed."""
-    if importlib.util.find_spec("tensorboard") is None:
+def require_tensorboard(config: Config) -> None:
+    """Raise UsageError if `training.tensorboard` is set and its package is not installed."""
+    if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise UsageError(
             "training.tensorboard: the package tensorboard is not installed", install_command("tensorboard")
         )
@@ -241,11 +237,11 @@ class TensorBoard(Hook):
             trainer.cleanup.enter_context(errors.defer(directory))
             trainer.cleanup.callback(self._writer.close)
 
-    def on_event(self, trainer: "Trainer", name: str, values: Mapping[str, Any]) -> None:
+    def on_event(self, trainer: "Trainer", name: str, values: Values) -> None:
         if self._writer is not None and "step" in values:
             with trainer.deferred_errors.defer(f"{trainer.paths.tensorboard}: an event"):
                 for key, value in values.items():
-                    if key != "step" and isinstance(value, int | float) and not isinstance(value, bool):
+                    if key != "step" and isinstance(value, int | float):
                         self._writer.add_scalar(f"{name}/{key}", value, values["step"])
 
 
@@ -259,18 +255,17 @@ class Console(Hook):
         self._bar = trainer.cleanup.enter_context(bar)
         self._line_at = time.monotonic() + _LINE_EVERY_S / 3
 
-    def on_step(self, trainer: "Trainer", figures: Mapping[str, Any]) -> None:
-        self._bar.total, _ = trainer.schedule.end(trainer.state)
-        self._bar.update(1)
+    def on_step(self, trainer: "Trainer", figures: Values) -> None:
+        last, _ = trainer.schedule.end(trainer.state)
         speed = f"{figures['tgt_tokens_per_s']:,.0f} target tokens/s"
-        if "utilisation" in figures:
-            speed += f", {figures['utilisation']:.0%} of the GPU's peak"
         left = format_duration(figures["left_s"])
         text = f"loss {figures['loss']:.3f}, lr {figures['learning_rate']:.2e}, {speed}, {left} left"
         if not self._bar.disable:
+            self._bar.total = last
             self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(1)
         elif time.monotonic() >= self._line_at:
-            logger.info("step %d of %d: %s", figures["step"], self._bar.total, text)
+            logger.info("step %d of %d: %s", figures["step"], last, text)
             self._line_at = time.monotonic() + _LINE_EVERY_S
 
     def on_validation(self, trainer: "Trainer", validation: "Validation", model: "TranslationModel") -> None:
@@ -283,7 +278,7 @@ class Console(Hook):
         for sample in validation.samples[:1]:
             logger.info("  %s\n    -> %s", sample.src[:_SAMPLE_CHARS], sample.hyp[:_SAMPLE_CHARS])
 
-    def on_event(self, trainer: "Trainer", name: str, values: Mapping[str, Any]) -> None:
+    def on_event(self, trainer: "Trainer", name: str, values: Values) -> None:
         if name == "cooldown":
             text = "the learning rate falls to zero from step %d to step %d (%s)"
             logger.info(text, values["first"], values["last"], values["reason"])

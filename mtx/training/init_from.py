@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig, leaves
 from mtx.config.settings import Resolved
-from mtx.data.glossary import AUTO
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.storage import model_description
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_contents import find_model, fixed_config, has_begun, is_run
-from mtx.storage.run_files import WEIGHTS, RunLayout
+from mtx.storage.run_files import WEIGHTS, RunLayout, find_model, fixed_config, has_begun, is_run
 
 if TYPE_CHECKING:
     from mtx.decoding.model_directory import LoadedModel
@@ -88,7 +86,7 @@ def describe(name: str) -> dict[str, Any]:
         "tokenizer.normalization": tokenizer.normalization,
         "data.src": model.info["src"],
         "data.tgt": model.info["tgt"],
-        "data.terms": AUTO if tokenizer.marks else None,  # it would forget to follow a glossary
+        "data.terms": "auto" if tokenizer.marks else None,  # it would forget to follow a glossary
         "decoding.beam_size": model.info["beam_size"],
         "decoding.length_penalty": model.info["length_penalty"],
     }

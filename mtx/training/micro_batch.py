@@ -8,13 +8,13 @@ halves it when memory is short. Flow: packed batch -> `MicroStep` -> gradients, 
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from mtx import machine
@@ -22,10 +22,11 @@ from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack, to_device, twice
 from mtx.data.sampler import BatchSampler
 from mtx.data.token_store import Side
-from mtx.decoding.scoring import BATCH_TOKENS, batch_nll
+from mtx.decoding.scoring import BATCH_TOKENS, score_pairs
 from mtx.errors import MtxError, is_out_of_memory
 from mtx.formatting import format_size
 from mtx.model.architectures import num_parameters
+from mtx.model.attention import Kernel
 from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.device import free_unused_memory
 from mtx.model.fused import hidden_states
@@ -35,7 +36,6 @@ from mtx.storage import durable
 from mtx.training.loss import smoothed_loss
 
 if TYPE_CHECKING:
-    from mtx.training.build import RuntimeChoices
     from mtx.training.trainer import Trainer
 
 NewModel = Callable[[], TranslationModel]
@@ -44,7 +44,20 @@ logger = logging.getLogger(__name__)
 
 CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use stays small
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
+NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
 _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
+
+
+@dataclass(frozen=True)
+class RuntimeChoices:
+    """The content of chosen.json. With the `varlen` kernel the step of a run is recorded once."""
+
+    device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?|mps)$")]
+    precision: Literal["fp32", "bf16"]
+    micro_batch_tokens: Annotated[int, Field(ge=1, lt=1 << 31)]
+    kernel: Kernel
+    threads: Annotated[int, Field(ge=NOT_CHOSEN, le=4096)]
+    compile: bool
 
 
 class MicroStep:
@@ -78,15 +91,12 @@ class MicroStep:
         self._scale = torch.zeros((), device=self.device)
         is_varlen = self.device.type == "cuda" and model.kernel == "varlen"
         self._is_static = is_varlen and root is None  # a graph is recorded
-        self._predict = functools.partial(_predict_fused, model) if compiled else model.predictions
+        self._compiled = compiled
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
         if root is not None:
             self._forward = functools.partial(root, self._loss)
-        self._compiled = compiled
-        self._graph: CudaGraph | None = None
-        self._tensors: list[Tensor] = []  # those that the graph reads; holding them keeps their memory theirs
-        self._recorded_at: list[int] = []  # their addresses
-        self._batch: PackedBatch | None = None  # the graph's input
+        self._recorded: tuple[CudaGraph, PackedBatch] | None = None  # the graph and its input
+        self._held: list[Tensor] = []  # what the graph reads and the model may replace
 
     def start_step(self) -> None:
         """Reset the gradients and the sums."""
@@ -107,11 +117,11 @@ class MicroStep:
         if not self._is_static:
             self._run(self._move(batch))
             return
-        if self._graph is None or self.addresses() != self._recorded_at:
-            self._record(batch)
-        assert self._batch is not None and self._graph is not None
-        self._batch.buffer.copy_(batch.buffer, non_blocking=True)
-        self._graph.replay()
+        if self._recorded is None:
+            self._recorded = self._record(batch)
+        graph, own = self._recorded
+        own.buffer.copy_(batch.buffer, non_blocking=True)
+        graph.replay()
 
     def _move(self, batch: PackedBatch) -> PackedBatch:
         """The batch on the device; for `varlen` without its counts, which it does not need and which would vary."""
@@ -127,52 +137,48 @@ class MicroStep:
         self.sums += torch.stack([loss.detach(), nll.detach()])
 
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss of the target, perhaps with that of the source, and the nll of the target."""
+        """The loss and the nll of the target."""
         model, alpha = self.model, self._rdrop_alpha
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
-            predictions = self._predict_twice(batch) if alpha else self._predict(batch)
-            of_target, *of_source = (
-                smoothed_loss(hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, alpha)
-                for hidden, targets in predictions
-            )
-        return sum((sums.loss for sums in of_source), start=of_target.loss), of_target.nll
+            hidden, targets = self._hidden_twice(batch) if alpha else (self._hidden(batch), batch.tgt_out_ids)
+            weight, bias = model.output_weight, model.output_bias
+            sums = smoothed_loss(hidden, weight, bias, targets, self._smoothing, scale, alpha)
+        return sums.loss, sums.nll
 
-    def _predict_twice(self, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
-        """The `predictions` of two passes, [2, N, D]; without the dummies, but not with `varlen`."""
+    def _hidden(self, batch: PackedBatch) -> Tensor:
+        """The hidden states of the target, [N, D]."""
+        if self._compiled:
+            assert isinstance(self.model, Transformer)
+            return hidden_states(self.model, batch)
+        return self.model.decode(batch, self.model.encode(batch))
+
+    def _hidden_twice(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
+        """The hidden states of two passes, [2, N, D], and the tokens; without the dummies, but not with `varlen`."""
         if self.model.kernel == "varlen":  # a recorded step does not know how many tokens are real
-            passes = zip(self._predict(batch), self._predict(batch), strict=True)
-            return [(torch.stack([one, two]), ids) for (one, ids), (two, _) in passes]
-        sizes = batch.num_tgt_tokens, batch.num_src_tokens
-        both = zip(self._predict(twice(batch)), sizes, strict=False)  # one batch of twice the size is faster
-        return [(hidden[: 2 * size].view(2, size, hidden.shape[-1]), ids[:size]) for (hidden, ids), size in both]
+            return torch.stack([self._hidden(batch), self._hidden(batch)]), batch.tgt_out_ids
+        size = batch.num_tgt_tokens
+        hidden = self._hidden(twice(batch))[: 2 * size]  # one batch of twice the size is faster
+        return hidden.view(2, size, hidden.shape[-1]), batch.tgt_out_ids[:size]
 
-    def addresses(self) -> list[int]:
-        """Where the tensors lie that a recorded graph reads and writes; nothing without a graph."""
-        if self._batch is None:
-            return []
-        tensors = (*self.model.step_tensors(), self._batch.buffer, self.sums, self._scale)
-        return [tensor.data_ptr() for tensor in tensors]
+    def _record(self, batch: PackedBatch) -> tuple[CudaGraph, PackedBatch]:
+        """Warm up and record the graph on the first batch of a step, which is as it began afterwards.
 
-    def _record(self, batch: PackedBatch) -> None:
-        """Warm up and record the graph on a first batch; gradients, sums and random state are restored."""
-        started = time.monotonic()
+        Weights and gradients are changed in place from here on; a longer table of positions replaces the one that the
+        graph reads.
+        """
         if self._compiled:
             logger.info("compiling the training step: once, a minute or two, less where it was compiled before")
-        self._batch = self._move(batch)
+        own = self._move(batch)
         state = torch.cuda.get_rng_state(self.device)
-        gradients, sums = _copy_gradients(self.model), self.sums.clone()
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        self._graph = CudaGraph(functools.partial(self._run, self._batch), stream)
+        graph = CudaGraph(functools.partial(self._run, own), stream)
         for _ in range(_WARM_UPS):
-            self._graph.warm_up()
-        self._graph.record()
-        for parameter, gradient in zip(self.model.parameters(), gradients, strict=True):
-            assert parameter.grad is not None
-            parameter.grad.copy_(gradient)
-        self.sums.copy_(sums)
-        self._tensors, self._recorded_at = self.model.step_tensors(), self.addresses()
+            graph.warm_up()
+        graph.record()
+        self.start_step()
+        self._held = list(self.model.buffers())
         torch.cuda.set_rng_state(state, self.device)
-        logger.info("the training step is ready (%.0f s)", time.monotonic() - started)
+        return graph, own
 
 
 class StepResult(NamedTuple):
@@ -188,17 +194,8 @@ def take_step(step: MicroStep, batches: Sequence[PackedBatch], seed: int) -> Ste
     for number, batch in enumerate(batches):
         seed_all(seed, 1, number)
         step(batch, 1 / sum(batch.num_tgt_tokens for batch in batches))
-    return StepResult(float(step.sums[0]), _copy_gradients(step.model))
-
-
-def _copy_gradients(model: TranslationModel) -> list[Tensor]:
-    """Copies of the gradients of all parameters."""
-    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in model.parameters()]
-
-
-def _predict_fused(model: TranslationModel, batch: PackedBatch) -> list[tuple[Tensor, Tensor]]:
-    assert isinstance(model, Transformer)
-    return [(hidden_states(model, batch), batch.tgt_out_ids)]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in step.model.parameters()]
+    return StepResult(float(step.sums[0]), gradients)
 
 
 def seed_all(seed: int, step: int, micro_step: int) -> None:
@@ -207,9 +204,7 @@ def seed_all(seed: int, step: int, micro_step: int) -> None:
     torch.manual_seed(int(state >> np.uint64(1)))
 
 
-def step_shape(
-    config: Config, runtime: "RuntimeChoices", sampler: BatchSampler, num_ranks: int = 1
-) -> tuple[int, Shape]:
+def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:
     """The number of micro-batches of a step, a multiple of `num_ranks`, and their shape.
 
     Only the `varlen` kernel does work for sentences that are not there; the others have room for any step.
@@ -219,9 +214,7 @@ def step_shape(
     return micro_batch_shape(config.training.batch_tokens, size, sampler.ratio, longest, tokens_per_sentence, num_ranks)
 
 
-def new_micro_step(
-    config: Config, runtime: "RuntimeChoices", model: TranslationModel, root: object = None
-) -> MicroStep:
+def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: object = None) -> MicroStep:
     """The micro-step of a run with this model; for `root` see `Strategy`."""
     return MicroStep(
         model,
@@ -239,34 +232,30 @@ def halve(trainer: "Trainer", shortage: str) -> None:
     Raises:
         MtxError: the second time, and on one of several ranks, which then all end: the next start takes the half.
     """
-    step, size, longest = trainer.state.step + 1, trainer.runtime.micro_batch_tokens, trainer.config.data.max_tokens
-    half = replace(trainer.runtime, micro_batch_tokens=max(longest, -(-size // 2)))
-    text = f"step {step}: out of memory with micro-batches of {size} target tokens: {shortage}"
+    size, longest = trainer.runtime.micro_batch_tokens, trainer.config.data.max_tokens
+    half = max(longest, -(-size // 2))
+    runtime = replace(trainer.runtime, micro_batch_tokens=half)
+    text = f"step {trainer.state.step + 1}: out of memory with micro-batches of {size} target tokens: {shortage}"
     if trainer.has_halved or size <= longest:
-        help = f"training.micro_batch_tokens={half.micro_batch_tokens} in a new run_dir, or a smaller model.preset"
-        raise MtxError(text, help)
-    durable.write_json(trainer.paths.chosen, asdict(half))
+        raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
+    durable.write_json(trainer.paths.chosen, asdict(runtime))
     if trainer.ranks.size > 1:
-        raise MtxError(text, f"the same command resumes with micro-batches of {half.micro_batch_tokens}")
-    logger.warning("step %d: out of memory; micro-batches are halved from now on (%s)", step, shortage)
+        raise MtxError(text, f"the same command resumes with micro-batches of {half}")
+    logger.warning("%s; micro-batches are halved from now on", text)
     trainer.optimizer.zero_grad()
     del trainer.micro_step  # a recorded graph holds memory
     free_unused_memory(trainer.device)
     trainer.has_halved = True
-    trainer.runtime = half
+    trainer.runtime = runtime
     trainer.divide_steps()
 
 
-def largest_micro_batch(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int = 1
-) -> int:
+def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> int:
     """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
 
     Args:
         runtime: its `micro_batch_tokens` is not used.
         new_model: makes a model on the device of `runtime`.
-        num_shards: of Adam's state, if ranks divide it. The weights and gradients are tried whole, so that no rank
-            waits for another one that has too little memory.
 
     Raises:
         MtxError: if not even the longest sentence fits.
@@ -275,7 +264,7 @@ def largest_micro_batch(
     if torch.device(runtime.device).type != "cuda":
         return max(min(tokens, CPU_MICRO_BATCH), longest)
     size = max(tokens, longest)
-    while not _fits(config, replace(runtime, micro_batch_tokens=size), new_model, sampler, num_shards):
+    while not _fits(config, replace(runtime, micro_batch_tokens=size, compile=False), new_model, sampler):
         if size == longest:
             raise MtxError(
                 f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
@@ -286,12 +275,10 @@ def largest_micro_batch(
     return size
 
 
-def _fits(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int = 1
-) -> bool:
-    """Whether training with these micro-batches, of the longest sentences, leaves `_FREE_SHARE` of the memory free."""
+def _fits(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> bool:
+    """Whether training with these micro-batches leaves `_FREE_SHARE` of the memory free."""
     try:
-        _run_micro_step(config, runtime, new_model, sampler, num_shards)
+        _try_step(config, runtime, new_model, sampler)
         free, total = torch.cuda.mem_get_info(runtime.device)
         return free > _FREE_SHARE * total
     except RuntimeError as error:
@@ -302,32 +289,31 @@ def _fits(
         free_unused_memory(torch.device(runtime.device))  # also the tensors that the error's traceback held
 
 
-def _run_micro_step(
-    config: Config, runtime: "RuntimeChoices", new_model: NewModel, sampler: BatchSampler, num_shards: int
-) -> None:
-    """Take a step and part of a validation, next to all that is in memory while a checkpoint is written."""
-    _, shape = step_shape(config, runtime, sampler)
-    model = new_model().train()
-    device, num_ids = torch.device(runtime.device), model.pad_id
+def _try_step(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> None:
+    """Take a step and part of a validation, next to all that is in memory while a checkpoint is written.
+
+    All sentences are the longest. Ranks that divide a model try its weights and gradients whole, so that none waits for
+    another one that has too little memory.
+    """
+    model, longest = new_model().train(), config.data.max_tokens
     # Adam's two moments, and a checkpoint's copies of these and of the weights.
+    num_shards = 2 if config.training.shard else 1  # at least as many
     parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
-    reserved = [torch.zeros(part, device=device) for part in parts for _ in range(5)]
-    micro_step = new_micro_step(config, replace(runtime, compile=False), model)
+    reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(5)]
+    _, shape = step_shape(config, runtime, sampler)
+    micro_step = new_micro_step(config, runtime, model)
     micro_step.start_step()
-    micro_step(longest_sentences(shape, num_ids), 1.0)
-    longest = config.data.max_tokens
-    size = max(BATCH_TOKENS, longest)
-    _, shape = micro_batch_shape(size, size, 1.0, longest, None)
-    batch_nll(model.eval(), to_device(longest_sentences(shape, num_ids), device))
-    torch.cuda.synchronize(device)
+    micro_step(longest_sentences(shape, model.pad_id), 1.0)
+    sentences = [[0] * longest] * max(1, BATCH_TOKENS // longest)
+    score_pairs(model.eval(), sentences, sentences, alpha=0.0)
     del reserved
 
 
 def longest_sentences(shape: Shape, pad_id: int) -> PackedBatch:
     """A batch of as many of the longest sentences as `shape` holds, in host memory."""
-    length, room = shape.max_tokens, min(shape.num_src, shape.num_tgt) - shape.spare
-    count = max(1, room // length)
-    side = Side(np.zeros(length, np.uint16), np.zeros(count, np.int64), np.full(count, length, np.int32))
+    room = min(shape.num_src, shape.num_tgt) - shape.spare
+    count = max(1, room // shape.max_tokens)
+    side = Side.of([[0] * shape.max_tokens] * count, np.uint16)
     return pack(side, side, np.arange(count), shape, pad_id)
 
 

@@ -2,9 +2,9 @@
 
 All ranks run the same program, and torch.distributed connects them. Rank 0 alone writes files and messages, and the
 others take from it what it has found. Objects go over a group of gloo whose limit is a day, since rank 0 may prepare
-data or score for hours; the numbers of each step go over groups whose limit ends all
-ranks when one of them hangs. One process alone needs none of this.
-Flow: the launcher's environment -> `this_world` -> `join` -> `Ranks` -> `mtx.training.run`, strategy and trainer.
+data or score for hours; the numbers of each step go over groups whose limit ends all ranks when one of them hangs.
+One process alone needs none of this.
+Flow: the launcher's environment -> `join` -> `Ranks` -> `mtx.training.run`, strategy and trainer.
 """
 
 import contextlib
@@ -14,10 +14,8 @@ import re
 import signal
 import socket
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta
 from subprocess import Popen, TimeoutExpired
 from types import FrameType
@@ -37,10 +35,8 @@ from mtx.errors import (
     first_line,
     is_out_of_memory,
 )
-from mtx.formatting import format_duration
 from mtx.machine import num_cores
 from mtx.model.device import find_device
-from mtx.storage import streams
 from mtx.training.signals import handle_signals, handled_signals
 
 Value = TypeVar("Value")
@@ -48,38 +44,10 @@ Value = TypeVar("Value")
 TIMEOUT_S = 120.0  # until a rank that does not answer within a step ends all of them
 _START = timedelta(minutes=5)  # until all ranks have started
 _PATIENCE = timedelta(days=1)
-_ROLL_CALL = timedelta(seconds=10)
 _GIVE_WAY_S = 1.0  # so that the launcher sees the rank that has died before those that lost their connection to it
 _HOST = "127.0.0.1"
 _POLL_S = 0.05  # between two looks of the launcher at its ranks
 _GRACE_S = 30.0  # in which the other ranks end by themselves after one has failed
-_HELP = "the same command resumes from the last checkpoint"
-
-
-@dataclass(frozen=True)
-class World:
-    """The place of this process among the ranks of a run; by default one process alone.
-
-    Attributes:
-        rank, size: the number of this rank, from 0, and how many there are, on all machines.
-        local_rank, local_size: the same among the ranks of this machine.
-    """
-
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
-
-    @property
-    def name(self) -> str:
-        """How messages name this process."""
-        return f"rank {self.rank} on {socket.gethostname()}"
-
-
-def this_world(environment: Mapping[str, str] = os.environ) -> World:
-    """The place that the launcher's environment gives this process."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    return World(*(int(environment[name]) for name in names))
 
 
 class Ranks:
@@ -88,18 +56,17 @@ class Ranks:
     All ranks call each method together, but for those of one process alone.
 
     Attributes:
-        rank, size: the number of this rank, from 0, and how many there are.
+        rank, size: the number of this rank, from 0, and how many there are, on all machines.
+        local_rank, local_size: the same among the ranks of this machine.
         is_rank_zero: whether this rank writes files and messages.
-        step: the one that this rank takes, for messages; 0 before the first and after the last.
     """
 
-    def __init__(self, world: World | None = None):
-        self.world = world or World()
-        self.rank, self.size = self.world.rank, self.world.size
-        self.is_rank_zero = self.rank == 0
-        self.step, self._step_began = 0, time.monotonic()
+    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1):
+        self.rank, self.size = rank, size
+        self.local_rank, self.local_size = local_rank, local_size
+        self.is_rank_zero = rank == 0
+        self._where = ""
         self._end_together = False
-        self._told: tuple[Tensor, Any] | None = None
         if self.size == 1:
             return
         store, _, _ = next(dist.rendezvous("env://", timeout=_START))  # type: ignore[attr-defined]
@@ -112,16 +79,11 @@ class Ranks:
             world_size=self.size,
             timeout=1.5 * limit if has_nccl else limit,  # NCCL ends the process, so gloo has to notice before it
         )
-        self._host, self._patient, self._roll_call = (
-            dist.new_group(backend="gloo", timeout=timeout) for timeout in (limit, _PATIENCE, _ROLL_CALL)
-        )
+        self._host, self._patient = (dist.new_group(backend="gloo", timeout=timeout) for timeout in (limit, _PATIENCE))
 
     def begin_step(self, step: int) -> None:
-        """Note the step that this rank takes now; 0 after the last one."""
-        self.step, self._step_began = step, time.monotonic()
-
-    def _where(self) -> str:
-        return f" in step {self.step}" if self.step else ""
+        """Note for messages the step that this rank takes now; 0 after the last one."""
+        self._where = f" in step {step}" if step else ""
 
     def run_on_rank_zero(self, work: Callable[[], Value]) -> Value:
         """What `work` returns on rank 0, which alone does it and may take however long.
@@ -163,14 +125,12 @@ class Ranks:
                 dist.all_gather_object(values, value, self._patient)
         return values
 
-    def exchange(self, numbers: Sequence[float]) -> list[float]:
-        """The largest of each number on any rank, of those of the call before, so that no rank waits; zeros first."""
-        told, values = self._told, torch.tensor(numbers, dtype=torch.float64)
-        self._told = values, dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host, async_op=True)
-        if told is None:
-            return [0.0] * len(numbers)
-        told[1].wait()
-        return list(told[0].tolist())
+    def maximum(self, *numbers: float) -> list[float]:
+        """The largest of each number on any rank."""
+        values = torch.tensor(numbers, dtype=torch.float64)
+        if self.size > 1:
+            dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host)
+        return list(values.tolist())
 
     def all_reduce(self, *tensors: Tensor) -> None:
         """Replace tensors by their sums over all ranks, in one exchange; the same bits on each, and each time."""
@@ -187,10 +147,11 @@ class Ranks:
 
     def _describe(self, error: BaseException) -> MtxError:
         """An error of this rank as all ranks may report it: named, and without what cannot be sent."""
-        text, help = f"{self.world.name}: {error}", error.help if isinstance(error, MtxError) else None
-        if not isinstance(error, MtxError):
-            text = f"{self.world.name}{self._where()}: {type(error).__name__}: {error}"[:500]
-        described = MtxError(text, help)
+        name = _rank_name(self.rank)
+        if isinstance(error, MtxError):
+            described = MtxError(f"{name}: {error}", error.help)
+        else:
+            described = MtxError(f"{name}{self._where}: {type(error).__name__}: {error}"[:500])
         described.exit_code = exit_code(error)
         return described
 
@@ -199,7 +160,10 @@ class Ranks:
         for number in STOPPING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)  # the launcher sends them as soon as another rank has ended
         if isinstance(error, RuntimeError) and not is_out_of_memory(error) and re.search("gloo|NCCL", str(error)):
-            error = self._explain_lost_connection(error)
+            time.sleep(_GIVE_WAY_S)
+            why = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
+            text = f"the connection to another rank is lost{self._where}: {why}"
+            error = MtxError(text, "the same command resumes from the last checkpoint")
         elif self._end_together or isinstance(error, StoppedError):
             with contextlib.suppress(RuntimeError):
                 self.all_gather_object(None)
@@ -209,32 +173,9 @@ class Ranks:
             return ReportedError(exit_code(error))
         return error if self.is_rank_zero or os.environ.get("MTX_DEBUG") else self._describe(error)
 
-    def _explain_lost_connection(self, error: RuntimeError) -> MtxError:
-        """The error of a connection that is lost, which names those that hang.
 
-        A rank that has died is named by its launcher. Its neighbours notice at once, and the others when these end, so
-        only at the limit do all ranks answer at the same time.
-        """
-        has_waited = self.step > 0 and time.monotonic() - self._step_began > 0.9 * TIMEOUT_S
-        is_hanging = has_waited or "imed out" in str(error)
-        silent = self._find_silent_ranks() if is_hanging else None
-        if silent is not None:
-            where = f"for {format_duration(TIMEOUT_S)}{self._where()}"
-            return MtxError(f"{silent} has not answered {where}; the other ranks have", _HELP)
-        time.sleep(_GIVE_WAY_S)
-        why = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
-        return MtxError(f"the connection to another rank is lost{self._where()}: {why}", _HELP)
-
-    def _find_silent_ranks(self) -> str | None:
-        """The ranks that do not answer; only rank 0 knows which, and the others name it, as it may be the one."""
-        try:
-            dist.monitored_barrier(self._roll_call, _ROLL_CALL, wait_all_ranks=True)
-        except RuntimeError as error:
-            if not self.is_rank_zero:
-                return "rank 0, or a rank that it names,"
-            found = re.search(r"Ranks? ([\d, ]+) failed", str(error))
-            return f"rank {found[1]}" if found else None
-        return None
+def _rank_name(rank: int) -> str:
+    return f"rank {rank} on {socket.gethostname()}"
 
 
 @contextlib.contextmanager
@@ -243,9 +184,6 @@ def _hold_signals() -> Iterator[None]:
 
     None is delivered after an error, with which this rank ends anyway.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
     noted = list[int]()
     with handle_signals(lambda number, _: noted.append(number), STOPPING_SIGNALS):
         yield
@@ -254,19 +192,21 @@ def _hold_signals() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def join(world: World) -> Iterator[Ranks]:
-    """Be a rank of the run in the block. When one rank ends with an error, all end.
+def join() -> Iterator[Ranks]:
+    """Be a rank of the run in the block, the one that the launcher's environment says. When one fails, all end.
 
     Raises:
         ReportedError: on any rank but 0, instead of an error that rank 0 reports.
         MtxError: if not all ranks have started within five minutes.
     """
-    if world.rank:
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    rank, *others = (int(os.environ[name]) for name in names)
+    if rank:
         logging.getLogger("mtx").setLevel(logging.CRITICAL)  # rank 0 speaks for all
     try:
-        ranks = Ranks(world)
+        ranks = Ranks(rank, *others)
     except (RuntimeError, ValueError) as error:
-        text = f"{world.name}: the ranks did not find each other: {first_line(error)}"
+        text = f"{_rank_name(rank)}: the ranks did not find each other: {first_line(error)}"
         raise MtxError(text, "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") from None
     try:
         yield ranks
@@ -284,17 +224,15 @@ def find_rank_device(name: str, ranks: Ranks) -> torch.device:
     Raises:
         UsageError: this machine has no such device.
     """
-    if ranks.size == 1:
-        return find_device(name)
 
-    def find() -> str:
-        if ":" in name:
+    def find() -> torch.device:
+        if ranks.size > 1 and ":" in name:
             text = f"device={name} names one device, and {ranks.size} processes train this run"
             raise UsageError(text, "device=cuda")
-        return find_device(name).type
+        return find_device(name)
 
-    kind = ranks.gather(find)[ranks.rank]
-    return torch.device("cuda", ranks.world.local_rank) if kind == "cuda" else torch.device(kind)
+    device = ranks.run_on_rank_zero(find)
+    return torch.device("cuda", ranks.local_rank) if ranks.size > 1 and device.type == "cuda" else device
 
 
 def launch(size: int, arguments: Sequence[str]) -> int:
@@ -304,12 +242,20 @@ def launch(size: int, arguments: Sequence[str]) -> int:
 
     Returns:
         one exit code, that of the rank that failed first.
+
+    Raises:
+        StoppedError: if that rank was killed.
     """
     with socket.create_server((_HOST, 0)) as server:
         port = server.getsockname()[1]
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    defaults = {"OMP_NUM_THREADS": str(max(1, num_cores() // size)), "GLOO_SOCKET_IFNAME": loopback}
-    shared = {"WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": _HOST, "MASTER_PORT": str(port)}
+    environment = {
+        "OMP_NUM_THREADS": str(max(1, num_cores() // size)),
+        "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
+        **os.environ,
+        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(size)),
+        "MASTER_ADDR": _HOST,
+        "MASTER_PORT": str(port),
+    }
     processes = list["Popen[bytes]"]()
 
     def pass_on(number: int, frame: FrameType | None) -> None:
@@ -318,8 +264,8 @@ def launch(size: int, arguments: Sequence[str]) -> int:
 
     with handle_signals(pass_on, handled_signals()):
         for rank in range(size):
-            environment = {**defaults, **os.environ, **shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-            processes.append(Popen([sys.executable, "-m", "mtx", *arguments], env=environment))
+            own = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
+            processes.append(Popen([sys.executable, "-m", "mtx", *arguments], env=environment | own))
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
             time.sleep(_POLL_S)
         code, failed = min(((code, rank) for rank, code in enumerate(codes) if code), default=(0, 0))
@@ -328,9 +274,8 @@ def launch(size: int, arguments: Sequence[str]) -> int:
                 process.wait(_GRACE_S)
             except TimeoutExpired:
                 process.kill()
-    if code >= 0:
-        return code
-    killed = f"error: rank {failed} (process {processes[failed].pid}) was killed by {signal.Signals(-code).name}"
-    help = "help: possibly out of memory, if nothing above says why; rerun the same command to resume"
-    streams.show([killed, help])
-    return 128 - code
+    if code < 0:
+        killed = f"rank {failed} (process {processes[failed].pid}) was killed by {signal.Signals(-code).name}"
+        help = "possibly out of memory, if nothing above says why; rerun the same command to resume"
+        raise StoppedError(killed, -code, help)
+    return code

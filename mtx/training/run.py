@@ -21,32 +21,31 @@ from mtx.config.schema import Config
 from mtx.data import prepare as preparation
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
-from mtx.decoding.load import export_note, fill_cache
+from mtx.decoding.load import fill_cache
 from mtx.decoding.metrics import Scores, normalize_lines, score, warn_if_too_short, write_test_set
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_duration
-from mtx.storage import durable, text_files
+from mtx.storage import durable
 from mtx.storage.model_description import info_of
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps, is_prepared, stored_scores
-from mtx.storage.run_directory import open_run
+from mtx.storage.run_directory import open_run, read_events, track_status, write_status
 from mtx.storage.run_files import (
-    HYPOTHESIS_TEXT,
     MODEL_CONFIG,
-    REFERENCE_TEXT,
     SCORES,
-    SOURCE_TEXT,
     WEIGHTS,
     RunLayout,
+    checkpoint_steps,
+    full_checkpoint_steps,
+    is_prepared,
+    stored_scores,
 )
-from mtx.storage.run_status import StatusFile, read_events, track_status
 from mtx.training import averaging, checkpoint, init_from
-from mtx.training.build import build, new_model, prepare_device
+from mtx.training.build import build, choose_runtime, new_model
 from mtx.training.hooks import Hook, require_tensorboard
 from mtx.training.ranks import Ranks, find_rank_device
 from mtx.training.trainer import Trainer
-from mtx.training.validation import Sample, interleave, pick_samples
+from mtx.training.validation import interleave, pick_samples
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +56,6 @@ class Result:
 
     paths: RunLayout
     scores: dict[str, Scores]
-    samples: list[Sample]
     deferred_errors: DeferredErrors
 
 
@@ -72,11 +70,26 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
     paths = RunLayout(Path(config.run_dir))
     deferred_errors = DeferredErrors()
     device = find_rank_device(config.device, ranks)
-    if config.training.tensorboard:
-        require_tensorboard()
+    require_tensorboard(config)
     with contextlib.ExitStack() as stack:
-        if not ranks.run_on_rank_zero(lambda: _open(config, paths, stack, deferred_errors, hooks)):
-            trainer = _build(config, paths, device, ranks, hooks, deferred_errors, started)
+
+        def own_run() -> bool:
+            stack.enter_context(open_run(config))
+            if not _is_finished(paths, config):
+                stack.enter_context(track_status(paths, deferred_errors))
+                return False
+            reasons = [event["reason"] for event in read_events(paths.metrics) if "reason" in event]
+            logger.info("this run is finished; a larger training.%s trains on", ["max_steps", *reasons][-1])
+            for hook in hooks:
+                hook.on_prepared(config, paths, None)
+            return True
+
+        if not ranks.run_on_rank_zero(own_run):
+            data, initial = _prepare_together(config, paths, ranks, hooks)
+            runtime = choose_runtime(paths, config, device, data, ranks)
+            trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
+            del initial  # training needs its memory
+            ranks.run_on_rank_zero(lambda: _announce(trainer))
             trainer.train(hooks)
             trainer.release()
             ranks.run_on_rank_zero(lambda: _write_model(trainer))
@@ -84,47 +97,24 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
         return read_result(paths, deferred_errors) if ranks.is_rank_zero else None
 
 
-def _open(
-    config: Config,
-    paths: RunLayout,
-    stack: contextlib.ExitStack,
-    deferred_errors: DeferredErrors,
-    hooks: Sequence[Hook],
-) -> bool:
-    """Own the run directory until `stack` closes; returns whether the run is finished."""
-    stack.enter_context(open_run(config))
-    if not _is_finished(paths, config):
-        stack.enter_context(track_status(paths.status, deferred_errors))
-        return False
-    ended_by = ["max_steps", *(event["reason"] for event in read_events(paths.metrics) if "reason" in event)]
-    logger.info("this run is finished; a larger training.%s trains on", ended_by[-1])
-    for hook in hooks:
-        hook.on_prepared(config, paths, None)
-    return True
-
-
-def _build(
-    config: Config,
-    paths: RunLayout,
-    device: torch.device,
-    ranks: Ranks,
-    hooks: Sequence[Hook],
-    deferred_errors: DeferredErrors,
-    started: float,
-) -> Trainer:
-    """A trainer that is ready for the next step, with the data that rank 0 prepares and all ranks then load."""
-    prepared: list[tuple[PreparedData, LoadedModel | None]] = []
+def _prepare_together(
+    config: Config, paths: RunLayout, ranks: Ranks, hooks: Sequence[Hook]
+) -> tuple[PreparedData, LoadedModel | None]:
+    """The data, which rank 0 prepares and all ranks then load, and on rank 0 the model of `training.init_from`."""
+    data: PreparedData | None = None
+    initial: LoadedModel | None = None
 
     def work() -> str:
+        nonlocal data, initial
         initial = load_initial(config, paths)
-        prepared.append((prepare(config, paths, initial, hooks), initial))
-        return prepared[0][0].sha256
+        data = prepare(config, paths, initial, hooks)
+        return data.sha256
 
     def load() -> None:
+        nonlocal data
         try:
-            if not ranks.is_rank_zero:
-                prepared.append((load_prepared(paths.data), None))
-            if prepared[0][0].sha256 != sha256:
+            data = data or load_prepared(paths.data)
+            if data.sha256 != sha256:
                 raise DamagedFileError(f"{paths.data.absolute()}: is other data")
         except (OSError, DamagedFileError) as error:
             help = "run_dir must be on a disk that all machines of the run share"
@@ -132,11 +122,8 @@ def _build(
 
     sha256 = ranks.run_on_rank_zero(work)
     ranks.gather(load)
-    data, initial = prepared[0]
-    runtime = prepare_device(config, paths, device, data, ranks)
-    trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
-    ranks.run_on_rank_zero(lambda: _announce(trainer))
-    return trainer
+    assert data is not None
+    return data, initial
 
 
 def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
@@ -176,12 +163,10 @@ def prepare(config: Config, paths: RunLayout, initial: LoadedModel | None, hooks
 def _announce(trainer: Trainer) -> None:
     """Check that the disk has room for the run, and say what will be trained."""
     config, runtime, training = trainer.config, trainer.runtime, trainer.config.training
-    (last, ends_by), done = trainer.schedule.end(trainer.state), trainer.state.step
-    steps = max(0, last - done)
+    last, _ = trainer.schedule.end(trainer.state)
+    steps = max(0, last - trainer.state.step)
     num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
     checkpoint.check_space(trainer.paths, trainer.model, num_saves, training.average_last)
-    if ends_by == "max_steps" and done > last:
-        logger.info("%d steps are done, more than training.max_steps=%d: nothing to do", done, last)
     epochs = steps / trainer.schedule.steps_per_epoch
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     logger.info(
@@ -189,14 +174,12 @@ def _announce(trainer: Trainer) -> None:
         f"{counted(runtime.threads, 'thread')}: {size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
         f"{steps:,} steps ({epochs:.1f} epochs) of {training.batch_tokens:,} target tokens"
     )
-    if note := export_note(config.model):
-        logger.info("note: %s", note)
 
 
 def _write_model(trainer: Trainer) -> None:
     """Write the best candidate into model/."""
     config, data, paths = trainer.config, trainer.data, trainer.paths
-    StatusFile(paths.status, trainer.deferred_errors).write("running", "scoring", trainer.state.step)
+    write_status(paths, trainer.deferred_errors, state="running", stage="scoring", step=trainer.state.step)
     new = functools.partial(new_model, config, trainer.runtime, data.tokenizer.num_ids)
     steps = averaging.choose(new, config, data, paths, trainer.state)
     info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
@@ -231,7 +214,10 @@ def _finish(trainer: Trainer, translator: Translator, translations: dict[str, li
         warn_if_too_short(name, references, config.data.tgt)
         found = score(hypotheses, references, config.data.tgt)
         write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, found)
-        scores[name] = found.as_dict()
+        if not scores:
+            for each in pick_samples(store.src_texts(), references, hypotheses):
+                logger.info("  %s\n    -> %s\n    reference: %s", each.src, each.hyp, each.ref)
+        scores[name] = found
     scores["run"] = {
         "precision": "fp32",
         "training_precision": trainer.runtime.precision,
@@ -291,12 +277,5 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
 
 
 def read_result(paths: RunLayout, deferred_errors: DeferredErrors) -> Result:
-    """The scores and five sample translations of a finished run, read from its files."""
-    scores = {name: Scores.from_dict(value) for name, value in stored_scores(paths).items()}
-    texts = [
-        paths.evaluation / next(iter(scores), "") / name for name in (SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT)
-    ]
-    samples = list[Sample]()
-    if all(path.is_file() for path in texts):  # else they were removed
-        samples = pick_samples(*(list(text_files.read_lines(path)) for path in texts))
-    return Result(paths, scores, samples, deferred_errors)
+    """What a finished run has, read from its files."""
+    return Result(paths, stored_scores(paths), deferred_errors)

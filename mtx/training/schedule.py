@@ -13,7 +13,6 @@ from dataclasses import replace
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.sampler import BatchSampler
 from mtx.data.token_store import PreparedData, TokenStore
-from mtx.training.averaging import NUM_MEANS
 from mtx.training.checkpoint import Cooldown, State
 
 logger = logging.getLogger(__name__)
@@ -22,6 +21,7 @@ _WARMUP_SHARE = 0.1  # of the steps of a run with a time limit, at most
 # Seconds of beam search for a line and a beam, by those of a validation for a line. On six runs of Multi30k (beam 6,
 # one busy core) averaging, search and scoring took 1.6 to 5.1 times as long as the last validation: 0.27 to 0.85.
 _SEARCH_COST = 0.75
+_NUM_MEANS = 2  # validations of `averaging.choose`: its candidates that none has scored yet
 _MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldown ends before it
 _TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
@@ -32,16 +32,9 @@ def highest_rate(d_model: int, warmup_steps: int) -> float:
     return 1 / math.sqrt(d_model * warmup_steps)
 
 
-def learning_rate(
-    step: int, warmup_steps: int, d_model: int, peak: float | None = None, cooldown: Cooldown | None = None
-) -> float:
-    """The learning rate of update `step`, counted from 1.
-
-    Args:
-        peak: the rate at `warmup_steps`; None means `highest_rate`.
-    """
-    highest = highest_rate(d_model, warmup_steps) if peak is None else peak
-    usual = highest * min(step / warmup_steps, math.sqrt(warmup_steps / step))
+def learning_rate(step: int, warmup_steps: int, peak: float, cooldown: Cooldown | None = None) -> float:
+    """The learning rate of update `step`, counted from 1; `peak` is that of `warmup_steps`."""
+    usual = peak * min(step / warmup_steps, math.sqrt(warmup_steps / step))
     return usual if cooldown is None else usual * cooldown.share(step)
 
 
@@ -82,7 +75,7 @@ class Schedule:
 
     Attributes:
         steps_per_epoch: see the function.
-        agreed_s: the seconds of training that all ranks decide by; None for one process alone, which asks its clock.
+        now_s: the seconds of training so far, over all starts; the trainer updates it, the same on all ranks.
     """
 
     def __init__(
@@ -98,16 +91,16 @@ class Schedule:
         self.steps_per_epoch = steps_per_epoch(data.train, config.training)
         search = _SEARCH_COST * config.decoding.beam_size * sum(store.num_pairs for store in data.tests.values())
         # What follows the last step: a validation, those of `averaging`, and the translation of the test sets.
-        self._validations_at_end = 1 + NUM_MEANS * num_ranks + search / max(1, data.valid.num_pairs)
+        self._validations_at_end = 1 + _NUM_MEANS * num_ranks + search / max(1, data.valid.num_pairs)
         self._began = started - elapsed_s
-        self.agreed_s: float | None = None
+        self.now_s = elapsed_s
         self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
 
     def learning_rate(self, state: State, step: int) -> float:
         """That of a step; a warmup that is shorter than planned leads to the same highest rate."""
         training = self._training
         peak = training.learning_rate or highest_rate(self._d_model, training.warmup_steps)
-        return learning_rate(step, state.warmup_steps or training.warmup_steps, self._d_model, peak, state.cooldown)
+        return learning_rate(step, state.warmup_steps or training.warmup_steps, peak, state.cooldown)
 
     def end(self, state: State) -> tuple[int, str]:
         """The step at which the run will end if nothing ends it sooner, and the key that ends it there."""
@@ -118,21 +111,21 @@ class Schedule:
     def reason_to_stop(self, state: State) -> str | None:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
         training, cooldown = self._training, state.cooldown
-        if training.max_steps is not None and state.step >= training.max_steps:
+        if state.step >= (training.max_steps or math.inf):
             return "max_steps"
         if cooldown is not None and state.step >= cooldown.last:
             return cooldown.reason
-        if state.step and self._decisive_s() > self._usable_s(state):
+        if state.step and self.now_s > self._usable_s(state):
             return "time_limit"
         if cooldown is not None:  # it was planned for one of these, and follows its plan
             return None
-        if training.max_epochs is not None and state.position.epoch >= training.max_epochs:
+        if state.position.epoch >= (training.max_epochs or math.inf):
             return "max_epochs"
         return "patience" if self._has_stalled(state) else None
 
     def _has_stalled(self, state: State) -> bool:
         """Early stopping: whether the last validations were no better than the best one."""
-        return self._training.patience is not None and state.bad_validations >= self._training.patience
+        return state.bad_validations >= (self._training.patience or math.inf)
 
     def update(self, state: State) -> State:
         """The state, with a cooldown when it is time for one, and with the warmup that a time limit has room for.
@@ -163,13 +156,12 @@ class Schedule:
         step, share = state.step, self._training.cooldown
         if not share or state.cooldown is not None or not step:
             return state.cooldown
-        planned, elapsed_s, usable_s = self.end(state), self._decisive_s(), self._usable_s(state)
-        self._timed_from = self._timed_from or (elapsed_s, step)
+        planned, in_time = self.end(state), self.end_by_time_limit(state)
         ends = []
         if step >= planned[0] - round(share * planned[0]):
             ends.append(planned)
-        if elapsed_s >= (1 - share) * usable_s:
-            ends.append((self._last_step(step, elapsed_s, usable_s), "time_limit"))
+        if in_time is not None and self.now_s >= (1 - share) * self._usable_s(state):
+            ends.append((in_time, "time_limit"))
         if self._has_stalled(state):
             ends.append((step + math.ceil(step * share / (1 - share)), "patience"))
         if not ends:
@@ -178,29 +170,22 @@ class Schedule:
         return Cooldown(step + 1, last, reason, float(getattr(self._training, reason)))
 
     def end_by_time_limit(self, state: State) -> int | None:
-        """The step at which the time limit will end training, once a few steps of this start have shown its speed."""
-        step, elapsed_s, usable_s = state.step, self._decisive_s(), self._usable_s(state)
+        """The step at which the time limit will end training, once a few steps of this start have shown its speed.
+
+        That is the last step which the time has room for, if the next ones take as long; one more at least.
+        """
+        step, elapsed_s, usable_s = state.step, self.now_s, self._usable_s(state)
         if usable_s == math.inf or not step:
             return None
         first_s, first_step = self._timed_from = self._timed_from or (elapsed_s, step)
         if step < first_step + _TIMED_STEPS or elapsed_s < first_s + _TIMED_SHARE * usable_s:
             return None
-        return self._last_step(step, elapsed_s, usable_s)
-
-    def _last_step(self, step: int, elapsed_s: float, usable_s: float) -> int:
-        """The last step that the time has room for, if the next ones take as long as before; one more at least."""
-        assert self._timed_from is not None
-        first_s, first_step = self._timed_from if self._timed_from[1] < step else (0.0, 0)
-        left = _MARGIN * max(0.0, usable_s - elapsed_s)
-        return step + max(1, int(left * (step - first_step) / max(1e-6, elapsed_s - first_s)))
+        left = _MARGIN * (usable_s - elapsed_s)
+        return step + max(1, int(left * (step - first_step) / (elapsed_s - first_s)))
 
     def elapsed_s(self) -> float:
         """Seconds of training so far, over all starts."""
         return time.monotonic() - self._began
-
-    def _decisive_s(self) -> float:
-        """The seconds that decide when to end."""
-        return self.elapsed_s() if self.agreed_s is None else self.agreed_s
 
     def ends_at(self, state: State) -> float:
         """When the time limit ends training, on the monotonic clock; infinity without a limit."""
@@ -208,8 +193,7 @@ class Schedule:
 
     def needs_decoding_time(self, state: State) -> bool:
         """Whether a time limit is set and no validation has measured yet how long decoding takes."""
-        limit = self._training.time_limit
-        return limit is not None and not state.validation_s and self._decisive_s() > 0.2 * limit
+        return not state.validation_s and self.now_s > 0.2 * (self._training.time_limit or math.inf)
 
     def _usable_s(self, state: State) -> float:
         """The seconds of the time limit in which steps can be taken; infinity without a limit.

@@ -1,6 +1,6 @@
 """Signals to a training process. The trainer checks for them between micro-steps; a validation is interrupted at once.
 
-SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1, where the system has it, only saves.
+SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1 only saves.
 """
 
 import contextlib
@@ -9,65 +9,58 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from types import FrameType
-
-from mtx.errors import STOPPING_SIGNALS
 
 logger = logging.getLogger(__name__)
 
 _DOUBLED_S = 3.0  # between a signal and its double from a launcher
-SAVE = getattr(signal, "SIGUSR1", None)
 
 
 class InterruptedTrainingError(KeyboardInterrupt):
     """Interrupts a step or a validation after a signal to stop; the state that would be saved is unchanged."""
 
 
+@dataclass
 class Signals:
-    """Handles signals within `listen`; `stop` is the number of the signal that asked to stop, or None.
+    """What signals have requested, if `handle` handles them.
 
-    Args:
+    Attributes:
         may_double: a launcher forwards the signals that it gets, and this process may get the same ones itself. A
             signal soon after another one then does not stop at once.
+        stop: the number of the signal that asked to stop, or 0.
     """
 
-    def __init__(self, may_double: bool = False) -> None:
-        self.stop: int | None = None
-        self._single_until, self._may_double = 0.0, may_double
-        self._save_requested = self._may_raise = False
-
-    def pop_save_request(self) -> bool:
-        """Whether a signal has requested a save since the last call."""
-        requested, self._save_requested = self._save_requested, False
-        return requested
-
-    def listen(self) -> contextlib.AbstractContextManager[None]:
-        """A block in which signals come here."""
-        return handle_signals(self._handle, handled_signals())
+    may_double: bool
+    stop: int = 0
+    save_requested: bool = False
+    _may_raise: bool = False
+    _single_until: float = 0.0
 
     @contextlib.contextmanager
     def interrupt(self) -> Iterator[None]:
         """A signal to stop raises `InterruptedTrainingError` in the block, also one that arrived before it."""
         try:
             self._may_raise = True
-            if self.stop is not None:
+            if self.stop:
                 raise InterruptedTrainingError
             yield
         finally:
             self._may_raise = False
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if number == SAVE:
-            self._save_requested = True
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal to stop or to save."""
+        if number == signal.SIGUSR1:
+            self.save_requested = True
             logger.info("signal %d: saving after this step", number)
             return
         now = time.monotonic()
-        if self.stop is not None and now < self._single_until:
-            return
-        if self.stop is not None:
+        if self.stop:
+            if now < self._single_until:
+                return
             os._exit(128 + number)
         self.stop = number
-        self._single_until = now + _DOUBLED_S * self._may_double
+        self._single_until = now + _DOUBLED_S * self.may_double
         logger.info("signal %d: saving, then stopping (a second one stops at once)", number)
         if self._may_raise:
             self._may_raise = False
@@ -87,12 +80,11 @@ def handle_signals(handler: Callable[[int, FrameType | None], object], numbers: 
 
 def handled_signals() -> list[int]:
     """The signals that stop or save a training, without an ignored SIGHUP: `nohup` started this process."""
-    always = (signal.SIGINT, signal.SIGTERM, SAVE)
-    numbers = filter(None, (*STOPPING_SIGNALS, SAVE))
-    return [number for number in numbers if number in always or signal.getsignal(number) != signal.SIG_IGN]
+    is_hangup_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *([] if is_hangup_ignored else [signal.SIGHUP])]
 
 
 def ignore_save() -> None:
     """Ignore SIGUSR1 outside of training, where it would otherwise end the process."""
-    if SAVE and signal.getsignal(SAVE) == signal.SIG_DFL:
-        signal.signal(SAVE, signal.SIG_IGN)
+    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)

@@ -6,7 +6,7 @@ layer's weights are gathered on each device for its forward and its backward pas
 the strategy: rank 0 writes those of one device, and gives each rank its part when a run resumes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,18 +15,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from mtx.config.schema import Config
-from mtx.model.architectures import num_parameters
-from mtx.model.device import total_bytes
 from mtx.model.transformer import Transformer
 from mtx.model.translation_model import TranslationModel
 from mtx.training import checkpoint
 from mtx.training.checkpoint import Snapshot, State
 from mtx.training.optimizer import new_optimizer
 from mtx.training.ranks import Ranks
-
-_BYTES = 16  # of a parameter: its weight, its gradient and Adam's two moments
-_MAX_SHARE = 0.5  # of a device's memory for these; the rest is for activations, a checkpoint's copy and decoding
 
 NewModel = Callable[[str | torch.device], TranslationModel]
 Read = Callable[[TranslationModel, torch.optim.Optimizer], State]
@@ -59,8 +53,7 @@ class Strategy:
     def load(self, read: Read) -> State:
         """Give all ranks the weights and moments that `read` puts into a model and an optimizer on rank 0."""
         state = self._ranks.run_on_rank_zero(lambda: read(self.model, self.optimizer))
-        self._ranks.broadcast(parameter.detach() for parameter in self.model.parameters())
-        self._ranks.broadcast(checkpoint.moments(self.model, self.optimizer).values())
+        self._ranks.broadcast(tensor.detach() for tensor in _tensors(self.model, self.optimizer).values())
         return state
 
     def begin_micro_step(self, is_last: bool) -> None:
@@ -120,31 +113,25 @@ class Sharded(Strategy):
 
     def load(self, read: Read) -> State:
         """See `Strategy.load`: rank 0 reads into a whole model on the CPU, and scatters it."""
-        whole = Snapshot({}, {})
+        whole = dict[str, Tensor]()
 
         def work() -> State:
-            nonlocal whole
             model = self._new_model("cpu")
             optimizer = new_optimizer(list(model.parameters()))
             state = read(model, optimizer)
-            whole = checkpoint.snapshot(model, optimizer)
+            whole.update(_tensors(model, optimizer))
             return state
 
         state = self._ranks.run_on_rank_zero(work)
-        for name, parameter in self.model.named_parameters():
-            self._scatter(whole.weights.get(name), parameter.detach())
-            for key, part in self.optimizer.state[parameter].items():
-                self._scatter(whole.moments.get(f"{name}.{key}"), part)
+        with torch.no_grad():
+            for name, part in _tensors(self.model, self.optimizer).items():
+                full = whole[name].to(self._device) if whole else torch.empty(part.shape, device=self._device)
+                if isinstance(part, DTensor):
+                    part.copy_(distribute_tensor(full, part.device_mesh, part.placements))
+                else:
+                    self._ranks.broadcast([full])
+                    part.copy_(full)
         return state
-
-    def _scatter(self, whole: Tensor | None, part: Tensor) -> None:
-        """Give each rank its part of a tensor that rank 0 has."""
-        full = torch.empty(part.shape, device=self._device) if whole is None else whole.to(self._device)
-        if isinstance(part, DTensor):
-            part.copy_(distribute_tensor(full, part.device_mesh, part.placements))
-        else:
-            self._ranks.broadcast([full])
-            part.copy_(full)
 
     def begin_micro_step(self, is_last: bool) -> None:
         """See `Strategy.begin_micro_step`: ranks add up their gradients after the last micro-batch."""
@@ -155,43 +142,32 @@ class Sharded(Strategy):
         self._meet()
         self._ranks.all_reduce(sums)
         norm = torch.nn.utils.get_total_norm([each.grad for each in self.parameters if each.grad is not None])
-        return sums, norm.full_tensor() if isinstance(norm, DTensor) else norm
+        return sums, _full(norm)
 
     @torch.no_grad()
     def snapshot(self) -> Snapshot:
         """See `Strategy.snapshot`; in host memory, gathered one tensor at a time."""
-        whole = Snapshot(self._gather(dict(self.model.named_parameters())), {})
-        for name, parameter in self.model.named_parameters():
-            moments = self.optimizer.state[parameter]
-            whole.moments.update(self._gather({f"{name}.{key}": part for key, part in moments.items()}))
+        whole, moments = Snapshot({}, {}), checkpoint.moments(self.model, self.optimizer)
+        for name, part in _tensors(self.model, self.optimizer).items():
+            full = _full(part)
+            if self._ranks.is_rank_zero:
+                (whole.moments if name in moments else whole.weights)[name] = full.detach().cpu().clone()
         return whole
 
     @torch.no_grad()
     def whole_model(self) -> TranslationModel:
         """See `Strategy.whole_model`: a copy on each rank."""
-        weights, model = self._gather(dict(self.model.named_parameters())), self._new_model(self._device)
-        if self._ranks.is_rank_zero:
-            model.load_state_dict(weights)
-        self._ranks.broadcast(model.parameters())
+        model = self._new_model(self._device)
+        for parameter, part in zip(model.parameters(), self.model.parameters(), strict=True):
+            parameter.copy_(_full(part))
         return model
 
-    def _gather(self, parts: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The whole tensors of which each rank has a part, in host memory; nothing but on rank 0."""
-        whole = {}
-        for name, part in parts.items():
-            full = part.full_tensor() if isinstance(part, DTensor) else part
-            if self._ranks.is_rank_zero:
-                whole[name] = full.detach().cpu().clone()
-        return whole
+
+def _tensors(model: TranslationModel, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The weights and Adam's state by name."""
+    return {**dict(model.named_parameters()), **checkpoint.moments(model, optimizer)}
 
 
-def is_sharded(config: Config, device: torch.device, num_ids: int, ranks: Ranks) -> bool:
-    """Whether to divide the model: as `training.shard` says, or by auto where it takes too much of a GPU's memory."""
-    wanted, total = config.training.shard, total_bytes(device)
-    if config.model.architecture != "transformer" or ranks.size == 1:
-        return False
-    if wanted != "auto":
-        return wanted
-    size = _BYTES * num_parameters(config.model, num_ids)
-    is_large = device.type == "cuda" and total is not None and size > _MAX_SHARE * total
-    return any(ranks.all_gather_object(is_large))
+def _full(part: Tensor) -> Tensor:
+    """The whole tensor of which each rank has a part."""
+    return part.full_tensor() if isinstance(part, DTensor) else part

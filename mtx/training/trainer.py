@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,20 +23,17 @@ from mtx.data.token_store import PreparedData, TokenStore
 from mtx.errors import DeferredErrors, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine
-from mtx.model.translation_model import TranslationModel
+from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.hooks import Hook, Progress, Update, check_finite
-from mtx.training.micro_batch import halve, new_micro_step, seed_all, step_shape
+from mtx.training.micro_batch import RuntimeChoices, halve, new_micro_step, seed_all, step_shape
 from mtx.training.optimizer import apply_gradients
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import Schedule
-from mtx.training.signals import InterruptedTrainingError, Signals
+from mtx.training.signals import InterruptedTrainingError, Signals, handle_signals, handled_signals
 from mtx.training.strategy import Strategy
 from mtx.training.validation import deciding_metric, validate_part, validation_of
-
-if TYPE_CHECKING:
-    from mtx.training.build import RuntimeChoices
 
 
 @dataclass(eq=False, repr=False)
@@ -50,7 +47,7 @@ class Trainer:
     """
 
     config: Config
-    runtime: "RuntimeChoices"
+    runtime: RuntimeChoices
     data: PreparedData
     paths: RunLayout
     ranks: Ranks
@@ -69,7 +66,6 @@ class Trainer:
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
         self.model, self.optimizer = self.strategy.model, self.strategy.optimizer
-        self._metric: str | None = None  # that decides which validation is the best, once it is known
         self._signals = Signals(self.ranks.size > 1)
         self._non_finite = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self.divide_steps()
@@ -92,28 +88,26 @@ class Trainer:
             if ranks.is_rank_zero:
                 self.hooks = hooks
             ranks.run_on_rank_zero(self._start)
-            with self._signals.listen():
-                if ranks.size > 1:
-                    self.schedule.agreed_s = ranks.all_gather_object(self.schedule.elapsed_s())[0]
+            with handle_signals(self._signals.handle, handled_signals()):
                 with contextlib.suppress(InterruptedTrainingError):
                     reason = self._take_steps()
                 self._save()
-                self._signals.stop = max(ranks.all_gather_object(self._signals.stop or 0)) or None
+                stop = int(*ranks.maximum(self._signals.stop))
                 if ranks.is_rank_zero:
                     self.checkpointer.finish(self.state)
-                    if self._signals.stop is None:
+                    if not stop:
                         self.record("end", step=self.state.step, reason=reason)
         ranks.begin_step(0)
-        if (number := self._signals.stop) is not None:
-            text = f"stopped by signal {number} after step {self.state.step}; everything is saved"
-            raise StoppedError(text, number, "rerun the same command to resume")
+        if stop:
+            text = f"stopped by signal {stop} after step {self.state.step}; everything is saved"
+            raise StoppedError(text, stop, "rerun the same command to resume")
 
     def _start(self) -> None:
         for hook in self.hooks:
             hook.on_start(self)
         about = {**vars(self.runtime), **machine(self.device), "ranks": self.ranks.size, "data": self.data.sha256}
         self.record("start", step=self.state.step, **about)
-        self.checkpointer.status.write("running", "training", self.state.step)
+        write_status(self.paths, self.deferred_errors, state="running", stage="training", step=self.state.step)
         self.progress.restart()
 
     def record(self, name: str, **values: Any) -> None:
@@ -171,7 +165,7 @@ class Trainer:
         self.micro_step.start_step()
         for number, batch in enumerate(loaded.micro_batches):
             self.strategy.begin_micro_step(is_last=number == len(loaded.micro_batches) - 1)
-            if ranks.size == 1 and self._signals.stop is not None:
+            if ranks.size == 1 and self._signals.stop:
                 raise InterruptedTrainingError
             seed_all(self.config.seed, step, ranks.rank + number * ranks.size)
             self.micro_step(batch, 1 / loaded.num_tgt_tokens)
@@ -194,39 +188,29 @@ class Trainer:
                 hook.on_step(self, figures)
 
     def _finish_step(self) -> str | None:
-        """Validate and save when due; returns the key of `training` that ends training here, if there is one."""
-        training, step = self.config.training, self.state.step
+        """Agree with the other ranks on signals and the time, and validate and save when due.
+
+        Returns:
+            the key of `training` that ends training here, if there is one.
+
+        Raises:
+            InterruptedTrainingError: on all ranks if a signal asked one of them to stop.
+        """
+        training, signals, step = self.config.training, self._signals, self.state.step
         self.checkpointer.settle()
-        is_save_requested = self._exchange()
+        requested, signals.save_requested = signals.save_requested, False
+        stop, save, self.schedule.now_s = self.ranks.maximum(signals.stop, requested, self.schedule.elapsed_s())
+        if stop:
+            raise InterruptedTrainingError
         self._plan()
         reason = self.schedule.reason_to_stop(self.state)
         is_due = reason or step % training.validate_every == 0 or self.schedule.needs_decoding_time(self.state)
         if is_due and self.state.validated_step != step:
             self._validate()
             self._plan()  # training.patience may have run out
-        if step and (is_save_requested or step % training.checkpoint_every == 0 or self.state.best_step == step):
+        if step and (save or step % training.checkpoint_every == 0 or self.state.best_step == step):
             self._save()
         return reason or self.schedule.reason_to_stop(self.state)
-
-    def _exchange(self) -> bool:
-        """Tell the other ranks of signals and of the time, and take what all told after the step before.
-
-        Returns:
-            whether a signal requested a checkpoint.
-
-        Raises:
-            InterruptedTrainingError: on all ranks if a signal asked one of them to stop.
-        """
-        is_save_requested = self._signals.pop_save_request()
-        if self.ranks.size == 1:
-            return is_save_requested
-        elapsed_s = self.schedule.elapsed_s() if self.ranks.is_rank_zero else 0.0
-        stop, save, agreed_s = self.ranks.exchange([self._signals.stop or 0, is_save_requested, elapsed_s])
-        self.schedule.agreed_s = agreed_s or self.schedule.agreed_s
-        if stop:
-            self._signals.stop = int(stop)
-            raise InterruptedTrainingError
-        return bool(save)
 
     def _plan(self) -> None:
         before, self.state = self.state.cooldown, self.schedule.update(self.state)
@@ -239,37 +223,34 @@ class Trainer:
         self._report_updates(wait=True)
         started = time.monotonic()
 
-        def work() -> dict[str, Any]:
-            try:
-                with self._signals.interrupt():
-                    return validate_part(model, self.data, self.config.data.max_tokens, ranks.rank, ranks.size)
-            except InterruptedTrainingError:
-                return {"stop": self._signals.stop}
+        def work() -> dict[str, Any] | None:
+            with contextlib.suppress(InterruptedTrainingError), self._signals.interrupt():
+                return validate_part(model, self.data, self.config.data.max_tokens, ranks.rank, ranks.size)
+            return None
 
-        parts = ranks.gather(work)
-        if stop := max(part.get("stop", 0) for part in parts):
-            self._signals.stop = stop
+        parts = [part for part in ranks.gather(work) if part is not None]
+        if len(parts) < ranks.size:
             raise InterruptedTrainingError
-        self.state = ranks.run_on_rank_zero(lambda: self._finish_validation(model, parts, started))
 
-    def _finish_validation(self, model: TranslationModel, parts: list[dict[str, Any]], started: float) -> State:
-        """The state after a validation that all ranks have done their part of; reports it."""
-        self._metric = self._metric or deciding_metric(self.data, self.config)
-        validation = validation_of(parts, self.data, self.config.data.tgt, self._metric, started)
-        state = replace(
-            self.state,
-            validated_step=self.state.step,
-            validation_s=round(validation.later_seconds, 3),
-            bad_validations=self.state.bad_validations + 1,
-        )
-        if state.best_bleu is None or validation.score > state.best_bleu:
-            state = replace(state, bad_validations=0, best_bleu=validation.score, best_step=state.step)
-        self.state = state
-        self.record("validation", step=state.step, **validation.figures())
-        for hook in self.hooks:
-            hook.on_validation(self, validation, model)
-        self.progress.restart()
-        return state
+        def report() -> State:
+            metric = deciding_metric(self.data, self.config)
+            validation = validation_of(parts, self.data, self.config.data.tgt, metric, started)
+            state = replace(
+                self.state,
+                validated_step=self.state.step,
+                validation_s=round(validation.later_seconds, 3),
+                bad_validations=self.state.bad_validations + 1,
+            )
+            if state.best_bleu is None or validation.score > state.best_bleu:
+                state = replace(state, bad_validations=0, best_bleu=validation.score, best_step=state.step)
+            self.state = state
+            self.record("validation", step=state.step, **validation.figures())
+            for hook in self.hooks:
+                hook.on_validation(self, validation, model)
+            self.progress.restart()
+            return state
+
+        self.state = ranks.run_on_rank_zero(report)
 
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""

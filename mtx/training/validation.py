@@ -21,7 +21,7 @@ from mtx.decoding.scoring import score_pairs
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
-from mtx.storage.run_status import quality
+from mtx.storage.run_directory import quality
 
 _NUM_SAMPLES = 5
 _LEAST_SHARE = 0.1  # of the time of a validation, which does more than search
@@ -70,10 +70,10 @@ class Validation:
 
     def figures(self) -> dict[str, Any]:
         """What metrics.jsonl has of a validation."""
-        scores = {"bleu": self.bleu, **({} if self.chrf is None else {"chrf": self.chrf})}
         samples = [vars(sample) for sample in self.samples]
         about = {"seconds": round(self.seconds, 2), "samples": samples, "decides": self.metric}
-        return {"nll": self.nll, "ppl": self.ppl, **about, **scores}
+        chrf = {} if self.chrf is None else {"chrf": self.chrf}
+        return {"nll": self.nll, "ppl": self.ppl, **about, "bleu": self.bleu, **chrf}
 
     @property
     def score(self) -> float:

@@ -225,21 +225,19 @@ def keep(run: Path, archive: Path) -> None:
 
 def describe_run(run: Path) -> dict[str, Any]:
     """Returns the figures of a run that is over, however it ended."""
-    from mtx.storage.run_contents import stored_scores
-    from mtx.storage.run_files import RunLayout
-    from mtx.storage.run_status import read_events
+    from mtx.storage.run_directory import read_events
+    from mtx.storage.run_files import RunLayout, stored_scores
 
     events = read_events(RunLayout(run).metrics)
     windows = [event for event in events if event["event"] == "train"]
     rates = sorted(event["tgt_tokens_per_s"] for event in windows[2:] or windows)  # without the first ones
-    used = [event["utilisation"] for event in windows if "utilisation" in event]
     stalls = [event["stall_s"] for event in events if event["event"] == "checkpoint"]
     scores = {name: round(score["bleu"]["score"], 2) for name, score in stored_scores(RunLayout(run)).items()}
     low, high = (rates[int(share * (len(rates) - 1))] if rates else 0 for share in (0.05, 0.95))
     return {
         "steps": max((event.get("step", 0) for event in events), default=0),
         "tgt_tokens_per_s": round(statistics.median(rates or [0])), "p5": round(low), "p95": round(high),
-        "mfu": statistics.median(used) if used else None, "saves": len(stalls), "stalls_s": round(sum(stalls), 2),
+        "saves": len(stalls), "stalls_s": round(sum(stalls), 2),
         "longest_stall_s": max(stalls, default=0.0), "bleu": scores,
     }  # fmt: skip
 

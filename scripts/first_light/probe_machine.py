@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 
 from packaging.requirements import Requirement
-from turns import report
+from turns import peak_flops, report
 
 ROOT = Path(__file__).parents[2]
 NOT_IMPORTED = {"ctranslate2", "datasets"}  # dependencies of mtx that no stage imports
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> None:
     found = device.find_device(arguments[0])
     device.use_device(found)
     torch.ones(8, device=found).sum().item()
-    peak = device.peak_flops(found, "bf16")
+    peak = peak_flops(found, "bf16")
     report(
         "machine", **device.machine(found), driver=device.driver_version(),
         precision=device.fast_precision(found), peak_tflops=peak and round(peak / 1e12),

@@ -11,12 +11,11 @@ import time
 
 import torch
 from bench_baselines import bucketed, padded_batch
-from bench_worker import System, Work, drawn_data, measure, plain_update, warm_up
-from turns import errors_reported, rates, report, wait_for_turn
+from bench_worker import System, Work, drawn_data, flops_per_tgt_token, measure, plain_update, warm_up
+from turns import errors_reported, peak_flops, rates, report, wait_for_turn
 
 from mtx.config import settings
-from mtx.model.device import fast_precision, find_device, peak_flops, use_device
-from mtx.model.transformer import training_flops
+from mtx.model.device import fast_precision, find_device, use_device
 
 NUM_EAGER = 8  # batches
 SHARE = 0.35  # of the memory of a GPU with less than 100 GB, since the steps of mtx lie there too
@@ -56,8 +55,7 @@ def main(arguments: list[str]) -> None:
                 break
             torch.cuda.empty_cache()
     wait_for_turn()
-    peak, ratio = peak_flops(device, precision), float(data.report["src_tgt_ratio"])
-    flops = training_flops(config.model, options.ids, ratio)
+    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
     for (name, tokens), system in systems.items():
         with errors_reported("peer", preset=options.preset, system=name):
             row = measure(system, options.seconds, device)

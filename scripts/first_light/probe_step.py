@@ -11,13 +11,21 @@ import time
 from pathlib import Path
 
 import torch
-from bench_worker import MEASURED_RATE, System, drawn_data, measure, mtx_system, synchronize, warm_up
-from turns import errors_reported, rates, report, wait_for_turn
+from bench_worker import (
+    MEASURED_RATE,
+    System,
+    drawn_data,
+    flops_per_tgt_token,
+    measure,
+    mtx_system,
+    synchronize,
+    warm_up,
+)
+from turns import errors_reported, peak_flops, rates, report, wait_for_turn
 
 from mtx.config import settings
-from mtx.model.device import attention_kernel, fast_precision, find_device, peak_flops, use_device
-from mtx.model.transformer import training_flops
-from mtx.training.build import RuntimeChoices
+from mtx.model.device import attention_kernel, fast_precision, find_device, use_device
+from mtx.training.micro_batch import RuntimeChoices
 
 NUM_PROFILED = 4  # steps
 NUM_KERNELS = 25  # the longest ones are listed
@@ -62,8 +70,7 @@ def main(arguments: list[str]) -> None:
             systems[variant] = system
             report("first step", preset=options.preset, system=f"mtx {variant}", seconds=round(seconds, 1), loss=loss)
     wait_for_turn()
-    peak, ratio = peak_flops(device, precision), float(data.report["src_tgt_ratio"])
-    flops = training_flops(config.model, options.ids, ratio)
+    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
     for variant, system in systems.items():
         with errors_reported("step", preset=options.preset, variant=variant):
             host_ms = host_time(system, device)

@@ -1,7 +1,8 @@
-"""What the probes share: their turn on the device, and the rows that they write."""
+"""What the probes share: their turn on the device, the peak of a GPU, and the rows that they write."""
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,6 +42,35 @@ def rates(row: dict[str, Any], flops: float, peak: float | None) -> dict[str, An
         "fastest": round(row["fastest_window"]), "mfu": peak and round(rate * flops / peak, 4),
         "peak_gb": round(row["peak_memory_bytes"] / 1e9, 2),
     }  # fmt: skip
+
+
+# Dense bf16 TFLOP/s, summed in fp32, from the maker's data sheets and white papers.
+_PEAK_TFLOPS = {
+    "B200": 2250, "GB200": 2500, "H200": 989, "H200 NVL": 835, "GH200": 989, "H100": 989, "H100 PCIe": 756,
+    "H100 NVL": 835, "H800": 989, "H20": 148, "A100": 312, "A800": 312, "A40": 150, "A30": 165, "A10": 125, "A10G": 70,
+    "A2": 18, "L40S": 362, "L40": 181, "L4": 121,
+    "RTX A6000": 155, "RTX A5000": 111, "RTX A4000": 77, "RTX A2000": 32, "RTX A1000": 27,
+    "RTX 6000 Ada": 364, "RTX 5000 Ada": 261, "RTX 4000 Ada": 107,
+    "RTX 5090": 209, "RTX 5080": 113, "RTX 5070 Ti": 88, "RTX 5070": 62,
+    "RTX 4090": 165, "RTX 4080 SUPER": 104, "RTX 4080": 97, "RTX 4070 Ti SUPER": 88, "RTX 4070 Ti": 80,
+    "RTX 4070 SUPER": 71, "RTX 4070": 58, "RTX 4060 Ti": 44, "RTX 4060": 30,
+    "RTX 3090 Ti": 80, "RTX 3090": 71, "RTX 3080 Ti": 68, "RTX 3080": 60, "RTX 3070 Ti": 43, "RTX 3070": 41,
+    "RTX 3060 Ti": 32, "RTX 3060": 25,
+}  # fmt: skip
+_SLOWER = {"Laptop", "Max", "D", "MIG"}  # words of the names of slower versions, and of a part of a GPU
+
+
+def peak_flops(device: Any, precision: str) -> float | None:
+    """Returns the peak FLOP/s of a GPU in bf16; None for a GPU that is not listed, and for other devices."""
+    import torch
+
+    if device.type != "cuda" or precision != "bf16":
+        return None
+    words = re.findall(r"\w+", torch.cuda.get_device_name(device))
+    if _SLOWER.intersection(words):
+        return None
+    listed = [name for name in _PEAK_TFLOPS if f" {name} " in f" {' '.join(words)} "]
+    return 1e12 * _PEAK_TFLOPS[max(listed, key=len)] if listed else None
 
 
 @contextmanager

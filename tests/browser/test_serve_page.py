@@ -12,10 +12,8 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
-from mtx.serve.guard import Limits
-from mtx.serve.queue import TranslationQueue
-from mtx.serve.server import Server, http_server
-from mtx.serve.translation import Pairs
+from mtx.serve.server import Limits, Server, http_server
+from mtx.serve.translation import Pairs, TranslationQueue
 from tests.browser.conftest import Open
 from tests.unit.serve.fakes import Upper
 

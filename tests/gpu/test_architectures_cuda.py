@@ -25,18 +25,13 @@ def exact_recurrences(monkeypatch: pytest.MonkeyPatch) -> None:
     ("fp32", "ieee", 1e-4), ("fp32", "tf32", 1e-3), ("bf16", "tf32", 0.05),
 ])  # fmt: skip
 @pytest.mark.parametrize("changes", OTHERS)
-@pytest.mark.parametrize("source_loss", [False, True])
 def test_a_step_has_the_gradients_of_the_cpu(
-    changes: dict[str, Any], precision: str, products: str, tolerance: float, source_loss: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    changes: dict[str, Any], precision: str, products: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.backends.cudnn.rnn, "fp32_precision", products)
-    if source_loss and changes["architecture"] != "decoder":
-        pytest.skip("only a decoder alone learns its source")
     batch, gradients = random_batch([9, 30, 17, 2, 25], [12, 28, 9, 3, 31], NUM_IDS, tail=20), []
     for device in ("cuda", "cpu"):
         model = tiny_model(NUM_IDS, dtype=torch.float32, d_model=64, **changes).to(device).train()
-        model.source_loss = source_loss
         model.prepare_positions(64)  # on this device
         step = MicroStep(model, 0.1, precision if device == "cuda" else "fp32")
         step.start_step()

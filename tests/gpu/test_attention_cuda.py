@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mtx.data.packing import PackedBatch, to_device
-from mtx.model.attention import Kernel, attention, make_layout
+from mtx.model.attention import Kernel, make_layout
 from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
@@ -48,7 +48,7 @@ def run(kernel: str, case: str, dtype: torch.dtype) -> list[Tensor]:
         out = blocks.attend_joint(inputs[0][:, None], torch.stack(inputs[1:], 1))
     else:
         layout = make_layout(*offsets, len(queries), MAX_TOKENS, HEADS, causal, cast(Kernel, kernel), device)
-        out = attention(*inputs, layout)
+        out = layout.attend(*inputs)
     direction = rows_of(queries, 9).to(dtype)
     direction[sum(queries) :] = 0
     grads = torch.autograd.grad((out * direction).sum(), inputs)
@@ -74,7 +74,7 @@ def test_the_padded_kernel_gives_the_same_on_cuda_and_cpu(case: str) -> None:
     for device in ("cuda", "cpu"):
         offsets = offsets_of(queries), offsets_of(keys)
         layout = make_layout(*offsets, len(queries), MAX_TOKENS, HEADS, causal, "padded", torch.device(device))
-        outputs.append(attention(*(x.double().to(device) for x in inputs), layout).cpu())
+        outputs.append(layout.attend(*(x.double().to(device) for x in inputs)).cpu())
     torch.testing.assert_close(*outputs, rtol=0, atol=1e-12)
 
 

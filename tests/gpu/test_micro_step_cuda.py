@@ -74,7 +74,7 @@ def test_the_two_passes_of_a_replay_have_masks_of_their_own(compiled: bool) -> N
     assert float(one_step(strong, batches(), 1)[0][0]) > 1.01 * float(one_step(weak, batches(), 1)[0][0])
 
 
-def test_recording_leaves_gradients_and_sums_as_they_were() -> None:
+def test_recording_leaves_gradients_and_sums_at_zero() -> None:
     micro_step = MicroStep(model_of(0.0), 0.1, "bf16")
     alone = one_step(micro_step, batches()[:1], 1)
     fresh = MicroStep(micro_step.model, 0.1, "bf16")

@@ -69,7 +69,7 @@ def test_all_formats_have_the_same_figures(runs: list[Path], tmp_path: Path) -> 
     assert value["verdict"] == [markdown.split("\n")[0]] and f"| {first['mean']:.2f} ± 0.00 |" in markdown
     row = next(line for line in markdown.split("\n") if line.startswith("| model.dropout=0.3"))
     cells = [cell.strip() for cell in row.split("|")]
-    assert (cells[2], cells[3], cells[5]) == ("1", f"{second['mean']:.2f}", "<0.0001")
+    assert (cells[2], cells[3], cells[5]) == ("1", f"{second['mean']:.2f}", "< 0.0001")
     latex = mtx("compare", *runs, "--format", "latex").stdout.decode()
     assert all(line[:1] in ("%", "\\", "") or line.endswith(r"\\") for line in latex.split("\n"))
     assert rf"{first['mean']:.2f} $\pm$ 0.00 &" in latex and latex.count(r"\begin{tabular}") == 1
@@ -171,10 +171,10 @@ def test_wrong_requests_are_refused(runs: list[Path], tmp_path: Path, refused: R
     refused(2, ["no test set in common"], "compare", runs[0], runs[1])
 
 
-def test_control_characters_of_untrusted_text_are_escaped(tmp_path: Path) -> None:
-    for name, text in (("ref", "a \x1b[31m b c d"), ("first", "a b c d"), ("second", "a \x1b]0;owned\x07 x")):
+def test_control_characters_of_untrusted_names_are_escaped(tmp_path: Path) -> None:
+    for name, text in (("ref", "a b c d e"), ("first", "a b c d"), ("\x1b]0;owned\x07", "a x")):
         (tmp_path / name).write_text(f"{text}\n", encoding="utf-8")
-    result = mtx("compare", tmp_path / "first", tmp_path / "second", "--ref", tmp_path / "ref")
+    result = mtx("compare", tmp_path / "first", tmp_path / "\x1b]0;owned\x07", "--ref", tmp_path / "ref")
     assert result.returncode == 0 and b"\x1b" not in result.stdout and b"\\x1b]0;owned" in result.stdout
 
 
@@ -190,7 +190,7 @@ def test_a_run_that_has_not_ended_is_named_with_the_command_that_goes_on(runs: l
     with (spaced / "metrics.jsonl").open("a") as file:
         file.write('{"event": "start", "step": 36}\n')
     command = shlex.join([sys.executable, "-m", "mtx", "train", str(spaced)])
-    state = f"{spaced} stopped at step 36 of 40: {command} resumes it"
+    state = f"{spaced} is stopped at step 36 of 40: {command} resumes it"
     told = mtx("compare", runs[0], spaced).stdout.decode()
     assert f"\nnote: {state}; its translations are of an earlier step\n" in told
     shutil.rmtree(spaced / "evaluation")

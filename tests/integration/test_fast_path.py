@@ -21,8 +21,8 @@ from mtx.model.fused import BlockLayout
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 from mtx.training import build
-from mtx.training.build import RuntimeChoices, check_fast_step, choose_runtime, read_runtime
-from mtx.training.micro_batch import MicroStep, StepResult
+from mtx.training.build import check_fast_step, choose_runtime, read_runtime
+from mtx.training.micro_batch import MicroStep, RuntimeChoices, StepResult
 from mtx.training.run import prepare_only, train
 from tests.integration.commands import TINY, write_tsv
 from tests.models import dense

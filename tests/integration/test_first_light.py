@@ -198,3 +198,60 @@ def test_all_stages_at_toy_size(tmp_path: Path) -> None:
     for table in ("machine", "stage", "first step", "step", "peer", "product", "decode", "run"):
         assert f"\n{table}\n\n| " in result.stdout
     assert (tmp_path / "out" / "multi30k.tgz").is_file()
+
+
+@pytest.mark.parametrize(
+    "name, tflops",
+    [
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 NVL", 835),
+        ("NVIDIA H200", 989),
+        ("NVIDIA H200 NVL", 835),
+        ("NVIDIA GH200 480GB", 989),
+        ("NVIDIA B200", 2250),
+        ("NVIDIA GB200", 2500),
+        ("NVIDIA H20", 148),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("A100-PCIE-40GB", 312),
+        ("NVIDIA A10", 125),
+        ("NVIDIA A10G", 70),
+        ("NVIDIA A30", 165),
+        ("NVIDIA A40", 150),
+        ("NVIDIA A2", 18),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40", 181),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA RTX A1000", 27),
+        ("NVIDIA RTX A6000", 155),
+        ("NVIDIA RTX 6000 Ada Generation", 364),
+        ("NVIDIA GeForce RTX 3060", 25),
+        ("NVIDIA GeForce RTX 3060 Ti", 32),
+        ("NVIDIA GeForce RTX 3090", 71),
+        ("NVIDIA GeForce RTX 3090 Ti", 80),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", 88),
+        ("NVIDIA GeForce RTX 4090", 165),
+        ("NVIDIA GeForce RTX 5090", 209),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 4090 D", None),
+        ("NVIDIA GeForce RTX 3080 with Max-Q Design", None),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
+        ("Quadro RTX 6000", None),
+        ("NVIDIA RTX 4000 SFF Ada Generation", None),
+        ("NVIDIA A100X", None),
+        ("NVIDIA L20", None),
+        ("Tesla T4", None),
+        ("AMD Instinct MI300X", None),
+    ],
+)
+def test_the_peak_of_a_gpu_is_found_by_its_whole_name(
+    first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, name: str, tflops: float | None
+) -> None:
+    import torch
+    from turns import peak_flops
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    peak = peak_flops(torch.device("cuda"), "bf16")
+    assert peak == (None if tflops is None else tflops * 1e12)
+    assert peak_flops(torch.device("cuda"), "fp32") is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mtx.commands.command_line import resolve
+from mtx.commands.train import resolve
 from mtx.data.glossary import TERM_MARKS, Glossary
 from mtx.data.token_store import load_prepared
 from mtx.decoding.translator import Translator

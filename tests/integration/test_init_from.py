@@ -20,8 +20,7 @@ from mtx.data.sentencepiece_models import SplitModel
 from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
-from mtx.interop.huggingface import export_huggingface
-from mtx.interop.marian_import import import_marian
+from mtx.interop.huggingface import export_huggingface, import_marian
 from mtx.model.transformer import Transformer
 from mtx.storage import durable
 from mtx.storage.run_files import WEIGHTS

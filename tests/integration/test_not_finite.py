@@ -14,7 +14,8 @@ from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import load_prepared
 from mtx.errors import MtxError
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import RuntimeChoices, build
+from mtx.training.build import build
+from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.trainer import Trainer
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mtx.errors import MtxError
-from mtx.storage.run_status import read_status
+from mtx.storage.run_directory import read_status
 from tests.integration.commands import TINY, check_error, events, mtx, write_tsv
 from tests.ranks import start_ranks
 
@@ -104,7 +104,7 @@ def test_a_rank_that_fails_ends_all(rank: int, stage: str, alone: tuple[Path, li
 
 
 def log_tokens(log: Path) -> None:
-    """In a new process: a device with a known peak, and the target tokens of each step that the metrics count."""
+    """In a new process: log the target tokens of each step that the metrics count."""
     from mtx.training.hooks import Progress
 
     original = Progress.measure
@@ -114,19 +114,15 @@ def log_tokens(log: Path) -> None:
         return original(self, update, *values)
 
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    pytest.MonkeyPatch().setattr("mtx.training.build.peak_flops", lambda *_: 1e12)
     pytest.MonkeyPatch().setattr(Progress, "measure", measure)
 
 
-def test_metrics_count_tokens_passes_and_the_peak_of_all_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
-    shares, tokens = [], []
+def test_metrics_count_the_tokens_of_all_ranks(alone: tuple[Path, list[str]], tmp_path: Path) -> None:
+    tokens = []
     for size, rdrop_alpha in ((1, 0), (2, 0), (1, 1)):
         run, log = tmp_path / f"run-{size}-{rdrop_alpha}", tmp_path / f"log-{size}-{rdrop_alpha}"
         values = [*alone[1], "training.max_steps=8", f"training.rdrop_alpha={rdrop_alpha}", f"run_dir={run}"]
         team = start_ranks(size, *values, first=lambda _, log=log: partial(log_tokens, log))  # type: ignore[misc]
         assert team.wait() == [0] * size, team.err()
-        last = [event for event in events(run) if event["event"] == "train"][-1]
-        shares.append(last["utilisation"] / last["tgt_tokens_per_s"])
         tokens.append(log.read_text())
     assert tokens[0] == tokens[1] == tokens[2] and tokens[0].count("\n") == 8
-    assert [shares[0] / shares[1], shares[2] / shares[0]] == pytest.approx([2, 2], rel=0.2)

@@ -164,15 +164,15 @@ def short_timeout(then: Callable[[], object] | None) -> None:
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize(("rank", "named"), [(2, "error: rank 2"), (0, ": rank 0, or a rank that it names,")])
-def test_a_rank_that_hangs_ends_all_and_is_named(rank: int, named: str, run: Path, corpus: Path) -> None:
+@pytest.mark.parametrize("rank", [2, 0])
+def test_a_rank_that_hangs_ends_all(rank: int, run: Path, corpus: Path) -> None:
     hangs = on_rank(rank, 10, partial(send, signal.SIGSTOP))
     team = start_ranks(
         4, *TINY, f"data.train={corpus}", f"run_dir={run}", first=lambda number: partial(short_timeout, hangs(number))
     )
     others = [start for number, start in enumerate(team.starts) if number != rank]
     assert [start.wait() for start in others] == [1, 1, 1], team.err()
-    assert f"{named} has not answered for 20 s in step 10; the other ranks have" in others[0].err()
+    assert "the connection to another rank is lost in step 10: " in others[0].err()
     team.starts[rank].send(signal.SIGKILL)
 
 

@@ -224,7 +224,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
 
 def test_an_export_is_not_written_over_a_link_that_leads_nowhere(trained: Path, here: Path, refused: Refused) -> None:
     (here / "link").symlink_to("nowhere")
-    refused(2, ["link: is not a directory"], "export", trained, "--to", "huggingface", "-o", "link")
+    refused(2, ["link: is not an earlier export or import"], "export", trained, "--to", "huggingface", "-o", "link")
 
 
 def test_a_page_of_somebody_else_is_not_replaced(trained: Path, here: Path, refused: Refused) -> None:

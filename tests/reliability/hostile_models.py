@@ -135,7 +135,7 @@ TOKENIZERS: dict[str, tuple[Change, str]] = {
     "tokenizer.json: pickle": (put(TOKENIZER_JSON, PICKLE), "not JSON"),
     "tokenizer.json: of another model": (text(TOKENIZER_JSON, '"a": ', '"\\u00e9": '), "are not those of"),
     "tokenizer.json: a piece twice": (text(TOKENIZER_JSON, '"<unk>": 1', '"<unk>": 1, "<unk>": 1'), "duplicate key"),
-    "tokenizer.json: no Unicode form": (text(TOKENIZER_JSON, '"nfc"', '{"nfc": 1}'), "no known normalization"),
+    "tokenizer.json: no Unicode form": (text(TOKENIZER_JSON, '"nfc"', '{"nfc": 1}'), "are not those of"),
     "tokenizer.json: a tag of half a character": (text(TOKENIZER_JSON, '"BT"', '"\\ud800"'), "tags"),
     "tokenizer.json: 100,000 tags": (
         text(TOKENIZER_JSON, '"tags": {', '"tags": {' + "".join(f'"t{i}": {i}, ' for i in range(100_000))), "tags"

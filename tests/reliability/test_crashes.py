@@ -11,9 +11,8 @@ import torch
 
 from mtx.errors import MtxError
 from mtx.storage import durable
-from mtx.storage.run_contents import full_checkpoint_steps
 from mtx.storage.run_directory import clean_up
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from tests.models import adam

@@ -13,8 +13,7 @@ import pytest
 
 from mtx import cli
 from mtx.storage import disk, durable
-from mtx.storage.run_contents import checkpoint_steps
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, checkpoint_steps
 from tests.integration.commands import ENVIRONMENT, MTX, TINY, check_error, mtx, tree, write_tsv
 from tests.reliability.conftest import NIGHTLY
 

@@ -88,7 +88,7 @@ def prepared(directory: Path, tokenizer: Tokenizer) -> PreparedData:
     write(directory, "dev", [(b"given", b"gegeben")], "")
     sets = ["data.train=train", "data.valid=dev", "data.test=dev"]
     keys = [f"data.dir={directory}", "data.src=xx", "data.tgt=yy", f"data.max_tokens={MAX_TOKENS}", *sets]
-    prepare(settings.resolve(None, keys).config, directory / "out", 1, tokenizer)
+    prepare(settings.resolve(None, keys).config, directory / "out", tokenizer)
     return load_prepared(directory / "out")
 
 

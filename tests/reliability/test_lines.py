@@ -44,11 +44,10 @@ class Echo(FakeTranslator):
         self._answers: list[bytes] = []
 
     def hypotheses(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, first: int = 1, name: str = "prefix",
-        n_best: int | None = None,
-    ) -> list[list[Hypothesis]]:  # fmt: skip
+        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, n_best: int | None = None
+    ) -> list[list[Hypothesis]]:
         assert prefixes is None or list(prefixes) == list(lines)
-        found = super().hypotheses(lines, prefixes, first, name, n_best)
+        found = super().hypotheses(lines, prefixes, n_best)
         assert len(found) == len(lines)
         return found
 

@@ -15,8 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mtx.errors import MtxError
 from mtx.storage import disk, durable
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps
-from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout
+from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_steps, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
 from tests.reliability.conftest import size

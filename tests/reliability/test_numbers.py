@@ -14,10 +14,9 @@ from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.errors import MtxError
 from mtx.storage import durable, text_files
-from mtx.storage.run_contents import full_checkpoint_steps
-from mtx.storage.run_files import RunLayout
-from mtx.training.build import RuntimeChoices, build
-from mtx.training.micro_batch import MicroStep
+from mtx.storage.run_files import RunLayout, full_checkpoint_steps
+from mtx.training.build import build
+from mtx.training.micro_batch import MicroStep, RuntimeChoices
 from mtx.training.run import prepare_only
 from mtx.training.trainer import Trainer
 from tests.integration.commands import TINY, write_tsv
@@ -194,7 +193,8 @@ def test_memory_that_is_short_once_halves_the_micro_batch(
                 found.append(gradients(step, patch))
                 run.train()
             assert made == [int(is_short)] and run.state.step == 9
-        assert f"step {step}: out of memory; micro-batches are halved from now on (CUDA out of memory" in caplog.text
+        assert f"step {step}: out of memory with micro-batches of 96 target tokens: CUDA out of memory" in caplog.text
+        assert "; micro-batches are halved from now on" in caplog.text
         assert run.runtime.micro_batch_tokens == durable.read_json(run.paths.chosen)["micro_batch_tokens"] == 48
         assert run.num_micro_steps == 6
         far = max(float((found[1][name] - g).norm() / g.norm().clamp(min=1e-3)) for name, g in found[0].items())

@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from mtx.commands import translate, translator_options
 from mtx.config import settings
-from mtx.config.schema import TokenizerConfig
+from mtx.config.schema import DataConfig, TokenizerConfig
 from mtx.data import prepare as preparing
 from mtx.data import tables
-from mtx.data.cleaning import Limits, clean_pair, clean_text
+from mtx.data.cleaning import clean_pair, clean_text
 from mtx.data.packing import assign, load_steps, micro_batch_shape, pack
 from mtx.data.prepare import prepare
 from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
@@ -148,13 +148,13 @@ def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypat
             path = tmp_path / name
             assert list(text_files.read_lines(path)) == text, name
             with text_files.open_binary(path) as file:
-                blocks = [list(map(replace_invalid, block)) for block in translate.blocks(file, path, "")]
+                blocks = [list(map(replace_invalid, block)) for block in translate.blocks(file, path)]
             assert [line for block in blocks for line in block] == text and all(len(block) <= 3 for block in blocks)
         reader, writer = os.pipe()
         os.write(writer, data)
         os.close(writer)
         with os.fdopen(reader, "rb") as file:
-            assert [replace_invalid(line) for block in translate.blocks(file, None, "") for line in block] == text
+            assert [replace_invalid(line) for block in translate.blocks(file, None) for line in block] == text
 
     hold(tally, "bytes through the line reader", check, BYTES, CUTS, st.integers(1, 40))
 
@@ -166,7 +166,7 @@ PAIRS = st.lists(st.tuples(SIDES | TEXTS, SIDES | TEXTS), max_size=12)
 
 
 def test_the_filter_keeps_order_and_pairing_and_counts_the_rest(tmp_path: Path, tally: Tally) -> None:
-    tokenizer, limits = learn("nfc"), Limits(12, 4.0)
+    tokenizer, limits = learn("nfc"), DataConfig(max_tokens=12, max_length_ratio=4.0)
     for side_number, language in enumerate(("xx", "yy")):
         (tmp_path / f"dev.{language}").write_text(f"{side_number} given\n")
     keys = [f"data.dir={tmp_path}", "data.src=xx", "data.tgt=yy", "data.valid=dev", "data.test=dev", "data.train=t"]
@@ -183,7 +183,7 @@ def test_the_filter_keeps_order_and_pairing_and_counts_the_rest(tmp_path: Path, 
             patch.setattr(tables, "BLOCK_PAIRS", 5)
             patch.setattr(preparing, "_FEW_NOT_UTF8", len(pairs))  # otherwise the corpus is refused
             out = tmp_path / "out"
-            prepare(config, out, 1, tokenizer)
+            prepare(config, out, tokenizer)
         data = load_prepared(out)
         durable.remove_directory(out)
         (told,) = data.report["corpora"]
@@ -196,7 +196,7 @@ def test_the_filter_keeps_order_and_pairing_and_counts_the_rest(tmp_path: Path, 
 
 
 def expected_of(
-    pairs: list[tuple[str, str]], limits: Limits, tokenizer: Tokenizer
+    pairs: list[tuple[str, str]], limits: DataConfig, tokenizer: Tokenizer
 ) -> tuple[list[tuple[int, str, str]], Counter[str]]:
     """The pairs that are kept, with their lines, and how many are dropped for which reason; one pair at a time."""
     kept: list[tuple[int, str, str]] = []

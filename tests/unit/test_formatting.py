@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from mtx.formatting import draw_table, format_size, install_command, mtx_command, program_name, shell_command
+from mtx.formatting import format_size, install_command, mtx_command, program_name, shell_command
 
 WORDS = [
-    "runs/mine", "with a space", "it's", 'a "quoted" one', "a\nb", "\ttab", "back\\slash", "back\\slash\n", "it's\n",
-    "$HOME", "`ls`", "!!", "*", "data.train=my file.tsv", "über/ü", "\u202emarks", os.fsdecode(b"caf\xe9"), "", "~root",
-    "-x", "a;b", "#",
+    "runs/mine", "with a space", "it's", 'a "quoted" one', "back\\slash", "$HOME", "`ls`", "!!", "*",
+    "data.train=my file.tsv", "über/ü", "", "~root", "-x", "a;b", "#",
 ]  # fmt: skip
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs a shell with ANSI-C quoting")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs a shell")
 def test_a_shell_reads_the_words_that_were_meant() -> None:
     line = shell_command(*WORDS)
     assert line.isprintable()
@@ -54,30 +53,3 @@ def test_a_missing_package_is_installed_for_this_python() -> None:
 
 def test_sizes_are_in_mb() -> None:
     assert format_size(1_400_000) == "1 MB" and format_size(7_400_000_000) == "7,400 MB"
-
-
-HEAD, ROWS = ["", "BLEU"], [["a_1 & b", "30.12 ± 0.31"], ["x|y", "9.00"]]
-
-
-def test_text_is_aligned() -> None:
-    assert draw_table(HEAD, ROWS, "text") == ["                 BLEU", "a_1 & b  30.12 ± 0.31", "x|y              9.00"]
-
-
-def test_markdown_escapes_the_bars_of_cells() -> None:
-    assert draw_table(HEAD, ROWS, "markdown") == [
-        "|         |         BLEU |",
-        "| :--     |          --: |",
-        "| a_1 & b | 30.12 ± 0.31 |",
-        r"| x\|y    |         9.00 |",
-    ]
-
-
-def test_latex_escapes_and_needs_no_package() -> None:
-    lines = draw_table(HEAD, [*ROWS, ["{50%}~^\\<$#>", ""]], "latex")
-    assert lines[:2] == [r"\begin{tabular}{lr}", r"\hline"] and lines[-2:] == [r"\hline", r"\end{tabular}"]
-    cells = [
-        [cell.strip() for cell in line.removesuffix(r" \\").split(" & ")] for line in lines if line.endswith(r"\\")
-    ]
-    assert cells[0] == ["", "BLEU"] and cells[1] == [r"a\_1 \& b", r"30.12 $\pm$ 0.31"]
-    escaped = r"\{50\%\}\textasciitilde{}\textasciicircum{}\textbackslash{}\textless{}\$\#\textgreater{}"
-    assert cells[2] == [r"x\textbar{}y", "9.00"] and cells[3] == [escaped, ""]

@@ -63,7 +63,8 @@ def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, 
     assert Translator.load(tmp_path / "model", engine="torch").torch.num_workers == 3
 
 
-def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
+def test_training_uses_the_cores_of_the_container(quota: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)  # other tests count on one
     quota.write_text("300000 100000\n")
     config = settings.resolve(None, ["training.micro_batch_tokens=512"]).config
     side = SimpleNamespace(lengths=np.ones(100, dtype=np.int32))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from mtx.config import sizes
 from mtx.config.schema import Config
 from mtx.config.settings import read_yaml, recipe_dir, recipe_facts, recipe_names, resolve
+from mtx.data.corpus_sizes import KEYS
 from mtx.errors import UsageError
 
 RECIPES = recipe_names()
@@ -112,7 +112,7 @@ def test_states_nothing_that_is_the_default(name: str, tmp_path: Path) -> None:
     values, _ = read_yaml(recipe_dir() / f"{name}.yaml")
     whole = _resolve_values(values, tmp_path)
     for path in _leaf_paths(values):
-        if whole.sizes == "corpus" and ".".join(path) in sizes.KEYS:
+        if whole.sizes == "corpus" and ".".join(path) in KEYS:
             continue  # it stays as it is, where the amount of text would choose
         try:
             rest = _resolve_values(_without(values, path), tmp_path)

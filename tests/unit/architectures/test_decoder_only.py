@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from mtx.architectures.decoder_only import DecoderModel
 from tests.models import batch_of, random_ids, tiny_model
 
 transformers = pytest.importorskip("transformers")
@@ -61,20 +60,3 @@ def test_positions_count_through_both_sides() -> None:
         batch = batch_of([src], tgt, NUM_IDS)
         before.append(model.decode(batch, model.encode(batch)))
     assert [not torch.equal(a, b) for a, b in zip(before, before[1:], strict=False)] == [True, True, True, False]
-
-
-@torch.no_grad()
-def test_each_token_of_a_source_is_predicted_from_those_before_it() -> None:
-    model = tiny_model(NUM_IDS, architecture="decoder")
-    src, tgt = random_ids([5, 1, 4], NUM_IDS, 1), random_ids([2, 3, 3], NUM_IDS, 2)
-    batch = batch_of(src, tgt, NUM_IDS, tail=3)
-    assert isinstance(model, DecoderModel)
-    model.source_loss = True
-    _, (states, _) = model.predictions(batch)
-    expected = [token for source in src for token in (*source[1:], NUM_IDS)]
-    assert model.next_source_ids(batch).tolist() == expected + [NUM_IDS] * (len(batch.src_ids) - len(expected))
-    for number, start in enumerate((0, 5, 6)):
-        for length in range(1, len(src[number]) + 1):
-            alone = batch_of([src[number][:length]], [[0]], NUM_IDS)
-            last = model.predictions(alone)[1][0][-1]
-            torch.testing.assert_close(states[start + length - 1], last, rtol=0, atol=1e-9)

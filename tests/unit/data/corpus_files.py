@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mtx.config.schema import DataConfig
-from mtx.data.corpora import Corpora, Corpus
-from mtx.data.sources import find_corpora
+from mtx.data.sources import Corpora, Corpus, find_corpora
 
 Pairs = list[tuple[str, str]]
 PAIRS = [("a dog", "ein Hund"), ("a cat", "eine Katze"), ("", "leer")]

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,18 +11,23 @@ import pytest
 from mtx.config.schema import Config, TokenizerConfig
 from mtx.config.settings import resolve
 from mtx.data import token_store
-from mtx.data.augmentation import AUGMENTATIONS, EpochText, MakeTypingErrors, epoch_text
+from mtx.data.augmentation import AUGMENTATIONS, EpochText, epoch_text, make_typing_errors
 from mtx.data.glossary import Glossary
-from mtx.data.sampler import Encode, SamplerState, steps
+from mtx.data.sampler import BatchSampler, Encode, SamplerState, steps
 from mtx.data.token_store import TokenStore, store_batch
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.evaluation.test_sets import TestSet, changed_copies
-from mtx.training.build import new_sampler
+from mtx.training.build import text_and_sampler
 
 NUM_PAIRS, TAG = 60, "BT"
 SRC = [f"a small dog number {'abcdef'[n % 6]} sees the house." for n in range(NUM_PAIRS)]
 TGT = [f"ein kleiner Hund Nummer {'abcdef'[n % 6]} sieht das Haus." for n in range(NUM_PAIRS)]
 PAIRS = np.arange(NUM_PAIRS)
+
+
+def sampler_of(config: Config, train: TokenStore, tokenizer: Tokenizer, terms: Glossary | None = None) -> BatchSampler:
+    data: Any = SimpleNamespace(train=train, tokenizer=tokenizer, terms=terms)
+    return text_and_sampler(config, data)[1]
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +113,7 @@ def test_a_step_has_room_for_a_source_that_became_longer_than_all_others(tokeniz
     src, tgt = ["house."] * NUM_PAIRS, [TGT[0].upper()] * NUM_PAIRS
     short = write_store(tokenizer, tmp_path, [None] * NUM_PAIRS, src, tgt)
     config = config_of("training.upper_case=0.5", "training.batch_tokens=64", "data.max_tokens=64")
-    sampler = new_sampler(config, short, tokenizer)
+    sampler = sampler_of(config, short, tokenizer)
     longest = max(len(ids) for ids in tokenizer.encode(["HOUSE."]))
     assert round(64 * sampler.ratio) < longest and int(short.src.lengths.max()) < longest
     assert all(len(step.pairs) for step in steps(sampler, SamplerState(), 100))
@@ -130,13 +136,13 @@ def test_a_share_of_the_pairs_has_translations_beside_terms(tokenizer: Tokenizer
                 assert not marked.decode([tgt_ids])[0].isupper()
     assert 0.12 < found / (20 * NUM_PAIRS) < 0.2  # those in capital letters have none of these terms
     config = config_of("data.terms=auto")
-    assert new_sampler(config, store, marked, Glossary({"dog": "Hund"})).step(SamplerState()).sides
+    assert sampler_of(config, store, marked, Glossary({"dog": "Hund"})).step(SamplerState()).sides
 
 
 def test_bpe_dropout_cuts_the_changed_text(store: TokenStore, tokenizer: Tokenizer) -> None:
-    changed = new_sampler(config_of("training.upper_case=0.3"), store, tokenizer).step(SamplerState()).sides
+    changed = sampler_of(config_of("training.upper_case=0.3"), store, tokenizer).step(SamplerState()).sides
     both = config_of("training.upper_case=0.3", "training.bpe_dropout=0.3")
-    cut = new_sampler(both, store, tokenizer).step(SamplerState()).sides
+    cut = sampler_of(both, store, tokenizer).step(SamplerState()).sides
     plain, sampled = ids_of(changed), ids_of(cut)
     assert plain != sampled
     for old, new in zip(plain, sampled, strict=True):
@@ -144,19 +150,13 @@ def test_bpe_dropout_cuts_the_changed_text(store: TokenStore, tokenizer: Tokeniz
     assert any(text.isupper() for text in tokenizer.decode([src for src, _ in sampled]))
 
 
-class Shout:
-    """An augmentation of somebody who has read the protocol."""
-
-    symbols = ""
-
-    def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
-        return f"{src}!{rng.randrange(3)}", f"{tgt}!"
+def shout(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+    """An augmentation of somebody who has read what one is."""
+    return f"{src}!{rng.randrange(3)}", f"{tgt}!"
 
 
-def test_any_object_of_the_protocol_is_an_augmentation(store: TokenStore, tokenizer: Tokenizer) -> None:
-    chunk = EpochText(config_of(), store, tokenizer, [(AUGMENTATIONS["upper_case"], 1.0), (Shout(), 1.0)], [])(
-        0, 0, PAIRS
-    )
+def test_any_function_of_the_type_is_an_augmentation(store: TokenStore, tokenizer: Tokenizer) -> None:
+    chunk = EpochText(config_of(), store, tokenizer, [(AUGMENTATIONS["upper_case"], 1.0), (shout, 1.0)])(0, 0, PAIRS)
     src, tgt = (tokenizer.decode(side) for side in map(list, zip(*ids_of(chunk.sides), strict=True)))
     assert {line[-2:] for line in src} == {"!0", "!1", "!2"} and tgt == [f"{line.upper()}!" for line in TGT]
 
@@ -187,10 +187,9 @@ def test_end_punctuation(text: str, without: str) -> None:
 
 def test_typing_errors_are_in_a_tenth_of_the_longer_words_of_the_source() -> None:
     rng, src = random.Random(1), " ".join(["abcdef"] * 5000)
-    typing_errors = MakeTypingErrors()
-    words = typing_errors(src, src, rng)[0].split()
+    words = make_typing_errors(src, src, rng)[0].split()
     wrong = [word for word in words if word != "abcdef"]
-    assert 400 < len(wrong) < 600 and typing_errors("dog a2b4", src, rng) == ("dog a2b4", src)
+    assert 400 < len(wrong) < 600 and make_typing_errors("dog a2b4", src, rng) == ("dog a2b4", src)
     assert {word for word in wrong if len(word) == 5} == {"acdef", "abdef", "abcef", "abcdf"}
     assert {word for word in wrong if len(word) == 7} == {"abbcdef", "abccdef", "abcddef", "abcdeef"}
     assert {word for word in wrong if len(word) == 6} == {"acbdef", "abdcef", "abcedf", "abcdfe"}

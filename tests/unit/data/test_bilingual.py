@@ -13,7 +13,7 @@ from mtx.data.bilingual import (
     date_of,
     match_rank,
 )
-from mtx.data.corpora import PairBlock, PairGroup
+from mtx.data.tables import PairBlock, PairGroup
 from mtx.errors import DataError
 
 FILE = Path("memory")

@@ -5,9 +5,10 @@ from random import Random
 import numpy as np
 import pytest
 
-from mtx.data.cleaning import Limits, clean_pair, clean_text, find_first, hash_pairs, hash_texts
+from mtx.config.schema import DataConfig
+from mtx.data.cleaning import clean_pair, clean_text, find_first, hash_pairs, hash_texts
 
-LIMITS = Limits(max_tokens=10, max_length_ratio=4.0)
+LIMITS = DataConfig(max_tokens=10, max_length_ratio=4.0)
 
 
 @pytest.mark.parametrize("separator", "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85\u2028\u2029")

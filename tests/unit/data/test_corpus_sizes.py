@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from mtx.config import settings, sizes
+from mtx.config import settings
 from mtx.config.settings import Resolved
-from mtx.data.corpus_sizes import choose_sizes, measure
+from mtx.data.corpus_sizes import choose_sizes, measure, nearest_row, row_values
+from mtx.data.tokenizer import auto_vocab_sizes
 from mtx.errors import UsageError
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
@@ -29,13 +30,13 @@ def test_the_row_is_that_of_the_amount_of_text(tmp_path: Path) -> None:
     for setting, row in ((five, 5_000), (ten, 10_000)):
         resolved = chosen(setting, f"run_dir={tmp_path / 'run'}")
         values = resolved.config
-        assert values.model.d_ff == sizes.values(row)["model.d_ff"]
-        assert values.training.patience == sizes.values(row)["training.patience"]
+        assert values.model.d_ff == row_values(row)["model.d_ff"]
+        assert values.training.patience == row_values(row)["training.patience"]
         assert resolved.origins["model.d_ff"] == (
             f"for about {row:,} pairs (of the measured sizes the nearest to {row:,} pairs of 65 bytes a side)"
         )
         about = resolved.origins["tokenizer.vocab_size"]
-        assert about.startswith(f"about {sizes.larger_vocabularies(row)[0]:,} pieces (")
+        assert about.startswith(f"about {auto_vocab_sizes(row)[0]:,} pieces (")
 
 
 def test_long_pairs_count_more(tmp_path: Path) -> None:
@@ -52,7 +53,7 @@ def test_what_is_given_stays(tmp_path: Path) -> None:
     assert (given.config.tokenizer.vocab_size, given.origins["tokenizer.vocab_size"]) == (500, "command line")
     base = chosen(setting, "model.preset=base").config
     assert (base.model.d_model, base.model.dropout, base.model.num_heads) == (512, 0.1, 8)
-    assert base.training.batch_tokens == sizes.values(5_000)["training.batch_tokens"]
+    assert base.training.batch_tokens == row_values(5_000)["training.batch_tokens"]
 
 
 def test_a_file_may_set_a_preset(tmp_path: Path) -> None:
@@ -61,7 +62,7 @@ def test_a_file_may_set_a_preset(tmp_path: Path) -> None:
     setting = text(tmp_path / "my.tsv", 5_000)
     values = choose_sizes(settings.resolve(str(recipe), [setting, "data.src=en", "data.tgt=de"])).config
     assert (values.model.d_model, values.model.num_encoder_layers) == (512, 6)
-    assert values.training.patience == sizes.values(5_000)["training.patience"]
+    assert values.training.patience == row_values(5_000)["training.patience"]
 
 
 def test_a_step_holds_the_longest_sentence(tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_a_model_that_translates_and_one_of_short_pairs_need_no_copies(tmp_path:
 
 
 def test_one_of_steps_and_epochs_ends_the_training(tmp_path: Path) -> None:
-    setting, epochs = text(tmp_path / "my.tsv", 5_000), sizes.values(5_000)["training.max_epochs"]
+    setting, epochs = text(tmp_path / "my.tsv", 5_000), row_values(5_000)["training.max_epochs"]
     for given, expected in (
         ([], (None, epochs)),
         (["training.max_steps=9"], (9, None)),
@@ -120,7 +121,7 @@ def test_without_text_the_table_is_shown_and_missing_text_is_an_error(tmp_path: 
 
 
 def test_rows_meet_in_the_middle_of_their_ratio() -> None:
-    assert [sizes.nearest_row(n) for n in (0, 5_000, 7_000, 7_100, 29_000, 10**9)] == [
+    assert [nearest_row(n) for n in (0, 5_000, 7_000, 7_100, 29_000, 10**9)] == [
         5_000, 5_000, 5_000, 10_000, 29_000, 5_000_000,
     ]  # fmt: skip
-    assert sizes.larger_vocabularies(160_000) == [8_000, 16_000, 32_000]
+    assert auto_vocab_sizes(160_000) == [8_000, 16_000, 32_000]

@@ -24,7 +24,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr("mtx.data.hub._unreachable", lambda _: None)  # no test asks the hub
+    monkeypatch.setattr("mtx.data.sources._unreachable", lambda _: None)  # no test asks the hub
 
 
 def hub_dataset(directory: Path) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def test_hub(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.Cap
     assert list(corpora.tests) == ["test_2016_flickr", "train_1_3_"]
     assert pairs_of(corpora.tests["test_2016_flickr"]) == [("test", "test"), *PAIRS]
     assert pairs_of(corpora.tests["train_1_3_"]) == PAIRS[:2]
-    assert f"{tmp_path / 'ds'}: an unknown amount to download" in caplog.text
+    assert f"{tmp_path / 'ds'}: reading from the cache; what is not there is downloaded" in caplog.text
     assert capfd.readouterr().err == ""  # no progress bar where stderr is not a terminal
 
 

@@ -41,19 +41,15 @@ def objects(src: str, tgt: str) -> str:
 def test_what_a_file_says_of_its_languages(name: str, text: str, found: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    languages = find_languages(path)
-    assert (
-        f"{languages.src} {languages.tgt} its {found.split()[-1]}"
-        == f"{' '.join(found.split()[:2])} {languages.told_by}"
-    )
+    src, tgt, origin = found.split()
+    assert find_languages(path) == (src, tgt, f"its {origin}")
 
 
 def test_columns_that_are_chosen_count(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text(f"number,one,German\n{COLUMNS}", encoding="utf-8")
     for columns, expected in ((("2", "3"), "en de"), (("German", "one"), "de en")):
-        found = find_languages(path, columns)
-        assert f"{found.src} {found.tgt}" == expected
+        assert find_languages(path, columns)[:2] == tuple(expected.split())
     with pytest.raises(DataError, match="which are src and tgt"):
         find_languages(path)
 
@@ -61,8 +57,7 @@ def test_columns_that_are_chosen_count(tmp_path: Path) -> None:
 def test_the_columns_of_parquet(tmp_path: Path) -> None:
     path, side = tmp_path / "t.parquet", pa.array(["a"])
     pq.write_table(pa.table({"id": side, "sv": side, "en": side}), path)
-    found = find_languages(path)
-    assert (found.src, found.tgt, found.told_by) == ("sv", "en", "its header")
+    assert find_languages(path) == ("sv", "en", "its header")
     path.write_bytes(b"PAR1")
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         find_languages(path)
@@ -101,8 +96,7 @@ def test_the_two_languages_of_a_memory(tags: list[str], languages: str | None, t
     units = "".join(f'<tu><tuv xml:lang="{tag}"><seg>x</seg></tuv></tu>' for tag in tags)
     (tmp_path / "a.tmx").write_text(f"<tmx>{units}</tmx>")
     if languages:
-        found = find_languages(tmp_path / "a.tmx")
-        assert f"{found.src} {found.tgt}" == languages
+        assert find_languages(tmp_path / "a.tmx")[:2] == tuple(languages.split())
     else:
         with pytest.raises(UsageError, match="a.tmx: which languages are in it. It has "):
             find_languages(tmp_path / "a.tmx")

@@ -11,7 +11,8 @@ import pytest
 from mtx.config.schema import DataConfig
 from mtx.data import prepare
 from mtx.data.cleaning import find_newest
-from mtx.data.corpora import Corpora, Corpus, PairBlock
+from mtx.data.sources import Corpora, Corpus
+from mtx.data.tables import PairBlock
 from mtx.data.token_store import PreparedData
 from tests.unit.data.test_prepare import GIVEN, Pair, conserves, pairs, run, text_of, write
 
@@ -82,7 +83,7 @@ def test_the_training_text_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
 
     def find_counted(data: DataConfig) -> Corpora:
         found = find(data)
-        return replace(found, train=[replace(corpus, read=partial(counted, corpus)) for corpus in found.train])
+        return replace(found, train=[replace(corpus, blocks=partial(counted, corpus)) for corpus in found.train])
 
     monkeypatch.setattr(prepare, "find_corpora", find_counted)
     write(tmp_path / "train", TEXT)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mtx.data.bilingual import Unit, Variant
-from mtx.data.po import read_po
+from mtx.data.translation_memories import read_po
 from mtx.errors import DataError
 
 CATALOGUE = r"""# Translations.

@@ -20,7 +20,7 @@ from mtx.data.prepare import prepare
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.storage.model_description import info_of
-from mtx.storage.run_contents import is_prepared
+from mtx.storage.run_files import is_prepared
 
 Pair = tuple[str, str]
 WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=2 + n % 6)) for n in range(120)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.config.schema import TrainText
+from mtx.config.schema import Config, TrainText
 from mtx.data import prepare, tables, token_store, workers
 from mtx.errors import DataError
 from tests.unit.data.test_prepare import GIVEN, Pair, make_config, pairs, write
@@ -25,6 +25,11 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "BLOCK_PAIRS", 60)
     monkeypatch.setattr(workers, "FEW_ITEMS", 1)
     monkeypatch.setattr(prepare, "_FEW_PAIRS", 0)
+
+
+def prepare_on(num_cores: int, config: Config, data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "num_cores", lambda: num_cores)
+    prepare.prepare(config, data_dir)
 
 
 def dirty(num_pairs: int) -> list[Pair]:
@@ -44,7 +49,11 @@ def dirty(num_pairs: int) -> list[Pair]:
 @pytest.mark.parametrize("overrides", [(), pytest.param(GIVEN, marks=EXTENDED), ("data.valid=dev",)])
 @pytest.mark.parametrize("num_workers", [2, pytest.param(3, marks=EXTENDED)])
 def test_the_number_of_workers_changes_nothing(
-    tmp_path: Path, overrides: tuple[str, ...], num_workers: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    overrides: tuple[str, ...],
+    num_workers: int,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = dirty(700)
     write(tmp_path / "train", text)
@@ -57,8 +66,8 @@ def test_the_number_of_workers_changes_nothing(
     for out, number in (("one", 1), ("many", num_workers)):
         caplog.clear()
         with caplog.at_level(logging.INFO, logger="mtx.data"):
-            prepare.prepare(config, tmp_path / out, number)
-        logged.append([record.getMessage().rpartition(" (")[0] or record.getMessage() for record in caplog.records])
+            prepare_on(number, config, tmp_path / out, monkeypatch)
+        logged.append([record.getMessage() for record in caplog.records])
     assert logged[0] == logged[1]
     one, many = ({path.name: path.read_bytes() for path in (tmp_path / out).iterdir()} for out in ("one", "many"))
     assert one.keys() == many.keys()
@@ -79,12 +88,12 @@ def test_the_sample_of_a_tokenizer_is_the_same_in_a_worker(tmp_path: Path, monke
     config = make_config(tmp_path)
     monkeypatch.setattr(prepare, "MAX_TOKENIZER_PAIRS", 300)
     for number in (1, 2):
-        prepare.prepare(config, tmp_path / str(number), number)
+        prepare_on(number, config, tmp_path / str(number), monkeypatch)
     assert (tmp_path / "1" / "tokenizer.model").read_bytes() == (tmp_path / "2" / "tokenizer.model").read_bytes()
 
 
 @pytest.mark.extended
-def test_errors_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
+def test_errors_are_the_same_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "train", pairs(600))
     write(tmp_path / "uneven", pairs(600))
     with (tmp_path / "uneven.xx").open("a") as file:
@@ -105,7 +114,9 @@ def test_errors_are_the_same_and_leave_nothing(tmp_path: Path) -> None:
             errors = []
             for number in (1, 2):
                 with pytest.raises(DataError) as error:
-                    prepare.prepare(make_config(tmp_path, *sets, override, train=(name,)), tmp_path / "out", number)
+                    prepare_on(
+                        number, make_config(tmp_path, *sets, override, train=(name,)), tmp_path / "out", monkeypatch
+                    )
                 errors.append((str(error.value), error.value.help))
             assert errors[0] == errors[1]
             assert sorted(tmp_path.iterdir()) == before

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx.data.corpora import PairBlock
 from mtx.data.readers import FILE_ENDING, READERS, reader_of
+from mtx.data.tables import PairBlock
 
 MEMORIES = {
     "tmx": '<tmx><tu><tuv xml:lang="en"><seg>a</seg></tuv><tuv xml:lang="de"><seg>b</seg></tuv></tu></tmx>',

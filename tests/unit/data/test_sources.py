@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mtx.data.corpora import Corpus
+from mtx.data.sources import Corpus
 from mtx.errors import UsageError
 from tests.unit.data.corpus_files import PAIRS, Pairs, find, pairs_of, write, write_sides
 
@@ -23,6 +23,13 @@ def test_a_name_is_two_files(tmp_path: Path, ending: str) -> None:
     assert pairs_of(corpora.valid) == [("val", "VAL"), *PAIRS]
     assert list(corpora.tests) == ["test_2016"]
     assert pairs_of(corpora.tests["test_2016"]) == [("test_2016", "TEST_2016"), *PAIRS]
+
+
+@pytest.mark.parametrize(("asked", "there"), [("valid", "val"), ("validation", "dev"), ("dev", "valid")])
+def test_validation_text_is_found_under_its_usual_names(tmp_path: Path, asked: str, there: str) -> None:
+    for name in ("train", there):
+        write_sides(tmp_path, name)
+    assert pairs_of(find(tmp_path, train=("train",), valid=asked).valid) == PAIRS
 
 
 def test_names_are_looked_up_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

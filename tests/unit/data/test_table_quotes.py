@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mtx.data.corpora import Corpus
+from mtx.data.sources import Corpus
 from mtx.data.tables import is_spreadsheet, rows_of_tsv
 from mtx.errors import DataError
 from tests.unit.data.corpus_files import find, pairs_of, write

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mtx.data import tables
-from mtx.data.corpora import PairBlock
+from mtx.data.tables import PairBlock
 from mtx.errors import DataError
 from tests.unit.data.corpus_files import PAIRS, SHAPES, find, pairs_of, write, write_parquet, write_sides
 
@@ -143,12 +143,12 @@ def test_records_are_single_lines(tmp_path: Path) -> None:
         ("{", "not a JSON object"),
         ("[" * 100_000, "not a JSON object"),
         ('{"en": %s}' % ("1" * 5000), "not a JSON object"),
-        ("[1]", "list, expected en and de"),
+        ("[1]", "list, expected an object"),
         ("{}", "an object with nothing in it, expected en and de"),
         ('{"en": "a", "tgt": "b"}', "an object with 'en', 'tgt', expected en and de"),
         ('{"translation": "a"}', "an object with 'translation', expected"),
         ('{"en": "a", "de": 3}', "de is int, expected text"),
-        ('{"translation": {"en": ["a"], "de": "b"}}', "en is list, expected text"),
+        ('{"translation": {"en": ["a"], "de": "b"}}', "translation.en is list, expected text"),
     ],
 )
 def test_jsonl_that_is_none(tmp_path: Path, line: str, problem: str) -> None:

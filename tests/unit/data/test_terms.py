@@ -10,7 +10,7 @@ import pytest
 
 from mtx.config import settings
 from mtx.data.augmentation import Terms, make_up
-from mtx.data.glossary import TERM_MARKS, Glossary, find_terms, find_words, word_spans
+from mtx.data.glossary import TERM_MARKS, Glossary, find_words, learn_lexicon, word_spans
 from mtx.data.prepare import prepare
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.errors import DamagedFileError, DataError, UsageError
@@ -34,39 +34,31 @@ def text(number: int = 200) -> tuple[list[str], list[str]]:
 
 
 def test_the_lexicon_has_the_words_that_translate_each_other() -> None:
-    lexicon = find_terms([text()], None).terms
+    lexicon = learn_lexicon([text()]).terms
     assert WORDS.items() <= lexicon.items()
     assert len(set(lexicon.values())) == len(lexicon), "one to one"
     assert "." not in lexicon
     src, tgt = text()
     halves = [(src[:100], tgt[:100]), (src[100:], tgt[100:])]
-    assert find_terms(halves, None).terms == lexicon, "blocks do not matter"
+    assert learn_lexicon(halves).terms == lexicon, "blocks do not matter"
 
 
 def test_rare_words_and_words_without_a_partner_are_left_out() -> None:
     src = ["rare x"] * 2 + ["often x"] * 3 + [f"lonely x{n}" for n in range(9)]
     tgt = ["selten"] * 2 + ["oft"] * 3 + [f"y{n}" for n in range(9)]
-    assert find_terms([(src, tgt)], None).terms == {"often": "oft"}
+    assert learn_lexicon([(src, tgt)]).terms == {"often": "oft"}
 
 
 def test_of_two_words_with_one_partner_the_better_one_has_it() -> None:
     src, tgt = ["big"] * 6 + ["large"] * 3 + ["tree"] * 3, ["groß"] * 9 + ["Baum"] * 3
-    assert find_terms([(src, tgt)], None).terms == {"big": "groß", "tree": "Baum"}
+    assert learn_lexicon([(src, tgt)]).terms == {"big": "groß", "tree": "Baum"}
 
 
 def test_scripts_without_spaces_have_pairs_of_letters() -> None:
-    assert find_terms([(["car"] * 3 + ["tree"] * 3, ["汽车"] * 3 + ["树木"] * 3)], None).terms == {
+    assert learn_lexicon([(["car"] * 3 + ["tree"] * 3, ["汽车"] * 3 + ["树木"] * 3)]).terms == {
         "car": "汽车",
         "tree": "树木",
     }
-
-
-def test_of_a_glossary_the_terms_that_occur_on_both_sides_are_kept(tmp_path: Path) -> None:
-    file = tmp_path / "terms.tsv"
-    file.write_text("river\tFluss und\nold river\tAltarm\ncloud\tRegen\n")
-    src, tgt = text()
-    terms = find_terms([(src, tgt)], file).terms
-    assert terms["river"] == "Fluss und" and "old river" not in terms and terms["cloud"] == "Wolke"
 
 
 def changed(seed: int) -> tuple[str, str]:
@@ -173,8 +165,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
     config = settings.resolve(None, [f"data.train={tmp_path / 'train.tsv'}", "data.terms=auto"]).config
     with pytest.raises(UsageError, match=r"data\.terms: the tokenizer of training\.init_from has no marks for terms"):
         prepare(config, tmp_path / "again", tokenizer=plain)
-    with pytest.raises(UsageError, match=r"data\.terms: .*nothing\.tsv: no such file"):
-        prepared(tmp_path, f"data.terms={tmp_path / 'nothing.tsv'}")
     (tmp_path / "few.tsv").write_text("".join(f"a{n} b{n}\tc{n} d{n}\n" for n in range(40)))
     with pytest.raises(DataError, match=r"data\.terms: no words of the training text translate each other"):
         prepared(tmp_path, "data.terms=auto", f"data.train={tmp_path / 'few.tsv'}")

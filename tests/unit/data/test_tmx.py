@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mtx.data.bilingual import Unit, Variant
-from mtx.data.tmx_xliff import read_tmx
+from mtx.data.translation_memories import read_tmx
 
 MEMORY = """<?xml version="1.0" encoding="UTF-8"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">

@@ -281,13 +281,6 @@ def test_a_side_that_is_no_model_is_refused(split: Tokenizer, tmp_path: Path, na
         Tokenizer.load(tmp_path)
 
 
-def test_models_of_both_kinds_do_not_belong_together(split: Tokenizer, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    split.save(tmp_path)
-    tokenizer.save(tmp_path)
-    with pytest.raises(DamagedFileError, match=r"tokenizer\.src\.model: does not belong"):
-        Tokenizer.load(tmp_path)
-
-
 def test_threads_do_not_disturb_each_other(tokenizer: Tokenizer) -> None:
     texts, results = corpus(), []
     expected = tokenizer.encode(texts)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mtx.data.bilingual import Unit, Variant
-from mtx.data.tmx_xliff import read_xliff
+from mtx.data.translation_memories import read_xliff
 from mtx.errors import DataError
 
 VERSION_1 = """<?xml version="1.0"?>

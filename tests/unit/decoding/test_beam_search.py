@@ -72,13 +72,11 @@ class TableCache:
             self.is_open[slot] = False
 
     def prepare(self) -> int:
+        self.steps += 1
         return 0
 
     def reorder(self, parents: Tensor) -> None:
         self.prefixes = [[beams[i] for i in row] for beams, row in zip(self.prefixes, parents.tolist(), strict=True)]
-
-    def count_step(self) -> None:
-        self.steps += 1
 
 
 def forced_score(model: TableModel, source: int, ids: list[int], limit: int, alpha: float) -> float:

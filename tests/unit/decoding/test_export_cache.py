@@ -191,20 +191,17 @@ def test_where_nothing_can_be_written_is_said(model: Path, cache: Path, monkeypa
             pass
 
     monkeypatch.setattr(module, "FileLock", Refusing)
-    with pytest.raises(MtxError, match="mtx/ctranslate2: cannot be written: Permission denied") as error:
+    with pytest.raises(MtxError, match="mtx/ctranslate2: cannot be written: Permission denied"):
         cached_export(model)
-    assert error.value.help is not None and "mtx export" in error.value.help
 
 
 def test_what_is_no_finished_model_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(UsageError, match="is not a model directory") as error:
+        with pytest.raises(UsageError, match="is not a model directory"):
             cached_export(path)
-        assert error.value.help is None
     (tmp_path / "config.yaml").write_text("")
-    with pytest.raises(UsageError, match="is not a model directory") as error:
+    with pytest.raises(UsageError, match="nor a run that has one"):
         cached_export(tmp_path)
-    assert error.value.help is not None and "mtx train" in error.value.help
 
 
 def test_the_model_of_a_run_is_meant(model: Path) -> None:

@@ -9,13 +9,12 @@ import pytest
 pytest.importorskip("ctranslate2")
 
 from mtx.decoding import load as module
-from mtx.decoding.load import cached_export, choose_engine, export_note, load
+from mtx.decoding.load import cached_export, choose_engine, load
 from mtx.decoding.options import Placement, Sampling, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model import device
 from tests.exports import lively_bundle, small_tokenizer
-from tests.models import tiny_config
 
 LINES = ["ab cde", "fgü a", "cab fad gab"]
 
@@ -26,53 +25,54 @@ def model(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-DRAWN, TOGETHER = "only it has random sampling", "only it has ensembles of models"
+DRAWN, TOGETHER = "random sampling", "ensembles of models"
 
 
-@pytest.mark.parametrize("asked, kind, draws, has_gpu, expected", [
+@pytest.mark.parametrize("asked, is_export, only_torch, has_gpu, expected", [
     # on a CPU CTranslate2, where it can be used
-    ({}, "model", False, False, ("auto", None)),
-    ({"device": "cpu"}, "model", False, True, ("auto", None)),
-    ({"precision": "fp32"}, "model", False, False, ("auto", None)),
-    ({}, "model", True, False, ("torch", DRAWN)),
-    ({}, "ensemble", False, False, ("torch", TOGETHER)),
+    ({}, False, None, False, "auto"),
+    ({"device": "cpu"}, False, None, True, "auto"),
+    ({"precision": "fp32"}, False, None, False, "auto"),
+    ({}, False, DRAWN, False, "torch"),
+    ({}, False, TOGETHER, False, "torch"),
     # on a GPU torch
-    ({}, "model", False, True, ("torch", None)),
-    ({}, "ensemble", True, True, ("torch", None)),
-    ({"device": "cuda:1"}, "model", False, False, ("torch", None)),
-    ({"device": "mps"}, "model", False, True, ("torch", None)),
+    ({}, False, None, True, "torch"),
+    ({}, False, TOGETHER, True, "torch"),
+    ({"device": "cuda:1"}, False, None, False, "torch"),
+    ({"device": "mps"}, False, None, True, "torch"),
     # what only one of them can do
-    ({}, "export", False, True, ("ctranslate2", None)),
-    ({}, "export", True, False, None),
-    ({"precision": "int8"}, "model", False, True, ("ctranslate2", None)),
-    ({"precision": "fp16"}, "model", False, False, ("ctranslate2", None)),
-    ({"precision": "bf16"}, "model", False, False, ("torch", None)),
+    ({}, True, None, True, "ctranslate2"),
+    ({}, True, DRAWN, False, None),
+    ({"precision": "int8"}, False, None, True, "ctranslate2"),
+    ({"precision": "fp16"}, False, None, False, "ctranslate2"),
+    ({"precision": "bf16"}, False, None, False, "torch"),
     # what is asked for
-    ({"engine": "torch"}, "model", True, True, ("torch", None)),
-    ({"engine": "torch"}, "ensemble", False, False, ("torch", None)),
-    ({"engine": "ctranslate2"}, "model", False, True, ("ctranslate2", None)),
-    ({"engine": "ctranslate2"}, "model", True, True, None),
-    ({"engine": "ctranslate2", "device": "cuda"}, "model", False, True, ("ctranslate2", None)),
-    ({"engine": "ctranslate2"}, "ensemble", False, False, None),
-    ({"precision": "int8"}, "ensemble", False, False, None),
+    ({"engine": "torch"}, False, DRAWN, True, "torch"),
+    ({"engine": "torch"}, False, TOGETHER, False, "torch"),
+    ({"engine": "ctranslate2"}, False, None, True, "ctranslate2"),
+    ({"engine": "ctranslate2"}, False, DRAWN, True, None),
+    ({"engine": "ctranslate2", "device": "cuda"}, False, None, True, "ctranslate2"),
+    ({"engine": "ctranslate2"}, False, TOGETHER, False, None),
+    ({"precision": "int8"}, False, TOGETHER, False, None),
 ])  # fmt: skip
-def test_the_engine_is_chosen(asked: Any, kind: Any, draws: bool, has_gpu: bool, expected: Any) -> None:
-    def choose() -> Any:
-        return choose_engine(Placement(**asked), kind, draws, lambda: has_gpu)
-
+def test_the_engine_is_chosen(
+    asked: Any, is_export: bool, only_torch: Any, has_gpu: bool, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "has_gpu", lambda: has_gpu)
     if expected is None:
-        with pytest.raises(UsageError, match="only the engine torch has (ensembles of models|random sampling)"):
-            choose()
+        with pytest.raises(UsageError, match=f"only the engine torch has {only_torch}"):
+            choose_engine(Placement(**asked), is_export, only_torch)
     else:
-        assert choose() == expected
+        assert choose_engine(Placement(**asked), is_export, only_torch) == expected
 
 
-def test_nobody_looks_for_a_gpu_where_that_decides_nothing() -> None:
+def test_nobody_looks_for_a_gpu_where_that_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def has_gpu() -> bool:
         raise AssertionError
 
-    for asked, kind in (({"device": "cpu"}, "model"), ({"engine": "torch"}, "model"), ({}, "export")):
-        choose_engine(Placement(**asked), kind, False, has_gpu)  # type: ignore[arg-type]
+    monkeypatch.setattr(module, "has_gpu", has_gpu)
+    for asked, is_export in (({"device": "cpu"}, False), ({"engine": "torch"}, False), ({}, True)):
+        choose_engine(Placement(**asked), is_export, None)  # type: ignore[arg-type]
 
 
 def loaded(model: Path, **placement: Any) -> Translator:
@@ -162,10 +162,3 @@ def test_a_damaged_export_is_made_again_only_where_the_model_is(model: Path) -> 
         Translator.load(export)
     assert Translator.load(model).translate(LINES) == sound
     assert Translator.load(export).translate(LINES) == sound
-
-
-def test_what_cannot_be_exported_is_said() -> None:
-    assert export_note(tiny_config()) is None
-    note = export_note(tiny_config(norm="pre"))
-    assert note is not None
-    assert note.startswith("this model can be exported to ctranslate2, not to huggingface (model.norm=pre: ")

@@ -117,16 +117,16 @@ def test_a_target_replaces_the_models_translation(translator: Translator) -> Non
 
 
 def test_a_sentence_that_is_too_long_is_refused(translator: Translator) -> None:
-    with pytest.raises(DataError, match="line 2 has .* pieces, the model takes 12"):
+    with pytest.raises(DataError, match="line .* has .* pieces, the model takes 12"):
         translator.attention_maps(["ab", "ab " * 40])
-    with pytest.raises(DataError, match="target 1 has .* pieces, the model takes 62"):
+    with pytest.raises(DataError, match="target .* has .* pieces, the model takes 62"):
         translator.attention_maps(["ab"], ["ab " * 80])
 
 
 @pytest.mark.seconds
 def test_an_imported_model(tmp_path: Path) -> None:
     marian = pytest.importorskip("tests.unit.interop.test_import_marian")
-    from mtx.interop.marian_import import import_marian
+    from mtx.interop.huggingface import import_marian
 
     marian.write_marian(tmp_path / "published")
     import_marian(tmp_path / "published", tmp_path / "ours")

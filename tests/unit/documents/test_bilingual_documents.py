@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mtx.data.tmx_xliff import read_units
+from mtx.data.translation_memories import read_units
 from mtx.documents import bilingual_documents
 from mtx.documents.bilingual_documents import with_attribute, write_xml
 from mtx.documents.markup import Marked, Tag, bare

@@ -1,4 +1,4 @@
-"""Comparisons break scores down by sentence length and show the sentences on which two systems differ.
+"""Comparisons break scores down by sentence length.
 
 What `mtx compare` prints of them says which test the p-values are of, and shows every figure once.
 """
@@ -11,6 +11,7 @@ import pytest
 
 from mtx.config import settings
 from mtx.config.schema import Config
+from mtx.data.languages import tokenizer_of
 from mtx.errors import DataError
 from mtx.evaluation.comparison import (
     Comparison,
@@ -19,10 +20,11 @@ from mtx.evaluation.comparison import (
     Results,
     compare,
     differing_settings,
-    groups_by_seed,
+    draw_table,
     groups_of,
     output_lines,
     p_text,
+    words,
 )
 from mtx.evaluation.significance import System
 from mtx.storage import durable
@@ -46,8 +48,12 @@ def test_differing_settings_are_those_of_the_runs_without_their_places(systems: 
     assert differing_settings(systems[:2]) == {}
 
 
+def members(systems: list[Path]) -> list[list[int]]:
+    return [group.members for group in groups_of(systems, [path.name for path in systems])]
+
+
 def test_runs_with_different_seeds_form_a_group_and_a_repeated_seed_does_not(systems: list[Path]) -> None:
-    assert groups_by_seed(systems) == [[1, 3], [2], [4]]
+    assert members(systems) == [[0], [1, 3], [2], [4]]
 
 
 def record(run: Path, *sha256: str) -> None:
@@ -69,7 +75,7 @@ def test_runs_on_other_text_are_no_twins(systems: list[Path]) -> None:
     for run, second in ((base, "2" * 64), (seed, "2" * 64), (same_seed, "3" * 64)):
         set_data(run)
         record(run, "1" * 64, second)
-    assert groups_by_seed([seed, base, same_seed]) == [[0, 1], [2]]
+    assert members([seed, base, same_seed]) == [[0, 1], [2]]
     files = [["a.tsv 11111111", f"b.tsv {second}"] for second in ("22222222", "33333333")]
     assert differing_settings([base, same_seed])["text"] == files
     labels = [group.label for group in groups_of([base, seed, same_seed], ["first", "second", "third"])]
@@ -82,7 +88,7 @@ def test_runs_on_other_text_are_no_twins(systems: list[Path]) -> None:
 def test_a_run_whose_record_is_damaged_is_no_twin(systems: list[Path]) -> None:
     record(systems[1], "1" * 64)
     RunLayout(systems[4]).sources.write_text("{")
-    assert groups_by_seed([systems[1], systems[4]]) == [[0], [1]]
+    assert members([systems[1], systems[4]]) == [[0], [1]]
 
 
 def test_a_setting_without_a_value_is_null(systems: list[Path]) -> None:
@@ -98,15 +104,13 @@ def compare_texts(references: list[str], *hypotheses: list[str]) -> Comparison:
     return compare([System(str(i), lines) for i, lines in enumerate(hypotheses)], references, ["bleu"])
 
 
-def test_lengths_and_the_sentences_that_differ_most() -> None:
+def test_bleu_by_length() -> None:
     references = ["a b c d e f g h i j", "a b c d e f g h i j k", " ".join("abcdefghij" * 5), "one two three four"]
     first = list(references)
     second = [references[0], "a b c d e f g h i j x", references[2], "five"]
     comparison = compare_texts(references, first, second)
     assert [(b.shortest, b.longest, b.count) for b in comparison.lengths] == [(1, 10, 2), (11, 20, 1), (41, None, 1)]
     assert comparison.lengths[2].bleu == pytest.approx([100.0, 100.0])
-    assert [row.line for row in comparison.sentences] == [4, 2], "largest difference first, no equal ones"
-    assert comparison.sentences[0].hypotheses == ["one two three four", "five"]
 
 
 @pytest.mark.parametrize("tgt, character", [("zh", "我"), ("ja", "の"), ("th", "ก")])
@@ -204,7 +208,7 @@ def test_a_p_value_is_written_in_one_way() -> None:
     apart = results(SINGLES, (0, 9))
     row = next(line for line in output_lines(apart, "text") if line.startswith("b  "))
     assert row.endswith("  0.0010") and "(p = 0.0010, " in apart.headlines()[0]
-    assert p_text(0.00009) == "<0.0001" and p_text(0.00009, "p = ", "p < ") == "p < 0.0001"
+    assert p_text(0.00009) == "< 0.0001"
 
 
 def test_intervals_are_shown_by_their_ends() -> None:
@@ -229,3 +233,51 @@ def test_a_single_group_has_no_column_for_p_and_columns_of_lengths_have_names() 
         and json.loads(output_lines(twins, "json")[0])["test_sets"]["heldout"]["test"] == ""
     )
     assert "  data.valid: null (a), null (b)" in lines
+
+
+@pytest.mark.parametrize(
+    "language, text, units",
+    [
+        ("en", "It is 2.5 km.", ["It", "is", "2.5", "km."]),
+        ("bos", "dobar dan", ["dobar", "dan"]),  # Bosnian; bo and bod are Tibetan
+        ("", "a b", ["a", "b"]),
+        ("zh", "我在 IBM 工作8年", ["我", "在", "IBM", "工", "作", "8", "年"]),
+        ("zh-Hant", "我們", ["我", "們"]),
+        ("ja_JP", "です", ["で", "す"]),
+        ("zho_Hans", "我们", ["我", "们"]),
+        ("th", "ไปไหน", ["ไ", "ป", "ไ", "ห", "น"]),
+        ("lo", "ໄປໃສ", ["ໄ", "ປ", "ໃ", "ສ"]),
+        ("km", "ទៅណា", ["ទ", "ៅ", "ណ", "ា"]),
+        ("my", "ဘယ်", ["ဘ", "ယ", "်"]),
+        ("bo", "ང་", ["ང", "་"]),
+    ],
+)
+def test_words_are_characters_where_a_language_writes_no_spaces(language: str, text: str, units: list[str]) -> None:
+    assert words(text, tokenizer_of(language, [])) == units
+
+
+HEAD, ROWS = ["", "BLEU"], [["a_1 & b", "30.12 ± 0.31"], ["x|y", "9.00"]]
+
+
+def test_text_is_aligned() -> None:
+    assert draw_table(HEAD, ROWS, "text") == ["                 BLEU", "a_1 & b  30.12 ± 0.31", "x|y              9.00"]
+
+
+def test_markdown_escapes_the_bars_of_cells() -> None:
+    assert draw_table(HEAD, ROWS, "markdown") == [
+        "|         |         BLEU |",
+        "| :--     |          --: |",
+        "| a_1 & b | 30.12 ± 0.31 |",
+        r"| x\|y    |         9.00 |",
+    ]
+
+
+def test_latex_escapes_and_needs_no_package() -> None:
+    lines = draw_table(HEAD, [*ROWS, ["{50%}~^\\<$#>", ""]], "latex")
+    assert lines[:2] == [r"\begin{tabular}{lr}", r"\hline"] and lines[-2:] == [r"\hline", r"\end{tabular}"]
+    cells = [
+        [cell.strip() for cell in line.removesuffix(r" \\").split(" & ")] for line in lines if line.endswith(r"\\")
+    ]
+    assert cells[0] == ["", "BLEU"] and cells[1] == [r"a\_1 \& b", r"30.12 $\pm$ 0.31"]
+    escaped = r"\{50\%\}\textasciitilde{}\textasciicircum{}\textbackslash{}\textless{}\$\#\textgreater{}"
+    assert cells[2] == [r"x\textbar{}y", "9.00"] and cells[3] == [escaped, ""]

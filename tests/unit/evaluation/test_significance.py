@@ -91,7 +91,6 @@ def test_systems_with_equal_scores_have_p_value_1() -> None:
     spaced = [line.replace("a cat", "a  cat", 1) for line in first]
     comparison = compare([System("a", first), System("b", spaced)], references, ("bleu",))
     assert comparison.metrics[0].groups[1].p_value == 1 and "are equal" in comparison.verdicts()[0]
-    assert comparison.sentences == []
 
 
 @pytest.mark.parametrize(

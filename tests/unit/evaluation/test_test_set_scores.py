@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 
 from mtx.data.glossary import Glossary
-from mtx.decoding.metrics import CorpusScore, suspicion
 from mtx.errors import DamagedFileError
 from mtx.evaluation.test_set_scores import (
     Change,
     Gain,
-    GlossaryScores,
-    TermUse,
-    Traits,
     advice,
     count_used,
     measure_gains,
+    score_lines,
     score_with_glossary,
     stored_gains,
 )
@@ -48,13 +45,13 @@ def test_terms_are_counted(source: str, translation: str, expected: tuple[int, i
 
 
 def test_a_line_about_the_terms_follows_the_scores() -> None:
-    bleu = CorpusScore(30.0, "signature")
+    bleu = {"score": 30.0, "signature": "signature"}
 
-    def line(terms: TermUse) -> str:
-        return GlossaryScores(bleu=bleu, chrf=bleu, terms=terms).lines("t")[-1]
+    def line(**terms: int) -> str:
+        return score_lines("t", {"bleu": bleu, "chrf": bleu, "terms": terms})[-1]
 
-    assert line(TermUse(10, 9, 5)) == "t: 90.0% of 10 terms used, 50.0% without the glossary"
-    assert line(TermUse(0, 0, 0)) == "t: no term of the glossary occurs"
+    assert line(num_terms=10, used=9, used_without=5) == "t: 90.0% of 10 terms used, 50.0% without the glossary"
+    assert line(num_terms=0, used=0, used_without=0) == "t: no term of the glossary occurs"
 
 
 class Fake:
@@ -75,35 +72,10 @@ def test_both_translations_are_scored() -> None:
     sources = [f"this is the {word} of {number} men" for number in range(20) for word in ("house", "tree")]
     references = [line.replace("house", "Haus") for line in sources]
     plain, guided = score_with_glossary(fake, TestSet("t", "de", sources, references), GLOSSARY)
-    assert guided.bleu.score == pytest.approx(100) and plain.bleu.score < 90
-    assert (guided.terms.num_terms, guided.terms.used, guided.terms.used_without) == (20, 20, 0)
-    assert guided.as_dict()["terms"]["used"] == 20 and guided.lines("t")[-1].startswith("t: 100.0% of 20 terms")
+    assert guided["bleu"]["score"] == pytest.approx(100) and plain["bleu"]["score"] < 90
+    assert guided["terms"] == {"num_terms": 20, "used": 20, "used_without": 0}
+    assert score_lines("t", guided)[-1].startswith("t: 100.0% of 20 terms")
     assert fake.glossary is None, "the translator is as it was"
-
-
-def test_traits_by_hand() -> None:
-    hypotheses = ["a b", "", "so so so", "the man the man the man .", "of the of the", "x y", "Berlin", "no no no"]
-    references = ["a b", "a b", "so", "the man .", "of the", "a b", "Berlino", "no no no"]
-    sources = ["A B", "A B", "ja", "der Mann .", "von", "x y", "Berlin", "no no no"]
-    traits = Traits.of(sources, hypotheses, references)
-    assert (traits.exact, traits.empty, traits.repeating, traits.copied) == (2, 1, 2, 1)
-    assert traits.faulty == 3 and traits.distinct == 8, "what is equal to the reference is no fault"
-    assert traits.length_ratio == sum(map(len, hypotheses)) / sum(map(len, references))
-    noted = [suspicion(*pair) for pair in zip(sources, hypotheses, strict=True)]
-    assert (traits.repeating, traits.copied) == (noted.count("repetition"), noted.count("copy")), (
-        "as mtx translate says"
-    )
-
-
-def test_without_sources_nothing_is_copied() -> None:
-    traits = Traits.of([], ["one two three", "so so so"], ["one two three", "so"])
-    assert (traits.copied, traits.repeating, traits.faulty) == (0, 1, 1)
-
-
-def test_repetitions_in_languages_without_spaces_are_found_by_characters() -> None:
-    hypotheses = ["我看书看书看书", "ไปไหนไปไหนไปไหน", "ໄປໃສໄປໃສໄປໃສ", "共1000人……好好好", "ฮ่าๆ 555", "我 看 书"]
-    references = ["我看书", "ไปไหน", "ໄປໃສ", "共1000人", "ฮ่าๆ", "我看书"]
-    assert Traits.of([], hypotheses, references).repeating == 3
 
 
 REFERENCES = [f"Der Mann {n} liest heute ein Buch über {n} alte Bäume ." for n in range(30)]

@@ -1,12 +1,13 @@
 """The card says what the run was, in the hub's form, and holds nothing of a stranger's as markup."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
 from mtx.config import settings
-from mtx.interop.cards import ctranslate2_card, licences_of, run_card, shown
+from mtx.interop.cards import export_card, licences_of, run_card, shown
 
 SCORES = {"news": {"bleu": {"score": 37.944, "signature": "nrefs:1|tok:13a"}, "ter": {"score": 47.0, "signature": "x"}}}
 RUN = {"device": "cpu", "training_precision": "bf16", "torch": "2.13.0", "steps": 4500, "elapsed": "21 min"}
@@ -53,7 +54,8 @@ def test_names_are_shown_as_code() -> None:
 
 def exported(run: Any) -> tuple[dict[str, Any], str]:
     """The metadata and the text of the card of an export of a model with this entry `run` in its scores.json."""
-    text = ctranslate2_card({"src": "en", "tgt": "de", "max_tokens": 9}, "fp32", {"run": run})
+    loaded: Any = SimpleNamespace(info={"src": "en", "tgt": "de", "max_tokens": 9})
+    text = export_card("ctranslate2", loaded, "fp32", {"run": run})
     return yaml.safe_load(text.split("---\n", 2)[1]), text
 
 

@@ -4,19 +4,20 @@ import json
 import random
 import unicodedata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from mtx.config.schema import TokenizerConfig
+from mtx.config.schema import ModelConfig, TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import UsageError
-from mtx.interop.cards import marian_card
+from mtx.interop.cards import export_card
 from mtx.interop.export import Comparison, export
-from mtx.interop.huggingface import PAD_BIAS, export_huggingface, huggingface_obstacles
+from mtx.interop.huggingface import PAD_BIAS, ExportNote, export_huggingface, huggingface_obstacles
 from mtx.storage import durable
 from tests.models import random_ids, tiny_config, tiny_model
 from tests.unit.interop import peers
@@ -109,22 +110,31 @@ def test_the_model_card_says_what_the_model_is(tokenizer: Tokenizer, tmp_path: P
     signature = "nrefs:1|case:mixed"
     scores = {"test": {"bleu": {"score": 39.414, "signature": signature}}, "run": {"seed": 1, "precision": "fp32"}}
     info = {**loaded.info, "src": "no", "tgt": "any"}  # YAML reads a bare `no` as false
-    _, front, text = marian_card(LoadedModel(loaded.model, loaded.tokenizer, info), scores).split("---\n", 2)
+    _, front, text = export_card("marian", LoadedModel(loaded.model, loaded.tokenizer, info), "fp32", scores).split(
+        "---\n", 2
+    )
     described = yaml.safe_load(front)
     assert described["language"] == ["no", "any"]
     assert (described["library_name"], described["pipeline_tag"]) == ("transformers", "translation")
     assert {"translation", "marian"} <= {*described["tags"]}
     assert f"- `test`: BLEU 39.41 (`{signature}`)" in text
     assert "were not compared" in text
-    compared = marian_card(loaded, {}, Comparison(200, 0.995, True, -0.02))
+    compared = export_card("marian", loaded, "fp32", {}, Comparison(200, 0.995, -0.02))
     assert "On 200 lines, 99.5% of its translations are those of the model" in compared and "greedily" in compared
     assert "308 entries" in text and "NFC" in text and "seed" not in text
 
 
-def test_what_marian_cannot_hold_is_said_in_plain_words(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_what_marian_cannot_hold_is_said_in_plain_words(
+    tokenizer: Tokenizer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     assert huggingface_obstacles(tiny_config()) == []
     both = tiny_config(norm="pre", positions="learned")
     assert [text.split(":")[0] for text in huggingface_obstacles(both)] == ["model.norm=pre", "model.positions=learned"]
+    (rnn,) = huggingface_obstacles(ModelConfig(architecture="rnn"))
+    assert rnn == "model.architecture=rnn: only a Transformer can be exported"
+    with caplog.at_level("INFO"):
+        ExportNote().on_start(SimpleNamespace(config=SimpleNamespace(model=both)))  # type: ignore[arg-type]
+    assert "note: this model cannot be exported to huggingface (model.norm=pre: " in caplog.text
     loaded = bundle_of(tokenizer, tmp_path / "ours", norm="pre")
     with pytest.raises(UsageError, match=r"cannot become a MarianMT directory: model\.norm=pre"):
         export_huggingface(loaded, tmp_path / "theirs")
@@ -137,12 +147,12 @@ def test_only_an_earlier_export_is_replaced(tokenizer: Tokenizer, tmp_path: Path
         export(tmp_path / "ours", "huggingface", tmp_path / "theirs")
     durable.verify(tmp_path / "theirs", ("README.md", "model.safetensors", "source.spm"))
     (tmp_path / "theirs" / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"theirs: holds notes\.txt"):
+    with pytest.raises(UsageError, match="theirs: is not an earlier export or import"):
         export(tmp_path / "ours", "huggingface", tmp_path / "theirs")
     assert (tmp_path / "theirs" / "notes.txt").read_text() == "mine"
-    with pytest.raises(UsageError, match="is not a directory"):
+    with pytest.raises(UsageError, match="is not an earlier export or import"):
         export(tmp_path / "ours", "huggingface", tmp_path / "theirs" / "notes.txt")
-    with pytest.raises(UsageError, match="is another directory of mtx"):
+    with pytest.raises(UsageError, match="is not an earlier export or import"):
         export(tmp_path / "ours", "huggingface", tmp_path / "ours")
 
 

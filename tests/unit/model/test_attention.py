@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtx.model.attention import Layout, TileLayout, attention, make_layout, reference_attention
+from mtx.model.attention import Layout, TileLayout, make_layout, reference_attention
 from mtx.model.device import attention_kernel
 from mtx.model.transformer import MultiHeadAttention
 
@@ -57,7 +57,7 @@ def test_packed_attention_is_the_reference_forward_and_backward(case: str, tail:
     inputs = random_rows(queries, tail, 1), random_rows(keys, tail, 2), random_rows(keys, tail, 3)
     layout = layout_of(queries, keys, causal, tail)
     assert isinstance(layout, TileLayout) and sum(len(tiles.mask) for tiles in layout.tiles) > 1
-    got, expected = attention(*inputs, layout), sentence_by_sentence(*inputs, queries, keys, causal)
+    got, expected = layout.attend(*inputs), sentence_by_sentence(*inputs, queries, keys, causal)
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12)
     direction = torch.randn(got.shape, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
     got_grads = torch.autograd.grad((got * direction).sum(), inputs)
@@ -72,7 +72,7 @@ def test_rows_of_dummies_are_zero_and_get_no_gradient() -> None:
     with torch.no_grad():
         for rows in inputs:
             rows[-7:] = math.nan  # NaN spreads, so it shows if anything of a dummy reaches a sentence
-    out = attention(*inputs, layout_of(queries, keys, False, 7))
+    out = layout_of(queries, keys, False, 7).attend(*inputs)
     assert (out[-7:] == 0).all()
     assert out.isfinite().all()
     for grad in torch.autograd.grad(out.sum(), inputs):
@@ -82,7 +82,7 @@ def test_rows_of_dummies_are_zero_and_get_no_gradient() -> None:
 
 def test_a_micro_batch_without_sentences_attends_to_nothing() -> None:
     rows = random_rows([], 6, 1)
-    out = attention(rows, rows, rows, layout_of([], [], True, 6))
+    out = layout_of([], [], True, 6).attend(rows, rows, rows)
     assert (out == 0).all()
     (grad,) = torch.autograd.grad(out.sum(), rows)
     assert (grad == 0).all()
@@ -94,7 +94,7 @@ def test_the_written_out_gradient_passes_gradcheck(case: str) -> None:
     queries, keys = ([2, 3, 1], [2, 3, 1]) if case != "cross" else ([2, 3, 1], [4, 1, 2])
     inputs = random_rows(queries, 2, 1), random_rows(keys, 2, 2), random_rows(keys, 2, 3)
     layout = layout_of(queries, keys, causal, 2)
-    assert torch.autograd.gradcheck(lambda q, k, v: attention(q, k, v, layout), inputs, fast_mode=True)
+    assert torch.autograd.gradcheck(layout.attend, inputs, fast_mode=True)
 
 
 def test_multi_head_attention_equals_that_of_torch_with_copied_weights() -> None:
@@ -121,9 +121,9 @@ def test_bf16_equals_fp64_within_its_precision_forward_and_backward() -> None:
     layout = layout_of(queries, keys, False, 7)
     rounded = [rows.detach().bfloat16().requires_grad_() for rows in exact]
     with torch.autocast("cpu", torch.bfloat16):
-        got = attention(*rounded, layout)
+        got = layout.attend(*rounded)
     got.sum().backward()
-    expected = attention(*exact, layout)
+    expected = layout.attend(*exact)
     expected.sum().backward()
     assert got.dtype == torch.bfloat16
     torch.testing.assert_close(got.double(), expected, rtol=0, atol=0.05)

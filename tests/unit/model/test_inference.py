@@ -64,7 +64,6 @@ class Rig:
                 )
         parents = parents or [list(range(self.beams)) for _ in self.fed]
         self.cache.reorder(torch.tensor(parents))
-        self.cache.count_step()
         tokens = torch.randint(1, NUM_IDS, ids.shape, generator=self.random).tolist()
         self.fed = [
             [[*beams[parent], token] for parent, token in zip(row, new, strict=True)]
@@ -177,7 +176,6 @@ def test_packed_layers_equal_the_linear_layers(
     expected = torch.cat([x.double() @ w.T + b for w, b in zip(weights, biases, strict=True)], 1)
     both = PackedLinear.of(parts, dtype)
     close(both(x), expected)
-    close(both(x, relu=True), expected.relu())
     close(both.add_to(residual, x), expected + residual.double())
     halved = PackedLinear.of(parts, dtype, scale=0.5)(x)
     close(halved[:, :40], expected[:, :40] / 2)

@@ -1,44 +1,76 @@
-import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from mtx.report.charts import AXES, Line, draw_chart
-from mtx.report.run_history import Curve
+from mtx.config.schema import Config
+from mtx.report.charts import WIDTH, learning_curves
+from mtx.report.run_history import RunSummary, training_history
+from mtx.storage.run_files import RunLayout
 
 
-@pytest.mark.parametrize("axis", AXES)
-@pytest.mark.parametrize("log", [False, True])
-def test_a_chart_has_names_on_both_axes_and_the_colours_of_the_page(axis: str, log: bool) -> None:
-    lines = [Line("training", Curve([1, 2, 3], [0.1, 0.2, 0.3], [5.0, 2.0, 1.0]), n, style)  # type: ignore[arg-type]
-             for n, style in enumerate(("line", "dotted", "marked"))]  # fmt: skip
-    svg = str(draw_chart('a "title" <b>', lines, "nats per token", axis, log)[0])  # type: ignore[arg-type]
-    assert svg.startswith('<svg role="img" aria-label="a &#34;title&#34; &lt;b&gt;"')
-    assert ">nats per token</text>" in svg and f">{'step' if axis == 'step' else 'minutes of training'}</text>" in svg
-    colours = set(re.findall(r"(?:stroke|fill): ([^;\"]+)", svg))
-    assert {"var(--s1)", "var(--s2)", "var(--s3)", "currentColor", "var(--line)"} <= colours
-    assert not any(colour.startswith("#") for colour in colours), "a colour that does not change with the scheme"
-    assert "<metadata" not in svg and "<script" not in svg and 'href="http' not in svg
+def _run(*events: dict[str, Any]) -> RunSummary:
+    timed = [{"time": 60.0 * number, **event} for number, event in enumerate(events)]
+    return RunSummary(
+        RunLayout(Path("run")), Config.model_validate({}), training_history(timed), {}, {}, False, "running"
+    )
+
+
+def _train(step: int, nll: float, **more: float) -> dict[str, Any]:
+    return {"event": "train", "step": step, "nll": nll, **more}
+
+
+def _validation(step: int, nll: float) -> dict[str, Any]:
+    return {"event": "validation", "step": step, "nll": nll, "bleu": 1.0}
+
+
+def test_training_and_validation_of_one_run_share_a_chart_and_have_colours_of_their_own() -> None:
+    loss, bleu = learning_curves([_run(_train(1, 5.0), _train(2, 3.0), _validation(2, 4.0))], ["run"])
+    assert [(line["name"], line["kind"], line["colour"]) for line in loss["lines"]] == [
+        ("training", "train", 1),
+        ("validation", "validation", 2),
+    ]
+    assert bleu["title"] == "Validation BLEU" and [line["colour"] for line in bleu["lines"]] == [2]
+    assert loss["data"]["lines"][1]["values"] == [4.0]
+
+
+def test_several_runs_have_a_colour_each() -> None:
+    runs = [_run(_train(1, 5.0), _validation(1, 4.0)), _run(_train(1, 5.0)), _run()]
+    (loss, *_) = learning_curves(runs, ["a", "b", "c"])
+    assert [(line["name"], line["colour"]) for line in loss["lines"]] == [
+        ("a, training", 1),
+        ("b, training", 2),
+        ("a, validation", 1),
+    ]
 
 
 def test_a_value_is_drawn_at_the_place_that_the_chart_tells() -> None:
-    svg, scale = draw_chart("t", [Line("a", Curve([0, 100], [0, 1], [1.0, 2.0]), 0, "line")], "y", "step")
-    ticks = dict(re.findall(r'id="xtick_(\d+)">.*?<use [^>]*x="([\d.]+)"', svg, re.DOTALL))
-    width = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])  # type: ignore[index]
-    part = (0 - scale["smallest"]) / (scale["largest"] - scale["smallest"])
-    zero = scale["start"] + part * (scale["end"] - scale["start"])
-    assert float(ticks["1"]) == pytest.approx(zero * width, abs=0.5)
+    (loss,) = learning_curves([_run(_train(25, 2.0), _train(100, 1.0))], ["run"])
+    data, ((x, y), (last, bottom)) = loss["data"], loss["lines"][0]["points"]
+    start, end = WIDTH * data["start"], WIDTH * data["end"]
+    assert (data["last"], last) == (100, end) and x == pytest.approx(start + (end - start) / 4, abs=0.01)
+    assert loss["x_ticks"][-1] == (last, "100")
+    ticks = {label: place for place, label in loss["y_ticks"]}
+    assert (ticks["1"], ticks["2"]) == (bottom, y) and bottom > y
 
 
-def test_a_long_training_is_shown_in_hours() -> None:
-    svg, scale = draw_chart("t", [Line("a", Curve([0, 100], [0, 5], [1.0, 2.0]), 0, "line")], "y", "hours")
-    assert ">hours of training</text>" in svg and scale["largest"] == pytest.approx(5.25)
-    _, short = draw_chart("t", [Line("a", Curve([0, 100], [0, 0.5], [1.0, 2.0]), 0, "line")], "y", "hours")
-    assert short["largest"] == pytest.approx(0.525), "the data stays in hours"
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ((0.0, 0.002), ["0", "0.0005", "0.001", "0.0015", "0.002"]),
+        ((0.0, 20_000.0), ["0", "5,000", "10,000", "15,000", "20,000"]),
+        ((3.0, 3.0), ["3", "3.2", "3.4", "3.6", "3.8", "4"]),
+        (
+            (-1e14, 9e14),
+            ["0", "2e+14", "4e+14", "6e+14", "8e+14"],
+        ),
+    ],
+)
+def test_ticks_are_round_values_in_the_range(values: tuple[float, float], labels: list[str]) -> None:
+    charts = learning_curves([_run(*(_train(step, value) for step, value in enumerate(values, 1)))], ["run"])
+    assert [label for _, label in next(charts)["y_ticks"]] == labels
 
 
-def test_all_numbers_have_one_format() -> None:
-    svg, _ = draw_chart("t", [Line("a", Curve([0, 20_000], [0, 1], [0.0, 0.002]), 0, "line")], "y", "step")
-    texts = re.findall(r">([\d.,]+)</text>", svg)
-    assert texts == ["0", "5,000", "10,000", "15,000", "20,000", "0", "0.0005", "0.001", "0.0015", "0.002"]
-    log, _ = draw_chart("t", [Line("a", Curve([0, 1], [0, 1], [5.0, 20_000.0]), 0, "line")], "y", "step", log=True)
-    assert ">10,000</text>" in log
+def test_the_template_draws_on_the_same_area() -> None:
+    macro = (Path(__file__).parents[3] / "mtx" / "report" / "report_macros.html").read_text()
+    assert f'viewBox="0 0 {WIDTH} 180"' in macro and "22V150" in macro and 'd="M43 {{ y }}H272"' in macro

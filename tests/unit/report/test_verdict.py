@@ -9,6 +9,7 @@ from mtx.config.schema import Config
 from mtx.errors import Advice
 from mtx.report.run_history import RunSummary, training_history
 from mtx.report.verdict import usability
+from mtx.storage.run_files import RunLayout
 
 _GOOD = [f"Der Mann {n} liest ein Buch über {n} Bäume ." for n in range(50)]
 
@@ -49,7 +50,7 @@ def _judged(
         }
     )
     report = {"kept": pairs}
-    judgement = usability(RunSummary(str(root), config, training_history(events), report, {}, True, "finished"))
+    judgement = usability(RunSummary(RunLayout(root), config, training_history(events), report, {}, True, "finished"))
     assert judgement is not None
     return judgement
 
@@ -92,6 +93,12 @@ def test_copies_of_the_source_are_counted(tmp_path: Path) -> None:
     assert "50% of the translations are the source" in _judged(tmp_path, 35.0, [35.0, 35.0], copies).text
 
 
+def test_what_is_equal_to_the_reference_is_no_fault(tmp_path: Path) -> None:
+    repeated = [f"nein nein nein {n}" for n in range(50)]
+    judgement = _judged(tmp_path, 35.0, [35.0, 35.0], repeated, references=repeated)
+    assert judgement.text.startswith("usable as a draft") and "repeat" not in judgement.text
+
+
 def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) -> None:
     words = [f"Wort{n}" for n in range(50)]
     judgement = _judged(tmp_path, 0.0, [0.0, 0.0], words, references=words)
@@ -132,7 +139,5 @@ def test_a_run_that_learns_nothing_more_is_told_what_else_may_help(tmp_path: Pat
 
 
 def test_a_run_without_scores_is_not_judged(tmp_path: Path) -> None:
-    assert (
-        usability(RunSummary(str(tmp_path), Config.model_validate({}), training_history([]), {}, {}, False, "new"))
-        is None
-    )
+    config = Config.model_validate({})
+    assert usability(RunSummary(RunLayout(tmp_path), config, training_history([]), {}, {}, False, "new")) is None

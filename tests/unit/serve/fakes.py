@@ -13,10 +13,8 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding.options import Attention, SearchOptions
 from mtx.decoding.translator import Hypothesis, Part, Translator
-from mtx.serve.guard import Limits
-from mtx.serve.queue import TranslationQueue
-from mtx.serve.server import Server
-from mtx.serve.translation import Pairs
+from mtx.serve.server import Limits, Server
+from mtx.serve.translation import Pairs, TranslationQueue
 from tests.translators import FakeTranslator
 
 
@@ -67,5 +65,7 @@ def served(*translators: Translator, keys: Sequence[str] = (), **limits: Any) ->
     """A client of a server with these translators (one from en to de by default) and limits."""
     values = Limits(**limits)
     with TranslationQueue(values.batch_tokens, values.waiting_tokens) as queue:
+        for translator in translators:
+            vars(translator)["queue"] = queue
         app = Server(Pairs(translators or [Upper()]), queue, keys, values).app()
         yield TestClient(app, raise_server_exceptions=False)

@@ -78,7 +78,7 @@ def test_a_new_directory_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     assert not list(path.parent.iterdir())
     for text in ("first", "second"):
-        with durable.new_directory(path, replace=True) as new:
+        with durable.new_directory(path) as new:
             (new / "a").write_text(text)
         assert (path / "a").read_text() == text
     assert list(path.parent.iterdir()) == [path]
@@ -96,7 +96,7 @@ def test_a_replacement_that_fails_puts_the_old_directory_back(tmp_path: Path, mo
         rename(old, new)
 
     monkeypatch.setattr(disk, "rename", fail_second)
-    with pytest.raises(OSError), durable.new_directory(path, replace=True) as new:
+    with pytest.raises(OSError), durable.new_directory(path) as new:
         (new / "a").write_text("second")
     assert (path / "a").read_text() == "first" and list(tmp_path.iterdir()) == [path]
 
@@ -188,7 +188,7 @@ def test_remove_temporaries_leaves_other_files(tmp_path: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    with durable.new_directory(path, replace=True) as new:
+    with durable.new_directory(path) as new:
         (new / "a").write_text(text)
 
 

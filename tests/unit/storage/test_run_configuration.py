@@ -11,8 +11,7 @@ from mtx.config.settings import fixed_settings
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.storage import durable
-from mtx.storage.run_contents import fixed_config, load_config
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, fixed_config, load_config
 
 CONFIG = settings.resolve(None, ["data.src=en", "data.hub.name=x/y"]).config
 

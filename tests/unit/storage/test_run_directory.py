@@ -3,7 +3,9 @@
 A run has begun once anything was made with its configuration; here that is chosen.json alone.
 """
 
+import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,9 @@ import pytest
 from mtx.config import settings
 from mtx.config.schema import Config, key_names, leaves
 from mtx.errors import UsageError
+from mtx.report.run_history import improvement, training_history
 from mtx.storage import durable
-from mtx.storage.run_directory import open_run
+from mtx.storage.run_directory import open_run, quality, read_events, recorded_metric
 
 BEGUN = {"tokenizer.normalization": "none",
     "data.src": "en", "data.tgt": "de", "data.hub.name": "owner/name",
@@ -37,7 +40,7 @@ FIXED: dict[str, Any] = {
     "training.init_from": "runs/other", "training.batch_tokens": 1000, "training.micro_batch_tokens": 500,
     "training.learning_rate": 0.1, "training.warmup_steps": 5, "training.label_smoothing": 0.2,
     "training.clip_norm": 1.0, "training.cooldown": 0.5, "training.bpe_dropout": 0.2, "training.rdrop_alpha": 3.0,
-    "training.copied_target_ratio": 0.5, "training.source_loss": True, "training.upper_case": 0.1,
+    "training.copied_target_ratio": 0.5, "training.upper_case": 0.1,
     "training.title_case": 0.1,
     "training.no_end_punctuation": 0.1, "training.typing_errors": 0.1, "training.best_metric": "nll",
     "data.duplicates": "newest", "data.terms": "auto", "training.deterministic": True,
@@ -47,7 +50,7 @@ MAY_CHANGE: dict[str, Any] = {
     "data.licence": "CC0-1.0", "model.licence": "MIT",
     "training.max_steps": 200, "training.max_epochs": 3, "training.time_limit": 60.0, "training.validate_every": 7,
     "training.checkpoint_every": 7, "training.average_last": 2, "training.patience": 3,
-    "training.tensorboard": True, "training.compile": False, "training.shard": False,
+    "training.tensorboard": True, "training.compile": False, "training.shard": True,
     "decoding.beam_size": 1, "decoding.length_penalty": 1.0, "decoding.batch_tokens": 64,
 }  # fmt: skip
 
@@ -56,8 +59,8 @@ MAY_CHANGE: dict[str, Any] = {
 def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> settings.Resolved:
     """The configuration of a run in `run/` of the current directory."""
     monkeypatch.chdir(tmp_path)
-    has_source_loss = "training.source_loss" in request.node.name  # which only this architecture can have
-    values = {**BEGUN, "run_dir": "run", **({"model.architecture": "decoder"} if has_source_loss else {})}
+    dropped = {"model.architecture"} if "training.shard" in request.node.name else set()  # only a Transformer has it
+    values = {key: value for key, value in BEGUN.items() if key not in dropped} | {"run_dir": "run"}
     resolved = settings.resolve(None, [f"{key}={value}" for key, value in values.items()])
     with open_run(resolved.config) as paths:
         paths.chosen.write_text("{}")
@@ -202,3 +205,34 @@ def test_a_failed_start_removes_only_what_it_made(tmp_path: Path) -> None:
         raise ZeroDivisionError
     assert {path.name for path in tmp_path.iterdir()} == {"config.yaml", "run.lock", "status.json", "notes"}
     assert (tmp_path / "status.json").read_text() == "mine"
+
+
+VALIDATION = {"event": "validation", "step": 5, "bleu": 20.0, "nll": 2.0}
+
+
+@pytest.mark.parametrize(
+    "event, metric",
+    [
+        ({}, "bleu"),
+        ({"chrf": 40.0, "decides": "bleu"}, "bleu"),
+        ({"decides": "nll"}, "nll"),
+        ({"decides": []}, "bleu"),
+        ({"decides": "loss"}, "bleu"),
+    ],
+)
+def test_the_last_validation_says_what_decides(event: dict[str, Any], metric: str) -> None:
+    assert recorded_metric([{**VALIDATION, "decides": "nll"}, {**VALIDATION, **event}]) == metric
+
+
+def test_a_better_validation_has_a_larger_quality() -> None:
+    assert quality({"nll": 1.5}, "nll") > quality({"nll": 2.0}, "nll") > quality({"nll": None}, "nll") == -math.inf
+    assert quality({"bleu": 2.0}, "bleu") > quality({"bleu": 1.0}, "bleu") > quality({}, "bleu")
+
+
+def test_events_that_lack_their_numbers_are_left_out(tmp_path: Path) -> None:
+    plans = [{"event": "cooldown"}, {"event": "cooldown", "first": "x", "last": 9}]
+    good = {"event": "cooldown", "first": 6, "last": 9}
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps(event) + "\n" for event in [VALIDATION, *plans, good]))
+    assert read_events(path) == [VALIDATION, good]
+    assert improvement(training_history(read_events(path)), before_cooldown=True) is None

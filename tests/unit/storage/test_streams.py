@@ -112,12 +112,10 @@ def test_any_name_is_shown_without_control_and_direction_characters(name: str) -
         streams.print_lines([f"{name} BLEU 1", name])
         streams.print_json({name: name})
         streams.show([name])
-        streams.show_prompt(name)
-        stderr.write("\n")
         logger.warning("%s: %d, %s", name, 3, ValueError(name))
         logger.info("%s\n  help: %.1f", Path(name), 0.5)
     assert all(map(is_safe, (stdout.getvalue() + stderr.getvalue()).split("\n")))
-    assert (stdout.getvalue().count("\n"), stderr.getvalue().count("\n")) == (3, 5), "no name begins a line of its own"
+    assert (stdout.getvalue().count("\n"), stderr.getvalue().count("\n")) == (3, 4), "no name begins a line of its own"
 
 
 def test_a_message_of_a_stranger_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,19 +123,10 @@ def test_a_message_of_a_stranger_is_cut(capsys: pytest.CaptureFixture[str]) -> N
     assert len(capsys.readouterr().err) < 6000
 
 
-@pytest.mark.parametrize("typed, expected", [("zwölf", "zwölf"), ("zw\udcc3\udcb6lf", "zwölf"), ("\udcff", "\ufffd")])
-def test_what_the_locale_cannot_decode_is_read_as_utf_8(
-    typed: str, expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prompts: list[str] = []
-    monkeypatch.setattr("builtins.input", lambda prompt: prompts.append(prompt) or typed)
-    assert streams.typed_line("e\u202en> ") == expected and prompts == ["e\\u202en> "]
-
-
 # What writes to a standard stream by itself, with the reason
 _EXCEPTIONS = {
     "storage/streams.py": "the one place that prints",
-    "decoding/ctranslate2_example.py": "a program that users get with an export",
+    "interop/ctranslate2_example.py": "a program that users get with an export",
     "commands/command_line.py": "translations are data, `sys.stdout.buffer` gets them as they are",
 }
 

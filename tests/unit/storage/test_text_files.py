@@ -209,15 +209,18 @@ def test_escaped_lines_tell_invalid_bytes_from_u_fffd(tmp_path: Path) -> None:
     assert [text_files.replace_invalid(line) for line in (valid, invalid)] == list(text_files.read_lines(path))
 
 
-def test_invalid_lines_are_counted_and_guessed_at() -> None:
-    invalid = text_files.InvalidLines()
-    assert invalid.replace(["a", "\ufffd"]) == ["a", "\ufffd"] and invalid.message() is None
+def test_invalid_lines_are_counted_and_guessed_at(caplog: pytest.LogCaptureFixture) -> None:
+    invalid, one = text_files.InvalidLines(), text_files.InvalidLines(" of --prefix")
+    assert invalid.replace(["a", "\ufffd"]) == ["a", "\ufffd"]
+    invalid.log()
     lines = [GERMAN.encode("cp1252").decode("utf-8", "surrogateescape")] * 3
     assert invalid.replace(["a", *lines])[:2] == ["a", "Das M\ufffddchen l\ufffduft \ufffdber die Stra\ufffde.\n"]
-    one = text_files.InvalidLines(" of --prefix")
     one.replace(lines[:1])
-    assert (one.message() or "").startswith("1 line of --prefix held invalid UTF-8")
-    assert invalid.message() == "3 lines held invalid UTF-8, read as U+FFFD, perhaps WINDOWS-1252"
+    one.log()
+    invalid.log()
+    first, second = caplog.messages
+    assert first.startswith("1 line of --prefix held invalid UTF-8")
+    assert second == "3 lines held invalid UTF-8, read as U+FFFD, perhaps WINDOWS-1252"
 
 
 def test_a_short_first_member_of_gzip_does_not_decide_the_encoding(tmp_path: Path) -> None:

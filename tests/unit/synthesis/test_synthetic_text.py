@@ -4,7 +4,6 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,24 +35,24 @@ class _Stopped(Exception):
 
 
 def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") -> SyntheticText:
-    """The translation of a line is the line in other letters, with its number; the process dies after `last`."""
+    """The translation of a line is the line in other letters; the process dies after the line `last`."""
     (directory / "mono").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
-    def translate(block: list[str], first: int) -> list[str]:
-        if first > last:
+    def translate(block: list[str], references: list[str | None]) -> list[str]:
+        if lines.index(block[0]) >= last:
             raise _Stopped
-        return [f"{line.swapcase()} {number}" for number, line in enumerate(block, first)]
+        return [line.swapcase() for line in block]
 
-    kept = ResumableRows(directory / "part", {"model": about}, 3)
-    return SyntheticText(partial(read_lines, directory / "mono"), kept, translate)
+    kept = ResumableRows(directory / "out", {"model": about}, 3)
+    return SyntheticText(lambda: ((line, None) for line in read_lines(directory / "mono")), kept, translate)
 
 
 def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
-    lines = [f"line {'ab'[n % 2]}" for n in range(8)]
+    lines = [f"line {n}" for n in range(8)]
     done = list[int]()
     with pytest.raises(_Stopped):
         work(tmp_path, lines, last=4).run(done.append)
-    part = tmp_path / "part"
+    part = tmp_path / "out.part"
     for cut in (b"", b'["half'):
         part.write_bytes(part.read_bytes() + cut)
         done.clear()
@@ -63,7 +62,7 @@ def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
     whole, sink, direct = work(tmp_path, lines), io.BytesIO(), io.BytesIO()
     whole.run(done.append)
     assert whole.write_pairs(sink) == Counter({KEPT: 8})
-    assert sink.getvalue().decode() == "".join(f"{line.swapcase()} {n}\t{line}\n" for n, line in enumerate(lines, 1))
+    assert sink.getvalue().decode() == "".join(f"{line.swapcase()}\t{line}\n" for line in lines)
     part.unlink()
     whole.run(done.append)
     whole.write_pairs(direct)
@@ -71,11 +70,11 @@ def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
-    (tmp_path / "part").write_bytes(b'{"form')
+    (tmp_path / "out.part").write_bytes(b'{"form')
     whole, sink = work(tmp_path, ["a b"]), io.BytesIO()
     whole.run(lambda number: None)
     assert whole.write_pairs(sink) == Counter({KEPT: 1})
-    (tmp_path / "part").unlink()
+    (tmp_path / "out.part").unlink()
     nothing = work(tmp_path, [])
     nothing.run(lambda number: None)
     assert nothing.write_pairs(sink) == Counter() and not nothing.kept.path.exists()
@@ -85,7 +84,7 @@ def test_other_translations_are_not_continued(tmp_path: Path) -> None:
     work(tmp_path, ["a b"]).run(lambda number: None)
     with pytest.raises(UsageError, match="part: was begun with another model, text or search"):
         work(tmp_path, ["a b"], about="b").run(lambda number: None)
-    (tmp_path / "part").write_bytes((tmp_path / "part").read_bytes()[:-5] + b"\n")
+    (tmp_path / "out.part").write_bytes((tmp_path / "out.part").read_bytes()[:-5] + b"\n")
     with pytest.raises(DamagedFileError, match="part: its row 1 is damaged"):
         work(tmp_path, ["a b"]).write_pairs(io.BytesIO())
 
@@ -93,7 +92,9 @@ def test_other_translations_are_not_continued(tmp_path: Path) -> None:
 def test_what_is_left_out(tmp_path: Path) -> None:
     lines = ["ein Hund läuft", "no no no", "Haus", "", "das ist gut", "c\td"]
     translations = ["a dog runs", "ja ja ja ja", "x" * 60, "", "das ist gut", "a b"]
-    made = SyntheticText(lambda: lines, ResumableRows(tmp_path / "part", {}, 9), lambda *_: translations)
+    made = SyntheticText(
+        lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "out", {}, 9), lambda *_: translations
+    )
     made.run(lambda number: None)
     sink = io.BytesIO()
     counts = made.write_pairs(sink)
@@ -109,7 +110,8 @@ def test_what_is_left_out(tmp_path: Path) -> None:
 def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
     lines = [f"line {number}" for number in range(40)]
     made = SyntheticText(
-        lambda: lines, ResumableRows(tmp_path / "part", {}, 50), lambda block, _: [f"x {line}" for line in block],
+        lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "out", {}, 50),
+        lambda block, _: [f"x {line}" for line in block],
         lambda translations, block: [None if line == "line 7" else -float(line.split()[1]) for line in block],
     )  # fmt: skip
     made.run(lambda number: None)
@@ -128,19 +130,19 @@ class Store:
         return list(src), list(tgt)
 
 
-class Numbered:
-    """Offers three hypotheses for each line, of which the third is the line with its number; dies after `last`."""
+class Offering:
+    """Offers three hypotheses for each line, of which the third is the line; dies at the line `last`."""
 
-    options = SearchOptions(3)
+    options = SearchOptions(2)
     engine = SimpleNamespace(name="torch")
 
-    def __init__(self, last: int = 10_000):
+    def __init__(self, last: str = ""):
         self.last = last
 
-    def hypotheses(self, lines: list[str], prefixes: None, first: int) -> list[list[Hypothesis]]:
-        if first > self.last:
+    def hypotheses(self, lines: list[str]) -> list[list[Hypothesis]]:
+        if self.last in lines:
             raise _Stopped
-        texts = [["first", "second", f"{line} {number}"] for number, line in enumerate(lines, first)]
+        texts = [["first", "second", line] for line in lines]
         return [[Hypothesis(text, 0.0, []) for text in row] for row in texts]
 
 
@@ -158,7 +160,7 @@ def test_the_text_of_a_teacher_has_no_pairs_with_tags(tmp_path: Path) -> None:
 
 def test_the_hypothesis_nearest_to_the_reference() -> None:
     assert nearest_by_chrf(["a cat", "the dog runs", "the dog ran"], "the dog ran off") == "the dog ran"
-    assert nearest_by_chrf(["x", "y"], "z") == "x"
+    assert nearest_by_chrf(["x", "y"], "z") == nearest_by_chrf(["x", "y"], None) == "x"
 
 
 def text_of(directory: Path, num_pairs: int, num_more: int) -> Path:
@@ -171,16 +173,16 @@ def text_of(directory: Path, num_pairs: int, num_more: int) -> Path:
 def test_a_killed_translation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(synthetic_text, "BLOCK_LINES", 4)
     mono, about, done = text_of(tmp_path, 10, 8), {"teacher": "t"}, list[int]()
-    for last in (5, 9):
+    for last in ("source 8", "more 2"):
         with pytest.raises(_Stopped):
-            translate_text(Numbered(last), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
-    translate_text(Numbered(), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
+            translate_text(Offering(last), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
+    translate_text(Offering(), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
     assert done == [0, 4, 4, 8, 4, 12, 4, 2]
     expected = [f"source {n}\tsecond" for n in range(10)] + [f"more {n}\tfirst" for n in range(8)]
     assert (tmp_path / DISTILLED).read_text().split("\n")[:-1] == expected
     assert sorted(path.name for path in tmp_path.iterdir()) == [DISTILLED, "mono", TRAIN]
-    translate_text(Numbered(0), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
-    assert [*source_lines(tmp_path, None)] == [f"source {n}" for n in range(10)]
+    translate_text(Offering("source 0"), tmp_path, mono, about, done.append)  # type: ignore[arg-type]
+    assert [*source_lines(tmp_path, None)] == [(f"source {n}", "second") for n in range(10)]
 
 
 def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,8 +18,7 @@ from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.model.transformer import Transformer
 from mtx.storage import disk, durable
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_contents import checkpoint_steps, full_checkpoint_steps
-from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout
+from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_steps, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.loss import smoothed_loss
@@ -260,7 +259,7 @@ def test_a_failed_write_is_told_once_and_the_next_is_made(
     checkpointer.save(checkpoint.snapshot(*fresh(1)), State(20))
     assert not checkpointer.is_due(State(20))
     checkpointer.finish(State(20))
-    assert checkpointer._deferred_errors.messages == [
+    assert checkpointer.deferred_errors.messages == [
         "the checkpoint of step 10 could not be written: No space left on device"
     ]
     assert checkpoint_steps(paths) == [20]

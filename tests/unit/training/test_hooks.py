@@ -12,9 +12,8 @@ from filelock import FileLock
 from mtx.config import settings
 from mtx.errors import DamagedFileError, DeferredErrors, UsageError
 from mtx.formatting import format_duration
-from mtx.storage.run_directory import is_locked
+from mtx.storage.run_directory import is_locked, read_status
 from mtx.storage.run_files import RunLayout
-from mtx.storage.run_status import read_status
 from mtx.training.checkpoint import State
 from mtx.training.hooks import Console, EventLog, Hook, Progress
 
@@ -33,10 +32,10 @@ def _write(run: Path, *events: dict[str, Any]) -> None:
 class Trained:
     """What hooks see of a trainer, which takes steps of 100 tokens."""
 
-    def __init__(self, root: Path, last: int, *hooks: Hook, utilisation_per_rate: float | None = None):
+    def __init__(self, root: Path, last: int, *hooks: Hook):
         self.paths, self.deferred_errors, self.cleanup = RunLayout(root), DeferredErrors(), contextlib.ExitStack()
         self.state, self.schedule, self.last, self.hooks = State(), self, last, hooks
-        self.progress = Progress(0, utilisation_per_rate)
+        self.progress = Progress(0)
         self.progress.restart()
         for hook in hooks:
             hook.on_start(self)  # type: ignore[arg-type]
@@ -157,15 +156,13 @@ def test_a_line_shows_the_speed_and_the_time_left_now_and_then(
     now = 0.0
     monkeypatch.setattr("mtx.training.hooks.time.monotonic", lambda: now)
     caplog.set_level("INFO")
-    run = Trained(tmp_path, 600, EventLog(), Console(), utilisation_per_rate=0.004)
+    run = Trained(tmp_path, 600, EventLog(), Console())
     for step in range(1, 51):
         now += 1.0
         run.step(step)
-    speed = "loss 2.000, lr 1.00e-01, 100 target tokens/s, 40% of the GPU's peak"
+    speed = "loss 2.000, lr 1.00e-01, 100 target tokens/s"
     lines = [record.message for record in caplog.records]
     assert lines == [f"step 10 of 600: {speed}, 10 min left", f"step 40 of 600: {speed}, 9 min left"]
-    event = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[0])
-    assert event["utilisation"] == pytest.approx(event["tgt_tokens_per_s"] * 0.004, abs=1e-3)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="becomes another user")

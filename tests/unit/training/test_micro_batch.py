@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from mtx import machine
-from mtx.architectures.decoder_only import DecoderModel
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig
 from mtx.data.packing import assign, micro_batch_shape, pack
@@ -24,9 +22,8 @@ from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.errors import MtxError
 from mtx.model.fused import BlockLayout
 from mtx.training import build, micro_batch
-from mtx.training.build import RuntimeChoices
 from mtx.training.loss import smoothed_loss
-from mtx.training.micro_batch import MicroStep
+from mtx.training.micro_batch import MicroStep, RuntimeChoices
 from tests.fast_steps import GRADIENT_LIMIT, LOSS_LIMIT, make_steps, worst_gradient
 from tests.models import dense, random_batch, random_ids, side, tiny_model
 
@@ -83,28 +80,6 @@ def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypa
         for got, expected in zip(*results, strict=True):
             torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
     assert counter.frame_count == 1
-
-
-@pytest.mark.parametrize("rdrop_alpha", [0.0, 1e-9])
-def test_the_loss_of_the_source_is_added_to_that_of_the_target(rdrop_alpha: float) -> None:
-    model = tiny_model(NUM_IDS, dtype=torch.float32, architecture="decoder").train()
-    batch = random_batch(*LENGTHS[0], NUM_IDS, seed=1, tail=4)
-    assert isinstance(model, DecoderModel)
-    model.source_loss = True
-    predictions = model.predictions(batch)
-    loss = sum(
-        F.cross_entropy(hidden @ model.output_weight.T, ids, ignore_index=NUM_IDS, reduction="sum", label_smoothing=0.1)
-        for hidden, ids in predictions
-    )
-    expected = torch.autograd.grad(0.05 * loss, list(model.parameters()))
-    micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
-    micro_step.start_step()
-    micro_step(batch, 0.05)
-    hidden, ids = predictions[0]
-    nll = F.cross_entropy(hidden @ model.output_weight.T, ids, ignore_index=NUM_IDS, reduction="sum")
-    torch.testing.assert_close(micro_step.sums, torch.stack([0.05 * loss, nll]).detach(), rtol=1e-4, atol=1e-5)
-    for parameter, gradient in zip(model.parameters(), expected, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-3, atol=1e-5)
 
 
 _compile = torch.compile
@@ -228,7 +203,7 @@ def test_what_is_too_large_is_no_fit(monkeypatch: pytest.MonkeyPatch, error: Exc
     def fail(*arguments: Any) -> None:
         raise error
 
-    monkeypatch.setattr(micro_batch, "_run_micro_step", fail)
+    monkeypatch.setattr(micro_batch, "_try_step", fail)
     monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
     assert not micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER)
 
@@ -250,7 +225,7 @@ def test_other_errors_of_a_trial_are_raised(monkeypatch: pytest.MonkeyPatch) -> 
     def fail(*arguments: Any) -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(micro_batch, "_run_micro_step", fail)
+    monkeypatch.setattr(micro_batch, "_try_step", fail)
     monkeypatch.setattr(micro_batch, "free_unused_memory", lambda device: None)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         micro_batch._fits(config_of(), CUDA, tiny_model, SAMPLER)
@@ -288,10 +263,9 @@ def test_an_epoch_has_copies_of_a_share_of_the_pairs(tmp_path: Path, copies: flo
         [1.0],
         [store_batch(200, [[150, 150, 150, 0]] * 100, ids, range(100), [0] * 100, [""] * 100, [""] * 100)],
     )
-    data: Any = SimpleNamespace(train=TokenStore.open(tmp_path / "train.arrow"), tokenizer=None)
+    data: Any = SimpleNamespace(train=TokenStore.open(tmp_path / "train.arrow"), tokenizer=None, terms=None)
     config = config_of(f"training.copied_target_ratio={copies}", "training.batch_tokens=1000")
-    text = build.training_text(config, data)
-    sampler = build.new_sampler(config, text, data.tokenizer)
+    text, sampler = build.text_and_sampler(config, data)
     assert sampler.ratio == pytest.approx((4 + copies * 2) / (2 + copies * 2))
     size = round(1 / sampler.epochs(SamplerState(0, 1)))
     assert abs(size - num_pairs) <= (20 if copies == 0.5 else 0)

@@ -8,7 +8,7 @@ import pytest
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.training.checkpoint import Cooldown, State
-from mtx.training.schedule import Schedule, learning_rate, planned_end
+from mtx.training.schedule import Schedule, highest_rate, learning_rate, planned_end
 from mtx.training.validation import Validation
 
 # d_model 512, warmup 4000: 512^-0.5 = 0.0441942, 4000^-0.5 = 0.0158114, 4000^-1.5 = 3.95285e-6, 16000^-0.5 = 0.00790569
@@ -24,24 +24,21 @@ from mtx.training.validation import Validation
     ],
 )
 def test_equation_3(step: int, expected: float) -> None:
-    assert learning_rate(step, 4000, 512) == pytest.approx(expected, rel=1e-5)
+    assert learning_rate(step, 4000, highest_rate(512, 4000)) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("step, expected", [(1, 0.005 / 2000), (1000, 0.0025), (2000, 0.005), (8000, 0.0025)])
 def test_a_given_peak_stands_at_the_end_of_the_warmup(step: int, expected: float) -> None:
-    assert learning_rate(step, 2000, 128, peak=0.005) == pytest.approx(expected)
-    assert learning_rate(step, 2000, 512, peak=0.005) == pytest.approx(expected), "whatever the width"
+    assert learning_rate(step, 2000, peak=0.005) == pytest.approx(expected)
 
 
 def test_one_step_of_warmup() -> None:
-    assert [learning_rate(step, 1, 4) for step in (1, 4)] == [0.5, 0.25]
+    assert [learning_rate(step, 1, highest_rate(4, 1)) for step in (1, 4)] == [0.5, 0.25]
 
 
 def test_a_cooldown_is_a_line_to_zero_under_the_usual_rate() -> None:
     cooldown = Cooldown(first=61, last=100, reason="max_steps", limit=100)
-    shares = [
-        learning_rate(s, 4, 512, 1.0, cooldown) / learning_rate(s, 4, 512, 1.0) for s in (1, 60, 61, 80, 100, 101, 500)
-    ]
+    shares = [learning_rate(s, 4, 1.0, cooldown) / learning_rate(s, 4, 1.0) for s in (1, 60, 61, 80, 100, 101, 500)]
     assert shares == pytest.approx([1, 1, 40 / 41, 21 / 41, 1 / 41, 0, 0])
 
 
@@ -108,18 +105,18 @@ def test_a_cooldown_follows_when_patience_has_run_out() -> None:
     assert late is not None and late.last == 10**6
 
 
-def test_a_cooldown_ends_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cooldown_ends_with_the_time() -> None:
     """1,000 s, of which 40 are kept for the end; the first 100 s of the 672 before the cooldown prepared the data."""
-    schedule, clock = schedule_of(max_steps=10**6, time_limit="1000s", cooldown=0.3), [100.0]
-    monkeypatch.setattr("mtx.training.schedule.time.monotonic", lambda: clock[0])
+    schedule = schedule_of(max_steps=10**6, time_limit="1000s", cooldown=0.3)
+    schedule.now_s = 100.0
     assert schedule.plan_cooldown(State(1)) is None
-    clock[0] = 671.0
+    schedule.now_s = 671.0
     assert schedule.plan_cooldown(State(572)) is None
-    clock[0] = 673.0
+    schedule.now_s = 673.0
     plan = schedule.plan_cooldown(State(574))
     assert plan == Cooldown(575, 574 + int(0.97 * (960 - 673)), "time_limit", 1000), "a step takes a second"
     assert schedule.reason_to_stop(State(575, cooldown=plan)) is None
-    clock[0] = 961.0
+    schedule.now_s = 961.0
     assert schedule.reason_to_stop(State(600, cooldown=plan)) == "time_limit", "steps became slower"
 
 
@@ -127,7 +124,7 @@ def test_the_end_by_a_time_limit_is_known_after_a_few_steps_of_this_start() -> N
     schedule = schedule_of(time_limit="20m")
     ends = []
     for step, elapsed_s in ((0, 60.0), (1, 100.0), (3, 126.0), (4, 139.0)):
-        schedule.agreed_s = elapsed_s
+        schedule.now_s = elapsed_s
         ends.append(schedule.end_by_time_limit(State(step)))
     assert ends[:3] == [None, None, None], "the first step of a start shows nothing, and two more are too few"
     assert ends[3] == 4 + int(0.97 * (1200 - 46 - 139) / 13), "46 seconds are for the end, and a step takes 13"

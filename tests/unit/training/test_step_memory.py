@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from mtx.config import settings
-from mtx.data.packing import PackedBatch
 from mtx.data.token_store import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.scoring import BATCH_TOKENS
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint, micro_batch
-from mtx.training.build import RuntimeChoices, build, new_model, new_sampler
+from mtx.training.build import build, new_model, text_and_sampler
+from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.run import prepare_only
 from mtx.training.trainer import Trainer
 from mtx.training.validation import validate_part
@@ -46,11 +46,16 @@ def take_steps(run: Trainer, number: int) -> None:
             run.update(batches, step, 0.001)
 
 
+def step_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    return [*model.parameters(), *gradients, *model.buffers()]
+
+
 def test_a_validation_replaces_nothing_that_a_step_reads(prepared: RunLayout, tmp_path: Path) -> None:
     """A recorded step reads these addresses; decoding needs positions up to the source's length + 50."""
     run = trainer(prepared, tmp_path)
     take_steps(run, 1)
-    tensors = run.model.step_tensors()
+    tensors = step_tensors(run.model)
     addresses = [tensor.data_ptr() for tensor in tensors]
     assert len(tensors) == 2 * len(list(run.model.parameters())) + 1, "gradients and the table of positions"
     table = tensors[-1]
@@ -64,7 +69,7 @@ def test_a_validation_replaces_nothing_that_a_step_reads(prepared: RunLayout, tm
     lines = ["nine " * 6, "one"]
     for targets in (None, ["x" * (MAX_TOKENS + EXTRA_LENGTH - 2)] * 2):  # of the report, the longest that it accepts
         translator.attention_maps(lines, targets)
-    after = run.model.step_tensors()
+    after = step_tensors(run.model)
     assert all(a is b for a, b in zip(tensors, after, strict=True))
     assert [tensor.data_ptr() for tensor in after] == addresses
 
@@ -114,7 +119,7 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
 ) -> None:
     config = settings.load(prepared.config)
     data = load_prepared(prepared.data)
-    sampler = new_sampler(config, data.train, data.tokenizer)
+    _, sampler = text_and_sampler(config, data)
     held, seen = list[Any](), list[int]()
     zeros = torch.zeros
 
@@ -123,18 +128,16 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
         held.append(weakref.ref(made))
         return made
 
-    def validate_part(model: Any, batch: PackedBatch) -> torch.Tensor:
-        assert not model.training
+    def validate_part(model: Any, src: list[list[int]], tgt: list[list[int]], alpha: float) -> None:
+        assert not model.training and src == tgt
         alive = [tensor for thing in held if (tensor := thing()) is not None]
-        seen.extend([batch.num_tgt_tokens, sum(tensor.numel() for tensor in alive)])
-        return zeros(())
+        seen.extend([sum(map(len, tgt)), sum(tensor.numel() for tensor in alive)])
 
     monkeypatch.setattr(torch, "zeros", counted)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
-    monkeypatch.setattr(micro_batch, "batch_nll", validate_part)
+    monkeypatch.setattr(micro_batch, "score_pairs", validate_part)
     chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
     new = functools.partial(new_model, config, chosen, data.tokenizer.num_ids)
-    micro_batch._run_micro_step(config, chosen, new, sampler, 1)
+    micro_batch._try_step(config, chosen, new, sampler)
     monkeypatch.undo()
     num_numbers = sum(parameter.numel() for parameter in new().parameters())
     assert BATCH_TOKENS <= seen[0] < 1.02 * BATCH_TOKENS

@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-import mtx.storage.run_status
+import mtx.storage.run_directory
 from mtx.config import settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import durable
-from mtx.storage.run_contents import (
+from mtx.storage.run_directory import KILLED, RunState, is_finished, read_events, read_status, run_state
+from mtx.storage.run_files import (
+    MARIAN_SOURCE_MODEL,
+    MODEL_CONFIG,
+    OPTIMIZER,
+    REPORT,
+    STATE,
+    WEIGHTS,
+    RunLayout,
     checkpoint_steps,
     find_model,
     full_checkpoint_steps,
@@ -23,8 +31,6 @@ from mtx.storage.run_contents import (
     stored_scores,
     translated_tests,
 )
-from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, OPTIMIZER, REPORT, STATE, WEIGHTS, RunLayout
-from mtx.storage.run_status import KILLED, RunState, is_finished, read_events, read_status, run_state
 
 END: list[dict[str, Any]] = [{"event": "train", "step": 9}, {"event": "end", "step": 9}]
 
@@ -129,7 +135,7 @@ def test_a_long_run_is_read_in_pieces_of_bounded_size(run: RunLayout) -> None:
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
         tracemalloc.stop()
-    assert mtx.storage.run_status._MAX_BYTES >= 500 * MAX_COUNT, "a step has about 300 bytes"
+    assert mtx.storage.run_directory._MAX_BYTES >= 500 * MAX_COUNT, "a step has about 300 bytes"
 
 
 @pytest.mark.parametrize("scores", [{"test": 3}, {"test": {"bleu": {"score": "x"}}}, {"test": {"bleu": 1}}])

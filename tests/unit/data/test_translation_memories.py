@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx.data import tmx_xliff
-from mtx.data.tmx_xliff import read_tmx, read_units
+from mtx.data import translation_memories
+from mtx.data.translation_memories import read_tmx, read_units
 from mtx.errors import DataError
 
 HEADER = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -91,10 +91,10 @@ def test_nothing_is_fetched(tmp_path: Path) -> None:
 
 
 def test_a_sentence_and_a_tag_have_their_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    long = "a" * (2 * tmx_xliff.MAX_UNIT_BYTES)
+    long = "a" * (2 * translation_memories.MAX_UNIT_BYTES)
     with pytest.raises(DataError, match=":2: a unit has more than 2,097,152 bytes"):
         texts(tmp_path, memory(UNIT.replace("café", long)).encode())
-    monkeypatch.setattr(tmx_xliff, "_MAX_TOKEN_BYTES", 1 << 18)
+    monkeypatch.setattr(translation_memories, "_MAX_TOKEN_BYTES", 1 << 18)
     with pytest.raises(DataError, match=":2: a tag or comment has more than"):
         texts(tmp_path, memory(f'<tu x="{long}"/>').encode())
     document = memory(f'<tu x="{long}"/>')
@@ -111,7 +111,7 @@ def test_a_large_file_is_a_stream(tmp_path: Path) -> None:
         path = tmp_path / f"{units}.tmx"
         path.write_text(memory(UNIT.replace("café", "dog " * 100) * units), encoding="utf-8")
         code = (
-            "import resource, sys; from pathlib import Path; from mtx.data.tmx_xliff import read_tmx; "
+            "import resource, sys; from pathlib import Path; from mtx.data.translation_memories import read_tmx; "
             "print(sum(1 for _ in read_tmx(Path(sys.argv[1]))), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
         )
         result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)

@@ -1,17 +1,18 @@
-"""Reads TMX 1.1 to 1.4b and XLIFF 1.0 to 1.2 and 2.x, also of Trados, memoQ and Phrase, to train and to translate.
+"""TMX, XLIFF and PO: reads the units of translation memories, bilingual files and catalogues of messages.
 
-The XML comes from strangers: nothing is fetched, entities are refused, and depth and memory are bounded. Expat reads
-UTF-8, UTF-16 and the encodings of one byte that a file declares; errors name path:line.
-Flow: a file, or the text of a document -> expat -> a `Node` for each unit -> `bilingual.Unit` to train on, or segments
-to translate (`documents.bilingual_documents`).
+TMX 1.1 to 1.4b and XLIFF 1.0 to 1.2 and 2.x, also of Trados, memoQ and Phrase, are XML from strangers: nothing is
+fetched, entities are refused, and depth and memory are bounded. Expat reads UTF-8, UTF-16 and the encodings of one byte
+that a file declares. In PO, gettext's format, fuzzy and obsolete entries are skipped, and the header is not a message.
+It names the target language alone. The singular of a message goes with the first form and its plural with the last.
+Errors name path:line. Flow: a file, or the text of a document -> a `Node` or a `Message` for each unit ->
+`bilingual.Unit` to train on, or segments to translate (`documents.bilingual_documents`).
 """
 
 import io
-import itertools
 import re
 from collections import defaultdict
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
@@ -20,6 +21,7 @@ from mtx.errors import DataError
 from mtx.storage.text_files import (
     BEGINNING_BYTES,
     declared_encoding,
+    decoded_lines,
     errors_named,
     open_bytes,
     printable,
@@ -33,17 +35,17 @@ _CHUNK_BYTES = 1 << 12  # so that few nodes are alive at once
 _MAX_TOKEN_BYTES = 1 << 20  # of a tag, comment or the like
 
 # Inline elements. An opening code and its closing one are a pair; all are code of another program, with what they hold.
-OPENING_CODES = frozenset(["bpt", "bx", "sc", "sm"])
-CLOSING_CODES = frozenset(["ept", "ex", "ec", "em"])
+OPENING_CODES = {"bpt", "bx", "sc", "sm"}
+CLOSING_CODES = {"ept", "ex", "ec", "em"}
 CODES = OPENING_CODES | CLOSING_CODES | {"it", "ph", "ut", "x"}
-_BREAKS = frozenset(["lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"])  # types of codes that are line breaks
+_BREAKS = {"lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"}  # types of codes that are line breaks
 DELETED = "x-sdl-deleted"  # the type of a mark: of tracked changes
-UNTRANSLATED = frozenset(["new", "needs-translation"])  # states of targets that hold the source, if anything
-SIDES = frozenset(["source", "seg-source", "target"])
-_TEXTS = SIDES | {"seg"}  # elements with text, of XLIFF and of TMX
-_UNITS = frozenset(["trans-unit", "segment", "tu"])
+UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
+SIDES = {"source", "seg-source", "target"}
+_UNITS = {"trans-unit", "segment", "tu"}
 
 
+@dataclass(eq=False)
 class Node:
     """An element of a unit, or one around units.
 
@@ -53,15 +55,18 @@ class Node:
         parent: for a unit, and an element around units.
         start, end: in a document, from where to where it goes.
         inner_start, inner_end: in a document, the same of its content; the end, if it is an empty tag.
-        children: its elements, and its text as far as it is that of a segment or side; empty around units.
+        children: its elements and its text; empty around units.
     """
 
+    name: str
+    attributes: dict[str, str]
+    line: int
     parent: "Node | None" = None
-    start = inner_start = inner_end = end = 0
-
-    def __init__(self, name: str, attributes: dict[str, str], line: int):
-        self.name, self.attributes, self.line = name, attributes, line
-        self.children: list[Node | str] = []
+    children: list["Node | str"] = field(default_factory=list)
+    start: int = 0
+    inner_start: int = 0
+    inner_end: int = 0
+    end: int = 0
 
     def named(self, name: str) -> list["Node"]:
         """Its children with this name."""
@@ -70,15 +75,14 @@ class Node:
     def nearest(self, *names: str) -> "Node | None":
         """The unit, or the innermost element around it, that has one of these attributes."""
         node: Node | None = self
-        while node and not any(name in node.attributes for name in names):
+        while node and node.attributes.keys().isdisjoint(names):
             node = node.parent
         return node
 
     @property
     def is_break(self) -> bool:
         """Whether it stands for a line break."""
-        get = self.attributes.get
-        return get("type") in _BREAKS or get("ctype") in _BREAKS or get("subType") in _BREAKS
+        return not _BREAKS.isdisjoint(map(self.attributes.get, ("type", "ctype", "subType")))
 
 
 def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Node]:
@@ -102,9 +106,9 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
         elif b"\0" in data:  # by which expat would take it for UTF-16
             raise DataError(f"{path}: is not XML: it holds NUL", "save it in UTF-8")
         tree = _Tree(path, format, encoding, text or "", data or b"")
-        size = 0
-        for chunk in itertools.chain(iter(partial(file.read, _CHUNK_BYTES), b""), [b""]):
-            size += len(chunk)
+        chunk = b"\n"
+        while chunk:
+            chunk = file.read(_CHUNK_BYTES)
             try:
                 tree.parser.Parse(chunk, not chunk)
             except expat.ExpatError as error:
@@ -114,12 +118,12 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
             except (LookupError, ValueError) as error:  # Python has no such codec for single bytes
                 help = "save it in UTF-8, in the XML declaration too"
                 raise DataError(f"{path}: its encoding is not read ({error})", help) from None
-            if size - tree.parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
+            if file.tell() - tree.parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
                 raise tree.refused(f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
             if tree.unit and tree.parser.CurrentByteIndex - tree.unit_start > MAX_UNIT_BYTES:
                 raise DataError(f"{path}:{tree.unit.line}: a unit has more than {MAX_UNIT_BYTES:,} bytes")
-            units, tree.units = tree.units, []
-            yield from units
+            yield from tree.units
+            tree.units.clear()
 
 
 class _Tree:
@@ -127,7 +131,7 @@ class _Tree:
 
     Attributes:
         units: those that are complete and have not been taken.
-        open: the open elements, of which `unit` may be one; `in_text` is the number of those with text.
+        open: the open elements, of which `unit` may be one.
     """
 
     def __init__(self, path: Path, format: str, encoding: str | None, document: str, data: bytes):
@@ -135,7 +139,7 @@ class _Tree:
         self.units = list[Node]()
         self.open = list[Node]()
         self.unit: Node | None = None
-        self.in_text = self.unit_start = self.num_bytes = self.num_characters = 0
+        self.unit_start = self.num_bytes = self.num_characters = 0
         self.prefix = ""
         self.parser = parser = expat.ParserCreate(encoding)
         parser.buffer_text = True
@@ -178,11 +182,9 @@ class _Tree:
             if name in _UNITS:
                 self.unit, self.unit_start = node, self.parser.CurrentByteIndex
         around.append(node)
-        self.in_text += name in _TEXTS
 
     def end(self, name: str) -> None:
         node = self.open.pop()
-        self.in_text -= node.name in _TEXTS
         if self.document and not self.document.startswith("/>", node.inner_start - 2):
             node.inner_end = self.at()
             node.end = self.document.index(">", node.inner_end) + 1
@@ -191,7 +193,7 @@ class _Tree:
             self.unit = None
 
     def text(self, text: str) -> None:
-        if self.unit and self.in_text:
+        if self.unit:
             children = self.open[-1].children
             if children and isinstance(children[-1], str):  # a text comes in pieces, also of a placeholder
                 children[-1] += text
@@ -199,7 +201,7 @@ class _Tree:
                 children.append(text)
 
     def other(self, *_: str) -> None:
-        if self.document and self.unit and self.in_text:
+        if self.document and self.unit:
             comment = Node("", {}, self.parser.CurrentLineNumber)
             self.place(comment)
             self.open[-1].children.append(comment)
@@ -233,12 +235,11 @@ def _texts(node: Node) -> Iterator[str]:
 def read_tmx(path: Path) -> Iterator[Unit]:
     """The units of a translation memory; a tuv without a seg has no text."""
     for unit in read_units(path, "TMX"):
-        yield Unit(unit.line, [_variant(tuv, unit) for tuv in unit.named("tuv")])
-
-
-def _variant(tuv: Node, unit: Node) -> Variant:
-    text = "".join(plain_text(seg) for seg in tuv.named("seg")[-1:])
-    return Variant(language_of(tuv), text, _date(tuv) or _date(unit))
+        variants = list[Variant]()
+        for tuv in unit.named("tuv"):
+            text = "".join(plain_text(seg) for seg in tuv.named("seg")[-1:])
+            variants.append(Variant(language_of(tuv), text, _date(tuv) or _date(unit)))
+        yield Unit(unit.line, variants)
 
 
 def language_of(tuv: Node) -> str:
@@ -257,27 +258,25 @@ def read_xliff(path: Path) -> Iterator[Unit]:
     """
     for unit in read_units(path, "XLIFF"):
         sides = sides_of(unit)
-        if "source" in sides:
-            for texts in _pairs(sides):
-                variants = [Variant(language, text) for language, text in zip(languages_of(unit), texts, strict=True)]
-                yield Unit(unit.line, [variant for variant in variants if variant.text])
-
-
-def _pairs(sides: dict[str, Node]) -> list[tuple[str, str]]:
-    """Source and target of a unit: of each segment in both, or as a whole."""
-    source, target = sides["source"], sides.get("target")
-    if target is None or target.attributes.get("state") in UNTRANSLATED:
-        return [(plain_text(source), "")]
-    src, tgt = _texts_of_marks(sides.get("seg-source", source)), _texts_of_marks(target)
-    return [(src[mid], tgt[mid]) for mid in src if mid in tgt] or [(plain_text(source), plain_text(target))]
+        if "source" not in sides:
+            continue
+        source, target = sides["source"], sides.get("target")
+        if target is None or target.attributes.get("state") in UNTRANSLATED:
+            pairs = [(plain_text(source), "")]
+        else:
+            src, tgt = _texts_of_marks(sides.get("seg-source", source)), _texts_of_marks(target)
+            pairs = [(src[mid], tgt[mid]) for mid in src if mid in tgt] or [(plain_text(source), plain_text(target))]
+        for pair in pairs:
+            named = zip(languages_of(unit), pair, strict=True)
+            yield Unit(unit.line, [Variant(language, text) for language, text in named if text])
 
 
 def _texts_of_marks(side: Node) -> dict[str, str]:
     """The text of each segment of a side by its number; one that tags divide has several marks."""
-    texts = defaultdict[str, list[str]](list)
+    texts = defaultdict[str, str](str)
     for mark in marks_of(side):
-        texts[mark.attributes.get("mid", "")] += _texts(mark)
-    return {mid: join_lines("".join(parts)) for mid, parts in texts.items()}
+        texts[mark.attributes.get("mid", "")] += "".join(_texts(mark))
+    return {mid: join_lines(text) for mid, text in texts.items()}
 
 
 def sides_of(unit: Node) -> dict[str, Node]:
@@ -301,3 +300,117 @@ def languages_of(unit: Node) -> tuple[str, str]:
     attributes = file.attributes if file else {}
     src = attributes.get("source-language") or attributes.get("srcLang") or UNKNOWN
     return src, attributes.get("target-language") or attributes.get("trgLang") or UNKNOWN
+
+
+_STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
+_TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})")
+_STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))")
+_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+
+
+@dataclass
+class Message:
+    """A message of a catalogue.
+
+    Attributes:
+        line: that of its first keyword; lines count from 1.
+        texts: the text of each keyword: msgid, msgstr[0] and the like.
+        lines: the first and the last line of each keyword.
+        flags_line: the line of its flags, such as `#, fuzzy`; None without one.
+        is_fuzzy: whether its translation is only a proposal.
+    """
+
+    line: int = 0
+    texts: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, tuple[int, int]] = field(default_factory=dict)
+    flags_line: int | None = None
+    is_fuzzy: bool = False
+
+    @property
+    def is_header(self) -> bool:
+        """Whether it is the catalogue's header, the message without a source."""
+        return self.texts.get("msgid") == "" and "msgctxt" not in self.texts
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages of the catalogue by its header; empty, that is UNKNOWN, for one that it does not name."""
+        return self.field("X-Source-Language"), self.field("Language")
+
+    def field(self, name: str) -> str:
+        """A field of the header; empty if it has none."""
+        match = re.search(rf"^{name}:(.*)$", self.texts.get("msgstr", ""), re.MULTILINE | re.IGNORECASE)
+        return match[1].strip() if match else ""
+
+
+def read_po(path: Path) -> Iterator[Unit]:
+    """The messages of a catalogue, one after the other; one without a translation has its source alone.
+
+    Raises:
+        DataError: if a line is no PO, or the text is not in UTF-8.
+    """
+    src_language = tgt_language = UNKNOWN
+    with open_bytes(path) as file:
+        for message in messages(path, decoded_lines(file, path, "strict")):
+            if message.is_header:
+                src_language, tgt_language = message.languages
+                continue
+            texts = message.texts
+            forms = [] if message.is_fuzzy else [text for key, text in texts.items() if key.startswith("msgstr")]
+            has_one_form = "msgid_plural" in texts and len(forms) == 1  # which is that of any number
+            for source, translations in [("msgid", forms[:1]), ("msgid_plural", forms[-1:])][has_one_form:]:
+                if source in texts:
+                    variants = [Variant(src_language, join_lines(texts[source]))]
+                    variants += [Variant(tgt_language, join_lines(text)) for text in translations if text]
+                    yield Unit(message.line, variants)
+
+
+def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
+    """The messages of a catalogue's lines, its header too, without the obsolete ones; `path` is for messages.
+
+    Raises:
+        DataError: if a line is no PO.
+    """
+    message, following = Message(), Message()
+    keyword = ""
+    for number, line in enumerate(lines, 1):
+        content = line.strip()
+        if content.startswith("#,"):
+            following.flags_line = number
+            following.is_fuzzy |= "fuzzy" in content
+        elif content.startswith("#~"):
+            following = Message()  # its flags were those of an obsolete message
+        elif not content or content.startswith("#"):
+            continue
+        elif (match := _TEXT.fullmatch(content)) and (match[1] or keyword):
+            if match[1]:
+                keyword = match[1]
+                if keyword in message.texts or (keyword in ("msgctxt", "msgid") and "msgid" in message.texts):
+                    yield message
+                    message = Message()
+                if not message.texts:
+                    message, following = following, Message()
+                    message.line = number
+                message.texts[keyword] = ""
+            first, _ = message.lines.get(keyword, (number, number))
+            message.lines[keyword] = first, number
+            message.texts[keyword] += "".join(map(_unescape, _STRING.findall(match[2])))
+        else:
+            raise DataError(f"{path}:{number}: is no line of PO, expected a keyword and a text in quotes")
+    if message.texts:
+        yield message
+
+
+def _unescape(text: str) -> str:
+    """The text of a string, whose escapes stand for characters, or by their numbers for bytes."""
+    if "\\" not in text:
+        return text
+    octets = _ESCAPE.sub(_octet, text.encode().decode("latin-1"))
+    return octets.encode("latin-1").decode("utf-8", "replace")
+
+
+def _octet(match: re.Match[str]) -> str:
+    hexadecimal, octal, character = match.groups()
+    if character:
+        return _CHARACTERS.get(character, character)
+    return chr(int(hexadecimal or octal, 16 if hexadecimal else 8) & 0xFF)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from mtx.commands.inspect_model import sentence_vectors
 from mtx.decoding.translator import Translator
 from tests.exports import INFO, lively_bundle, small_tokenizer
 
@@ -18,7 +19,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
 
 
 def test_a_vector_is_the_mean_over_the_pieces_of_all_parts(translator: Translator) -> None:
-    vectors, parts = translator.sentence_vectors(LINES), translator.split(LINES)
+    vectors, parts = sentence_vectors(translator, LINES), translator.split(LINES)
     assert (vectors.shape, vectors.dtype) == ((6, 16), np.float32)
     assert len(parts[-1]) > 2 and max(len(part.ids) for part in parts[-1]) == INFO["max_tokens"]
     engine = translator.torch.model.make_search_model(torch.float32)
@@ -30,17 +31,17 @@ def test_a_vector_is_the_mean_over_the_pieces_of_all_parts(translator: Translato
 
 
 def test_lines_do_not_change_each_other(translator: Translator) -> None:
-    together = translator.sentence_vectors(LINES)
+    together = sentence_vectors(translator, LINES)
     for order in (LINES[::-1], [*LINES[3:], *LINES[:3]]):
-        for line, vector in zip(order, translator.sentence_vectors(order), strict=True):
+        for line, vector in zip(order, sentence_vectors(translator, order), strict=True):
             np.testing.assert_allclose(vector, together[LINES.index(line)], atol=1e-6)
-    assert translator.sentence_vectors([]).shape == (0, 16)
+    assert sentence_vectors(translator, []).shape == (0, 16)
 
 
 def test_a_small_batch_gives_the_same(translator: Translator) -> None:
-    expected, whole = translator.sentence_vectors(LINES), translator.torch.batch_tokens
+    expected, whole = sentence_vectors(translator, LINES), translator.torch.batch_tokens
     try:
         translator.torch.batch_tokens = 30
-        np.testing.assert_allclose(translator.sentence_vectors(LINES), expected, atol=1e-6)
+        np.testing.assert_allclose(sentence_vectors(translator, LINES), expected, atol=1e-6)
     finally:
         translator.torch.batch_tokens = whole
