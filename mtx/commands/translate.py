@@ -33,7 +33,6 @@ from mtx.formatting import counted
 from mtx.storage.text_files import InvalidLines, decoded_lines
 
 if TYPE_CHECKING:
-    from mtx.data.glossary import Glossary
     from mtx.decoding.translator import Translator
 
 logger = logging.getLogger("mtx")
@@ -135,7 +134,7 @@ class LineWork:
         self._n_best, self._as_json = n_best, as_json
         self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
         self._num_lines = self._num_empty = 0
-        self._terms = TermCount(translator.glossary)
+        self._terms = TermCount(translator)
 
     def rows(self, block: list[str], prefixes: list[str] | None) -> list[str]:
         """The output for the next lines."""
@@ -175,31 +174,37 @@ class LineWork:
 
 
 class TermCount:
-    """Counts the terms of a glossary that translations use; without a glossary it does nothing."""
+    """Counts the terms of the glossary that translations use; without a glossary it does nothing."""
 
-    def __init__(self, glossary: "Glossary | None"):
-        self._glossary = glossary
+    def __init__(self, translator: "Translator"):
+        self._translator = translator
         self._num_terms = self._num_missing = 0
         self._missing = list[str]()  # the first terms that are missing, with their lines
 
     def add(self, pairs: Iterable[tuple[str, str]]) -> None:
-        """Count the terms of these lines and their translations, but for lines in capitals."""
+        """Count the terms of these lines and their translations."""
         from mtx.data.cleaning import clean_text
         from mtx.data.glossary import num_used
+        from mtx.data.letter_case import in_case
 
-        if self._glossary is None:
+        glossary = self._translator.glossary
+        if glossary is None:
             return
         for source, translation in pairs:
-            expected = [match.tgt for match in self._glossary.matches(normalize("NFC", clean_text(source)))]
-            missing = [term for term in expected if not num_used([term], clean_text(translation))]
+            usual, case = self._translator.truecase(source)
+            expected = [match.tgt for match in glossary.matches(normalize("NFC", clean_text(usual)))]
+            if case is not None:  # the translation has it too
+                expected = [in_case(term, case, self._translator.tgt) for term in expected]
+            num_missing = len(expected) - num_used(expected, clean_text(translation))
             self._num_terms += len(expected)
-            self._num_missing += len(missing)
-            if missing and len(self._missing) < _SHOWN_LINES:
+            self._num_missing += num_missing
+            if num_missing and len(self._missing) < _SHOWN_LINES:
+                missing = [term for term in expected if not num_used([term], translation)] or expected
                 self._missing.append(f"{', '.join(missing)} in the translation of: {source[:_SHOWN_CHARS]}")
 
     def log(self) -> None:
         """Log the counts, with the first lines that lack a term."""
-        if self._glossary is None:
+        if self._translator.glossary is None:
             return
         used = f"{self._num_terms - self._num_missing:,} of {counted(self._num_terms, 'term')} of the glossary used"
         logger.log(logging.WARNING if self._missing else logging.INFO, used + "; missing are:" * bool(self._missing))
@@ -339,6 +344,6 @@ def translate_document(
     if suspicious := [tgt for src, tgt in pairs if suspicion(src, tgt)]:
         what = f"{counted(len(suspicious), 'translation')} with repeated words or a copied source"
         logger.warning("%s: look at %s, such as: %s", file, what, suspicious[0][:_SHOWN_CHARS])
-    terms = TermCount(translator.glossary)
+    terms = TermCount(translator)
     terms.add(pairs)
     terms.log()
