@@ -159,6 +159,7 @@ class LineWork:
             values = [
                 {"text": hypothesis.text, "score": hypothesis.score}
                 | ({"suspicion": found} if (found := suspicion(line, hypothesis.text)) else {})
+                | ({"is_cut": True} if hypothesis.is_cut else {})
                 for hypothesis in hypotheses[: self._n_best]
             ]
             rows.append({"hypotheses": values} if self._n_best > 1 else values[0])

@@ -6,6 +6,7 @@ One table for training, where markup goes, and for translation, where each code 
 
 import html
 import re
+from itertools import pairwise
 
 from mtx.data.languages import IDEOGRAPHS
 
@@ -69,6 +70,17 @@ def has_codes(text: str) -> bool:
     """Whether anything in a text is a code."""
     patterns = (CODE, BREAK, ELEMENT, ENTITY)
     return bool(_SIGN.search(text)) and any(pattern.search(text) for pattern in patterns)
+
+
+def needs_no_translation(text: str) -> bool:
+    """Whether a text is its own translation: it has no letter, or is one word of digits and letters such as A4.
+
+    Letters of a script without case count as words, and so do two small letters in a row (2nd).
+    """
+    letters = list(filter(str.isalpha, text))
+    is_one_word = len(text.split()) == 1 and any(map(str.isdigit, text))
+    is_code = is_one_word and all(letter.isupper() or letter.islower() for letter in letters)
+    return not letters or (is_code and not any(one.islower() and two.islower() for one, two in pairwise(text)))
 
 
 def strip_codes(text: str) -> str:

@@ -3,7 +3,8 @@
 Each input line gives exactly one output line: line breaks inside a line become spaces, an empty line stays empty, and a
 line that is longer than the model's limit, or has several sentences where the model knows only single ones, is
 translated in parts. A sentence in capitals or in title case is translated as it is usually written, if the tokenizer
-knows it better so, and its translation gets that case (`mtx.data.letter_case`). This module imports no engine.
+knows it better so, and its translation gets that case (`mtx.data.letter_case`). A sentence without a letter is its own
+translation (`mtx.data.inline_codes.needs_no_translation`). This module imports no engine.
 """
 
 import functools
@@ -13,12 +14,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
-from unicodedata import is_normalized
+from unicodedata import category, is_normalized
 
 import numpy as np
 
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
+from mtx.data.inline_codes import needs_no_translation
 from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
 from mtx.data.tokenizer import EOS_ID, Tokenizer
@@ -49,12 +51,14 @@ class Hypothesis:
     Attributes:
         score: the log-probability after the length penalty; with `Sampling.mbr` the mean chrF against all samples.
         num_missing: how many terms of the glossary it should use and does not.
+        is_cut: whether a sentence was longer than the model takes, and was translated in parts.
     """
 
     text: str
     score: float
     pieces: list[str]
     num_missing: int = 0
+    is_cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,11 +69,15 @@ class Part:
         ids: of its tokens, with `</s>`.
         case: what its translation gets.
         prefix: the target ids that its translations must begin with, without `</s>`.
+        is_cut: whether it is a part of a sentence that is longer than the model takes.
+        own: its translation, where that is the sentence itself; it has no ids then.
     """
 
     ids: list[int]
     case: Case | None
     prefix: list[int] = field(default_factory=list)
+    is_cut: bool = False
+    own: str | None = None
 
 
 class LoadOptions(TypedDict, total=False):
@@ -124,7 +132,7 @@ class Translator:
         self.splitter = sentence_splitter(self.src) if is_split else None
         self.glossary: Glossary | None = None
         self._load_torch = load_torch
-        self._has_logged_split = False
+        self._has_logged_split = self._has_logged_cut = False
         if self.options.sampling is not None and self.options.sampling.mbr:
             pairwise_chrf()  # if it is missing, that is known before anything is translated
 
@@ -215,9 +223,22 @@ class Translator:
             prefix_ids = self._ids("prefix", prefixes, self.engine.num_tgt_positions, is_target=True)
         by_line = []
         for of_line, prefix in zip(sentences, prefix_ids, strict=True):
-            parts = [Part(cut, case) for language, _, case in of_line for cut in self._cut(next(ids), bool(language))]
+            parts = list[Part]()
+            for language, text, case in of_line:
+                cuts = self._cut(next(ids), bool(language))
+                if len(prefix) == 1 and self._is_own_translation(text):
+                    parts.append(Part([], None, own=text))
+                else:
+                    parts += [Part(cut, case, is_cut=len(cuts) > 1) for cut in cuts]
             by_line.append([replace(part, prefix=prefix[:-1]) for part in parts[:1]] + parts[1:])
+        if not self._has_logged_cut and any(part.is_cut for parts in by_line for part in parts):
+            self._has_logged_cut = True
+            logger.warning("a sentence has more than %d pieces and is translated in parts", self.max_tokens)
         return by_line
+
+    def _is_own_translation(self, text: str) -> bool:
+        is_term = self.glossary is not None and bool(self.glossary.matches(text))
+        return text != "" and needs_no_translation(text) and not is_term
 
     def _sentences(self, line: str, has_prefix: bool) -> list[tuple[str, str, Case | None]]:
         """The language token, the text as the model reads it, and the case of each sentence of a line."""
@@ -227,9 +248,25 @@ class Translator:
         stays_whole = has_prefix and self.options.split_sentences is None
         sentences = self.splitter(text) if self.splitter and text and not stays_whole else [text]
         # a prefix is part of the translation as it is, so its line keeps its case
-        cased = ((sentence, None) if has_prefix else self.truecase(sentence) for sentence in sentences)
+        cased = (
+            (sentence, None)
+            if has_prefix or self._is_own_translation(sentence)
+            else self.truecase(self._visible(sentence))
+            for sentence in sentences
+        )
         annotate = str if self.glossary is None else self.glossary.annotate
         return [(language, annotate(usual), case) for usual, case in cased]
+
+    def _visible(self, text: str) -> str:
+        """A text without joiners, marks and spaces that no piece of the model has: spaces become plain ones."""
+        if text.isprintable():
+            return text
+        known, space = self._known_characters, {"Zs": " ", "Cf": ""}
+        return "".join(c if c in known else space.get(category(c), c) for c in text).strip()
+
+    @functools.cached_property
+    def _known_characters(self) -> frozenset[str]:
+        return frozenset("".join(self.tokenizer.vocabulary())) | {" "}
 
     def truecase(self, sentence: str) -> tuple[str, Case | None]:
         """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
@@ -265,14 +302,15 @@ class Translator:
             n_best: see `hypotheses`. The texts of the others are not made where none of them can become the best.
         """
         sampling = self.options.sampling
-        found = self.engine.search([part.ids for part in parts], [part.prefix for part in parts], self.options)
-        terms = [self.tokenizer.terms(part.ids) for part in parts]
+        searched = [part for part in parts if part.own is None]
+        found = self.engine.search([part.ids for part in searched], [part.prefix for part in searched], self.options)
+        terms = [self.tokenizer.terms(part.ids) for part in searched]
         if sampling is None:  # parts have equally many samples, which are joined by their numbers
             found = [some if expected else some[:n_best] for some, expected in zip(found, terms, strict=True)]
         texts = iter(self.tokenizer.decode([candidate.ids for candidates in found for candidate in candidates]))
         results = []
-        for part, candidates, expected in zip(parts, found, terms, strict=True):
-            hypotheses = [self._hypothesis(next(texts), each, part.case, expected) for each in candidates]
+        for part, candidates, expected in zip(searched, found, terms, strict=True):
+            hypotheses = [self._hypothesis(next(texts), each, part, expected) for each in candidates]
             if sampling is None:
                 hypotheses.sort(key=lambda h: h.num_missing)
             elif sampling.mbr:
@@ -280,12 +318,14 @@ class Translator:
                 scored = [replace(h, score=score) for h, score in zip(hypotheses, scores, strict=True)]
                 hypotheses = [min(scored, key=lambda h: (h.num_missing, -h.score))]
             results.append(hypotheses)
-        return results
+        rest = iter(results)
+        copies = 1 if sampling is None or sampling.mbr else sampling.num_samples
+        return [next(rest) if part.own is None else [Hypothesis(part.own, 0.0, [])] * copies for part in parts]
 
-    def _hypothesis(self, text: str, candidate: Candidate, case: Case | None, terms: list[str]) -> Hypothesis:
+    def _hypothesis(self, text: str, candidate: Candidate, part: Part, terms: list[str]) -> Hypothesis:
         num_missing = len(terms) - num_used(terms, text) if terms else 0
-        cased = text if case is None else in_case(text, case, self.tgt)
-        return Hypothesis(cased, candidate.score, self.tokenizer.pieces(candidate.ids), num_missing)
+        cased = text if part.case is None else in_case(text, part.case, self.tgt)
+        return Hypothesis(cased, candidate.score, self.tokenizer.pieces(candidate.ids), num_missing, part.is_cut)
 
     def join_parts(
         self, lines: Sequence[Sequence[Part]], by_part: Iterable[list[Hypothesis]]
@@ -376,7 +416,8 @@ def best_combinations(parts: Iterable[Sequence[Hypothesis]], size: int) -> list[
 def _join(parts: Sequence[Hypothesis]) -> Hypothesis:
     text = joined_sentences([part.text for part in parts])
     score, num_missing = sum(part.score for part in parts), sum(part.num_missing for part in parts)
-    return Hypothesis(text, score, [piece for part in parts for piece in part.pieces], num_missing)
+    pieces, is_cut = [piece for part in parts for piece in part.pieces], any(part.is_cut for part in parts)
+    return Hypothesis(text, score, pieces, num_missing, is_cut)
 
 
 def pairwise_chrf() -> Any:

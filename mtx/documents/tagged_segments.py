@@ -50,7 +50,8 @@ def translate_segments(translator: Translator, segments: Sequence[Marked]) -> li
     results = []
     for segment, (text, tags), some in zip(segments, texts, sentences, strict=True):
         translation = _join(some)
-        results.append(put_back(tags, text, translation, _links(some)) if text else list(segment))
+        is_same = not text or translation == text  # such as one without a letter
+        results.append(list(segment) if is_same else put_back(tags, text, translation, _links(some)))
     return results
 
 

@@ -1,0 +1,86 @@
+"""Text without a letter is its own translation; what the model cannot read goes; what is too long is told."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from mtx.data.glossary import Glossary
+from mtx.data.inline_codes import needs_no_translation
+from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.decoding.options import Candidate, Sampling, SearchOptions
+from tests.translators import FakeTranslator
+from tests.unit.decoding.test_terms_used import tokenizer
+
+__all__ = ["tokenizer"]  # a fixture
+
+
+class Echo(FakeTranslator):
+    """Translates each part as "ein", and notes what the model reads."""
+
+    def __init__(self, tokenizer: Tokenizer, max_tokens: int = 40, options: SearchOptions | None = None):
+        super().__init__(tokenizer, max_tokens, options)
+        self.read = list[str]()
+
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
+        self.read += self.tokenizer.decode([[token for token in ids if token != EOS_ID] for ids in sources])
+        [ids] = self.tokenizer.encode(["ein"], target=True)
+        return [[Candidate(ids, 0.0)] * (options.sampling.num_samples if options.sampling else 1) for _ in sources]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "42",
+        "2,500.00",
+        "---",
+        "(%)",
+        "•",
+        "☺",
+        "▁▁",
+        "12:30",
+        "BE0768880101",
+        "v2.0.1",
+        "A4",
+        "COVID-19",
+        "\u200b",
+        "?",
+    ],
+)
+def test_what_needs_no_translation(text: str) -> None:
+    assert needs_no_translation(text)
+
+
+@pytest.mark.parametrize("text", ["a", "A", "2nd", "第3章", "（笑）", "A4 B5", "3D-Film", "N/A", "x86 is"])
+def test_what_needs_a_translation(text: str) -> None:
+    assert not needs_no_translation(text)
+
+
+def test_it_is_its_own_translation_everywhere(tokenizer: Tokenizer) -> None:
+    translator = Echo(tokenizer)
+    assert translator.translate(["42", "one two", " ☺ ", "A4", ""]) == ["42", "ein", "☺", "A4", ""]
+    assert translator.read == ["one two"]
+    samples = Echo(tokenizer, options=SearchOptions(sampling=Sampling(3))).hypotheses(["42", "one"])
+    assert [[each.text for each in found] for found in samples] == [["42"] * 3, ["ein"] * 3]
+    assert Echo(tokenizer).translate(["42"], ["ein"]) == ["ein"], "a prefix asks for a translation"
+
+
+def test_a_term_of_the_glossary_is_translated(tokenizer: Tokenizer) -> None:
+    translator = Echo(tokenizer)
+    translator.use_glossary(Glossary({"A4": "ein"}))
+    assert translator.translate(["A4", "A5"]) == ["ein", "A5"]
+
+
+def test_what_no_piece_has_is_a_space_or_nothing(tokenizer: Tokenizer) -> None:
+    translator = Echo(tokenizer)
+    translator.translate(["one\u00a0two", "fo\u00adur", "\u200eone\u200b five", "\ufeffone"])
+    assert translator.read == ["one two", "four", "one five", "one"]
+
+
+def test_a_sentence_that_is_too_long_is_told_once(tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture) -> None:
+    translator = Echo(tokenizer, 6)
+    [found], [short] = translator.hypotheses(["one two four five " * 3, "one"])
+    assert found.is_cut and not short.is_cut
+    translator.translate(["one two four five " * 3])
+    assert caplog.text.count("a sentence has more than 6 pieces and is translated in parts") == 1
