@@ -36,6 +36,7 @@ from mtx.decoding.options import (
 )
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
+from mtx.storage.text_files import replace_surrogates
 
 if TYPE_CHECKING:
     from mtx.decoding.scoring import AttentionMaps, ForcedScore
@@ -70,7 +71,7 @@ class Part:
         case: what its translation gets.
         prefix: the target ids that its translations must begin with, without `</s>`.
         is_cut: whether it is a part of a sentence that is longer than the model takes.
-        own: its translation, where that is the sentence itself; it has no ids then.
+        own: its translation, where that is the sentence itself.
     """
 
     ids: list[int]
@@ -227,7 +228,7 @@ class Translator:
             for language, text, case in of_line:
                 cuts = self._cut(next(ids), bool(language))
                 if len(prefix) == 1 and self._is_own_translation(text):
-                    parts.append(Part([], None, own=text))
+                    parts.append(Part(cuts[0], None, own="".join(c for c in text if category(c) != "Cc")))
                 else:
                     parts += [Part(cut, case, is_cut=len(cuts) > 1) for cut in cuts]
             by_line.append([replace(part, prefix=prefix[:-1]) for part in parts[:1]] + parts[1:])
@@ -242,7 +243,7 @@ class Translator:
 
     def _sentences(self, line: str, has_prefix: bool) -> list[tuple[str, str, Case | None]]:
         """The language token, the text as the model reads it, and the case of each sentence of a line."""
-        text = clean_text(line)
+        text = replace_surrogates(clean_text(line))
         language = self.tokenizer.language_token(text)
         text = text.removeprefix(language)
         stays_whole = has_prefix and self.options.split_sentences is None
