@@ -19,7 +19,8 @@ from tests.reliability.conftest import size
 from tests.rig import Rig
 
 pytestmark = [pytest.mark.extended, pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked")]
-SETTINGS = ["training.micro_batch_tokens=40", "training.learning_rate=0.0005"]  # six micro-batches a step
+# Twelve micro-batches a step, which one to four ranks share equally: dropout is drawn for each micro-batch
+SETTINGS = ["training.batch_tokens=480", "training.micro_batch_tokens=40", "training.learning_rate=0.0005"]
 WEIGHTS = Path("checkpoints", f"step-{tiny.MAX_STEPS:08d}", "model.safetensors")
 ENDED_S = 200.0  # until all ranks have ended after one was killed
 
