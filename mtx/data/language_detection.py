@@ -39,7 +39,6 @@ from mtx.storage.text_files import printable, read_lines
 
 _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
-_CLEAR = 0.6  # share of the sentences from which a text is in a language
 _LOOKS_ALIKE, _TIMES = 0.5, 1.5  # likeness; how many times that of another language or text
 _ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # different sentences, and letters; less tells nothing
 _SAMPLE = 4_000  # pairs that are looked at
@@ -92,8 +91,8 @@ class Profile:
 def language_of(texts: Iterable[str]) -> str | None:
     """The code of the language that some sentences are in; None if they are too few, or it is not clear."""
     shares = Profile.of(texts).languages
-    best = max(KNOWN, key=lambda key: shares[key])
-    return best if shares[best] >= _CLEAR else None
+    *_, (second, _), (best, language) = sorted((shares[key], key) for key in KNOWN)
+    return language if best >= max(_LOOKS_ALIKE, _TIMES * second) else None
 
 
 def are_exchanged(src: Profile, tgt: Profile, languages: Languages) -> bool:

@@ -25,10 +25,11 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import EngineName, Placement, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
+from mtx.formatting import mtx_command
 from mtx.machine import num_cores
 from mtx.storage import durable, model_description
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS, find_model, require_models
+from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS, find_model, is_run, require_models
 
 if TYPE_CHECKING:
     from mtx.decoding.ctranslate2_engine import CTranslate2Engine
@@ -146,7 +147,8 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
 
     root = find_model(model)
     if not (root / MANIFEST).is_file():
-        raise UsageError(f"{model}: is not a model directory, nor a run that has one")
+        help = mtx_command("train", model) if is_run(model) else None
+        raise UsageError(f"{model}: is not a model directory, nor a run that has one", help)
     version = library().__version__
     check_is_transformer(model_description.read(root, (WEIGHTS,)).config)
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
@@ -163,7 +165,9 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
                 _convert(root, export, precision)
                 _remove_oldest(cache, export)
     except OSError as error:
-        raise MtxError(f"{cache}: cannot be written: {error.strerror or error}") from None
+        command = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
+        problem = f"{cache}: cannot be written: {error.strerror or error}"
+        raise MtxError(problem, f"write it elsewhere: {command} -o DIR") from None
     return export
 
 

@@ -1,6 +1,6 @@
 """Signals to a training process. The trainer checks for them between micro-steps; a validation is interrupted at once.
 
-SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1 only saves.
+SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1, where the system has it, only saves.
 """
 
 import contextlib
@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import FrameType
 
+from mtx.errors import STOPPING_SIGNALS
+
 logger = logging.getLogger(__name__)
 
+SAVE = getattr(signal, "SIGUSR1", None)
 _DOUBLED_S = 3.0  # between a signal and its double from a launcher
 
 
@@ -50,7 +53,7 @@ class Signals:
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Handle a signal to stop or to save."""
-        if number == signal.SIGUSR1:
+        if number == SAVE:
             self.save_requested = True
             logger.info("signal %d: saving after this step", number)
             return
@@ -80,11 +83,12 @@ def handle_signals(handler: Callable[[int, FrameType | None], object], numbers: 
 
 def handled_signals() -> list[int]:
     """The signals that stop or save a training, without an ignored SIGHUP: `nohup` started this process."""
-    is_hangup_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *([] if is_hangup_ignored else [signal.SIGHUP])]
+    always = (signal.SIGINT, signal.SIGTERM, SAVE)
+    numbers = filter(None, (*STOPPING_SIGNALS, SAVE))
+    return [number for number in numbers if number in always or signal.getsignal(number) != signal.SIG_IGN]
 
 
 def ignore_save() -> None:
     """Ignore SIGUSR1 outside of training, where it would otherwise end the process."""
-    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if SAVE and signal.getsignal(SAVE) == signal.SIG_DFL:
+        signal.signal(SAVE, signal.SIG_IGN)

@@ -36,7 +36,7 @@ PROBES = {
 # What an image for machine learning has: torch, transformers and what they and pytest need.
 IN_THE_IMAGE = {
     "torch", "sentencepiece", "sacrebleu", "charset-normalizer", "huggingface-hub", "typer", "tqdm", "numpy", "pyarrow",
-    "safetensors", "PyYAML", "regex", "jinja2", "matplotlib", "transformers", "pytest", "pytest-xdist",
+    "safetensors", "PyYAML", "regex", "jinja2", "transformers", "pytest", "pytest-xdist",
 }  # fmt: skip
 
 

@@ -89,6 +89,7 @@ def _child(arguments: list[str], folder: Path, fds: list[int]) -> None:
     sys.stdin = os.fdopen(0, newline="\n")
     sys.stdout = os.fdopen(1, "w")
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
+    sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr  # type: ignore[misc]  # as in Python itself, they stay open
     sys.argv = ["mtx", *arguments]
     os.chdir(folder)
     os.environ["XDG_CACHE_HOME"] = str(folder / ".cache")
