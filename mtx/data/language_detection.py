@@ -11,6 +11,7 @@ Parquet, the attributes of XML, or the header of PO. Else its text shows them.
 
 import contextlib
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ import regex
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
 from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit
-from mtx.data.languages import KNOWN, Languages, code_of, key_of, script_of
+from mtx.data.languages import KNOWN, WITHOUT_SPACES, Languages, code_of, key_of, script_of
 from mtx.data.readers import Reader, reader_of
 from mtx.data.tables import (
     PLAIN_NAMES,
@@ -39,10 +40,12 @@ from mtx.storage.text_files import printable, read_lines
 
 _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
+_TIMES_OTHERS, _FEWEST_WORDS = 10, 5  # of a text that is taken to be in one language and in no other
 _LOOKS_ALIKE, _TIMES = 0.5, 1.5  # likeness; how many times that of another language or text
 _ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # different sentences, and letters; less tells nothing
 _SAMPLE = 4_000  # pairs that are looked at
 _SHOWN_CHARS = 200  # of the languages in a message
+_LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; beside two other languages an identifier and a number
 
 
@@ -126,6 +129,22 @@ def rank_languages(text: str, languages: Sequence[str]) -> list[tuple[str, float
     total = sum(weights.values()) or 1.0
     shares = {language: round(100 * weight / total, 1) for language, weight in weights.items()}
     return sorted(shares.items(), key=lambda item: -item[1])
+
+
+def is_surely_in(text: str, language: str, others: Iterable[str]) -> bool:
+    """Whether a text of five words or more is in a language, and in none of some others; its lines as well.
+
+    False if the detector does not know one of the languages: it would take Silesian for Polish.
+    """
+    lines = [
+        line for line in (text, *text.splitlines()) if len(_LONE_LETTER.sub(r"\g<0> ", line).split()) >= _FEWEST_WORDS
+    ]
+    for line in lines:
+        likelihood = _by_key(_detector().rank(line))
+        rivals = [likelihood.get(key_of(other), 1.0) for other in others]
+        if likelihood[key_of(language)] < max([_SURE, *(_TIMES_OTHERS * rival for rival in rivals)]):
+            return False
+    return bool(lines)
 
 
 def _by_key(numbers: Iterable[tuple[str, float]]) -> defaultdict[str, float]:

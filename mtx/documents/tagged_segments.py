@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
 from mtx.decoding.translator import Hypothesis, Translator
-from mtx.documents.markup import Marked, bare, mark_up, raw
+from mtx.documents.markup import Marked, Placed, bare, mark_up, raw
 from mtx.documents.placing import Link, in_proportion, put_back
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
@@ -60,20 +61,41 @@ def translate_lines(translator: Translator, lines: Sequence[str], n_best: int | 
 
     See `Translator.hypotheses`.
     """
-    texts = [bare(mark_up([line])) if has_codes(line) else (line, []) for line in lines]
-    found_for = translator.hypotheses([text for text, _ in texts], n_best=n_best)
-    results = [found[:n_best] for found in found_for]
-    sentences = list[_Sentence]()
-    for (text, tags), found in zip(texts, results, strict=True):
-        sentences += [_Sentence(text, 0, translation=each.text, pieces=each.pieces) for each in found if tags and text]
-    _link(translator, sentences)
-    rest = iter(sentences)
-    for row, (text, tags) in enumerate(texts):
-        if tags and text:
-            placed = [put_back(tags, text, each.text, next(rest).links) for each in results[row]]
-            results[row] = [replace(each, text=raw(parts)) for each, parts in zip(results[row], placed, strict=True)]
-        elif tags:
-            results[row] = [replace(each, text=lines[row]) for each in results[row]]
+    bare_lines = list(map(without_codes, lines))
+    found_for = translator.hypotheses([line.text for line in bare_lines], n_best=n_best)
+    return put_codes_back(
+        translator, [(line, found[:n_best]) for line, found in zip(bare_lines, found_for, strict=True)]
+    )
+
+
+class BareLine(NamedTuple):
+    """A plain line, its text without codes, and these."""
+
+    line: str
+    text: str
+    tags: list[Placed]
+
+
+def without_codes(line: str) -> BareLine:
+    """A plain line without its placeholders, addresses, markup and emoji."""
+    return BareLine(line, *(bare(mark_up([line])) if has_codes(line) else (line, [])))
+
+
+def put_codes_back(
+    translator: Translator, translations: Sequence[tuple[BareLine, list[Hypothesis]]]
+) -> list[list[Hypothesis]]:
+    """The hypotheses of bare lines with the codes of these. A line that is its own translation stays as it is."""
+    sentences = [
+        [_Sentence(line.text, 0, translation=each.text, pieces=each.pieces) for each in found]
+        for line, found in translations
+    ]
+    coded = [some for (line, _), some in zip(translations, sentences, strict=True) if line.tags]
+    _link(translator, [each for some in coded for each in some if each.translation != each.text])
+    results = []
+    for (line, found), some in zip(translations, sentences, strict=True):
+        placed = [raw(put_back(line.tags, line.text, each.translation, each.links)) for each in some]
+        texts = [line.line if each.text == line.text else text for each, text in zip(found, placed, strict=True)]
+        results.append([replace(each, text=text) for each, text in zip(found, texts, strict=True)])
     return results
 
 

@@ -3,6 +3,7 @@
 import re
 from typing import Literal
 
+from mtx.data.inline_codes import CODE
 from mtx.data.languages import WITHOUT_SPACES
 
 Suspicion = Literal["repetition", "copy"]
@@ -21,13 +22,13 @@ def suspicion(src: str, translation: str) -> Suspicion | None:
 
     repetition: some words stand at least three times in a row, or a phrase twice, and more often than any in the
     source. Or some letters stand at least five times in a row in a word, and nothing so often in the source.
-    copy: it is the source, which has at least three words.
+    copy: it is the source, which has at least three words that are no placeholders or addresses.
     """
     of_src = _repetitions(src)
     stutters = _STUTTER.search(translation) and not _STUTTER.search(src) and of_src < _FEWEST_OF_ONE_LETTER
     if stutters or _repetitions(translation) > of_src:
         return "repetition"
-    words = [word for word in _TOKEN.findall(src) if word.isalpha()]
+    words = [word for word in _TOKEN.findall(CODE.sub(" ", src)) if word.isalpha()]
     return "copy" if len(words) >= _FEWEST_WORDS and translation.split() == src.split() else None
 
 

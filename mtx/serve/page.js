@@ -99,7 +99,7 @@
       const found = await post("translate", { q: text, source, target, alternatives: ALTERNATIVES }, running.signal);
       const detected = found.detectedLanguage?.language;
       Object.assign(state, { text, source: detected ?? source, target });
-      setStatus(detected ? `Translated from ${names[detected]}` : "Translated");
+      setStatus(!detected ? "Translated" : `${detected === target ? "Already in" : "Translated from"} ${names[detected]}`);
       ui.note.hidden = !found.suspicion;
       ui.note.textContent = found.suspicion === "copy" ? "The translation is a copy of the text."
         : "The translation repeats words. Check it before you use it.";

@@ -33,6 +33,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mtx.errors import DataError, MtxError, UsageError
+from mtx.machine import package_version
 from mtx.serve.translation import Pairs, Translation, TranslationQueue, translate_html, translate_plain
 from mtx.storage.text_files import replace_surrogates
 
@@ -138,8 +139,7 @@ async def answer(request: Request, error: Exception) -> Response:
         case HTTPException(status_code=status, detail=text):
             headers = error.headers
         case ValidationError():  # of the fields of a request
-            first = error.errors(include_url=False)[0]
-            status, text = 400, f"{first['loc'][0]}: {first['msg']}"
+            status, text = 400, _invalid_field(error)
         case UsageError() | DataError():
             status, text = 400, str(error)
         case ClientDisconnect():
@@ -150,6 +150,20 @@ async def answer(request: Request, error: Exception) -> Response:
             status = 500
             text = str(error) if isinstance(error, MtxError) else "the server failed; its log says where"
     return JSONResponse({"error": text}, status, headers)
+
+
+def _invalid_field(error: ValidationError) -> str:
+    """What is wrong with the first field, in the words of LibreTranslate if it has any for this."""
+    first = error.errors(include_url=False)[0]
+    name = first["loc"][0]
+    match first["type"]:
+        case "missing":
+            return f"Invalid request: missing {name} parameter"
+        case "literal_error":
+            return f"{str(first['input'])[:40]} format is not supported"
+        case kind if kind.startswith("int_"):
+            return f"Invalid request: {name} parameter is not a number"
+    return f"Invalid request: {name}: {first['msg']}"
 
 
 async def finish_in_time(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
@@ -214,6 +228,7 @@ class Detected(BaseModel):
     """The fields of /detect."""
 
     q: Text | Annotated[list[Text], Field(fail_fast=True)]
+    api_key: Any = ""
 
     @property
     def texts(self) -> list[str]:
@@ -230,25 +245,54 @@ class Translated(Detected):
     alternatives: NonNegativeInt = 0
 
 
+_KINDS = ("application/json", "application/x-www-form-urlencoded")
+_CALLS: list[tuple[str, str, type[Detected] | None]] = [
+    ("/translate", "Translations of a text or of a list of texts", Translated),
+    ("/detect", "The languages that a text may be in", Detected),
+    ("/languages", "The languages, and what each is translated to", None),
+    ("/frontend/settings", "The settings of the page", None),
+    ("/health", "Whether the server is up", None),
+    ("/spec", "This description", None),
+]
+
+
 async def _read_fields(request: Request) -> dict[str, Any]:
     """The fields of a request's body, if that is JSON; otherwise of its address and of its form, as in LibreTranslate.
 
+    What is null, or empty except for q, counts as missing.
+
     Raises:
-        HTTPException: 400 if there is no field, or the body is neither a JSON object nor a form.
+        HTTPException: 400 if the body is neither a JSON object nor a form.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await request.body()
     if kind != "application/json":
         async with request.form(max_files=0, max_fields=_MAX_FIELDS) as form:
-            if found := {**form, **request.query_params}:
-                return found
-        raise HTTPException(400, "expected a body of the type application/json or application/x-www-form-urlencoded")
-    try:
-        fields = json.loads(await request.body())
-    except (ValueError, RecursionError):  # of json, or of the encoding
-        raise HTTPException(400, "the body is not valid JSON") from None
-    if not isinstance(fields, dict):
-        raise HTTPException(400, 'expected a JSON object, such as {"q": "text", "source": "en", "target": "de"}')
-    return fields
+            fields: Any = {**form, **request.query_params}
+        if body and not fields:
+            raise HTTPException(400, f"expected a body of the type {' or '.join(_KINDS)}")
+    else:
+        try:
+            fields = json.loads(body)
+        except (ValueError, RecursionError):  # of json, or of the encoding
+            raise HTTPException(400, "the body is not valid JSON") from None
+        if not isinstance(fields, dict):
+            raise HTTPException(400, 'expected a JSON object, such as {"q": "text", "source": "en", "target": "de"}')
+    return {name: value for name, value in fields.items() if value is not None and (name == "q" or value != "")}
+
+
+def describe_calls() -> dict[str, Any]:
+    """The answer of /spec: the calls in OpenAPI, with the fields of their bodies."""
+    calls = dict[str, Any]()
+    for path, summary, fields in _CALLS:
+        refusal = {"description": 'A refusal: {"error": text}'}
+        call: dict[str, Any] = {"summary": summary, "responses": {"200": {"description": summary}, "default": refusal}}
+        if fields:
+            content = {"schema": fields.model_json_schema()}
+            call["requestBody"] = {"required": True, "content": dict.fromkeys(_KINDS, content)}
+        calls[path] = {"post" if fields else "get": call}
+    info = {"title": "mtx serve", "version": package_version() or "unknown"}
+    return {"openapi": "3.1.0", "info": info, "paths": calls}
 
 
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
@@ -293,6 +337,7 @@ class Server:
             "/languages": JSONResponse(languages),
             "/frontend/settings": JSONResponse(settings),
             "/health": JSONResponse({"status": "ok"}),
+            "/spec": JSONResponse(describe_calls()),
         }
         routes = [
             Route("/translate", self.translate, methods=["POST"]),
@@ -332,11 +377,9 @@ class Server:
 
     def _limited(self, texts: list[str]) -> list[str]:
         """Some texts, if they are not more than the limits allow."""
-        num_chars = sum(map(len, texts))
-        if len(texts) > self.limits.texts:
-            raise HTTPException(400, f"q has {len(texts):,} texts, more than the limit of {self.limits.texts:,}")
-        if num_chars > self.limits.chars:
-            raise HTTPException(400, f"q has {num_chars:,} characters, more than the limit of {self.limits.chars:,}")
+        for size, limit in ((len(texts), self.limits.texts), (sum(map(len, texts)), self.limits.chars)):
+            if size > limit:
+                raise HTTPException(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
         return texts
 
     async def _translate_all(
@@ -347,7 +390,9 @@ class Server:
         for source in dict.fromkeys(sources):
             numbers = [number for number, other in enumerate(sources) if other == source]
             pair, some = self.pairs.get(source, fields.target), [texts[number] for number in numbers]
-            if fields.format == "html":
+            if pair is None:
+                translated = [Translation(text, []) for text in some]
+            elif fields.format == "html":
                 translated = await translate_html(self.queue, pair, some, self.limits.segment_tokens)
             else:
                 translated = await translate_plain(self.queue, pair, some, fields.alternatives)
@@ -383,7 +428,7 @@ class Server:
         if not given:
             raise HTTPException(403, "this server needs an API key: the parameter api_key")
         if sum(secrets.compare_digest(given, key.encode()) for key in self.keys) == 0:  # all, so in equal time
-            raise HTTPException(403, "invalid API key")
+            raise HTTPException(403, "Invalid API key")
         return fields
 
 

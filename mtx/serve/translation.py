@@ -18,13 +18,14 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from mtx.data.language_detection import rank_languages
+from mtx.data.inline_codes import needs_no_translation
+from mtx.data.language_detection import is_surely_in, rank_languages
 from mtx.data.languages import code_of, name_of
 from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents import html
 from mtx.documents.document import apply, segments
 from mtx.documents.markup import bare
-from mtx.documents.tagged_segments import translate_segments
+from mtx.documents.tagged_segments import put_codes_back, translate_segments, without_codes
 from mtx.errors import DataError, UsageError
 from mtx.evaluation.suspicion import Suspicion, suspicion
 
@@ -91,14 +92,14 @@ class TranslationQueue:
 
         Args:
             function: gets the values of several requests in one call.
-            sizes: tokens of each value.
+            sizes: tokens of each value, at least one.
 
         Raises:
             HTTPException: if too much is waiting; a queue that is empty takes a request of any size.
         """
         with self._lock:
             waiting = self.waiting_tokens
-            if waiting and waiting + sum(sizes) > self._most_waiting:
+            if waiting and sizes and waiting + sum(sizes) > self._most_waiting:
                 text = "too much is waiting for translation; try again later"
                 raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
             first = self._waiting[0].turn if self._waiting else 0
@@ -158,6 +159,7 @@ class Pair:
         self.translator = translator
         self.best = partial(translator.decode_parts, n_best=1)
         self.segments = partial(translate_segments, translator)
+        self.put_codes_back = partial(put_codes_back, translator)
 
 
 class Pairs:
@@ -182,14 +184,17 @@ class Pairs:
         """The languages of the first pair."""
         return next(iter(self._pairs))
 
-    def get(self, source: str, target: str) -> Pair:
-        """The pair of two languages; raises UsageError if there is none."""
-        src = self._code("source", source)
-        tgt = self._code("target", target)
-        if (src, tgt) not in self._pairs:
-            targets = ", ".join(self._targets(src)) or "nothing"
-            raise UsageError(f"target: {src} is not translated to {tgt} here, only to {targets}")
-        return self._pairs[src, tgt]
+    def get(self, source: str, target: str) -> Pair | None:
+        """The pair of two languages; None if both are one, which needs no translation.
+
+        Raises:
+            UsageError: nothing translates the one to the other.
+        """
+        src, tgt = self._code(source), self._code(target)
+        pair = self._pairs.get((src, tgt))
+        if pair is None and src != tgt:
+            raise UsageError(f"{_named(tgt)} is not available as a target language from {_named(src)}")
+        return pair
 
     def languages(self) -> list[dict[str, object]]:
         """The answer of /languages."""
@@ -199,27 +204,33 @@ class Pairs:
         """The answer of /detect: the likeliest language first, with confidences in per cent.
 
         Args:
-            target: only languages that are translated to this one; raises UsageError if there are none.
+            target: only languages that are translated to this one, which raises UsageError if there are none; or this
+                one itself, if the text surely is in it.
         """
         codes = self._codes
         if target is not None:
-            tgt = self._code("target", target)
+            tgt = self._code(target)
             codes = [src for src, other in self._pairs if other == tgt]
             if not codes:
-                raise UsageError(f"target: nothing is translated to {tgt} here")
+                raise UsageError(f"{_named(tgt)} is not available as a target language")
+            codes = [tgt] if is_surely_in(text, tgt, codes) else codes
         ranked = rank_languages(text, self._codes)
         return [{"confidence": confidence, "language": code} for code, confidence in ranked if code in codes]
 
     def _targets(self, src: str) -> list[str]:
         return [tgt for other, tgt in self._pairs if other == src]
 
-    def _code(self, field: str, language: str) -> str:
+    def _code(self, language: str) -> str:
         """The code that a client means, also with another region (en for en-GB) or case."""
         name = language.lower().replace("_", "-")
         code = self._known.get(name) or self._known.get(name.partition("-")[0])
         if code is None:
-            raise UsageError(f"{field}: {language[:40]} is not supported, expected one of {', '.join(self._codes)}")
+            raise UsageError(f"{language[:40]} is not supported")
         return code
+
+
+def _named(code: str) -> str:
+    return f"{name_of(code) or code} ({code})"
 
 
 @dataclass(frozen=True)
@@ -244,12 +255,23 @@ async def translate_plain(
     """
     by_text = [_LINE_END.split(text) for text in texts]
     lines = [line for some in by_text for line in some]
-    by_line = pair.translator.split(lines)
+    bare_lines = await run_in_threadpool(lambda: list(map(without_codes, lines)))
+    by_line = pair.translator.split([line.text for line in bare_lines])
     parts = [part for some in by_line for part in some]
     function = pair.translator.decode_parts if num_alternatives else pair.best
     found = await _results(queue.submit(function, parts, [len(part.ids) for part in parts]))
-    hypotheses = iter(pair.translator.join_parts(by_line, found))
-    return [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
+    joined = pair.translator.join_parts(by_line, found)
+    coded = [row for row, line in enumerate(bare_lines) if line.tags]
+    values = [(bare_lines[row], joined[row]) for row in coded]
+    sizes = [1 + sum(len(part.ids) for part in by_line[row]) for row in coded]
+    for row, whole in zip(coded, await _results(queue.submit(pair.put_codes_back, values, sizes)), strict=True):
+        joined[row] = whole
+    hypotheses = iter(joined)
+    results = [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
+    return [
+        Translation(text, []) if needs_no_translation(text) else result
+        for text, result in zip(texts, results, strict=True)
+    ]
 
 
 def _joined(lines: Sequence[str], hypotheses: Sequence[list[Hypothesis]], num_alternatives: int) -> Translation:

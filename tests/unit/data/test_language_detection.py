@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from mtx.data.language_detection import Profile, are_exchanged, rank_languages
+from mtx.data.language_detection import Profile, are_exchanged, is_surely_in, rank_languages
 from mtx.data.languages import KNOWN, code_of, name_of, script_of, tag_of
 from tests.unit.data.sentences import TEMPLATES, sentences
 
@@ -132,3 +132,24 @@ def test_shares_of_a_short_text_that_tells_little_or_nothing() -> None:
     shares = dict(rank_languages("Otto", ["ru", "xx-unknown", "ti"]))
     assert shares["xx-unknown"] > 90 and shares["ti"] == 0.0
     assert dict(rank_languages("እዚ ገዛ ናይ ሓወይ", ["en", "ti", "xx-unknown"]))["ti"] > 40
+
+
+@pytest.mark.parametrize(
+    "text, language, others, is_sure",
+    [
+        ("Dieser Film dauert neununddreißig Minuten.", "de", ["en", "fr"], True),
+        ("Dieser Film dauert lange", "de", ["en"], False),
+        ("This film lasts thirty-nine minutes.", "de", ["en"], False),
+        ("这部电影三十九分钟", "zh", ["en"], True),
+        ("Der Film ist sehr lang.\nDieser Film dauert neununddreißig Minuten.\nNein.", "de", ["en"], True),
+        ("The film is very long.\n" + "Dieser Film dauert neununddreißig Minuten.\n" * 9, "de", ["en"], False),
+        ("Jeg har en ny bil og en hund", "da", ["en"], True),
+        ("Jeg har en ny bil og en hund", "da", ["en", "no"], False),
+        ("Ten film jest bardzo długi i nudny.", "pl", ["en"], True),
+        ("Ten film jest bardzo długi i nudny.", "pl", ["en", "szl"], False),
+        ("Ten film jest bardzo długi i nudny.", "szl", ["en"], False),
+        ("", "de", ["en"], False),
+    ],
+)
+def test_a_short_text_is_surely_in_a_language(text: str, language: str, others: list[str], is_sure: bool) -> None:
+    assert is_surely_in(text, language, others) == is_sure

@@ -33,6 +33,7 @@ from mtx.evaluation.suspicion import suspicion
         ("the big  dog", "the big dog", "copy"),
         ("the big dog", "The big dog", None),
         ("New York 7", "New York 7", None),
+        ("https://example.org/a/b/c", "https://example.org/a/b/c", None),
         ("", "", None),
     ],
 )

@@ -99,6 +99,43 @@ def test_auto_tells_the_language_of_each_text() -> None:
         assert [guess["language"] for guess in found][0] == "de" and set(found[0]) == {"confidence", "language"}
 
 
+def test_auto_leaves_text_that_is_in_the_target_language_already() -> None:
+    german = "das Haus ist sehr alt"
+    with served(Upper("en", "de"), Upper("fr", "de")) as client:
+        answer = ask(client, q=["the house is very old", german], source="auto", alternatives=1)
+        assert answer["translatedText"] == ["THE HOUSE IS VERY OLD", german]
+        assert [guess["language"] for guess in answer["detectedLanguage"]] == ["en", "de"]
+        assert answer["alternatives"][1] == [] and "suspicion" not in answer
+        tagged = f"<p title='x'>{german}</p>"
+        assert ask(client, q=tagged, source="auto", format="html")["translatedText"] == tagged
+        assert ask(client, q="das Haus ist alt", source="auto")["translatedText"] == "DAS HAUS IST ALT", "four words"
+        assert ask(client, q=german)["translatedText"] == german.upper(), "the client says that it is English"
+        assert ask(client, q=german, source="de")["translatedText"] == german
+    with served(Upper("en", "de"), Upper("bar", "de")) as client:
+        assert ask(client, q=german, source="auto")["translatedText"] == german.upper(), "it may be Bavarian"
+    with served(Upper("de", "de")) as client:
+        assert ask(client, q=german, source="auto")["translatedText"] == german.upper(), "such as one that corrects"
+
+
+def test_codes_of_plain_text_come_through_whole() -> None:
+    with served() as client:
+        text = "[X0X] a %s dog\n{bananas} 🎉\\nsee https://example.org/a_b &amp; <b>me</b>"
+        assert ask(client, q=[text, "a"], alternatives=1) == {
+            "translatedText": [
+                "[X0X] A %s DOG\n{bananas} 🎉\\nSEE https://example.org/a_b &amp; <b>ME</b>", "A"
+            ],
+            "alternatives": [
+                ["[X0X] A %s DOG!\n{bananas} 🎉\\nSEE https://example.org/a_b &amp; <b>ME</b>!"], ["A!"]
+            ],
+        }  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [" 42\r\n", "---", "☺ (%d)", " 7 %s", "A4", " ", "https://example.org/a/page"])
+def test_text_without_a_word_stays(text: str) -> None:
+    with served() as client:
+        assert ask(client, q=text) == {"translatedText": text}
+
+
 def test_html_keeps_its_tags() -> None:
     with served() as client:
         answer = ask(client, q='<p title="a dog">a <b>red</b> dog</p><p>&lt;3</p>', format="html", alternatives=1)
@@ -138,30 +175,45 @@ def test_a_language_is_known_by_other_codes_too() -> None:
 @pytest.mark.parametrize(
     "fields, error",
     [
-        ({"source": "en", "target": "de"}, "q: Field required"),
-        ({"q": "a", "target": "de"}, "source: Field required"),
-        ({"q": "a", "source": "en"}, "target: Field required"),
-        ({"q": 1, "source": "en", "target": "de"}, "q: Input should be a valid string"),
-        ({"q": ["a", None], "source": "en", "target": "de"}, "q: Input should be a valid string"),
-        ({"q": "a", "source": ["en"], "target": "de"}, "source: Input should be a valid string"),
-        ({"q": "a", "source": "xx", "target": "de"}, "source: xx is not supported, expected one of en, de"),
-        ({"q": "a", "source": "en", "target": "auto"}, "target: auto is not supported, expected one of en, de"),
-        ({"q": "a", "source": "auto", "target": "en"}, "target: nothing is translated to en here"),
-        ({"q": "a", "source": "de", "target": "en"}, "target: de is not translated to en here, only to nothing"),
-        ({"q": "a", "source": "en", "target": "de", "format": "pdf"}, "format: Input should be 'text' or 'html'"),
-        ({"q": "a", "source": "en", "target": "de", "alternatives": -1}, "alternatives: Input should be greater"),
-        ({"q": "a", "source": "en", "target": "de", "alternatives": 1.5}, "alternatives: Input should be a valid"),
-        ({"q": "a", "source": "en", "target": "de", "alternatives": "²"}, "alternatives: Input should be a valid"),
-        ({"q": "a" * 21, "source": "en", "target": "de"}, "q has 21 characters, more than the limit of 20"),
-        ({"q": ["a" * 11] * 2, "source": "en", "target": "de"}, "q has 22 characters, more than the limit of 20"),
-        ({"q": ["a"] * 4, "source": "en", "target": "de"}, "q has 4 texts, more than the limit of 3"),
+        ({"source": "en", "target": "de"}, "Invalid request: missing q parameter"),
+        ({"q": None, "source": "en", "target": "de"}, "Invalid request: missing q parameter"),
+        ({"q": "a", "target": "de"}, "Invalid request: missing source parameter"),
+        ({"q": "a", "source": "en", "target": ""}, "Invalid request: missing target parameter"),
+        ({"q": 1, "source": "en", "target": "de"}, "Invalid request: q: Input should be a valid string"),
+        ({"q": ["a", None], "source": "en", "target": "de"}, "Invalid request: q: Input should be a valid string"),
+        ({"q": "a", "source": ["en"], "target": "de"}, "Invalid request: source: Input should be a valid string"),
+        ({"q": "a", "source": "xx", "target": "de"}, "xx is not supported"),
+        ({"q": "a", "source": "en", "target": "auto"}, "auto is not supported"),
+        ({"q": "a", "source": "auto", "target": "en"}, "English (en) is not available as a target language"),
+        (
+            {"q": "a", "source": "de", "target": "en"},
+            "English (en) is not available as a target language from German (de)",
+        ),
+        ({"q": "a", "source": "en", "target": "de", "format": "pdf"}, "pdf format is not supported"),
+        (
+            {"q": "a", "source": "en", "target": "de", "alternatives": -1},
+            "Invalid request: alternatives: Input should be greater than or equal to 0",
+        ),
+        (
+            {"q": "a", "source": "en", "target": "de", "alternatives": 1.5},
+            "Invalid request: alternatives parameter is not a number",
+        ),
+        (
+            {"q": "a", "source": "en", "target": "de", "alternatives": "²"},
+            "Invalid request: alternatives parameter is not a number",
+        ),
+        ({"q": "a" * 21, "source": "en", "target": "de"}, "Invalid request: request (21) exceeds text limit (20)"),
+        (
+            {"q": ["a" * 11] * 2, "source": "en", "target": "de"},
+            "Invalid request: request (22) exceeds text limit (20)",
+        ),
+        ({"q": ["a"] * 4, "source": "en", "target": "de"}, "Invalid request: request (4) exceeds text limit (3)"),
     ],
 )
 def test_wrong_fields(fields: dict[str, Any], error: str) -> None:
     with served(chars=20, texts=3) as client:
         response = client.post("/translate", json=fields)
-        assert response.status_code == 400 and set(response.json()) == {"error"}
-        assert response.json()["error"].startswith(error)
+        assert (response.status_code, response.json()) == (400, {"error": error})
 
 
 @pytest.mark.parametrize(
@@ -174,7 +226,8 @@ def test_wrong_fields(fields: dict[str, Any], error: str) -> None:
         (b"[1]", JSON, "expected a JSON object"),
         (b"", JSON, "the body is not valid JSON"),
         (b'{"q": "a"}', {}, "expected a body of the type"),
-        (b'{"q": "a"}', FORM, "q: Field required"),
+        (b'{"q": "a"}', FORM, "Invalid request: missing q parameter"),
+        (b"", {}, "Invalid request: missing q parameter"),
         (b"x", {"content-type": "multipart/form-data"}, "Missing boundary"),
         (b"&".join(b"%d=1" % n for n in range(1000)), FORM, "Too many fields"),
         (b'--a\r\nContent-Disposition: form-data; name="q"; filename="q"\r\n\r\nx\r\n--a--\r\n',
@@ -230,7 +283,7 @@ def test_keys() -> None:
     with served(keys=["another-key-of-16", KEY]) as client:
         fields = {"q": "a", "source": "en", "target": "de"}
         for path in ("/translate", "/detect"):
-            for key, error in ((None, "this server needs an API key"), ("wrong", "invalid API key"), (1, "invalid")):
+            for key, error in ((None, "this server needs an API key"), ("wrong", "Invalid API key"), (1, "Invalid")):
                 response = client.post(path, json={**fields, "api_key": key})
                 assert response.status_code == 403 and response.json()["error"].startswith(error)
         assert ask(client, q="a", api_key=KEY) == {"translatedText": "A"}
@@ -239,6 +292,18 @@ def test_keys() -> None:
         assert client.post("/translate", json=fields, headers=bearer).json() == {"translatedText": "A"}
         assert client.get("/frontend/settings").json()["keyRequired"] is True
         assert client.get("/languages").status_code == client.get("/").status_code == 200, "they tell no secret"
+
+
+def test_the_description_names_all_calls_and_their_fields() -> None:
+    with served() as client:
+        calls = client.get("/spec").json()
+        assert calls["openapi"].startswith("3.") and client.post("/spec").status_code == 405
+        for path, call in calls["paths"].items():
+            for method in ("GET", "POST"):
+                assert (client.request(method, path).status_code == 405) == (method.lower() not in call)
+    body = calls["paths"]["/translate"]["post"]["requestBody"]["content"]["application/x-www-form-urlencoded"]
+    assert {*body["schema"]["properties"]} == {"q", "source", "target", "format", "alternatives", "api_key"}
+    assert body["schema"]["required"] == ["q", "source", "target"]
 
 
 def test_other_origins_may_ask() -> None:

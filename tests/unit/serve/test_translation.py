@@ -132,6 +132,7 @@ def test_more_than_the_queue_holds_is_refused() -> None:
         submit(queue, gate, [1], 50)  # nothing was waiting
         with pytest.raises(HTTPException, match="503"):
             submit(queue, gate, [2])
+        assert submit(queue, gate, []) == []
         gate.open.set()
     assert gate.batches == [[0], [1]]
 
