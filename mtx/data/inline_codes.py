@@ -61,6 +61,16 @@ ELEMENT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
+# What a code of another program is called, shows or holds if it stands for white space
+WHITE_SPACE = re.compile(
+    r"(?:\w+[:-])*(?:br|lb|tab|nbsp|space|line[ _-]?break)"
+    r"|(?:\s|<(?:\w+:)?(?:br|tab|line-break)\b[^<>]*>|<mq:ch val=\"\s+\" ?/>|\{?\\(?:line|par|tab|[nrt~])(?: ?\})?"
+    r"|&(?:nbsp|\#160|\#xA0);|[\u21b5\u23ce\xb6])+",
+    re.IGNORECASE,
+)
+LETTER = rf"[^\W\d_{IDEOGRAPHS}]"  # of a script with spaces
+ALONE = "\x03"  # a code without text
+SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code that stands for a space: between words
 
 
 _SIGN = re.compile(rf"[{{%$@<\[\\^*_&{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
@@ -94,4 +104,4 @@ def strip_codes(text: str) -> str:
         if "<" in text
         else text
     )
-    return ENTITY.sub(lambda match: html.unescape(match[0]), text) if "&" in text else text
+    return ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " "), text) if "&" in text else text
