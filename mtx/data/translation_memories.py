@@ -317,7 +317,7 @@ def languages_of(unit: Node) -> tuple[str, str]:
 
 
 _STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
-_TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})")
+_TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})?")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))")
 _CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -408,7 +408,7 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
                 message.texts[keyword] = ""
             first, _ = message.lines.get(keyword, (number, number))
             message.lines[keyword] = first, number
-            message.texts[keyword] += "".join(map(_unescape, _STRING.findall(match[2])))
+            message.texts[keyword] += "".join(map(_unescape, _STRING.findall(match[2] or "")))
         else:
             raise DataError(f"{path}:{number}: is no line of PO, expected a keyword and a text in quotes")
     if message.texts:
