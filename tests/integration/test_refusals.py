@@ -223,7 +223,8 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     refused(
         2, ["a.en: is not pairs", "paste ./a.en ./b.txt > pairs.tsv", "mtx train pairs.tsv"], "train", "a.en", "b.txt"
     )
-    (here / "pairs").unlink()
+    for name in ("pairs", "a.en", "a.de", "b.txt"):
+        (here / name).unlink()
     refused(1, ["memory.tmx:1: is not XML"], "prepare", "own-text", "data.train=memory.tmx")
     (here / "memory.tmx").unlink()
     assert not list(here.iterdir())
