@@ -61,11 +61,10 @@ ELEMENT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
-# What a code of another program is called, shows or holds if it stands for white space
-WHITE_SPACE = re.compile(
-    r"(?:\w+[:-])*(?:br|lb|tab|nbsp|space|line[ _-]?break)"
-    r"|(?:\s|<(?:\w+:)?(?:br|tab|line-break)\b[^<>]*>|<mq:ch val=\"\s+\" ?/>|\{?\\(?:line|par|tab|[nrt~])(?: ?\})?"
-    r"|&(?:nbsp|\#160|\#xA0);|[\u21b5\u23ce\xb6])+",
+_WHITE_SPACE = re.compile(
+    r"(?:\w+[:-])*(?:br|lb|lf|pb|tab|nbsp|space|new[ _-]?line|(?:line|soft)[ _-]?(?:break|return))"
+    r"|(?:\s|[<\[]/?(?:\w+:)?(?:br|p|li|div|hr|tab|line-break)\b[^<>\[\]]*[>\]]|<mq:ch val=\"\s+\" ?/>"
+    r"|\{?\\(?:line|par|tab|u00a0|[nrt~])(?: ?\})?|[\u21b5\u23ce\xb6])+",
     re.IGNORECASE,
 )
 LETTER = rf"[^\W\d_{IDEOGRAPHS}]"  # of a script with spaces
@@ -80,6 +79,11 @@ def has_codes(text: str) -> bool:
     """Whether anything in a text is a code."""
     patterns = (CODE, BREAK, ELEMENT, ENTITY)
     return bool(_SIGN.search(text)) and any(pattern.search(text) for pattern in patterns)
+
+
+def is_white_space(text: str) -> bool:
+    """Whether a code of another program that is called so, or shows or holds this, is a line break or other space."""
+    return _WHITE_SPACE.fullmatch(html.unescape(text)) is not None
 
 
 def needs_no_translation(text: str) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
-from mtx.data.inline_codes import ALONE, SEAM, WHITE_SPACE
+from mtx.data.inline_codes import ALONE, SEAM, is_white_space
 from mtx.errors import DataError
 from mtx.storage.text_files import (
     BEGINNING_BYTES,
@@ -86,7 +86,7 @@ class Node:
         texts = [self.attributes.get(name, "") for name in _ABOUT_CODE]
         if self.name in CODES:
             texts.append("".join(child for child in self.children if isinstance(child, str)))
-        return any(map(WHITE_SPACE.fullmatch, texts))
+        return any(map(is_white_space, texts))
 
 
 def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Node]:
@@ -229,7 +229,8 @@ def plain_text(node: Node) -> str:
 
 
 def _join(texts: Iterable[str]) -> str:
-    return join_lines(SEAM.sub(" ", "".join(texts)).replace(ALONE, ""))
+    text = "".join(texts)
+    return join_lines(SEAM.sub(" ", text).replace(ALONE, "") if ALONE in text else text)
 
 
 def _texts(node: Node) -> Iterator[str]:
@@ -246,12 +247,13 @@ def _texts(node: Node) -> Iterator[str]:
 
 def read_tmx(path: Path) -> Iterator[Unit]:
     """The units of a translation memory; a tuv without a seg has no text."""
+    origin: Node | None = None  # what names the language of the source: the header
     for unit in read_units(path, "TMX"):
         variants = list[Variant]()
         for tuv in unit.named("tuv"):
             text = "".join(plain_text(seg) for seg in tuv.named("seg")[-1:])
             variants.append(Variant(language_of(tuv), text, _date(tuv) or _date(unit)))
-        origin = unit.nearest("srclang")
+        origin = origin or unit.nearest("srclang")
         yield Unit(unit.line, variants, origin.attributes["srclang"] if origin else UNKNOWN)
 
 

@@ -67,6 +67,7 @@ def test_deleted_text_of_tracked_changes_is_no_text(tmp_path: Path) -> None:
         (r'<ph id="1">\n</ph>', "a. B"), ('<ph id="1">\n</ph>', "a. B"), ('<ph id="1">&lt;br/&gt;</ph>', "a. B"),
         ('<x id="1" equiv-text="&lt;br/&gt;"/>', "a. B"), ('<x id="1" ctype="lb"/>', "a. B"), ('<x id="1"/>', "a. B"),
         (r'<ph id="1" equiv="\n\n"/>', "a. B"), ('<ph id="1" type="fmt" subType="xlf:lb"/>', "a. B"),
+        ('<ph id="1">&lt;/p&gt;&lt;p&gt;</ph>', "a. B"), ('<ph id="1">&amp;nbsp;</ph>', "a. B"),
         (r'<bpt id="1">{\line }</bpt>', "a. B"), ('<bpt id="1">&lt;b&gt;</bpt>', "a.B"), ("<g>br</g>", "a.brB"),
     ],
 )  # fmt: skip
