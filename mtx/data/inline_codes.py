@@ -21,6 +21,7 @@ TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo
     r"<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
     r"|\{\{\{[^{}]{0,1000}\}\}\}|\{\{[^{}]{0,1000}\}\}"
 )
+_PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+"  # of Windows
 _NAME = "[A-Za-z_][A-Za-z0-9_]*+"
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
 CODE = re.compile(
@@ -28,7 +29,7 @@ CODE = re.compile(
         [
             ADDRESS,
             TEMPLATE,
-            r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+",  # a path of Windows
+            _PATH,
             rf"%(?:\d+\$)?\#@{_NAME}@",  # Xcode
             # Drupal, the shell of Windows, and dates as strftime writes them; letters behind belong to the name
             rf"(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w))*",
@@ -53,6 +54,7 @@ CODE = re.compile(
 )
 # An escaped line break, and no \\name of a macro
 BREAK = re.compile(r"(?<!\\)(?:\\r)?\\n(?![a-z])|(?<=[^\s\\:])\\n")
+_PATH_OR_BREAK = re.compile(f"({_PATH})|{BREAK.pattern}")
 # Elements, and comments. What has a space inside may be text, unless it is an element of HTML or has an attribute.
 ELEMENT = re.compile(
     r"(?<!%)</?(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
@@ -102,7 +104,7 @@ def strip_codes(text: str) -> str:
 
     Placeholders stay: they are words of the sentence.
     """
-    text = BREAK.sub(" ", text) if "\\" in text else text
+    text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text) if "\\" in text else text
     text = (
         ELEMENT.sub(lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)
         if "<" in text
