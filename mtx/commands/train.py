@@ -7,6 +7,7 @@ import importlib
 import itertools
 import logging
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 
 from mtx.commands.command_line import AsJson
 from mtx.errors import UsageError
-from mtx.formatting import mtx_command
+from mtx.formatting import mtx_command, shell_command
 from mtx.storage import text_files
 from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import print_json, print_lines
@@ -29,6 +30,8 @@ logger = logging.getLogger("mtx")
 
 _ADAPT = "adapt"  # the recipe that starts from a model
 _PLAN = "mtx.yaml"  # what a command takes that is given no text
+_YAML = (".yaml", ".yml")
+_CONFIG_LINE = re.compile(r"\s*(?:#.*|---|\w+:(?: \S+)?)?")
 Settings = Annotated[
     list[str] | None,
     typer.Argument(metavar="[CONFIG] [key=value]...", help="Recipe, file or run directory, then settings."),
@@ -68,6 +71,8 @@ def resolve(arguments: list[str] | None) -> "Resolved":
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
         if FILE_ENDING.search(name) and not settings.exists(name):
             raise UsageError(f"{name}: no such file")
+    if len(names) in (1, 2) and all(map(_is_side, names)):
+        raise UsageError(f"{names[0]}: is not pairs: its first line has no TAB", _help_with_sides(*names))
     if len(names) > 1:
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
@@ -100,7 +105,28 @@ def _is_text(name: str) -> bool:
         return False
     if FILE_ENDING.search(name) or text_files.bilingual_form(path) is not None:
         return True
-    return path.suffix not in (".yaml", ".yml") and "\t" in next(text_files.read_lines(path), "")
+    return path.suffix not in _YAML and "\t" in next(text_files.read_lines(path), "")
+
+
+def _is_side(name: str) -> bool:
+    """Whether it is a file of lines that are no pairs, and by the first one no configuration."""
+    from mtx.config.settings import exists, recipe_names
+
+    path = Path(name)
+    if not exists(path) or not path.is_file() or name in recipe_names() or _is_text(name):
+        return False
+    return path.suffix not in _YAML and _CONFIG_LINE.fullmatch(next(text_files.read_lines(path), "")) is None
+
+
+def _help_with_sides(src: str, tgt: str = "") -> str:
+    """How to train on one or two files of lines: as NAME.LANG, or pasted together."""
+    if not tgt:
+        return "pairs are source TAB target, one a line; if it is one side of the text, name the file of the other too"
+    one, other = Path(src), Path(tgt)
+    if one.with_suffix("") == other.with_suffix("") and one.suffix and other.suffix:
+        languages = f"data.src={one.suffix[1:]}", f"data.tgt={other.suffix[1:]}"
+        return mtx_command("train", "own-text", f"data.train={one.stem}", f"data.dir={one.parent}", *languages)
+    return f"paste {shell_command(one, other)} > pairs.tsv, and {mtx_command('train', 'pairs.tsv')}"
 
 
 def _settings_for(files: list[str], overrides: list[str]) -> list[str]:

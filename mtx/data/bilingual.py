@@ -9,13 +9,14 @@ import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
+from mtx.data.inline_codes import strip_codes
 from mtx.data.languages import Languages, tag_of
 from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES, Columns, PairBlock, PairGroup
 from mtx.errors import DataError, UsageError
@@ -44,15 +45,22 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A sentence in several languages, and the line of the file at which it begins."""
+    """A sentence in several languages, and the line of the file at which it begins.
+
+    Attributes:
+        src_language: that of the source, if the file says it beside the variants.
+    """
 
     line: int
     variants: list[Variant]
+    src_language: str = field(default=UNKNOWN, compare=False)
 
 
 @dataclass(frozen=True)
 class BilingualReader:
     """A `Reader` of files whose units name their languages. A unit with several translations gives several pairs.
+
+    Markup and entities are taken out, as in documents.
 
     Attributes:
         units: reads the units of a file.
@@ -79,8 +87,8 @@ class BilingualReader:
                 for one, other in itertools.product(src, tgt):
                     lines.append(unit.line)
                     dates.append(max(one.date, other.date))
-                    src_texts.append(one.text)
-                    tgt_texts.append(other.text)
+                    src_texts.append(strip_codes(one.text))
+                    tgt_texts.append(strip_codes(other.text))
                 if not (src and tgt):
                     texts = ("".join(variant.text for variant in side[:1]) for side in (src, tgt))
                     left_out.setdefault(NO_TRANSLATION, PairGroup(0, unit.line, *texts)).count += 1

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtx.data.languages import WITHOUT_SPACES
+from mtx.data.tables import log_once
 from mtx.errors import DataError
 from mtx.storage.text_files import printable, read_lines
 
@@ -58,7 +59,7 @@ class Glossary:
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
-        """Read a file with a term, a TAB and its translation in each line; empty lines are skipped.
+        """Read a file with a term, a TAB and its translation in each line; empty lines and a third column are skipped.
 
         Raises:
             UsageError: if the file is missing or not text.
@@ -69,6 +70,9 @@ class Glossary:
             if not line.strip():
                 continue
             sides = [_nfc(side.strip()) for side in line.split("\t")]
+            if len(sides) == 3:
+                log_once(f"{path}: its third column is taken for notes and left out")
+                sides.pop()
             if len(sides) != 2 or not all(map(_TERM.fullmatch, sides)):
                 each = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
                 raise DataError(f"{path}:{number}: expected source term TAB target term, {each}", _FROM_SPREADSHEET)

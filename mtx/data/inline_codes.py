@@ -21,6 +21,7 @@ TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo
     r"<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
     r"|\{\{\{[^{}]{0,1000}\}\}\}|\{\{[^{}]{0,1000}\}\}"
 )
+_PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+"  # of Windows
 _NAME = "[A-Za-z_][A-Za-z0-9_]*+"
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
 CODE = re.compile(
@@ -28,7 +29,7 @@ CODE = re.compile(
         [
             ADDRESS,
             TEMPLATE,
-            r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+",  # a path of Windows
+            _PATH,
             rf"%(?:\d+\$)?\#@{_NAME}@",  # Xcode
             # Drupal, the shell of Windows, and dates as strftime writes them; letters behind belong to the name
             rf"(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w))*",
@@ -53,6 +54,7 @@ CODE = re.compile(
 )
 # An escaped line break, and no \\name of a macro
 BREAK = re.compile(r"(?<!\\)(?:\\r)?\\n(?![a-z])|(?<=[^\s\\:])\\n")
+_PATH_OR_BREAK = re.compile(f"({_PATH})|{BREAK.pattern}")
 # Elements, and comments. What has a space inside may be text, unless it is an element of HTML or has an attribute.
 ELEMENT = re.compile(
     r"(?<!%)</?(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
@@ -61,6 +63,15 @@ ELEMENT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
+_WHITE_SPACE = re.compile(
+    r"(?:\w+[:-])*(?:br|lb|lf|pb|tab|nbsp|space|new[ _-]?line|(?:line|soft)[ _-]?(?:break|return))"
+    r"|(?:\s|[<\[]/?(?:\w+:)?(?:br|p|li|div|hr|tab|line-break)\b[^<>\[\]]*[>\]]|<mq:ch val=\"\s+\" ?/>"
+    r"|\{?\\(?:line|par|tab|u00a0|[nrt~])(?: ?\})?|[\u21b5\u23ce\xb6])+",
+    re.IGNORECASE,
+)
+LETTER = rf"[^\W\d_{IDEOGRAPHS}]"  # of a script with spaces
+ALONE = "\x03"  # a code without text
+SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code that stands for a space: between words
 
 
 _SIGN = re.compile(rf"[{{%$@<\[\\^*_&{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
@@ -70,6 +81,11 @@ def has_codes(text: str) -> bool:
     """Whether anything in a text is a code."""
     patterns = (CODE, BREAK, ELEMENT, ENTITY)
     return bool(_SIGN.search(text)) and any(pattern.search(text) for pattern in patterns)
+
+
+def is_white_space(text: str) -> bool:
+    """Whether a code of another program that is called so, or shows or holds this, is a line break or other space."""
+    return _WHITE_SPACE.fullmatch(html.unescape(text)) is not None
 
 
 def needs_no_translation(text: str) -> bool:
@@ -88,10 +104,10 @@ def strip_codes(text: str) -> str:
 
     Placeholders stay: they are words of the sentence.
     """
-    text = BREAK.sub(" ", text) if "\\" in text else text
+    text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text) if "\\" in text else text
     text = (
         ELEMENT.sub(lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)
         if "<" in text
         else text
     )
-    return ENTITY.sub(lambda match: html.unescape(match[0]), text) if "&" in text else text
+    return ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " "), text) if "&" in text else text

@@ -22,8 +22,16 @@ from pathlib import Path
 import regex
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit
-from mtx.data.languages import KNOWN, WITHOUT_SPACES, Languages, code_of, key_of, script_of
+from mtx.data.bilingual import BilingualReader
+from mtx.data.bilingual import UNKNOWN
+from mtx.data.bilingual import Unit
+from mtx.data.bilingual import match_rank
+from mtx.data.languages import KNOWN
+from mtx.data.languages import Languages
+from mtx.data.languages import WITHOUT_SPACES
+from mtx.data.languages import code_of
+from mtx.data.languages import key_of
+from mtx.data.languages import script_of
 from mtx.data.readers import Reader, reader_of
 from mtx.data.tables import (
     PLAIN_NAMES,
@@ -169,7 +177,7 @@ def _share_in_script(letters: Counter[str], script: str) -> float | None:
 
 
 def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
-    """The source and target language of a file of pairs, and what names them: "its header" or "its text".
+    """The source and target language of a file of pairs, and what names them: "its header" and the like.
 
     Args:
         columns: data.columns.
@@ -192,14 +200,17 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
 
 
 def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
-    """The languages of units: without regions if two differ so, and of sides without a name by their text."""
-    sample = [unit.variants for unit in islice(units, _SAMPLE)]
+    """The languages of units, the source first: without regions if two differ so, and by their text without names."""
+    read = list(islice(units, _SAMPLE))
+    sample = [unit.variants for unit in read]
     present = dict.fromkeys(variant.language for variants in sample for variant in variants)
     if UNKNOWN in present:
         sides = zip(*(variants for variants in sample if len(variants) == 2), strict=True)
         return [side[0].language or language_of(variant.text for variant in side) for side in sides], "its text"
     codes = dict.fromkeys(map(code_of, present))
-    return [*(codes if len(codes) > 1 else present)], "its header"
+    found = [*(codes if len(codes) > 1 else present)]
+    named = [tag for tag in found if match_rank(tag, read[0].src_language) is not None]
+    return [*dict.fromkeys(named + found)], "its header" if named else "its first unit"
 
 
 def _languages_of_table(path: Path, reader: Reader, columns: Columns) -> tuple[list[str | None], str]:

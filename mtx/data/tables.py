@@ -44,6 +44,7 @@ Pair = tuple[str, str]
 PLAIN_NAMES = ("src", "tgt")  # of columns, and of languages that are not named
 _EXAMPLE_CHARS = 80
 _LINE_BREAK = re.compile("\r?\n")
+_DECLARED = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # in the first line of CSV, for Excel
 _DECIDING_LINES = 16_384  # from which a file is decided, the first of them the first with a quote
 _SEPARATORS = "\t;,"  # of CSV; where several fit equally well, the first counts: texts have commas more often
 _SEPARATING_LINES = 1000  # from which the separator is decided
@@ -252,7 +253,9 @@ def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
         DataError: at a row whose quotes are not those of CSV.
     """
     deciding = list(islice(lines, _SEPARATING_LINES))
-    reader = _csv_reader(chain(deciding, lines), csv_separator(deciding))
+    declared = _DECLARED.fullmatch("".join(deciding[:1]))
+    separator = declared[1] if declared else csv_separator(deciding)
+    reader = _csv_reader(chain(deciding[bool(declared) :], lines), separator)
     first_line = 1
     try:
         for row in reader:

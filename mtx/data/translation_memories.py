@@ -17,6 +17,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
+from mtx.data.inline_codes import ALONE, SEAM, is_white_space
 from mtx.errors import DataError
 from mtx.storage.text_files import (
     BEGINNING_BYTES,
@@ -38,7 +39,7 @@ _MAX_TOKEN_BYTES = 1 << 20  # of a tag, comment or the like
 OPENING_CODES = {"bpt", "bx", "sc", "sm"}
 CLOSING_CODES = {"ept", "ex", "ec", "em"}
 CODES = OPENING_CODES | CLOSING_CODES | {"it", "ph", "ut", "x"}
-_BREAKS = {"lb", "br", "x-lb", "x-br", "x-html-br", "fmt:lb"}  # types of codes that are line breaks
+_ABOUT_CODE = ("type", "ctype", "subType", "equiv-text", "equiv", "disp")  # attributes that may say what a code is
 DELETED = "x-sdl-deleted"  # the type of a mark: of tracked changes
 UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
 SIDES = {"source", "seg-source", "target"}
@@ -80,9 +81,12 @@ class Node:
         return node
 
     @property
-    def is_break(self) -> bool:
-        """Whether it stands for a line break."""
-        return not _BREAKS.isdisjoint(map(self.attributes.get, ("type", "ctype", "subType")))
+    def is_space(self) -> bool:
+        """Whether it is a code that stands for a line break or other white space."""
+        texts = [self.attributes.get(name, "") for name in _ABOUT_CODE]
+        if self.name in CODES:
+            texts.append("".join(child for child in self.children if isinstance(child, str)))
+        return any(map(is_white_space, texts))
 
 
 def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Node]:
@@ -179,6 +183,8 @@ class _Tree:
             around[-1].children.append(node)
         elif around:
             node.parent = around[-1]
+            if name == "header":  # what it says counts for all
+                node.parent.attributes |= attributes
             if name in _UNITS:
                 self.unit, self.unit_start = node, self.parser.CurrentByteIndex
         around.append(node)
@@ -219,27 +225,36 @@ class _Tree:
 
 def plain_text(node: Node) -> str:
     """The text of an element on one line, without codes and what they hold, and without deleted text."""
-    return join_lines("".join(_texts(node)))
+    return _join(_texts(node))
+
+
+def _join(texts: Iterable[str]) -> str:
+    text = "".join(texts)
+    return join_lines(SEAM.sub(" ", text).replace(ALONE, "") if ALONE in text else text)
 
 
 def _texts(node: Node) -> Iterator[str]:
     for child in node.children:
         if isinstance(child, str):
             yield child
-        elif child.is_break or child.name == "cp":  # cp is a character that XML cannot hold
+        elif child.is_space or child.name == "cp":  # cp is a character that XML cannot hold
             yield " "
-        elif child.name not in CODES and ":" not in child.name and child.attributes.get("mtype") != DELETED:
+        elif child.name in CODES:
+            yield ALONE * (child.name not in OPENING_CODES | CLOSING_CODES)
+        elif ":" not in child.name and child.attributes.get("mtype") != DELETED:
             yield from _texts(child)
 
 
 def read_tmx(path: Path) -> Iterator[Unit]:
     """The units of a translation memory; a tuv without a seg has no text."""
+    origin: Node | None = None  # what names the language of the source: the header
     for unit in read_units(path, "TMX"):
         variants = list[Variant]()
         for tuv in unit.named("tuv"):
             text = "".join(plain_text(seg) for seg in tuv.named("seg")[-1:])
             variants.append(Variant(language_of(tuv), text, _date(tuv) or _date(unit)))
-        yield Unit(unit.line, variants)
+        origin = origin or unit.nearest("srclang")
+        yield Unit(unit.line, variants, origin.attributes["srclang"] if origin else UNKNOWN)
 
 
 def language_of(tuv: Node) -> str:
@@ -266,17 +281,18 @@ def read_xliff(path: Path) -> Iterator[Unit]:
         else:
             src, tgt = _texts_of_marks(sides.get("seg-source", source)), _texts_of_marks(target)
             pairs = [(src[mid], tgt[mid]) for mid in src if mid in tgt] or [(plain_text(source), plain_text(target))]
+        languages = languages_of(unit)
         for pair in pairs:
-            named = zip(languages_of(unit), pair, strict=True)
-            yield Unit(unit.line, [Variant(language, text) for language, text in named if text])
+            named = zip(languages, pair, strict=True)
+            yield Unit(unit.line, [Variant(language, text) for language, text in named if text], languages[0])
 
 
 def _texts_of_marks(side: Node) -> dict[str, str]:
     """The text of each segment of a side by its number; one that tags divide has several marks."""
-    texts = defaultdict[str, str](str)
+    texts = defaultdict[str, list[str]](list)
     for mark in marks_of(side):
-        texts[mark.attributes.get("mid", "")] += "".join(_texts(mark))
-    return {mid: join_lines(text) for mid, text in texts.items()}
+        texts[mark.attributes.get("mid", "")] += _texts(mark)
+    return {mid: _join(text) for mid, text in texts.items()}
 
 
 def sides_of(unit: Node) -> dict[str, Node]:
@@ -303,7 +319,7 @@ def languages_of(unit: Node) -> tuple[str, str]:
 
 
 _STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
-_TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})")
+_TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})?")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))")
 _CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
@@ -362,7 +378,7 @@ def read_po(path: Path) -> Iterator[Unit]:
                 if source in texts:
                     variants = [Variant(src_language, join_lines(texts[source]))]
                     variants += [Variant(tgt_language, join_lines(text)) for text in translations if text]
-                    yield Unit(message.line, variants)
+                    yield Unit(message.line, variants, src_language)
 
 
 def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
@@ -394,7 +410,7 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
                 message.texts[keyword] = ""
             first, _ = message.lines.get(keyword, (number, number))
             message.lines[keyword] = first, number
-            message.texts[keyword] += "".join(map(_unescape, _STRING.findall(match[2])))
+            message.texts[keyword] += "".join(map(_unescape, _STRING.findall(match[2] or "")))
         else:
             raise DataError(f"{path}:{number}: is no line of PO, expected a keyword and a text in quotes")
     if message.texts:

@@ -103,7 +103,7 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
             kind: Kind = "open" if name in OPENING_CODES else "close" if name in CLOSING_CODES else "alone"
             pair = next((attributes[key] for key in ("rid", "startRef", "i", "id") if key in attributes), None)
             pair = None if kind == "alone" else f"code {pair}"
-            parts.append(Tag(document[child.start : child.end], kind, pair, child.is_break))
+            parts.append(Tag(document[child.start : child.end], kind, pair, child.is_space))
         else:
             pair = f"element {child.start}"
             parts.append(Tag(document[child.start : child.inner_start], "open", pair))

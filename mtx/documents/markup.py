@@ -10,20 +10,18 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
-from mtx.data.inline_codes import BREAK, CODE, ELEMENT, ENTITY
-from mtx.data.languages import IDEOGRAPHS
+from mtx.data.inline_codes import ALONE, BREAK, CODE, ELEMENT, ENTITY, SEAM
 
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
 )  # elements of HTML without an end
 _SPACES = re.compile(r"\s+")
 # Tags as characters
-_BREAK, _OPEN, _CLOSE, _ALONE = "\x00\x01\x02\x03"
+_BREAK, _OPEN, _CLOSE = "\x00\x01\x02"
 _SIGN = re.compile("[\x00-\x03]")
 _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("\x03+|[\x00-\x02]")
 _CUT = re.compile("[\x00 ]")  # where a word ends
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation behind a word, unlike that of .txt or .50
-_BETWEEN_LETTERS = re.compile(rf"[^\W\d_{IDEOGRAPHS}]{{2}}")
 # Entities of which the character could be markup, or be lost; others are characters of a word
 _KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{'|'.join(sorted(_KEPT_ENTITIES))}")
@@ -40,7 +38,7 @@ class Tag:
     Attributes:
         raw: the tag as the document writes it, with what belongs to it and is no text.
         pair: what an opening and its closing tag have in common; None for a tag that stands alone.
-        is_break: whether it stands for a line break, so that the words on both sides are two.
+        is_break: whether it stands for a line break or a space, so that the words on both sides are two.
     """
 
     raw: str
@@ -98,8 +96,8 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
         cut = found.start() if found else -1
         if not found and text[-1:].isalnum() and whole[end].isalnum():
             cut = whole.find(_CLOSE, start, max(start, whole.rfind(_OPEN, start, end)))
-            if _BETWEEN_LETTERS.fullmatch(text[-1] + whole[end]) and set(whole[start:end]) == {_ALONE}:
-                cut = start
+        if SEAM.match(whole, start):
+            cut = start
         # a full stop behind a placeholder follows the word before it, as it would without the placeholder
         has_space = cut >= 0 and text != "" and end < len(whole) and not _BEFORE_END.match(whole, end - 1)
         for group in _GROUP.finditer(whole, start, end):
@@ -112,7 +110,7 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
 
 
 def _sign(tag: Tag) -> str:
-    return _BREAK if tag.is_break else {"open": _OPEN, "close": _CLOSE, "alone": _ALONE}[tag.kind]
+    return _BREAK if tag.is_break else {"open": _OPEN, "close": _CLOSE, "alone": ALONE}[tag.kind]
 
 
 def with_edges(source: Marked, translation: Marked) -> Marked:

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
-from mtx.data.languages import IDEOGRAPHS
+from mtx.data.inline_codes import LETTER
 from mtx.documents.markup import Marked, Placed
 
 _INK = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 # Between two letters, but for ideographs, or between two digits: the 2 of CO2 may have a tag
-_WITHIN_WORD = re.compile(rf"(?<=[^\W\d_{IDEOGRAPHS}])(?=[^\W\d_{IDEOGRAPHS}])|(?<=\d)(?=\d)")
+_WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
 _OPENING = frozenset(["", *"([{«„‘¿¡"])  # what no space follows, or precedes; nor at the ends of a text
 _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")

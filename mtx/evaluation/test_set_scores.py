@@ -8,7 +8,9 @@ For `mtx compare`, `system_outputs` collects the hypotheses of several systems, 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from mtx.config.schema import Config
 from mtx.data.glossary import Glossary, num_used
+from mtx.data.languages import IDEOGRAPHS
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.metrics import (
     Scores,
@@ -75,7 +78,25 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
     hypotheses = list(text_files.read_lines(path, "strict"))
     if len(hypotheses) != len(test_set.references):
         raise DataError(f"{path} has {len(hypotheses)} lines, {test_set.name} has {len(test_set.references)}")
+    _warn_of_form(path, hypotheses, test_set.references)
     return score_translations(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
+
+
+# What scores are low for, if only hypotheses or only references are so
+_FORMS: dict[str, Callable[[str], object]] = {
+    "in pieces (▁, @@ or ##)": re.compile(r"▁|@@(?:\s|$)|(?:^|\s)##\w").search,
+    "tokenised": re.compile(rf"\s[.,](?:\s|$)|@-@|&(?:apos|quot|amp|#91);|[{IDEOGRAPHS}]\s[{IDEOGRAPHS}]").search,
+    "not in NFC": lambda line: not unicodedata.is_normalized("NFC", line),
+}
+_OTHER_FORM = 0.1  # difference of the shares of lines
+
+
+def _warn_of_form(path: Path, hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    for form, is_so in _FORMS.items():
+        own, others = (sum(map(bool, map(is_so, lines))) / max(1, len(lines)) for lines in (hypotheses, references))
+        if abs(own - others) >= _OTHER_FORM:
+            shares = f"{own:.0%} of its lines are {form}, and {others:.0%} of the references"
+            logger.warning("%s: %s; scores compare plain text in one form", path, shares)
 
 
 def score_translations(

@@ -29,7 +29,7 @@ _SAMPLE_LINES, _SAMPLED_LINES = 100, 10_000  # invalid lines that show the encod
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stands for a byte that is not UTF-8
 
-BEGINNING_BYTES = 1 << 13  # in which the first element of XML is named
+BEGINNING_BYTES = 1 << 16  # in which the first element of XML is named, and the first message of PO
 
 _DOCUMENT = "save it as plain text in UTF-8, one sentence a line"
 _EXPORT = (
@@ -71,7 +71,7 @@ _SIGNATURES: list[tuple[Any, ...]] = [
     (_PROLOG + rb"<(martif|tbx)\b", "a term base (TBX)", _EXPORT),
     (rb"(?i)" + _PROLOG + rb"<html\b", "a web page (HTML)", _DOCUMENT),
     (rb"\s*<\?xml\s", "XML", _DOCUMENT),
-    (rb'(?:\s*#[^\n]*\n)*+\s*(msgctxt "[^\n]*\n)?msgid "', "a catalogue of messages (PO)", _PAIRS, "po"),
+    (rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"', "a catalogue of messages (PO)", _PAIRS, "po"),
     (rb"SQLite format 3\0", "a database (SQLite), such as a memory of Trados (.sdltm)", _EXPORT),
     (rb"PAR1\x15", "a table (Parquet)", "mtx reads it as pairs if its name ends in .parquet"),
     (rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|"  # tar, 7z, rar; xz, bzip2, zstd
@@ -106,8 +106,10 @@ def wide_encoding(beginning: bytes) -> str | None:
     for mark, name in _MARKS.items():
         if beginning.startswith(mark) and _is_ordinary(beginning, name):
             return name
+    if beginning.count(0) < 2:
+        return None
     few_controls = sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
-    if beginning.count(0) < 2 or (few_controls and _decode(beginning, "utf-8") is not None):
+    if few_controls and _decode(beginning, "utf-8") is not None:
         return None
     return next((name for name in _WIDE if _is_ordinary(beginning, name) and _has_spaces(beginning, name)), None)
 
@@ -190,7 +192,7 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
         DataError: if the beginning of a gzip file is damaged.
     """
     try:
-        file = path.open("rb")
+        file: Any = path.open("rb", BEGINNING_BYTES)
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
         raise UsageError(f"{path}: {reason}") from None

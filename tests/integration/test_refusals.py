@@ -215,8 +215,16 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     (here / "pairs").write_text("a dog\tein Hund\n")
     refused(2, ["pairs: which languages", "mtx train ./pairs data.src=en data.tgt=de"], "train", "pairs")
     (here / "pairs").write_text("a dog\n")
-    refused(2, ["pairs: not a configuration", "data.train=pairs"], "train", "pairs")
-    (here / "pairs").unlink()
+    refused(2, ["pairs: is not pairs: its first line has no TAB", "name the file of the other"], "train", "pairs")
+    for name in ("a.en", "a.de", "b.txt"):
+        (here / name).write_text("one side\n")
+    help = "mtx train own-text data.train=a data.dir=. data.src=en data.tgt=de"
+    refused(2, ["a.en: is not pairs", help], "train", "a.en", "a.de")
+    refused(
+        2, ["a.en: is not pairs", "paste ./a.en ./b.txt > pairs.tsv", "mtx train pairs.tsv"], "train", "a.en", "b.txt"
+    )
+    for name in ("pairs", "a.en", "a.de", "b.txt"):
+        (here / name).unlink()
     refused(1, ["memory.tmx:1: is not XML"], "prepare", "own-text", "data.train=memory.tmx")
     (here / "memory.tmx").unlink()
     assert not list(here.iterdir())

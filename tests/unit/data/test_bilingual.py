@@ -84,6 +84,11 @@ def test_several_translations_are_several_pairs() -> None:
     assert (block.lines, block.tgt, block.dates) == ([7, 7], ["Hund", "Köter"], [9, 5])
 
 
+def test_markup_and_entities_are_taken_out_and_placeholders_stay() -> None:
+    (block,) = blocks(("en", "de"), {"en": "<b>Q&amp;A</b>&#10;%s", "de": "F&amp;A<br/>{0}"})
+    assert (block.src, block.tgt) == (["Q&A %s"], ["F&A {0}"])
+
+
 def test_a_file_in_other_languages_says_which() -> None:
     with pytest.raises(DataError, match=r"no unit is in both en and it; it has en-US \(2\), de \(1\)$"):
         blocks(("en", "it"), {"en-US": "dog", "de": "Hund"}, {"en-US": "cat"})

@@ -76,7 +76,7 @@ def test_a_file_is_read_and_written(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"a\tb\nhouse\n", rf"terms\.tsv:2: {EXPECTED}"),
-        (b"a\tb\tc\n", rf"terms\.tsv:1: {EXPECTED}"),
+        (b"a\tb\tc\td\n", rf"terms\.tsv:1: {EXPECTED}"),
         (b"a\tb\nhouse\t \n", rf"terms\.tsv:2: {EXPECTED}"),
         (b"\thouse\n", rf"terms\.tsv:1: {EXPECTED}"),
         (b"a\tb\na\tc\n", r"terms\.tsv:2: a has two translations, b and c; expected one"),
@@ -102,6 +102,14 @@ def test_a_table_of_a_spreadsheet(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         "house": "Haus", "source": "target",
     }  # fmt: skip
     assert caplog.messages == [f"{tmp_path / 'terms.tsv'}:1: Source and Target are taken for a heading and left out"]
+
+
+def test_a_third_column_is_notes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert read(tmp_path, b"house\tHaus\ta note\ndog\tHund\ncat\tKatze\t\n").terms == {
+        "house": "Haus", "dog": "Hund", "cat": "Katze",
+    }  # fmt: skip
+    assert caplog.messages == [f"{tmp_path / 'terms.tsv'}: its third column is taken for notes and left out"]
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ TSV = "".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS)
 SAME = "".join(f"{src}\t{src}\n" for src, _ in PAIRS)
 PO = "".join(f'\nmsgid "{src}"\nmsgstr "{tgt}"\n' for src, tgt in PAIRS)
 XLIFF = '<xliff version="1.2"><file source-language="de-CH" target-language="it"><body>{}</body></file></xliff>'
+TUVS = "".join(f'<tuv xml:lang="{tag}"><seg>a</seg></tuv>' for tag in ("de-DE", "en-US"))
+TMX = f'<tmx><header srclang="{{}}"/><body><tu>{TUVS}</tu></body></tmx>'
 UNIT = '<trans-unit id="1"><source>ja</source><target>sì</target></trans-unit>'
 
 
@@ -36,12 +38,14 @@ def objects(src: str, tgt: str) -> str:
         ("t.po", 'msgid ""\nmsgstr "Language: sv\\n"\n' + PO, "en sv text"), ("t.po", PO, "en de text"),
         ("t.po", 'msgid ""\nmsgstr "X-Source-Language: fr\\nLanguage: sv\\n"\n' + PO, "fr sv header"),
         ("t.xlf", XLIFF.format(UNIT), "de it header"),
+        ("t.tmx", TMX.format("en"), "en de header"), ("t.tmx", TMX.format("fr"), "de en first unit"),
+        ("t.tmx", TMX.format("*all*"), "de en first unit"),
     ],
 )  # fmt: skip
 def test_what_a_file_says_of_its_languages(name: str, text: str, found: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(text, encoding="utf-8")
-    src, tgt, origin = found.split()
+    src, tgt, origin = found.split(maxsplit=2)
     assert find_languages(path) == (src, tgt, f"its {origin}")
 
 

@@ -67,8 +67,10 @@ msgstr "c"
 
 #, fuzzy
 
-msgid "d"
-msgstr "e"
+msgid
+"d"
+msgstr
+"e"
 msgid "one file"
 msgid_plural "%d files"
 msgstr[0] "%d 个文件"
@@ -76,7 +78,7 @@ msgstr[0] "%d 个文件"
     assert units(tmp_path, text) == [
         Unit(4, [Variant("", 'a "b"'), Variant("", "c")]),
         Unit(11, [Variant("", "d")]),
-        Unit(13, [Variant("", "%d files"), Variant("", "%d 个文件")]),
+        Unit(15, [Variant("", "%d files"), Variant("", "%d 个文件")]),
     ]
 
 

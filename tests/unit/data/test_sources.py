@@ -124,7 +124,7 @@ def test_a_file_that_is_no_pairs_is_named_and_never_called_missing(
 
 
 def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, mode: str) -> None:  # root reads every file, whatever its mode
+    def refuse(self: Path, mode: str, buffering: int = -1) -> None:  # root reads every file, whatever its mode
         raise PermissionError(errno.EACCES, "Permission denied")
 
     write(tmp_path / "t.tsv", "a\tb\n")

@@ -51,6 +51,13 @@ def test_a_csv_file_is_pairs(tmp_path: Path, ending: str) -> None:
     assert list(corpora.tests) == ["t"]
 
 
+@pytest.mark.parametrize("first", ["sep=|", '"SEP=|"'])
+def test_the_first_line_may_name_the_separator(first: str, tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", f"\ufeff{first}\r\nEnglish|Deutsch\r\na, b|c; d\r\n")
+    corpora = find(tmp_path, train=("t.csv",))
+    assert pairs_of(corpora.train[0]) == [("a, b", "c; d")]
+
+
 @pytest.mark.parametrize(
     "text, line, problem",
     [

@@ -61,6 +61,35 @@ def test_deleted_text_of_tracked_changes_is_no_text(tmp_path: Path) -> None:
     assert units(tmp_path, text) == [Unit(1, [Variant("de", "Das neue Haus")])]
 
 
+@pytest.mark.parametrize(
+    "code, text",
+    [
+        (r'<ph id="1">\n</ph>', "a. B"), ('<ph id="1">\n</ph>', "a. B"), ('<ph id="1">&lt;br/&gt;</ph>', "a. B"),
+        ('<x id="1" equiv-text="&lt;br/&gt;"/>', "a. B"), ('<x id="1" ctype="lb"/>', "a. B"), ('<x id="1"/>', "a. B"),
+        (r'<ph id="1" equiv="\n\n"/>', "a. B"), ('<ph id="1" type="fmt" subType="xlf:lb"/>', "a. B"),
+        ('<ph id="1">&lt;/p&gt;&lt;p&gt;</ph>', "a. B"), ('<ph id="1">&amp;nbsp;</ph>', "a. B"),
+        (r'<bpt id="1">{\line }</bpt>', "a. B"), ('<bpt id="1">&lt;b&gt;</bpt>', "a.B"), ("<g>br</g>", "a.brB"),
+    ],
+)  # fmt: skip
+def test_a_code_that_says_white_space_is_a_space(code: str, text: str, tmp_path: Path) -> None:
+    unit = f"<trans-unit><source>a.{code}B</source></trans-unit>"
+    [[variant]] = [unit.variants for unit in units(tmp_path, f"<xliff><file>{unit}</file></xliff>")]
+    assert variant.text == text
+
+
+@pytest.mark.parametrize(
+    "source, text",
+    [
+        ("The<ph/>tomato", "The tomato"), ('a<ph disp="nbsp"/>b', "a b"), ('5<ph equiv-text=" "/>kg', "5 kg"),
+        ("CO<x/>2", "CO2"), ("一<x/>二", "一二"), ("on<x/> and<x/>, <x/><x/>on", "on and, on"), ("<x/>a<x/>", "a"),
+    ],
+)  # fmt: skip
+def test_a_code_between_letters_is_a_space(source: str, text: str, tmp_path: Path) -> None:
+    unit = f"<trans-unit><source>{source}</source></trans-unit>"
+    [[variant]] = [unit.variants for unit in units(tmp_path, f"<xliff><file>{unit}</file></xliff>")]
+    assert variant.text == text
+
+
 def test_version_2(tmp_path: Path) -> None:
     assert units(tmp_path, VERSION_2) == [
         Unit(4, [Variant("en", "A dog."), Variant("de", "Ein Hund.")]),

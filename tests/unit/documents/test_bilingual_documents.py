@@ -85,6 +85,14 @@ def test_line_breaks_are_tags_where_white_space_counts() -> None:
     assert texts(parse("\na<x/>\n<y/>\n", keeps_lines=True)) == ["\n", "a", "<x/>", "\n", "<y/>", "\n"]
 
 
+@pytest.mark.parametrize(
+    "code", [r"<ph>\n</ph>", "<ph>&lt;br/&gt;</ph>", '<x equiv-text="&lt;br/&gt;"/>', '<x ctype="lb"/>']
+)
+def test_a_code_that_says_a_line_break_is_one(code: str) -> None:
+    text, [placed] = bare(parse(f"One:{code}2"))
+    assert (text, placed.is_word) == ("One: 2", False)
+
+
 def test_a_code_with_an_end_tag_of_its_own_is_one_tag() -> None:
     content = 'a <bx id="1"></bx>dog<ex id="1"></ex> <x id="2"></x>'
     parts = parse(content)

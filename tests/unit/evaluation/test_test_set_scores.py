@@ -16,6 +16,7 @@ from mtx.evaluation.test_set_scores import (
     advice,
     count_used,
     measure_gains,
+    score_file,
     score_lines,
     score_with_glossary,
     stored_gains,
@@ -76,6 +77,22 @@ def test_both_translations_are_scored() -> None:
     assert guided["terms"] == {"num_terms": 20, "used": 20, "used_without": 0}
     assert score_lines("t", guided)[-1].startswith("t: 100.0% of 20 terms")
     assert fake.glossary is None, "the translator is as it was"
+
+
+@pytest.mark.parametrize(
+    "hypothesis, form",
+    [
+        ("▁Ein ▁Hund ▁lä uft.", "in pieces"), ("Ein Hu@@ nd läuft.", "in pieces"), ("Ein Hund läuft .", "tokenised"),
+        ("Ein Hund la\u0308uft.", "not in NFC"), ("Ein Hund läuft.", ""), ("Kein Hund, der läuft", ""),
+    ],
+)  # fmt: skip
+def test_hypotheses_in_another_form_are_told(
+    hypothesis: str, form: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "hyp").write_text(f"{hypothesis}\n" * 20, encoding="utf-8")
+    score_file(tmp_path / "hyp", TestSet("t", "de", [], ["Ein Hund läuft."] * 20))
+    told = [message for message in caplog.messages if "scores compare" in message]
+    assert len(told) == bool(form) and all(f"hyp: 100% of its lines are {form}" in message for message in told)
 
 
 REFERENCES = [f"Der Mann {n} liest heute ein Buch über {n} alte Bäume ." for n in range(30)]

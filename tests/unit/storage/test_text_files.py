@@ -90,6 +90,10 @@ OTHER_FORMATS = {
     "html": (b"<!DOCTYPE html>\n<HTML lang=en>", "a web page"),
     "xml": (b'<?xml version="1.0"?><text>', "XML"),
     "po": (b'# German\n# by me\n\nmsgid ""\nmsgstr ""\n', "a catalogue of messages"),
+    "po with a long beginning": (
+        b"# by me\n" * 2_000 + b'msgctxt ""\n"a"\n"b"\nmsgid\n"c"\n',
+        "a catalogue of messages",
+    ),
     "sdltm": (b"SQLite format 3\0", "a database"),
     "parquet": (b"PAR1\x15\0", "a table"),
     "empty zip": (packed(lambda file: zipfile.ZipFile(file, "w").close()), "a zip archive"),
