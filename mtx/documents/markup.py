@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
-from mtx.data.inline_codes import BREAK, CODE, ELEMENT, ENTITY
+from mtx.data.inline_codes import BREAK, CHOICE, CODE, ELEMENT, ENTITY
 from mtx.data.languages import IDEOGRAPHS
 
 VOID = frozenset(
@@ -29,7 +29,6 @@ _KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{'|'.join(sorted(_KEPT_ENTITIES))}")
 # The mark before the letter of an accelerator: not the & of AT&T
 _ACCELERATOR = re.compile(r"(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])")
-_CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 Kind = Literal["open", "close", "alone"]
 
 
@@ -196,4 +195,4 @@ def with_accelerator(marked: Marked, mark: str) -> Marked:
 
 def is_choice(marked: Marked) -> bool:
     """Whether a segment is a message of ICU with texts for several numbers or cases, which is code in part."""
-    return any(_CHOICE.search(part) for part in marked if isinstance(part, str))
+    return any(CHOICE.search(part) for part in marked if isinstance(part, str))

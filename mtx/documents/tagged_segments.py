@@ -12,7 +12,7 @@ from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
 from mtx.decoding.translator import Hypothesis, Translator
-from mtx.documents.markup import Marked, bare, mark_up, raw
+from mtx.documents.markup import Marked, Tag, bare, is_choice, mark_up, raw
 from mtx.documents.placing import Link, in_proportion, put_back
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
@@ -60,7 +60,7 @@ def translate_lines(translator: Translator, lines: Sequence[str], n_best: int | 
 
     See `Translator.hypotheses`.
     """
-    texts = [bare(mark_up([line])) if has_codes(line) else (line, []) for line in lines]
+    texts = [bare(_mark_up(line)) if has_codes(line) else (line, []) for line in lines]
     found_for = translator.hypotheses([text for text, _ in texts], n_best=n_best)
     results = [found[:n_best] for found in found_for]
     sentences = list[_Sentence]()
@@ -75,6 +75,10 @@ def translate_lines(translator: Translator, lines: Sequence[str], n_best: int | 
         elif tags:
             results[row] = [replace(each, text=lines[row]) for each in results[row]]
     return results
+
+
+def _mark_up(line: str) -> Marked:
+    return [Tag(line)] if is_choice([line]) else mark_up([line])
 
 
 def _sentences(translator: Translator, text: str) -> list[_Sentence]:

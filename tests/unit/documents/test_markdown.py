@@ -52,8 +52,17 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
         ("[[a|b]] [[c]] ![[d.png]]\n", "[[a|B]] [[c]] ![[d.png]]\n"),
         ("import a from 'b'\nimport {\n  c\n} from \"d\";\nexport const e = {\n  f: 1\n}\n\ng <H i={1} /> {j}\n",
          "import a from 'b'\nimport {\n  c\n} from \"d\";\nexport const e = {\n  f: 1\n}\n\nG <H i={1} /> {j}\n"),
+        ("import the file\n\nof a 'b'\n" + "\nimport a.b.c\nimport d.e.f" * 20 + "\n",
+         "IMPORT THE FILE\n\nOF A 'B'\n\n" + " ".join(["IMPORT A.B.C IMPORT D.E.F"] * 20) + "\n"),
         ("{{< note >}}\na\n{{< /note >}}\n{% if b %}\nc {{ d }}\n{% endif %}\n",
          "{{< note >}}\nA\n{{< /note >}}\n{% if b %}\nC {{ d }}\n{% endif %}\n"),
+        ("{{< highlight go >}}\na\n{{< /highlight >}}\n\n{% highlight c %}\na {\n{% endhighlight %}\nb\n",
+         "{{< highlight go >}}\na\n{{< /highlight >}}\n\n{% highlight c %}\na {\n{% endhighlight %}\nB\n"),
+        ('<A b="c" d={() => { e() }}>\n  f\n</A>\n\n{/* g */}\n\nh <I j={k > 1}>l</I>\n',
+         '<A b="c" d={() => { e() }}>\n  F\n</A>\n\n{/* g */}\n\nH <I j={k > 1}>L</I>\n'),
+        ("> [!tip]- a *b*\n> c\n> d\n", "> [!tip]- A *B*\n> C D\n"),
+        ("[TOC]\n\n(a-b)=\n# c ++ctrl+d++ ==e== %%f%% ^g-h\n\n*[IJ]: k\n",
+         "[TOC]\n\n(a-b)=\n# C ++ctrl+d++ ==E== %%f%% ^g-h\n\n*[IJ]: K\n"),
     ],
 )  # fmt: skip
 def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:

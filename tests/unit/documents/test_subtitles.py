@@ -16,6 +16,8 @@ from tests.unit.documents.test_document import translated
         ("<v Fred Smith>one <c.red big>two</c>\nthree", "<v Fred Smith>ONE\n<c.red big>TWO</c> THREE"),
         ("one <00:01.500>two &amp; three", "ONE <00:01.500>TWO &amp; THREE"),
         ("- one\n- two\nthree", "- ONE\n- TWO\nTHREE"),
+        ("one\\Ntwo\\hthree", "ONE\\NTWO\\hTHREE"),
+        ("one\ntwo three\n7\n00:04,0 --> 00:05,0\na", "ONE TWO\nTHREE\n7\n00:04,0 --> 00:05,0\nA"),
         ("42", "42"),
         ("♪ ♪", "♪ ♪"),
     ],
