@@ -13,13 +13,14 @@ from mtx.data.languages import IDEOGRAPHS
 _EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
 # An address of a page, without the punctuation behind it, or of mail. Text of scripts without spaces ends it.
 ADDRESS = (
-    r"(?i:(?<![a-z0-9_])(?:https?://|www\.))"
+    r"(?i:(?<![a-z0-9_])(?:(?:https?|ftp|file)://|www\.))"
     rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{1,2000}}(?<![.,;:!?\]}}’])"
     r"|(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
 )
 TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo; JSX with an operator, Template Toolkit
-    r"\{/\*(?:[^*]|\*(?!/)){0,1000}\*/\}|\{[^{}<]{0,200}?(?:[=!]==|&&|\|\|| \? |=>|\w\(|\"\s*:)[^{}]{0,200}\}"
-    r"|\[%[^%]{0,1000}%\]|<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
+    r"\{/\*(?:[^*]|\*(?!/)){0,1000}\*/\}|\{[^{}<]{0,200}?(?:[=!]==|&&|\|\|| \? |=>|\?[?.]|\w\(|\"\s*:)[^{}]{0,200}\}"
+    r"|\[%[^%]{0,1000}%\]|\[\[ [^\[\]]{1,100} \]\]"
+    r"|<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
     r"|\{\{\{[^{}]{0,1000}\}\}\}|\{\{[^{}]{0,1000}\}\}"
 )
 _NAME = "[A-Za-z_][A-Za-z0-9_]*+"
@@ -44,21 +45,22 @@ CODE = re.compile(
             r"\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}",  # Fluent
             rf"\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w))?|@:[\w.]+\w|\*\|[\w:]+\|\*",
             rf"(?<!\w)(?:__{_NAME}(?<=__)|\^{_NAME}\^|###{_NAME}###)(?!\w)",
-            rf"(?<![^\s(\"'>])[@:!]{_NAME}(?:-[a-z]+)*:?(?!\w)",  # Drupal, Laravel; the names of emoji
+            rf"(?<![^\s(\"'>])[@:!]{_NAME}(?:[-.][A-Za-z]\w*)*:?(?!\w)",  # Drupal, Laravel; the names of emoji
             # Weblate, Maketext, shortcodes of WordPress
             r"\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]",
             r"\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*\s[^\[\]=]{1,100}=[^\[\]]{0,500}\]"
-            r"|\[/[a-z]\w*\]",
+            r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list)\]|\[(?:url|color|size|quote|img)=[^\[\]]{1,500}\]",
             r"\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)",  # Xcode
             r"(?<=[^\s|])\|(?=[^\s|])",  # plural forms of Symfony and Laravel
-            rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*",
+            r"\\u[0-9a-fA-F]{4}",
+            rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\d\#*]\ufe0f\u20e3",
         ]
     )
 )
 # A message of ICU with texts for several numbers or cases
-CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
+CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|choice)\s*,")
 # An escaped line break or tab, and no \\name of a macro
-BREAK = re.compile(r"(?<!\\)(?:\\r)?\\[nt](?![a-z])|(?<=[^\s\\:])\\n")
+BREAK = re.compile(r"(?<!\\)(?:\\r)?\\[nt](?![a-z])|(?<=[^\s\\:])(?:\\r)?\\n")
 # Elements, and comments. What has a space inside may be text, unless it is an element of HTML or has an attribute.
 ELEMENT = re.compile(
     r"(?<!%)</?(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
@@ -69,7 +71,7 @@ ELEMENT = re.compile(
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
 
 
-_SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
+_SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
 
 
 def has_codes(text: str) -> bool:

@@ -51,6 +51,7 @@ logger = logging.getLogger(__name__)
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 _LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
+_WRITTEN_BREAK = re.compile("&#(?:10|x0*[aA]);")
 _LETTER = re.compile(r"[^\W\d_]")
 _COPIES = 0.9  # the share of targets that repeat their source in a file that no one has translated
 _PROTECTED = frozenset(["protected", DELETED])  # types of marks whose text is not translated
@@ -85,11 +86,13 @@ def parse(document: str, node: Node, keeps_lines: bool = False) -> Marked:
     Elements of HTML that are text there, as in &lt;b&gt;, are tags too.
 
     Args:
-        keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve"; else only
+        keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve" or has one as
+            a reference; else only
             blank lines are, and others are white space.
     """
     line_end = "\r\n" if "\r\n" in document[node.start : node.inner_end] else "\n"
     parts = mark_up(_parts(document, node, line_end), escape)
+    keeps_lines = keeps_lines or bool(_WRITTEN_BREAK.search(document, node.start, node.inner_end))
     return with_lines(parts, _LINE_BREAK if keeps_lines else _BLANK_LINES)
 
 

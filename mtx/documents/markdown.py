@@ -25,9 +25,9 @@ _COMPONENT = (  # a tag of MDX, whose attributes may be code
 )
 # Text that is no text to translate: addresses, footnotes, pictures by name, formulas, attributes, links of wikis, codes
 _KEPT = re.compile(
-    r"\[\^[^\]\s]{1,100}\]:?|\*\[[^\]\n]{1,100}\]:|\[(?:TOC|toc)\]|\+\+\w[\w+-]{0,100}\+\+|%%[^%\n]{1,1000}%%"
+    r"\[\^[^\]\s]{1,100}\]:?|\[(?:TOC|toc)\]|\+\+\w[\w+-]{0,100}\+\+|%%[^%\n]{1,1000}%%"
     r"|(?<!=)==(?!=)|(?<=\s)\^[\w-]{1,100}(?=\n|\Z)|:[a-z0-9_+-]{1,40}:(?!\w)|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
-    r"|\{[\#.:][^{}\n]{1,200}\}|!?\[\[[^\[\]|\n]{1,200}(?:\]\]|\|)|\]\]"
+    r"|\{ ?(?:[\#.:]|[\w-]+=\")[^{}\n]{1,200}\}|!?\[\[[^\[\]|\n]{1,200}(?:\]\]|\|)|\]\]"
     rf"|{_COMPONENT}|{CODE.pattern}"
 )
 # at the beginning also the box of a task, and the name of an alert
@@ -37,24 +37,29 @@ _MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # what a text may have that
 _WHOLE = "autolink"  # markup of links that are one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
-# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`; admonitions and tabs, whose text is indented:
-# `!!! note "Title"`; attributes and templates; imports and exports of MDX, which may go over several lines.
+# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`; abbreviations: `*[HTML]: Words`;
+# admonitions and tabs, whose text is indented: `!!! note "Title"`; attributes and templates; components, imports and
+# exports of MDX, which may go over several lines.
 _CONTAINER = re.compile(
-    r"^([ \t>]*):{3,}[ \t]*(?:\{?[\w-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?[ \t\r]*$",
+    r"^([ \t>]*)(?::{3,}[ \t]*(?:\{?[\w-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
+    r"|\*\[[^\]\n]{1,100}\]:[ \t]+([^\n]*?))[ \t\r]*$",
     re.MULTILINE,
 )
 _ADMONITION = re.compile(
-    r"^([ \t>]*)(?:(?:!!!|\?\?\?\+?)[ \t]+[^\"\n]*(?:\"([^\"\n]*)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
+    r"^([ \t>]*(?:[-*+][ \t]+)?)(?::[ \t]+)?"
+    r"(?:(?:!!!|\?\?\?\+?)[ \t]+[^\"\n]*(?:\"([^\"\n]*)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
     re.MULTILINE,
 )
 _CODE_LINE = re.compile(
     r"^[ \t>]*\{(?:%-?|\{[<%])\s*(?:highlight|code\w*|mermaid)\b(?:[^{]|\{(?!%-?\s*end|\{[<%]\s*/)){0,5000}"
     r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?:highlight|code|mermaid)[^\n]*"
-    rf"|^([ \t>]*)(?:\{{[:%{{\#][^\n]*\}}|<%[^\n]*%>|\([\w-]+\)=|(?:{_COMPONENT})+)[ \t\r]*$"
+    rf"|^([ \t>]*)(?:\{{[:%{{\#][^\n]*\}}|<%[^\n]*%>|\([\w-]+\)=|--8<--[^\n]*|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
     r"|^import\s(?:[^;\"'\r\n]++\r?\n){0,50}?[^;\"'\n]*+[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
     r"|^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
     re.MULTILINE,
 )
+_LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
+_SPACE = "\ue000"  # stands for a space in the address of a link
 _DEFINITION = re.compile(r"^([ \t>]*):(?=[ \t]+\S)", re.MULTILINE)
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -83,6 +88,7 @@ def _mask_dialects(text: str) -> tuple[str, list[tuple[int, int]]]:
         prefix = match[1] or ""
         return prefix + re.sub(r"[^\r\n]", " ", match[0][len(prefix) :])
 
+    text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), text)
     for pattern in (_CONTAINER, _ADMONITION, _CODE_LINE):
         text = pattern.sub(blank, text)
     return _DEFINITION.sub(r"\1-", text), titles  # a definition is an item for the parser
@@ -191,7 +197,7 @@ def _write(parse: Parse, source: str, prefix: str, is_cell: bool, translation: M
         for parts in (meant, _escape(meant)):
             text = raw(parts)
             if is_safe or _is_read_as(parse, text, prefix, meant):
-                text = re.sub(r"(?<!\\)\|", r"\|", text) if is_cell else text
+                text = (re.sub(r"(?<!\\)\|", r"\|", text) if is_cell else text).replace(_SPACE, " ")
                 return text.replace("\n", "\r\n") if "\r\n" in source else text
     return source
 

@@ -1,6 +1,7 @@
 """Subtitles as a document, SRT and WebVTT: the text of each cue; numbers, times, notes and styles stay.
 
-The lines of a cue are one text, which is divided into as many lines again; each speaker's, after a dash, is its own.
+The lines of a cue are one text, which is divided into as many lines again; each speaker's, after a dash or
+a name, is its own.
 """
 
 import re
@@ -15,7 +16,8 @@ _TIMES = re.compile(
     r"[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}[ \t]*-+>[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}"
 )
 _TAG = re.compile(r"<[^<>]{1,200}>|\\[Nh]")
-_DASH = re.compile(r"\s*[-‐–—]+\s*")
+# What begins the words of another speaker; a name in capitals is one of them
+_DASH = re.compile(r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[A-Z][A-Z .'\d]{1,30}:\s)")
 _LETTER = re.compile(r"[^\W\d_]")
 
 

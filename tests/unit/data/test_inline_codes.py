@@ -17,8 +17,9 @@ from mtx.data.inline_codes import BREAK, CODE, ELEMENT, strip_codes
         "[vc_row] [vc_column width=\"1/2\"] [gallery ids=\"1,2\"] [/vc_row]", "{b> <b} {1> <1} {2}",
         "https://example.org/a?b={0}&c=%s user@example.org C:\\temp\\new", "☺ 😀😀 👩‍🔬",
         "@entity-type at :entity-url by %field-name", "$NAME$ and %%PIN%% on ###URL###",
-        "[% var | html %] in {/* a * b */}",
+        "[% var | html %] [[ name ]] in {/* a * b */}",
         "{n !== 1 && 's'} and {n > 1 ? 'a' : 'b'} at {format(n, 'x')} by {\"key\": \"value\"}",
+        "[b] [url=https://a.b] [/url] [*]", "ftp://a.b/c and 1️⃣ at \\u00a0", "{a?.b ?? 'c'} by @Model.Name",
         "^[%lld](inflect: true)", "{0}|%count%|{1}",
     ],
 )  # fmt: skip
@@ -42,6 +43,7 @@ def test_words_are_no_codes(text: str) -> None:
 
 def test_an_escaped_line_break_is_one() -> None:
     assert [match[0] for match in BREAK.finditer(r"a.\nB \r\nC\nd \\name x \n")] == [r"\n", r"\r\n", r"\n", r"\n"]
+    assert [match[0] for match in BREAK.finditer(r"a\r\nb")] == [r"\r\n"]
     assert BREAK.findall(r"one\tTwo \theta") == [r"\t"]
 
 

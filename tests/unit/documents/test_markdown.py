@@ -60,9 +60,13 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
          "{{< highlight go >}}\na\n{{< /highlight >}}\n\n{% highlight c %}\na {\n{% endhighlight %}\nB\n"),
         ('<A b="c" d={() => { e() }}>\n  f\n</A>\n\n{/* g */}\n\nh <I j={k > 1}>l</I>\n',
          '<A b="c" d={() => { e() }}>\n  F\n</A>\n\n{/* g */}\n\nH <I j={k > 1}>L</I>\n'),
+        ("a\n:   !!! tip\n\n        b\n\n[c](#d){ .e }{ f=\"g\" }\n",
+         "A\n:   !!! tip\n\n        B\n\n[C](#d){ .e }{ f=\"g\" }\n"),
         ("> [!tip]- a *b*\n> c\n> d\n", "> [!tip]- A *B*\n> C D\n"),
-        ("[TOC]\n\n(a-b)=\n# c ++ctrl+d++ ==e== %%f%% ^g-h\n\n*[IJ]: k\n",
-         "[TOC]\n\n(a-b)=\n# C ++ctrl+d++ ==E== %%f%% ^g-h\n\n*[IJ]: K\n"),
+        ("[TOC]\n\n(a-b)=\n# c ++ctrl+d++ ==e== %%f%% ^g-h\n\n*[IJ]: k\n*[L]: m\n",
+         "[TOC]\n\n(a-b)=\n# C ++ctrl+d++ ==E== %%f%% ^g-h\n\n*[IJ]: K\n*[L]: M\n"),
+        ("--8<-- \"a\"\n\n{a.map((b) => <C d={b}>{b}</C>)}\n\n[e]({{ f }}/g) ![h]({{ i }}/j.png)\n",
+         "--8<-- \"a\"\n\n{a.map((b) => <C d={b}>{b}</C>)}\n\n[E]({{ f }}/g) ![h]({{ i }}/j.png)\n"),
     ],
 )  # fmt: skip
 def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:

@@ -62,7 +62,8 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
 
 def test_a_line_with_texts_for_several_numbers_stays() -> None:
     line = "You have {n, plural, one {# dog} other {# dogs}}"
-    assert [found[0].text for found in translate_lines(Fixed(), [line, "a red dog %d"])] == [line, "un chien rouge %d"]
+    lines = [line, "{0,choice,0#no dog|1#a dog}", "a red dog %d"]
+    assert [found[0].text for found in translate_lines(Fixed(), lines)] == [*lines[:2], "un chien rouge %d"]
 
 
 def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
