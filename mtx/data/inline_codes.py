@@ -62,10 +62,11 @@ CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|choice)\s*,"
 # An escaped line break or tab, and no \\name of a macro
 BREAK = re.compile(r"(?<!\\)(?:\\r)?\\[nt](?![a-z])|(?<=[^\s\\:])(?:\\r)?\\n")
 # Elements, and comments. What has a space inside may be text, unless it is an element of HTML or has an attribute.
+_LESS = r"(?!(?<=%)<\w{1,100}>[\d.]{0,9}[a-z](?!\w))</?"  # and no placeholder of Ruby, as in %<name>s
 ELEMENT = re.compile(
-    r"(?<!%)</?(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
-    r"|td|th|tr|tt|u|ul|var|wbr)(?:\s[^<>]{0,1000})?/?>|<!--.{0,2000}?-->"
-    r"|(?<!%)</?(?:[a-z][\w.:-]{0,50}(?:\s[^<>=]{0,100}=[^<>]{0,1000}|\s*)|\d{1,3})/?>",
+    rf"{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
+    rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s[^<>]{{0,1000}})?/?>|<!--.{{0,2000}}?-->"
+    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}=[^<>]{{0,1000}}|\s*)|\d{{1,3}})/?>",
     re.IGNORECASE | re.DOTALL,
 )
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")

@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 _LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
-_WRITTEN_BREAK = re.compile("&#(?:10|x0*[aA]);")
+_WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _LETTER = re.compile(r"[^\W\d_]")
 _COPIES = 0.9  # the share of targets that repeat their source in a file that no one has translated
 _PROTECTED = frozenset(["protected", DELETED])  # types of marks whose text is not translated

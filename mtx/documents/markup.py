@@ -116,6 +116,8 @@ def _sign(tag: Tag) -> str:
 
 def with_edges(source: Marked, translation: Marked) -> Marked:
     """A translation with the white space that its source had at both ends."""
+    if translation == source:
+        return source
     text = "".join(part if isinstance(part, str) else "\0" for part in source)
     before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
     return [part for part in (before, *translation, after) if part != ""]

@@ -16,8 +16,8 @@ _TIMES = re.compile(
     r"[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}[ \t]*-+>[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}"
 )
 _TAG = re.compile(r"<[^<>]{1,200}>|\\[Nh]")
-# What begins the words of another speaker; a name in capitals is one of them
-_DASH = re.compile(r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[A-Z][A-Z .'\d]{1,30}:\s)")
+# What begins the words of another speaker, or a sound; names, brackets and notes belong to the text
+_DASH = re.compile(r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[(\[♪#*]|[A-Z][A-Z .'\d]{1,30}:\s)")
 _LETTER = re.compile(r"[^\W\d_]")
 
 

@@ -41,6 +41,10 @@ def test_words_are_no_codes(text: str) -> None:
     assert not CODE.search(text) and not BREAK.search(text) and not ELEMENT.search(text)
 
 
+def test_elements_behind_a_percent_sign_are_none_of_ruby() -> None:
+    assert ELEMENT.findall("<b>%count%</b> 50%<br> %<name>s %<a>.2f") == ["<b>", "</b>", "<br>"]
+
+
 def test_an_escaped_line_break_is_one() -> None:
     assert [match[0] for match in BREAK.finditer(r"a.\nB \r\nC\nd \\name x \n")] == [r"\n", r"\r\n", r"\n", r"\n"]
     assert [match[0] for match in BREAK.finditer(r"a\r\nb")] == [r"\r\n"]

@@ -62,6 +62,8 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
          '<A b="c" d={() => { e() }}>\n  F\n</A>\n\n{/* g */}\n\nH <I j={k > 1}>L</I>\n'),
         ("a\n:   !!! tip\n\n        b\n\n[c](#d){ .e }{ f=\"g\" }\n",
          "A\n:   !!! tip\n\n        B\n\n[C](#d){ .e }{ f=\"g\" }\n"),
+        ("{{ a }} is {{ b }}\n{% c %}{: .d}\n{{< e >}}f{{< /e >}}\n",
+         "{{ a }} IS {{ b }}\n{% c %}{: .d}\n{{< e >}}F{{< /e >}}\n"),
         ("> [!tip]- a *b*\n> c\n> d\n", "> [!tip]- A *B*\n> C D\n"),
         ("[TOC]\n\n(a-b)=\n# c ++ctrl+d++ ==e== %%f%% ^g-h\n\n*[IJ]: k\n*[L]: m\n",
          "[TOC]\n\n(a-b)=\n# C ++ctrl+d++ ==E== %%f%% ^g-h\n\n*[IJ]: K\n*[L]: M\n"),

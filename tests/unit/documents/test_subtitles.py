@@ -18,6 +18,7 @@ from tests.unit.documents.test_document import translated
         ("- one\n- two\nthree", "- ONE\n- TWO\nTHREE"),
         ("one\\Ntwo\\hthree", "ONE\\NTWO\\hTHREE"),
         ("one\ntwo three\n7\n00:04,0 --> 00:05,0\na", "ONE TWO\nTHREE\n7\n00:04,0 --> 00:05,0\nA"),
+        ("# one two three #\n* four *", "# ONE TWO THREE #\n* FOUR *"),
         (">> one two three.\n>> four", ">> ONE TWO THREE.\n>> FOUR"),
         ("ANN: one two three.\nMR. B: four", "ANN: ONE TWO THREE.\nMR. B: FOUR"),
         ("42", "42"),
