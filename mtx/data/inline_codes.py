@@ -15,13 +15,14 @@ _EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
 ADDRESS = (
     r"(?i:(?<![a-z0-9_])(?:(?:https?|ftp|file)://|www\.))"
     rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{1,2000}}(?<![.,;:!?\]}}’])"
-    r"|(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
+    r"|(?:mailto:)?(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
 )
-TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo; JSX with an operator, Template Toolkit
-    r"\{/\*(?:[^*]|\*(?!/)){0,1000}\*/\}|\{[^{}<]{0,200}?(?:[=!]==|&&|\|\|| \? |=>|\?[?.]|\w\(|\"\s*:)[^{}]{0,200}\}"
+TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo, Template Toolkit; JSX and Smarty
+    r"\{/\*(?:[^*]|\*(?!/)){0,1000}\*/\}"
+    r"|\{[^{}<]{0,200}?(?:[=!]==|&&|\|\|| \? |=>|\?[?.]|\w\(|\"\s*:| \$[a-z])[^{}]{0,200}\}"
     r"|\[%[^%]{0,1000}%\]|\[\[ [^\[\]]{1,100} \]\]"
     r"|<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
-    r"|\{\{\{[^{}]{0,1000}\}\}\}|\{\{[^{}]{0,1000}\}\}"
+    r"|\{\{\{[^{}]{0,1000}\}\}\}|\$?\{\{[^{}]{0,1000}\}\}"
 )
 _NAME = "[A-Za-z_][A-Za-z0-9_]*+"
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
@@ -43,15 +44,16 @@ CODE = re.compile(
             r"\{\w*[!:](?!\s)[^{}]{0,100}\}",  # Python and .NET, with a format
             r"\{\s*\w+\s*,\s*(?:number|date|time|duration|ordinal|spellout|list)\b[^{}]{0,200}\}",  # ICU
             r"\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}",  # Fluent
-            rf"\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w))?|@:[\w.]+\w|\*\|[\w:]+\|\*",
+            rf"\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w*+)*+)|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*",
             rf"(?<!\w)(?:__{_NAME}(?<=__)|\^{_NAME}\^|###{_NAME}###)(?!\w)",
-            rf"(?<![^\s(\"'>])[@:!]{_NAME}(?:[-.][A-Za-z]\w*)*:?(?!\w)",  # Drupal, Laravel; the names of emoji
+            r"(?<!\w)@[a-z]{2,20} ?\([$'\"][^()]{0,200}\)",  # Blade
+            rf"(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./][A-Za-z]\w*)*:?(?!\w)",  # Drupal, Laravel; the names of emoji
             # Weblate, Maketext, shortcodes of WordPress
             r"\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]",
             r"\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*\s[^\[\]=]{1,100}=[^\[\]]{0,500}\]"
             r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list)\]|\[(?:url|color|size|quote|img)=[^\[\]]{1,500}\]",
             r"\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)",  # Xcode
-            r"(?<=[^\s|])\|(?=[^\s|])",  # plural forms of Symfony and Laravel
+            r"\|{4}|(?<=[^\s|])\|(?=[^\s|])",  # plural forms of Polyglot, Symfony and Laravel
             r"\\u[0-9a-fA-F]{4}",
             rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\d\#*]\ufe0f\u20e3",
         ]
@@ -65,7 +67,7 @@ BREAK = re.compile(r"(?<!\\)(?:\\r)?\\[nt](?![a-z])|(?<=[^\s\\:])(?:\\r)?\\n")
 _LESS = r"(?!(?<=%)<\w{1,100}>[\d.]{0,9}[a-z](?!\w))</?"  # and no placeholder of Ruby, as in %<name>s
 ELEMENT = re.compile(
     rf"{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
-    rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s[^<>]{{0,1000}})?/?>|<!--.{{0,2000}}?-->"
+    rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s(?!\w+ \w+>)[^<>]{{0,1000}})?/?>|<!--.{{0,2000}}?-->"
     rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}=[^<>]{{0,1000}}|\s*)|\d{{1,3}})/?>",
     re.IGNORECASE | re.DOTALL,
 )

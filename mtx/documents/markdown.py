@@ -54,7 +54,7 @@ _CODE_LINE = re.compile(
     r"^[ \t>]*\{(?:%-?|\{[<%])\s*(?:highlight|code\w*|mermaid)\b(?:[^{]|\{(?!%-?\s*end|\{[<%]\s*/)){0,5000}"
     r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?:highlight|code|mermaid)[^\n]*"
     rf"|^([ \t>]*)(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+|\([\w-]+\)="
-    rf"|--8<--[^\n]*|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
+    rf"|(?:--8<--|<<< )[^\n]*|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
     r"|^import\s(?:[^;\"'\r\n]++\r?\n){0,50}?[^;\"'\n]*+[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
     r"|^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
     re.MULTILINE,

@@ -20,7 +20,9 @@ from mtx.data.inline_codes import BREAK, CODE, ELEMENT, strip_codes
         "[% var | html %] [[ name ]] in {/* a * b */}",
         "{n !== 1 && 's'} and {n > 1 ? 'a' : 'b'} at {format(n, 'x')} by {\"key\": \"value\"}",
         "[b] [url=https://a.b] [/url] [*]", "ftp://a.b/c and 1️⃣ at \\u00a0", "{a?.b ?? 'c'} by @Model.Name",
-        "^[%lld](inflect: true)", "{0}|%count%|{1}",
+        "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}",
+        "@lang('a.b') and @foreach ($a as $b) in {if $c} at @string/app_name",
+        "${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
     ],
 )  # fmt: skip
 def test_codes_are_found_whole(text: str) -> None:
@@ -33,7 +35,7 @@ def test_codes_are_found_whole(text: str) -> None:
     "text",
     [
         "100% of users, 50%discount, 50 % of", "see [1], [note] and [see note]", "He said: hello! Yes:no",
-        "{see this note}", "AT&T costs US$5", "a * b ^ c", "3 < 4 > 2", "\\nabla", "¡Hola! (so: so)",
+        "{see this note}", "AT&T costs US$5", "a * b ^ c", "3 < 4 > 2", "a<b and c>d", "\\nabla", "¡Hola! (so: so)",
         "costs $5", "a || b | c", "x\\times y",
     ],
 )  # fmt: skip

@@ -67,8 +67,8 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
         ("> [!tip]- a *b*\n> c\n> d\n", "> [!tip]- A *B*\n> C D\n"),
         ("[TOC]\n\n(a-b)=\n# c ++ctrl+d++ ==e== %%f%% ^g-h\n\n*[IJ]: k\n*[L]: m\n",
          "[TOC]\n\n(a-b)=\n# C ++ctrl+d++ ==E== %%f%% ^g-h\n\n*[IJ]: K\n*[L]: M\n"),
-        ("--8<-- \"a\"\n\n{a.map((b) => <C d={b}>{b}</C>)}\n\n[e]({{ f }}/g) ![h]({{ i }}/j.png)\n",
-         "--8<-- \"a\"\n\n{a.map((b) => <C d={b}>{b}</C>)}\n\n[E]({{ f }}/g) ![h]({{ i }}/j.png)\n"),
+        ("--8<-- \"a\"\n<<< @/b\n\n{a.map((b) => <C d={b}>{b}</C>)}\n\n[e]({{ f }}/g) ![h]({{ i }}/j.png)\n",
+         "--8<-- \"a\"\n<<< @/b\n\n{a.map((b) => <C d={b}>{b}</C>)}\n\n[E]({{ f }}/g) ![h]({{ i }}/j.png)\n"),
     ],
 )  # fmt: skip
 def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
