@@ -13,13 +13,16 @@ from mtx.data.languages import IDEOGRAPHS
 _EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
 # An address of a page, without the punctuation behind it, or of mail. Text of scripts without spaces ends it.
 ADDRESS = (
-    r"(?i:(?<![a-z0-9_])(?:https?://|www\.))"
+    r"(?i:(?<![a-z0-9_])(?:(?:https?|ftp|file)://|www\.))"
     rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{1,2000}}(?<![.,;:!?\]}}’])"
-    r"|(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
+    r"|(?:mailto:)?(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
 )
-TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo
-    r"<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
-    r"|\{\{\{[^{}]{0,1000}\}\}\}|\{\{[^{}]{0,1000}\}\}"
+TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo, Template Toolkit; JSX and Smarty
+    r"\{/\*(?:[^*]|\*(?!/)){0,1000}\*/\}"
+    r"|\{[^{}<]{0,200}?(?:[=!]==|&&|\|\|| \? |=>|\?[?.]|\w\(|\"\s*:| \$[a-z])[^{}]{0,200}\}"
+    r"|\[%[^%]{0,1000}%\]|\[\[ [^\[\]]{1,100} \]\]"
+    r"|<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
+    r"|\{\{\{[^{}]{0,1000}\}\}\}|\$?\{\{[^{}]{0,1000}\}\}"
 )
 _PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+"  # of Windows
 _NAME = "[A-Za-z_][A-Za-z0-9_]*+"
@@ -32,7 +35,8 @@ CODE = re.compile(
             _PATH,
             rf"%(?:\d+\$)?\#@{_NAME}@",  # Xcode
             # Drupal, the shell of Windows, and dates as strftime writes them; letters behind belong to the name
-            rf"(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w))*",
+            rf"%%{_NAME}%%|(?<!\d)%(?!ll)[a-z_]{{3,}}(?:-[a-z]+)+(?!\w)"
+            rf"|(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w))*",
             r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
             r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]",  # C, Python, Perl, Objective-C
             r"%<\w{1,100}>[\d.]*+[a-z]|%\d{1,2}(?!\w)",  # Ruby, Qt
@@ -41,25 +45,32 @@ CODE = re.compile(
             r"\{\w*[!:](?!\s)[^{}]{0,100}\}",  # Python and .NET, with a format
             r"\{\s*\w+\s*,\s*(?:number|date|time|duration|ordinal|spellout|list)\b[^{}]{0,200}\}",  # ICU
             r"\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}",  # Fluent
-            rf"\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}|@:[\w.]+\w|\*\|[\w:]+\|\*",
-            rf"(?<!\w)(?:__{_NAME}(?<=__)|\^{_NAME}\^)(?!\w)",
-            rf"(?<![^\s(\"'>])[@:!]{_NAME}:?(?!\w)",  # Drupal, Laravel; the names of emoji
+            rf"\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w*+)*+)|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*",
+            rf"(?<!\w)(?:__{_NAME}(?<=__)|\^{_NAME}\^|###{_NAME}###)(?!\w)",
+            r"(?<!\w)@[a-z]{2,20} ?\([$'\"][^()]{0,200}\)",  # Blade
+            rf"(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./][A-Za-z]\w*)*:?(?!\w)",  # Drupal, Laravel; the names of emoji
             # Weblate, Maketext, shortcodes of WordPress
             r"\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]",
             r"\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*\s[^\[\]=]{1,100}=[^\[\]]{0,500}\]"
-            r"|\[/[a-z]\w*\]",
-            rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*",
+            r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list)\]|\[(?:url|color|size|quote|img)=[^\[\]]{1,500}\]",
+            r"\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)",  # Xcode
+            r"\|{4}|(?<=[^\s|])\|(?=[^\s|])",  # plural forms of Polyglot, Symfony and Laravel
+            r"\\u[0-9a-fA-F]{4}",
+            rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\d\#*]\ufe0f\u20e3",
         ]
     )
 )
-# An escaped line break, and no \\name of a macro
-BREAK = re.compile(r"(?<!\\)(?:\\r)?\\n(?![a-z])|(?<=[^\s\\:])\\n")
+# A message of ICU with texts for several numbers or cases
+CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|choice)\s*,")
+# An escaped line break or tab, and no \\name of a macro
+BREAK = re.compile(r"(?<!\\)(?:\\r)?\\[nt](?![a-z])|(?<=[^\s\\:])(?:\\r)?\\n")
 _PATH_OR_BREAK = re.compile(f"({_PATH})|{BREAK.pattern}")
 # Elements, and comments. What has a space inside may be text, unless it is an element of HTML or has an attribute.
+_LESS = r"(?!(?<=%)<\w{1,100}>[\d.]{0,9}[a-z](?!\w))</?"  # and no placeholder of Ruby, as in %<name>s
 ELEMENT = re.compile(
-    r"(?<!%)</?(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
-    r"|td|th|tr|tt|u|ul|var|wbr)(?:\s[^<>]{0,1000})?/?>|<!--.{0,2000}?-->"
-    r"|(?<!%)</?(?:[a-z][\w.:-]{0,50}(?:\s[^<>=]{0,100}=[^<>]{0,1000}|\s*)|\d{1,3})/?>",
+    rf"{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
+    rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s(?!\w+ \w+>)[^<>]{{0,1000}})?/?>|<!--.{{0,2000}}?-->"
+    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}=[^<>]{{0,1000}}|\s*)|\d{{1,3}})/?>",
     re.IGNORECASE | re.DOTALL,
 )
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
@@ -74,12 +85,12 @@ ALONE = "\x03"  # a code without text
 SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code that stands for a space: between words
 
 
-_SIGN = re.compile(rf"[{{%$@<\[\\^*_&{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
+_SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
 
 
 def has_codes(text: str) -> bool:
     """Whether anything in a text is a code."""
-    patterns = (CODE, BREAK, ELEMENT, ENTITY)
+    patterns = (CODE, BREAK, ELEMENT, ENTITY, CHOICE)
     return bool(_SIGN.search(text)) and any(pattern.search(text) for pattern in patterns)
 
 

@@ -22,16 +22,8 @@ from pathlib import Path
 import regex
 from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
-from mtx.data.bilingual import BilingualReader
-from mtx.data.bilingual import UNKNOWN
-from mtx.data.bilingual import Unit
-from mtx.data.bilingual import match_rank
-from mtx.data.languages import KNOWN
-from mtx.data.languages import Languages
-from mtx.data.languages import WITHOUT_SPACES
-from mtx.data.languages import code_of
-from mtx.data.languages import key_of
-from mtx.data.languages import script_of
+from mtx.data.bilingual import UNKNOWN, BilingualReader, Unit, match_rank
+from mtx.data.languages import KNOWN, WITHOUT_SPACES, Languages, code_of, key_of, script_of
 from mtx.data.readers import Reader, reader_of
 from mtx.data.tables import (
     PLAIN_NAMES,

@@ -228,7 +228,8 @@ class Translator:
             for language, text, case in of_line:
                 cuts = self._cut(next(ids), bool(language))
                 if len(prefix) == 1 and self._is_own_translation(text):
-                    parts.append(Part(cuts[0], None, own="".join(c for c in text if category(c) != "Cc")))
+                    own = "".join(c for c in text if category(c) != "Cc")
+                    parts.append(Part(cuts[0] if cuts else [], None, own=own))
                 else:
                     parts += [Part(cut, case, is_cut=len(cuts) > 1) for cut in cuts]
             by_line.append([replace(part, prefix=prefix[:-1]) for part in parts[:1]] + parts[1:])

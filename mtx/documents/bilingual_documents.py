@@ -50,6 +50,8 @@ logger = logging.getLogger(__name__)
 
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 _LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
+_BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
+_WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _LETTER = re.compile(r"[^\W\d_]")
 _COPIES = 0.9  # the share of targets that repeat their source in a file that no one has translated
 _PROTECTED = frozenset(["protected", DELETED])  # types of marks whose text is not translated
@@ -84,11 +86,14 @@ def parse(document: str, node: Node, keeps_lines: bool = False) -> Marked:
     Elements of HTML that are text there, as in &lt;b&gt;, are tags too.
 
     Args:
-        keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve"; else they are white space.
+        keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve" or has one as
+            a reference; else only
+            blank lines are, and others are white space.
     """
     line_end = "\r\n" if "\r\n" in document[node.start : node.inner_end] else "\n"
     parts = mark_up(_parts(document, node, line_end), escape)
-    return with_lines(parts) if keeps_lines else parts
+    keeps_lines = keeps_lines or bool(_WRITTEN_BREAK.search(document, node.start, node.inner_end))
+    return with_lines(parts, _LINE_BREAK if keeps_lines else _BLANK_LINES)
 
 
 def _parts(document: str, node: Node, line_end: str) -> Marked:
@@ -116,7 +121,7 @@ def with_lines(parts: Marked, spaces: re.Pattern[str] = _LINE_BREAK) -> Marked:
     """The parts of a segment, in which white space between words, by default line breaks and tabs, is a tag."""
     result = Marked()
     for number, part in enumerate(parts):
-        if isinstance(part, Tag):
+        if isinstance(part, Tag) or not spaces.search(part):
             result.append(part)
             continue
         begin = 0 if number else len(part) - len(part.lstrip())

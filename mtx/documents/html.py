@@ -49,8 +49,8 @@ _MOST_UNFINISHED = 1000  # tags without an end between two that have one
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # a tag that does not end, which browsers read in their own ways
 _LETTER = re.compile(r"[^\W\d_]")
 _NO_BREAK_SPACE = "\xa0"
-_TEMPLATE = re.compile(r"<\?|<%|\{\{|\{%|\{\#")
-_TEMPLATE_ENDS = {"<?": "?>", "<%": "%>", "{{": "}}", "{%": "%}", "{#": "#}"}
+_TEMPLATE = re.compile(r"<\?|<%|\{\{|\{%|\{\#|=\{(?!\{)")
+_TEMPLATE_ENDS = {"<?": "?>", "<%": "%>", "{{": "}}", "{%": "%}", "{#": "#}", "={": "}"}
 _MOST_TEMPLATE = 2000  # characters of one in braces
 _FILLER = "\ue000"  # stands for each character of a template
 _FILLED = re.compile(rf"{_FILLER}(?:[{_FILLER}\n]*{_FILLER})?")
@@ -135,7 +135,7 @@ def _mask_templates(text: str) -> str:
         last = text.find(end, begin.end())
         if last < 0:
             missing.add(end)
-        elif begin[0][0] == "<" or last - begin.start() < _MOST_TEMPLATE:
+        elif begin[0] in ("<?", "<%") or last - begin.start() < _MOST_TEMPLATE:
             stop = last + len(end)
             parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : stop])]
             at = stop

@@ -19,35 +19,48 @@ from mtx.data.inline_codes import CODE
 from mtx.documents.document import Edit
 from mtx.documents.markup import Marked, Tag, bare, element_tag, raw, with_tags
 
+_BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
+_COMPONENT = (  # a tag of MDX, whose attributes may be code
+    rf"</?[A-Z][\w.]*+(?:\s+(?:[\w:-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
+)
 # Text that is no text to translate: addresses, footnotes, pictures by name, formulas, attributes, links of wikis, codes
 _KEPT = re.compile(
-    r"\[\^[^\]\s]{1,100}\]:?|:[a-z0-9_+-]{1,40}:(?!\w)|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
-    r"|\{[\#.:][^{}\n]{1,200}\}|!?\[\[[^\[\]|\n]{1,200}(?:\]\]|\|)|\]\]"
-    rf"|{CODE.pattern}"
+    r"\[\^[^\]\s]{1,100}\]:?|\[(?:TOC|toc)\]|\+\+\w[\w+-]{0,100}\+\+|%%[^%\n]{1,1000}%%"
+    r"|(?<!=)==(?!=)|(?<=\s)\^[\w-]{1,100}(?=\n|\Z)|:[a-z0-9_+-]{1,40}:(?!\w)|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
+    r"|\{ ?(?:[\#.:]|[\w-]+=\")[^{}\n]{1,200}\}|!?\[\[[^\[\]|\n]{1,200}(?:\]\]|\|)|\]\]"
+    rf"|{_COMPONENT}|{CODE.pattern}"
 )
 # at the beginning also the box of a task, and the name of an alert
-_FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][ \t]*\n|{_KEPT.pattern}")
+_FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # what a text may have that is no plain one
 _WHOLE = "autolink"  # markup of links that are one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
-# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`; admonitions and tabs, whose text is indented:
-# `!!! note "Title"`; attributes and templates; imports and exports of MDX, which may go over several lines.
+# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`; abbreviations: `*[HTML]: Words`;
+# admonitions and tabs, whose text is indented: `!!! note "Title"`; attributes and templates; components, imports and
+# exports of MDX, which may go over several lines.
 _CONTAINER = re.compile(
-    r"^([ \t>]*):{3,}[ \t]*(?:\{?[\w-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?[ \t\r]*$",
+    r"^([ \t>]*)(?::{3,}[ \t]*(?:\{?[\w-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
+    r"|\*\[[^\]\n]{1,100}\]:[ \t]+([^\n]*?))[ \t\r]*$",
     re.MULTILINE,
 )
 _ADMONITION = re.compile(
-    r"^([ \t>]*)(?:(?:!!!|\?\?\?\+?)[ \t]+[^\"\n]*(?:\"([^\"\n]*)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
+    r"^([ \t>]*(?:[-*+][ \t]+)?)(?::[ \t]+)?"
+    r"(?:(?:!!!|\?\?\?\+?)[ \t]+[^\"\n]*(?:\"([^\"\n]*)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
     re.MULTILINE,
 )
 _CODE_LINE = re.compile(
-    r"^([ \t>]*)(?:\{[:%{\#][^\n]*\}|<%[^\n]*%>)[ \t\r]*$"
-    r"|^import\s(?:[^;\"'\n]*\n?){1,50}?[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
+    r"^[ \t>]*\{(?:%-?|\{[<%])\s*(?:highlight|code\w*|mermaid)\b(?:[^{]|\{(?!%-?\s*end|\{[<%]\s*/)){0,5000}"
+    r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?:highlight|code|mermaid)[^\n]*"
+    rf"|^([ \t>]*)(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+|\([\w-]+\)="
+    rf"|(?:--8<--|<<< )[^\n]*|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
+    r"|^import\s(?:[^;\"'\r\n]++\r?\n){0,50}?[^;\"'\n]*+[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
     r"|^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
     re.MULTILINE,
 )
+_LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
+_SPACE = "\ue000"  # stands for a space in the address of a link
 _DEFINITION = re.compile(r"^([ \t>]*):(?=[ \t]+\S)", re.MULTILINE)
 _LETTER = re.compile(r"[^\W\d_]")
 
@@ -76,6 +89,7 @@ def _mask_dialects(text: str) -> tuple[str, list[tuple[int, int]]]:
         prefix = match[1] or ""
         return prefix + re.sub(r"[^\r\n]", " ", match[0][len(prefix) :])
 
+    text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), text)
     for pattern in (_CONTAINER, _ADMONITION, _CODE_LINE):
         text = pattern.sub(blank, text)
     return _DEFINITION.sub(r"\1-", text), titles  # a definition is an item for the parser
@@ -121,6 +135,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
     content = token.content
     parts = Marked()
     at = 0
+    is_title = content.startswith("[!")  # of an alert: its line ends with a break
     for child in token.children or []:
         if "span" not in child.meta:
             continue
@@ -128,7 +143,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
         if child.type == "text" or start < at:
             continue  # a mark that marks nothing, or inside of another tag
         if child.type == "text_special":
-            parts += [*_split_kept(content[at:start], prefix, at == 0), child.content]
+            parts += [*_split_kept(content[at:start], at == 0), child.content]
             at = end
             continue
         if child.type == "strong_open":
@@ -137,14 +152,15 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             end += 1
         elif child.type in ("hardbreak", "softbreak"):
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
-        if child.type != "softbreak":
-            parts += [*_split_kept(content[at:start], prefix, at == 0), _tag(child, content[start:end], prefix)]
+        if child.type != "softbreak" or is_title:
+            is_title = is_title and child.type != "softbreak"
+            parts += [*_split_kept(content[at:start], at == 0), _tag(child, content[start:end], prefix)]
             at = end
-    return [part for part in [*parts, *_split_kept(content[at:], prefix, at == 0)] if part != ""]
+    return [part for part in [*parts, *_split_kept(content[at:], at == 0)] if part != ""]
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
-    if token.type == "hardbreak":
+    if token.type in ("hardbreak", "softbreak"):
         return Tag(content.rstrip(" ") + prefix if content.endswith("\n") else content, is_break=True)
     if token.type == "html_inline":
         return element_tag(content)
@@ -155,13 +171,12 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
     return Tag(content, "close", token.tag) if token.type.endswith("_close") else Tag(content)
 
 
-def _split_kept(text: str, prefix: str, is_first: bool) -> Marked:
+def _split_kept(text: str, is_first: bool) -> Marked:
     """Text outside of Markdown's own marks; what is no text in it is a tag."""
     first = _FIRST_KEPT.match(text) if is_first else None
     if first is None:
         return with_tags([text], _KEPT, _kept_tag)
-    is_alert = first[0].endswith("\n")
-    return [Tag(first[0] + prefix * is_alert, is_break=is_alert), *with_tags([text[first.end() :]], _KEPT, _kept_tag)]
+    return [Tag(first[0]), *with_tags([text[first.end() :]], _KEPT, _kept_tag)]
 
 
 def _kept_tag(text: str) -> Tag:
@@ -183,7 +198,7 @@ def _write(parse: Parse, source: str, prefix: str, is_cell: bool, translation: M
         for parts in (meant, _escape(meant)):
             text = raw(parts)
             if is_safe or _is_read_as(parse, text, prefix, meant):
-                text = re.sub(r"(?<!\\)\|", r"\|", text) if is_cell else text
+                text = (re.sub(r"(?<!\\)\|", r"\|", text) if is_cell else text).replace(_SPACE, " ")
                 return text.replace("\n", "\r\n") if "\r\n" in source else text
     return source
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Literal
 
-from mtx.data.inline_codes import ALONE, BREAK, CODE, ELEMENT, ENTITY, SEAM
+from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM
 
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
@@ -27,7 +27,6 @@ _KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{'|'.join(sorted(_KEPT_ENTITIES))}")
 # The mark before the letter of an accelerator: not the & of AT&T
 _ACCELERATOR = re.compile(r"(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])")
-_CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\s*,")
 Kind = Literal["open", "close", "alone"]
 
 
@@ -115,6 +114,8 @@ def _sign(tag: Tag) -> str:
 
 def with_edges(source: Marked, translation: Marked) -> Marked:
     """A translation with the white space that its source had at both ends."""
+    if translation == source:
+        return source
     text = "".join(part if isinstance(part, str) else "\0" for part in source)
     before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
     return [part for part in (before, *translation, after) if part != ""]
@@ -194,4 +195,4 @@ def with_accelerator(marked: Marked, mark: str) -> Marked:
 
 def is_choice(marked: Marked) -> bool:
     """Whether a segment is a message of ICU with texts for several numbers or cases, which is code in part."""
-    return any(_CHOICE.search(part) for part in marked if isinstance(part, str))
+    return any(CHOICE.search(part) for part in marked if isinstance(part, str))

@@ -1,6 +1,7 @@
 """Subtitles as a document, SRT and WebVTT: the text of each cue; numbers, times, notes and styles stay.
 
-The lines of a cue are one text, which is divided into as many lines again; each speaker's, after a dash, is its own.
+The lines of a cue are one text, which is divided into as many lines again; each speaker's, after a dash or
+a name, is its own.
 """
 
 import re
@@ -14,8 +15,9 @@ from mtx.documents.markup import Marked, Tag, bare, element_tag, mark_up, raw, w
 _TIMES = re.compile(
     r"[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}[ \t]*-+>[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}"
 )
-_TAG = re.compile(r"<[^<>]{1,200}>")
-_DASH = re.compile(r"\s*[-‐–—]+\s*")
+_TAG = re.compile(r"<[^<>]{1,200}>|\\[Nh]")
+# What begins the words of another speaker, or a sound; names, brackets and notes belong to the text
+_DASH = re.compile(r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[(\[♪#*]|[A-Z][A-Z .'\d]{1,30}:\s)")
 _LETTER = re.compile(r"[^\W\d_]")
 
 
@@ -25,9 +27,12 @@ def read(text: str) -> Iterator[Edit]:
     cue = list[tuple[int, int]]()  # from where to where each line of its text goes
     for line in [*text.splitlines(keepends=True), ""]:
         content = line.rstrip()
-        if _TIMES.match(line) or not content:
+        is_time = bool(_TIMES.match(line))
+        if is_time or not content:
+            if is_time and cue and text[slice(*cue[-1])].strip().isdigit():
+                cue.pop()  # the number of a cue without a blank line before it
             yield from _cue_edits(text, cue)
-            cue, is_cue = [], bool(content)
+            cue, is_cue = [], is_time
         elif is_cue:
             cue.append((at, at + len(content)))
         at += len(line)

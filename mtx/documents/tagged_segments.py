@@ -13,7 +13,7 @@ from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
 from mtx.decoding.translator import Hypothesis, Translator
-from mtx.documents.markup import Marked, Placed, bare, mark_up, raw
+from mtx.documents.markup import Marked, Placed, Tag, bare, is_choice, mark_up, raw
 from mtx.documents.placing import Link, in_proportion, put_back
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
@@ -78,7 +78,7 @@ class BareLine(NamedTuple):
 
 def without_codes(line: str) -> BareLine:
     """A plain line without its placeholders, addresses, markup and emoji."""
-    return BareLine(line, *(bare(mark_up([line])) if has_codes(line) else (line, [])))
+    return BareLine(line, *(bare(_mark_up(line)) if has_codes(line) else (line, [])))
 
 
 def put_codes_back(
@@ -97,6 +97,10 @@ def put_codes_back(
         texts = [line.line if each.text == line.text else text for each, text in zip(found, placed, strict=True)]
         results.append([replace(each, text=text) for each, text in zip(found, texts, strict=True)])
     return results
+
+
+def _mark_up(line: str) -> Marked:
+    return [Tag(line)] if is_choice([line]) else mark_up([line])
 
 
 def _sentences(translator: Translator, text: str) -> list[_Sentence]:

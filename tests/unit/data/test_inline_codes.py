@@ -16,6 +16,13 @@ from mtx.data.inline_codes import BREAK, CODE, ELEMENT, strip_codes
         "{ $name } { -brand } { DATETIME($d, month: \"long\") }", "[X0X] [_1] [quant,_2,file,files]",
         "[vc_row] [vc_column width=\"1/2\"] [gallery ids=\"1,2\"] [/vc_row]", "{b> <b} {1> <1} {2}",
         "https://example.org/a?b={0}&c=%s user@example.org C:\\temp\\new", "☺ 😀😀 👩‍🔬",
+        "@entity-type at :entity-url by %field-name", "$NAME$ and %%PIN%% on ###URL###",
+        "[% var | html %] [[ name ]] in {/* a * b */}",
+        "{n !== 1 && 's'} and {n > 1 ? 'a' : 'b'} at {format(n, 'x')} by {\"key\": \"value\"}",
+        "[b] [url=https://a.b] [/url] [*]", "ftp://a.b/c and 1️⃣ at \\u00a0", "{a?.b ?? 'c'} by @Model.Name",
+        "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}",
+        "@lang('a.b') and @foreach ($a as $b) in {if $c} at @string/app_name",
+        "${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
     ],
 )  # fmt: skip
 def test_codes_are_found_whole(text: str) -> None:
@@ -28,15 +35,22 @@ def test_codes_are_found_whole(text: str) -> None:
     "text",
     [
         "100% of users, 50%discount, 50 % of", "see [1], [note] and [see note]", "He said: hello! Yes:no",
-        "{see this note}", "AT&T costs US$5", "a * b ^ c", "3 < 4 > 2", "\\nabla", "¡Hola! (so: so)",
+        "{see this note}", "AT&T costs US$5", "a * b ^ c", "3 < 4 > 2", "a<b and c>d", "\\nabla", "¡Hola! (so: so)",
+        "costs $5", "a || b | c", "x\\times y",
     ],
 )  # fmt: skip
 def test_words_are_no_codes(text: str) -> None:
     assert not CODE.search(text) and not BREAK.search(text) and not ELEMENT.search(text)
 
 
+def test_elements_behind_a_percent_sign_are_none_of_ruby() -> None:
+    assert ELEMENT.findall("<b>%count%</b> 50%<br> %<name>s %<a>.2f") == ["<b>", "</b>", "<br>"]
+
+
 def test_an_escaped_line_break_is_one() -> None:
     assert [match[0] for match in BREAK.finditer(r"a.\nB \r\nC\nd \\name x \n")] == [r"\n", r"\r\n", r"\n", r"\n"]
+    assert [match[0] for match in BREAK.finditer(r"a\r\nb")] == [r"\r\n"]
+    assert BREAK.findall(r"one\tTwo \theta") == [r"\t"]
 
 
 def test_markup_leaves_the_text_to_train_on() -> None:

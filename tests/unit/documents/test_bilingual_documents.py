@@ -82,6 +82,8 @@ def test_line_breaks_are_tags_where_white_space_counts() -> None:
 
     assert texts(parse("\n a\n  b<x/>\tc\n", keeps_lines=True)) == ["\n ", "a", "\n  ", "b", "<x/>", "\t", "c", "\n"]
     assert texts(parse("\n a\n  b", keeps_lines=False)) == ["\n a\n  b"]
+    assert texts(parse("a\n \nb\nc", keeps_lines=False)) == ["a", "\n \n", "b\nc"], "paragraphs"
+    assert texts(parse("a&#10;b", keeps_lines=False)) == ["a", "\n", "b"]
     assert texts(parse("\na<x/>\n<y/>\n", keeps_lines=True)) == ["\n", "a", "<x/>", "\n", "<y/>", "\n"]
 
 

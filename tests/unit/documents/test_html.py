@@ -49,6 +49,7 @@ from tests.unit.documents.test_document import translated
          "A <![if x]>B<![endif]> <![x[y]]> <![CDATA[<i>c</i>]]> D"),
         ("<p>see https://a.b/?x=1&amp;y=2 a</p>", "<p>SEE https://a.b/?x=1&amp;y=2 A</p>"),
         ("<p>{{ name }} a {0}</p>", "<p>{{ name }} A {0}</p>"),
+        ("<p onClick={() => go(1)} style={{a: 1}}>a</p>", "<p onClick={() => go(1)} style={{a: 1}}>A</p>"),
         ("", ""),
     ],
 )  # fmt: skip

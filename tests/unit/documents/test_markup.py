@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from mtx.documents.markup import Marked, Tag, bare, mark_up, with_accelerator, without_accelerator
+from mtx.documents.markup import Marked, Tag, bare, mark_up, with_accelerator, with_edges, without_accelerator
 from mtx.documents.placing import Link, put_back
 
 
@@ -214,6 +214,10 @@ def test_the_mark_of_an_accelerator_moves_to_a_letter_of_the_translation(
     segment, mark = without_accelerator(mark_up([source]))
     assert bool(mark) == (source != raw(segment))
     assert raw(with_accelerator(mark_up([translation]), mark)) == result
+
+
+def test_a_segment_that_is_its_own_translation_keeps_its_white_space_once() -> None:
+    assert with_edges([" ", ":"], [" ", ":"]) == [" ", ":"] and with_edges([" a "], ["b"]) == [" ", "b", " "]
 
 
 def test_codes_that_belong_together_are_a_pair() -> None:

@@ -13,7 +13,7 @@ from mtx.data.glossary import Glossary
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Attention, Candidate, SearchOptions
 from mtx.documents.markup import Tag
-from mtx.documents.tagged_segments import _balance, translate_segments
+from mtx.documents.tagged_segments import _balance, translate_lines, translate_segments
 from tests.translators import FakeTranslator
 
 SRC, TGT = ["a", "red", "dog"], ["un", "chien", "rouge"]
@@ -58,6 +58,12 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
     [translation] = translate_segments(translator, [["A ", *bold, " DOG"]])
     assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "UN CHIEN <b>ROUGE</b>"
     assert translator.attended == [["▁A", "▁red", "▁dog", "</s>"], [f"▁{word}" for word in TGT] + ["</s>"]]
+
+
+def test_a_line_with_texts_for_several_numbers_stays() -> None:
+    line = "You have {n, plural, one {# dog} other {# dogs}}"
+    lines = [line, "{0,choice,0#no dog|1#a dog}", "a red dog %d"]
+    assert [found[0].text for found in translate_lines(Fixed(), lines)] == [*lines[:2], "un chien rouge %d"]
 
 
 def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
