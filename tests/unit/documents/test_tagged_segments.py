@@ -61,7 +61,7 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
     assert translator.attended == [["▁A", "▁red", "▁dog", "</s>"], [f"▁{word}" for word in TGT] + ["</s>"]]
 
 
-@pytest.mark.parametrize("source", ["<p>{}</p><p>{}</p>", "{}\n\n{}", "{}|{}", "<li>{}</li> <li>{}</li>"])
+@pytest.mark.parametrize("source", ["<p>{}</p><p>{}</p>", " {}\n\n{} ", "{}|{}", "<li>{}</li> <li>{}</li>"])
 def test_blocks_are_translated_one_by_one(source: str) -> None:
     parts = with_lines(mark_up([source.format("a red dog", "a dog")]))
     [translation] = translate_segments(Fixed(), [parts])
