@@ -54,7 +54,8 @@ CODE = re.compile(
             r"\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*\s[^\[\]=]{1,100}=[^\[\]]{0,500}\]"
             r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list)\]|\[(?:url|color|size|quote|img)=[^\[\]]{1,500}\]",
             r"\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)",  # Xcode
-            r"\|{4}|(?<=[^\s|])\|(?=[^\s|])",  # plural forms of Polyglot, Symfony and Laravel
+            # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
+            r"[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])",
             r"\\u[0-9a-fA-F]{4}",
             rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\d\#*]\ufe0f\u20e3",
         ]

@@ -114,11 +114,13 @@ def _sign(tag: Tag) -> str:
 
 def with_edges(source: Marked, translation: Marked) -> Marked:
     """A translation with the white space that its source had at both ends."""
-    if translation == source:
-        return source
     text = "".join(part if isinstance(part, str) else "\0" for part in source)
-    before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-    return [part for part in (before, *translation, after) if part != ""]
+    before = text[: len(text) - len(text.lstrip())]
+    after = text[max(len(before), len(text.rstrip())) :]
+    parts = [*translation]
+    for at, strip in ((0, str.lstrip), (-1, str.rstrip)) if parts else ():
+        parts[at] = strip(part) if isinstance(part := parts[at], str) else part
+    return [part for part in (before, *parts, after) if part != ""]
 
 
 def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:

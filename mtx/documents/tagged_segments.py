@@ -13,10 +13,14 @@ from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
 from mtx.decoding.translator import Hypothesis, Translator
-from mtx.documents.markup import Marked, Placed, Tag, bare, is_choice, mark_up, raw
+from mtx.documents.markup import Marked, Placed, Tag, bare, is_choice, mark_up, raw, with_edges
 from mtx.documents.placing import Link, in_proportion, put_back
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
+# Tags between sentences: blocks of HTML, blank lines and the mark between plural forms
+_BETWEEN_SENTENCES = re.compile(
+    r"(?:<|&lt;)/?(?:p|li|div|h[1-6]|t[dhr]|[uod]l|d[td]|blockquote)(?![\w-])|^\|+$|\n\s*\n", re.IGNORECASE
+)
 _BALANCING_ROUNDS, _LEAST = 5, 1e-9
 
 
@@ -41,8 +45,28 @@ class _Sentence:
 
 def translate_segments(translator: Translator, segments: Sequence[Marked]) -> list[Marked]:
     """Returns the translations of some segments, each with all tags of its source. A segment without text stays."""
+    pieces = [_pieces(segment) for segment in segments]
+    flat = [piece for some in pieces for piece in some]
+    translated = map(with_edges, flat, _translate(translator, flat))
+    return [[part for _ in some for part in next(translated)] for some in pieces]
+
+
+def _pieces(segment: Marked) -> list[Marked]:
+    """A segment cut at the tags between sentences that no pair encloses; each of them is a piece."""
+    pieces, depth = [Marked()], 0
+    for part in segment:
+        if isinstance(part, Tag) and part.kind == "alone" and not depth and _BETWEEN_SENTENCES.search(part.raw):
+            pieces += [[part], []]
+            continue
+        if isinstance(part, Tag):
+            depth += (part.kind == "open") - (part.kind == "close")
+        pieces[-1].append(part)
+    return pieces
+
+
+def _translate(translator: Translator, segments: Sequence[Marked]) -> list[Marked]:
     texts = [bare(segment) for segment in segments]
-    sentences = [_sentences(translator, text) for text, _ in texts]
+    sentences = [_sentences(translator, text, tags) for text, tags in texts]
     flat = [sentence for some in sentences for sentence in some]
     found_for = translator.hypotheses([s.language + s.text for s in flat], n_best=1)
     for sentence, hypotheses in zip(flat, found_for, strict=True):
@@ -103,10 +127,13 @@ def _mark_up(line: str) -> Marked:
     return [Tag(line)] if is_choice([line]) else mark_up([line])
 
 
-def _sentences(translator: Translator, text: str) -> list[_Sentence]:
+def _sentences(translator: Translator, text: str, tags: Sequence[Placed]) -> list[_Sentence]:
     sentences, start = list[_Sentence](), 0
     language = translator.tokenizer.language_token(text)
-    for sentence in translator.splitter(text) if translator.splitter and text else [text] if text else []:
+    cuts = {tag.at for tag in tags if any(_BETWEEN_SENTENCES.search(each.raw) for each in tag.tags)}
+    parts = [text[begin:end].strip() for begin, end in pairwise(sorted({0, *cuts, len(text)}))]
+    split = translator.splitter or (lambda part: [part])
+    for sentence in (sentence for part in parts if part for sentence in split(part)):
         start = max(start, text.find(sentence, start))
         sentences.append(_Sentence(sentence, start, language if sentences else ""))
         start += len(sentence)

@@ -20,7 +20,7 @@ from mtx.data.inline_codes import BREAK, CODE, ELEMENT, strip_codes
         "[% var | html %] [[ name ]] in {/* a * b */}",
         "{n !== 1 && 's'} and {n > 1 ? 'a' : 'b'} at {format(n, 'x')} by {\"key\": \"value\"}",
         "[b] [url=https://a.b] [/url] [*]", "ftp://a.b/c and 1️⃣ at \\u00a0", "{a?.b ?? 'c'} by @Model.Name",
-        "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}",
+        "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}", "[1,19] and ]20,Inf]",
         "@lang('a.b') and @foreach ($a as $b) in {if $c} at @string/app_name",
         "${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
     ],

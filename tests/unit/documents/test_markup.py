@@ -216,8 +216,9 @@ def test_the_mark_of_an_accelerator_moves_to_a_letter_of_the_translation(
     assert raw(with_accelerator(mark_up([translation]), mark)) == result
 
 
-def test_a_segment_that_is_its_own_translation_keeps_its_white_space_once() -> None:
+def test_a_translation_has_the_white_space_of_its_source_once() -> None:
     assert with_edges([" ", ":"], [" ", ":"]) == [" ", ":"] and with_edges([" a "], ["b"]) == [" ", "b", " "]
+    assert with_edges([" a "], [" b "]) == [" ", "b", " "] and with_edges([" "], [" "]) == [" "]
 
 
 def test_codes_that_belong_together_are_a_pair() -> None:

@@ -12,7 +12,8 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Attention, Candidate, SearchOptions
-from mtx.documents.markup import Tag
+from mtx.documents.bilingual_documents import with_lines
+from mtx.documents.markup import Tag, mark_up, raw
 from mtx.documents.tagged_segments import _balance, translate_lines, translate_segments
 from tests.translators import FakeTranslator
 
@@ -58,6 +59,13 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
     [translation] = translate_segments(translator, [["A ", *bold, " DOG"]])
     assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "UN CHIEN <b>ROUGE</b>"
     assert translator.attended == [["▁A", "▁red", "▁dog", "</s>"], [f"▁{word}" for word in TGT] + ["</s>"]]
+
+
+@pytest.mark.parametrize("source", ["<p>{}</p><p>{}</p>", " {}\n\n{} ", "{}|{}", "<li>{}</li> <li>{}</li>"])
+def test_blocks_are_translated_one_by_one(source: str) -> None:
+    parts = with_lines(mark_up([source.format("a red dog", "a dog")]))
+    [translation] = translate_segments(Fixed(), [parts])
+    assert raw(translation) == source.format(*[" ".join(TGT)] * 2)
 
 
 def test_a_line_with_texts_for_several_numbers_stays() -> None:
