@@ -15,12 +15,14 @@ from mtx.decoding.options import Attention
 from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents.markup import Marked, Placed, Tag, bare, is_choice, mark_up, raw, with_edges
 from mtx.documents.placing import Link, in_proportion, put_back
+from mtx.storage.text_files import replace_surrogates
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
 # Tags between sentences: blocks of HTML, blank lines and the mark between plural forms
 _BETWEEN_SENTENCES = re.compile(
     r"(?:<|&lt;)/?(?:p|li|div|h[1-6]|t[dhr]|[uod]l|d[td]|blockquote)(?![\w-])|^\|+$|\n\s*\n", re.IGNORECASE
 )
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BALANCING_ROUNDS, _LEAST = 5, 1e-9
 
 
@@ -101,7 +103,8 @@ class BareLine(NamedTuple):
 
 
 def without_codes(line: str) -> BareLine:
-    """A plain line without its placeholders, addresses, markup and emoji."""
+    """A plain line without its placeholders, addresses, markup and emoji; controls and line ends in it are spaces."""
+    line = _CONTROLS.sub(" ", replace_surrogates(line))
     return BareLine(line, *(bare(_mark_up(line)) if has_codes(line) else (line, [])))
 
 
