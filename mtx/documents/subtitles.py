@@ -4,6 +4,7 @@ The lines of a cue are one text, which is divided into as many lines again; each
 a name, is its own.
 """
 
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator
@@ -57,8 +58,6 @@ def _cue_edits(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
 def _write(num_lines: int, line_end: str, translation: Marked) -> str:
     """A translation in at most so many lines, of about the same length."""
     text = raw([part if isinstance(part, str) else Tag(part.raw.replace(" ", "\0")) for part in translation])
-    for width in range(max(1, len(text) // num_lines), len(text) + 1):
-        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-        if len(lines) <= num_lines:
-            return line_end.join(lines).replace("\0", " ")
-    return text.replace("\0", " ")
+    widths = itertools.count(max(1, len(text) // num_lines))
+    wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for width in widths)
+    return line_end.join(next(lines for lines in wrapped if len(lines) <= num_lines)).replace("\0", " ")
