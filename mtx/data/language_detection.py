@@ -137,7 +137,7 @@ def is_surely_in(text: str, language: str, others: Iterable[str]) -> bool:
     False if the detector does not know one of the languages: it would take Silesian for Polish.
     """
     lines = [
-        line for line in (text, *text.splitlines()) if len(_LONE_LETTER.sub(r"\g<0> ", line).split()) >= _FEWEST_WORDS
+        line for line in (text, *text.split("\n")) if len(_LONE_LETTER.sub(r"\g<0> ", line).split()) >= _FEWEST_WORDS
     ]
     for line in lines:
         likelihood = _by_key(_detector().rank(line))

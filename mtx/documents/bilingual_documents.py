@@ -409,7 +409,7 @@ def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: s
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
             source = _mark_up(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
             translation = "" if overwrite or message.is_fuzzy else message.texts[key]
-            copies += _is_copy(message.texts["msgid"], translation)
+            copies += _is_copy(message.texts.get("msgid", ""), translation)
             if translation or not bare(source)[0] or is_choice(source):
                 continue
             if not is_flagged:

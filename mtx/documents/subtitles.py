@@ -26,7 +26,7 @@ def read(text: str) -> Iterator[Edit]:
     """The edits that translate the cues."""
     at, is_cue = 0, False
     cue = list[tuple[int, int]]()  # from where to where each line of its text goes
-    for line in [*text.splitlines(keepends=True), ""]:
+    for line in [*text.split("\n"), ""]:
         content = line.rstrip()
         is_time = bool(_TIMES.match(line))
         if is_time or not content:
@@ -36,7 +36,7 @@ def read(text: str) -> Iterator[Edit]:
             cue, is_cue = [], is_time
         elif is_cue:
             cue.append((at, at + len(content)))
-        at += len(line)
+        at += len(line) + 1
 
 
 def _cue_edits(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
