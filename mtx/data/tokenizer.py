@@ -103,11 +103,16 @@ class Tokenizer:
         """
         start = [] if tag is None else [self.tags[tag]]
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
-        marks = {} if target else self.marks
-        parts = [_MARK.split(text) if marks else [text] for text in texts]  # text, mark, text, mark, ..., text
+        if target or not self.marks:
+            return [[*start, *ids, EOS_ID] for ids in self.models.encode(texts, target, num_threads)]
+        parts = [_MARK.split(text) for text in texts]  # text, mark, text, mark, ..., text
         ids = iter(self.models.encode([part for split in parts for part in split[::2]], target, num_threads))
         return [
-            [*start, *(token for part in split for token in ([marks[part]] if part in marks else next(ids))), EOS_ID]
+            [
+                *start,
+                *(token for part in split for token in ([self.marks[part]] if part in self.marks else next(ids))),
+                EOS_ID,
+            ]
             for split in parts
         ]
 
