@@ -84,7 +84,11 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        d_hidden, d_weight, d_bias = (gradient * grad_loss for gradient in ctx.saved_tensors)
+        gradients = ctx.saved_tensors
+        is_eager_on_cpu = grad_loss.device.type == "cpu" and not torch.compiler.is_compiling()
+        if not is_eager_on_cpu or grad_loss != 1:  # else it saves a pass over the vocabulary's gradient
+            gradients = [gradient * grad_loss for gradient in gradients]
+        d_hidden, d_weight, d_bias = gradients
         return d_hidden, d_weight, d_bias if ctx.needs_input_grad[2] else None, None, None, None, None
 
 
