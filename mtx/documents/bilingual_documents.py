@@ -52,7 +52,6 @@ _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 _LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
-_LETTER = re.compile(r"[^\W\d_]")
 _COPIES = 0.9  # the share of targets that repeat their source in a file that no one has translated
 _PROTECTED = frozenset(["protected", DELETED])  # types of marks whose text is not translated
 
@@ -191,7 +190,7 @@ def _find_copies(path: Path, units: list[Node]) -> set[Node]:
         sides = sides_of(unit)
         if target := sides.get("target"):
             has_states |= "state" in {**unit.attributes, **target.attributes} or any(_definitions(unit))
-            targets += bool(_LETTER.search(plain_text(target)))
+            targets += any(map(str.isalpha, plain_text(target)))
             if _is_copy(plain_text(sides["source"]), plain_text(target)):
                 copies.add(unit)
     are_all = not has_states and len(copies) >= max(_COPIES * targets, min(10, targets))
@@ -200,7 +199,7 @@ def _find_copies(path: Path, units: list[Node]) -> set[Node]:
 
 
 def _is_copy(source: str, target: str) -> bool:
-    return target == source and bool(_LETTER.search(target))
+    return target == source and any(map(str.isalpha, target))
 
 
 def _log_copies(path: Path, count: int, are_translated: bool = False) -> None:

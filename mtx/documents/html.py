@@ -17,7 +17,7 @@ from pathlib import Path
 from mtx.data.languages import tag_of
 from mtx.data.tables import PLAIN_NAMES
 from mtx.documents.document import Edit, replace_text
-from mtx.documents.markup import VOID, Marked, Tag, bare, element_tag, raw, with_codes
+from mtx.documents.markup import VOID, Marked, Tag, element_tag, has_letters, raw, with_codes
 from mtx.errors import DataError
 
 _INLINE = frozenset(
@@ -47,7 +47,6 @@ _ENDED_BY = {
 _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
 _MOST_UNFINISHED = 1000  # tags without an end between two that have one
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # a tag that does not end, which browsers read in their own ways
-_LETTER = re.compile(r"[^\W\d_]")
 _NO_BREAK_SPACE = "\xa0"
 _TEMPLATE = re.compile(r"<\?|<%|\{\{|\{%|\{\#|=\{(?!\{)")
 _TEMPLATE_ENDS = {"<?": "?>", "<%": "%>", "{{": "}}", "{%": "%}", "{#": "#}", "={": "}"}
@@ -91,7 +90,7 @@ def read_attributes(path: Path, text: str, tgt: str = "") -> Iterator[Edit]:
             quote, inner = (text[start], 1) if text[start] in "\"'" else ('"', 0)
             if part.name == "html" and name in ("lang", "xml:lang") and tgt not in ("", *PLAIN_NAMES):
                 yield replace_text(start, end, f"{quote}{tag_of(tgt)}{quote}")
-            elif not part.is_frozen and _is_seen(part, name) and _LETTER.search(masked, start, end):
+            elif not part.is_frozen and _is_seen(part, name) and any(map(str.isalpha, masked[start:end])):
                 value = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
                 yield Edit(start, end, value, partial(_write_value, quote))
 
@@ -121,7 +120,7 @@ def read_blocks(text: str) -> Iterator[Edit]:
     """The edits that translate the text of the blocks."""
     for start, end, run in _spans(text):
         segment = with_codes(run, _escape)
-        if _LETTER.search(bare(segment)[0]):
+        if has_letters(segment):
             yield Edit(start, end, segment, lambda new: raw(new, _escape))
 
 

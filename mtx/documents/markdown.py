@@ -17,7 +17,7 @@ from markdown_it.token import Token
 
 from mtx.data.inline_codes import CODE
 from mtx.documents.document import Edit
-from mtx.documents.markup import Marked, Tag, bare, element_tag, raw, with_tags
+from mtx.documents.markup import Marked, Tag, element_tag, has_letters, raw, with_tags
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _COMPONENT = (  # a tag of MDX, whose attributes may be code
@@ -62,7 +62,6 @@ _CODE_LINE = re.compile(
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
 _SPACE = "\ue000"  # stands for a space in the address of a link
 _DEFINITION = re.compile(r"^([ \t>]*):(?=[ \t]+\S)", re.MULTILINE)
-_LETTER = re.compile(r"[^\W\d_]")
 
 
 def read(text: str) -> list[Edit]:
@@ -75,7 +74,7 @@ def read(text: str) -> list[Edit]:
     edits = list(_read_blocks(parse, tokens, lines, text))
     for start, end in titles:
         segment = with_tags([text[start:end]], _KEPT, Tag)
-        if text.count("\n", 0, start) not in code and _LETTER.search(bare(segment)[0]):
+        if text.count("\n", 0, start) not in code and has_letters(segment):
             edits.append(Edit(start, end, segment, lambda translation: raw(translation).replace('"', "'")))
     return sorted(edits, key=lambda edit: edit.start)
 
@@ -117,7 +116,7 @@ def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str)
         start = starts[first] + begin
         end = starts[last] + stop
         segment = _mark_up(token, prefix)
-        if _LETTER.search(bare(segment)[0]):
+        if has_letters(segment):
             yield Edit(start, end, segment, partial(_write, parse, text[start:end], prefix, is_cell))
 
 

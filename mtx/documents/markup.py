@@ -112,6 +112,11 @@ def _sign(tag: Tag) -> str:
     return _BREAK if tag.is_break else {"open": _OPEN, "close": _CLOSE, "alone": ALONE}[tag.kind]
 
 
+def has_letters(marked: Marked) -> bool:
+    """Whether a segment has text to translate."""
+    return any(map(str.isalpha, bare(marked)[0]))
+
+
 def with_edges(source: Marked, translation: Marked) -> Marked:
     """A translation with the white space that its source had at both ends."""
     text = "".join(part if isinstance(part, str) else "\0" for part in source)

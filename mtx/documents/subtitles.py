@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from mtx.documents.document import Edit
-from mtx.documents.markup import Marked, Tag, bare, element_tag, mark_up, raw, with_tags
+from mtx.documents.markup import Marked, Tag, element_tag, has_letters, mark_up, raw, with_tags
 
 _TIMES = re.compile(
     r"[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}[ \t]*-+>[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}"
@@ -19,7 +19,6 @@ _TIMES = re.compile(
 _TAG = re.compile(r"<[^<>]{1,200}>|\\[Nh]")
 # What begins the words of another speaker, or a sound; names, brackets and notes belong to the text
 _DASH = re.compile(r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[(\[♪#*]|[A-Z][A-Z .'\d]{1,30}:\s)")
-_LETTER = re.compile(r"[^\W\d_]")
 
 
 def read(text: str) -> Iterator[Edit]:
@@ -50,7 +49,7 @@ def _cue_edits(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
     for group in groups:
         words = " ".join(text[start:end].strip() for start, end in group)
         segment = mark_up(with_tags([words], _TAG, element_tag))
-        if _LETTER.search(bare(segment)[0]):
+        if has_letters(segment):
             line_end = "\r\n" if text.startswith("\r\n", group[0][1]) else "\n"
             yield Edit(group[0][0], group[-1][1], segment, partial(_write, len(group), line_end))
 
