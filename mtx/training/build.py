@@ -116,8 +116,9 @@ def choose_runtime(
         and not training.deterministic
         and (runtime.compile if training.compile == "auto" else training.compile)
     )
-    is_unchecked = device.type == "cuda" and (is_new or (compiled and not runtime.compile))
-    runtime = replace(runtime, kernel=kernel, compile=compiled and not is_unchecked)
+    is_unchecked = device.type == "cuda" and is_new
+    compiles_first = compiled and (is_unchecked or not runtime.compile)
+    runtime = replace(runtime, kernel=kernel, compile=compiled and not compiles_first)
 
     def check(choices: RuntimeChoices) -> RuntimeChoices:
         checked = ranks.run_on_rank_zero(functools.partial(check_fast_step, choices, config, data))
@@ -130,7 +131,7 @@ def choose_runtime(
         if size == "auto":
             size = _largest_micro_batch(config, runtime, data)
         runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
-    if is_unchecked and compiled and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
+    if compiles_first and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
         runtime = check(replace(runtime, compile=True))
     if recorded is None and ranks.is_rank_zero:
         durable.write_json(paths.chosen, asdict(runtime))
