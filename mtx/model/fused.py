@@ -74,14 +74,12 @@ class FlexLayout(BlockLayout):
     def of(cls, *arguments: Any, **options: Any) -> "FlexLayout":
         """See `BlockLayout.of`."""
         layout = BlockLayout.of(*arguments, **options)
-        (first, end), num_queries, num_keys = (
-            layout.key_ranges,
-            layout.key_ranges.shape[1],
-            layout.query_ranges.shape[1],
-        )
+        first, end = layout.key_ranges
+        num_queries, num_keys = len(first), layout.query_ranges.shape[1]
 
         def is_visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return (key >= first[query]) & (key < end[query])
+            is_seen: Tensor = (key >= first[query]) & (key < end[query])
+            return is_seen
 
         keys, queries = _blocks(layout.key_ranges, num_keys), _blocks(layout.query_ranges, num_queries)
         sizes, none = (_FLEX_BLOCK, _FLEX_BLOCK), (None, None)
@@ -91,8 +89,9 @@ class FlexLayout(BlockLayout):
     def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
         """See `BlockLayout.attend_joint`."""
         q, k, v = (part.transpose(0, 1)[None] for part in _parts(queries, keys_values))
-        out: Tensor = flex_attention(q, k, v, block_mask=self.mask)  # type: ignore[assignment]
-        return out[0].transpose(0, 1).contiguous()
+        out: Any = flex_attention(q, k, v, block_mask=self.mask)
+        rows: Tensor = out[0].transpose(0, 1).contiguous()
+        return rows
 
 
 def _blocks(ranges: Tensor, num_others: int) -> tuple[Tensor, Tensor]:
