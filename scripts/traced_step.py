@@ -44,8 +44,8 @@ from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.model import block_kernels
 from mtx.storage.run_files import RunLayout
+from mtx.training.build import build
 from mtx.training.micro_batch import RuntimeChoices
-from mtx.training.trainer import Trainer
 
 MEAN_LENGTH = 27  # tokens of a sentence of WMT, on average
 NUM_IDS = 37_000  # pieces of the paper's English-German vocabulary
@@ -510,7 +510,7 @@ class TrainingStep:
             device="cuda", precision="bf16", micro_batch_tokens=tokens, kernel="varlen", threads=1, compile=compiled,
         )  # fmt: skip
         with torch.device("cuda"):
-            self.trainer = Trainer(self.config, runtime, self.data, RunLayout(Path("traced")))
+            self.trainer = build(self.config, runtime, self.data, RunLayout(Path("traced")))
         trainer, train = self.trainer, self.data.train
         host = load_steps(train, steps(trainer.sampler, SamplerState(), 1), trainer.num_micro_steps, trainer.shape)
         with contextlib.closing(host):

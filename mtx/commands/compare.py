@@ -57,7 +57,7 @@ def compare(
     else:
         texts = [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
     models = [path for path in systems if path not in texts[0].hypotheses]
-    place = Placement(device, engine="torch")
+    place = Placement(device, "tf32", engine="torch")
     translators = {path: load_translator(str(path), WHOLE_LINES, place) for path in models}
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     groups = comparison.groups_of(systems, [str(path) for path in systems])

@@ -128,7 +128,7 @@ def attention(
     if target is not None and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one for each")
     with open_output(output) as file:
-        translator = load_translator(model, WHOLE_LINES, Placement(device, engine="torch"))
+        translator = load_translator(model, WHOLE_LINES, Placement(device, "tf32", engine="torch"))
         from mtx.report.html_page import attention_page
 
         maps = translator.attention_maps(sentences, target)

@@ -56,7 +56,7 @@ _NUMBERS: dict[str, tuple[Any, float, float | None, str]] = {
     ),
 }
 _ENGINE_HELP = "auto: ctranslate2 on a CPU, torch on a GPU and for what ctranslate2 does not have."
-_PRECISION_HELP = "fp32 (default); with torch also bf16, with ctranslate2 also fp16 and int8."
+_PRECISION_HELP = "fp32 (default), on a GPU bf16 (default there) and tf32; with ctranslate2 also fp16 and int8."
 _SPLIT_HELP = "Translate the sentences of a line one by one; by default if the model learned from single ones."
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     **{
@@ -75,7 +75,7 @@ WHOLE_LINES = SearchOptions(split_sentences=False)
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command these options, of which its parameters `search` and `place` are made.
 
-    Without the option --engine torch translates, and without --split-sentences lines stay whole.
+    Without the option --engine torch computes, in fp32 with TF32, and without --split-sentences lines stay whole.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -89,8 +89,10 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         @functools.wraps(command)
         def run(**values: Any) -> None:
             given = {name: values.pop(name) for name in names}
-            place = {name: given.pop(name) for name in PLACEMENT if name in given}
-            command(**values, search=search_options(**given), place=Placement(**{"engine": "torch", **place}))
+            asked = {name: given.pop(name) for name in PLACEMENT if name in given}
+            place: dict[str, Any] = {} if "engine" in names else {"engine": "torch", "precision": "tf32"}
+            place |= {name: value for name, value in asked.items() if value is not None}
+            command(**values, search=search_options(**given), place=Placement(**place))
 
         parameters = [*(each for each in own if each.name not in ("search", "place")), *options]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -9,8 +9,8 @@ seed, its source, its prefix and its number, but not on other sentences of the b
 
 `search` has the loop. A model decodes a fixed number of slots at once. When a sentence is done it leaves its slot, and
 a waiting sentence takes that slot, so the device stays full to the end (continuous batching). On CUDA, a step is
-recorded once as a graph for each shape and replayed. The host learns only some steps later that a sentence is done; the
-steps that a finished sentence takes in the meantime change nothing.
+recorded once as a graph for each shape and replayed, also by later searches with the same `Slots`. The host learns
+only some steps later that a sentence is done; the steps that a finished sentence takes in the meantime change nothing.
 
 Several models with one tokenizer search together, as an ensemble: every step takes the mean of the probabilities that
 they give to the next token (Sutskever et al. 2014). Each has its own cache, and the hypotheses are shared.
@@ -40,6 +40,7 @@ _MINUS_INF = -math.inf  # the score where there is no hypothesis
 _WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
 _HOST_LAG = 2  # number of steps that the host is behind CUDA
 _REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
+_MOST_KEPT = 4  # slots of earlier searches, which fill a GPU's memory
 _GROUP = 64  # number of neighbouring tokens in a group, see `top_continuations`
 
 
@@ -66,12 +67,14 @@ class RequestQueue:
         num_workers: number of workers that share the queue.
 
     Attributes:
+        most_slots, num_slots: those that a worker may have, and those that it needs.
         max_length: the largest limit.
         cancelled: set to make all workers stop early.
     """
 
     def __init__(self, requests: Sequence[Request], num_slots: int, num_workers: int = 1):
         self.waiting, self.num_workers = deque(requests), num_workers
+        self.most_slots = num_slots
         self.num_slots = max(1, min(num_slots, -(-len(requests) // num_workers)))
         self.max_length = max(request.limit for request in requests)
         self.cancelled = threading.Event()
@@ -87,8 +90,13 @@ class RequestQueue:
 
 
 @torch.inference_mode()
-def search(models: Sequence[Model], queue: RequestQueue, options: SearchOptions) -> dict[int, list[Candidate]]:
+def search(
+    models: Sequence[Model], queue: RequestQueue, options: SearchOptions, kept: "dict[Any, Slots] | None" = None
+) -> dict[int, list[Candidate]]:
     """Translates waiting sentences until the queue is empty, with one model or an ensemble.
+
+    Args:
+        kept: the slots of earlier searches of these models on CUDA, for this one and for later ones.
 
     Returns:
         For each request's number its finished hypotheses, at most beam_size, best first.
@@ -96,77 +104,57 @@ def search(models: Sequence[Model], queue: RequestQueue, options: SearchOptions)
     Raises:
         MtxError: if all scores of the model are NaN or infinite.
     """
-    return _Search(models, queue, options).run()
+    kept, num_beams = {} if kept is None else kept, options.num_beams if options.sampling is None else 1
+    num_slots, max_length, is_static = queue.num_slots, queue.max_length, models[0].device.type == "cuda"
+    if is_static:  # few shapes
+        num_slots, max_length = min(queue.most_slots, 1 << (num_slots - 1).bit_length()), -(-max_length // 64) * 64
+    key = num_slots, num_beams, max_length, options.alpha, options.sampling
+    slots = kept.pop(key, None) or Slots(models, num_slots, num_beams, max_length, options.alpha, options.sampling)
+    results = _Search(slots, queue).run()
+    if is_static and not queue.cancelled.is_set():
+        kept[key] = slots
+        for oldest in [*kept][:-_MOST_KEPT]:
+            del kept[oldest]
+    return results
 
 
-class _Search:
-    def __init__(self, models: Sequence[Model], queue: RequestQueue, options: SearchOptions):
-        self.models, self.queue, self.sampling = models, queue, options.sampling
-        device, num_slots, max_length = models[0].device, queue.num_slots, queue.max_length
-        num_beams = options.num_beams if options.sampling is None else 1
+class Slots:
+    """A fixed number of slots for sentences: what each model keeps of them, their hypotheses, and the step of all.
+
+    Attributes:
+        uniform: a number for each step of a sample, [B, T].
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Model],
+        num_slots: int,
+        num_beams: int,
+        max_length: int,
+        alpha: float,
+        sampling: Sampling | None,
+    ):
+        self.models, self.size, self.sampling = models, num_slots, sampling
+        device = models[0].device
         self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
-        self.beams = Beams(num_slots, num_beams, max_length, options.alpha, models[0].pad_id, device)
-        self.uniform = torch.zeros(num_slots, max_length, device=device)  # a number for each step of a sample
-        self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
-        self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
-        self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
-        self.num_steps = 0
-        self.polls: deque[tuple[int, HostCopy]] = deque()  # `done` after a step, on its way to the host
-        self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
-        self.results: dict[int, list[Candidate]] = {}
+        self.beams = Beams(num_slots, num_beams, max_length, alpha, models[0].pad_id, device)
+        self.uniform = torch.zeros(num_slots, max_length, device=device)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self.graph: CudaGraph | None = None
-        self.versions = list[int]()  # of the caches that the graph was made for
-        self.num_warm_ups = 0
+        self._graph: CudaGraph | None = None
+        self._versions = list[int]()  # of the caches that the graph was made for
+        self._num_warm_ups = 0
 
-    def run(self) -> dict[int, list[Candidate]]:
-        while not self.queue.cancelled.is_set() and self._fill():
-            self._step()
-            self._collect()
-            self._read(wait=False)
-        self._read(wait=True)
-        return self.results
-
-    def _fill(self) -> bool:
-        """Fills free slots with waiting sentences; returns whether any slot is in use."""
-        num_slots = self.queue.num_slots
-        free = [slot for slot in range(num_slots) if slot not in self.running]
-        if self.stream is not None and self.running and len(free) * _REFILL_FRACTION < num_slots:
-            return True
-        while free:
-            if not self.encoded and (requests := self.queue.take(num_slots)):
-                self.sources = [model.encode([request.source for request in requests]) for model in self.models]
-                self.encoded = list(enumerate(requests))
-            if not self.encoded:
-                break
-            admitted = dict(zip(free, self.encoded, strict=False))
-            free, self.encoded = free[len(admitted) :], self.encoded[len(admitted) :]
-            self._admit(admitted)
-        return bool(self.running)
-
-    def _admit(self, admitted: dict[int, tuple[int, Request]]) -> None:
-        slots, requests = [*admitted], [request for _, request in admitted.values()]
-        for cache, sources in zip(self.caches, self.sources, strict=True):
-            cache.admit(slots, sources, [row for row, _ in admitted.values()])
-        self.beams.admit(slots, requests)
-        if self.sampling is not None:
-            length = self.uniform.shape[1]
-            uniform = np.stack([random_numbers(request, self.sampling.seed, length) for request in requests])
-            self.uniform[slots] = torch.from_numpy(uniform).to(self.uniform)
-        self.running |= {slot: (request, self.num_steps) for slot, request in zip(slots, requests, strict=True)}
-
-    def _step(self) -> None:
+    def step(self) -> None:
         """Takes a step; on CUDA by a graph, which is recorded again when a cache has another version."""
         versions = [cache.prepare() for cache in self.caches]
         if self.stream is None:
             self._extend()
-        else:
-            if self.graph is None or versions != self.versions:
-                self.graph = CudaGraph(self._extend, self.stream)
-                self.versions, self.num_warm_ups = versions, 0
-            self.num_warm_ups += 1
-            (self.graph.warm_up if self.num_warm_ups <= _WARM_UP_STEPS else self.graph.replay)()
-        self.num_steps += 1
+            return
+        if self._graph is None or versions != self._versions:
+            self._graph = CudaGraph(self._extend, self.stream)
+            self._versions, self._num_warm_ups = versions, 0
+        self._num_warm_ups += 1
+        (self._graph.warm_up if self._num_warm_ups <= _WARM_UP_STEPS else self._graph.replay)()
 
     def _extend(self) -> None:
         """Adds one token to every hypothesis, without waiting for the device."""
@@ -184,11 +172,62 @@ class _Search:
         for cache in self.caches:
             cache.reorder(parents)
 
+
+class _Search:
+    """One search, on the host."""
+
+    def __init__(self, slots: Slots, queue: RequestQueue):
+        self.slots, self.queue, self.models, self.caches = slots, queue, slots.models, slots.caches
+        self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
+        self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
+        self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
+        self.num_steps = 0
+        self.polls: deque[tuple[int, HostCopy]] = deque()  # `done` after a step, on its way to the host
+        self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
+        self.results: dict[int, list[Candidate]] = {}
+
+    def run(self) -> dict[int, list[Candidate]]:
+        while not self.queue.cancelled.is_set() and self._fill():
+            self.slots.step()
+            self.num_steps += 1
+            self._collect()
+            self._read(wait=False)
+        self._read(wait=True)
+        return self.results
+
+    def _fill(self) -> bool:
+        """Fills free slots with waiting sentences; returns whether any slot is in use."""
+        num_slots = self.slots.size
+        free = [slot for slot in range(num_slots) if slot not in self.running]
+        if self.slots.stream is not None and self.running and len(free) * _REFILL_FRACTION < num_slots:
+            return True
+        while free:
+            if not self.encoded and (requests := self.queue.take(num_slots)):
+                self.sources = [model.encode([request.source for request in requests]) for model in self.models]
+                self.encoded = list(enumerate(requests))
+            if not self.encoded:
+                break
+            admitted = dict(zip(free, self.encoded, strict=False))
+            free, self.encoded = free[len(admitted) :], self.encoded[len(admitted) :]
+            self._admit(admitted)
+        return bool(self.running)
+
+    def _admit(self, admitted: dict[int, tuple[int, Request]]) -> None:
+        slots, requests = [*admitted], [request for _, request in admitted.values()]
+        for cache, sources in zip(self.caches, self.sources, strict=True):
+            cache.admit(slots, sources, [row for row, _ in admitted.values()])
+        self.slots.beams.admit(slots, requests)
+        if self.slots.sampling is not None:
+            seed, own = self.slots.sampling.seed, self.slots.uniform
+            uniform = np.stack([random_numbers(request, seed, own.shape[1]) for request in requests])
+            own[slots] = torch.from_numpy(uniform).to(own)
+        self.running |= {slot: (request, self.num_steps) for slot, request in zip(slots, requests, strict=True)}
+
     def _collect(self) -> None:
         """Takes the hypotheses of finished sentences out of their slots, on CUDA some steps after they were done."""
-        beams = self.beams
+        beams = self.slots.beams
         self.polls.append((self.num_steps, HostCopy(beams.done)))
-        if self.stream is not None and len(self.polls) <= _HOST_LAG:
+        if self.slots.stream is not None and len(self.polls) <= _HOST_LAG:
             return
         step, copy = self.polls.popleft()
         done = copy.tensor().tolist()

@@ -60,7 +60,7 @@ def load(model: str | Path, search: SearchOptions, placement: Placement) -> Tran
     def load_torch() -> "TorchEngine":
         from mtx.decoding.torch_engine import TorchEngine
 
-        return TorchEngine.open(models, replace(placement, precision=None))[0]
+        return TorchEngine.open(models, replace(placement, precision="tf32"))[0]
 
     if engine != "torch":
         own = placement if engine == "ctranslate2" else replace(placement, device="cpu")  # whatever CTranslate2 finds
@@ -86,7 +86,7 @@ def choose_engine(placement: Placement, is_export: bool, only_torch: str | None)
         UsageError: CTranslate2 is needed for what only torch has.
     """
     asked, precision, device = placement.engine, placement.precision, placement.device
-    if asked == "torch" or (asked == "auto" and precision == "bf16"):
+    if asked == "torch" or (asked == "auto" and precision in ("bf16", "tf32")):
         return "torch"
     if asked == "ctranslate2" or precision in ("fp16", "int8") or is_export:
         if only_torch:

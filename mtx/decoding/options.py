@@ -29,10 +29,10 @@ NO_SCORES = "the model gives no numbers as scores: its weights are damaged or fa
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
 MBR_EPSILON = 0.02  # the epsilon that Freitag et al. 2023 draw samples for Minimum Bayes risk decoding with
 EngineName = Literal["auto", "torch", "ctranslate2"]
-Precision = Literal["fp32", "bf16", "fp16", "int8"]
+Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 PRECISIONS: dict[str, tuple[str, ...]] = {
-    "auto": ("fp32", "bf16", "fp16", "int8"),
-    "torch": ("fp32", "bf16"),
+    "auto": ("fp32", "tf32", "bf16", "fp16", "int8"),
+    "torch": ("fp32", "tf32", "bf16"),
     "ctranslate2": ("fp32", "fp16", "int8"),
 }
 
@@ -127,7 +127,8 @@ class Placement:
 
     Attributes:
         device: auto, cpu, cuda, cuda:1 or mps.
-        precision: None means fp32, or that of an export.
+        precision: None means fp32, or that of an export; torch searches in bf16 on a GPU that multiplies it fast. tf32
+            is fp32 with products in TF32 on CUDA, for scores.
         threads: on a CPU; None means all cores that this process may use, and never more.
         batch_tokens: source tokens that are decoded together; None means what is fast for the engine and the device.
         engine: auto is what `choose_engine` takes.

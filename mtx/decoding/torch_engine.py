@@ -19,17 +19,24 @@ import torch
 
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.beam_search import Model, RequestQueue, search
+from mtx.decoding.beam_search import Model, RequestQueue, Slots, search
 from mtx.decoding.options import Attention, Candidate, EngineName, Placement, Request, SearchOptions, new_requests
 from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, score_pairs
 from mtx.errors import UsageError, first_line, is_out_of_memory
-from mtx.model.device import attention_kernel, expand_segments, find_device, free_unused_memory, num_threads
+from mtx.model.device import (
+    allow_tf32,
+    attention_kernel,
+    expand_segments,
+    fast_precision,
+    find_device,
+    free_unused_memory,
+    num_threads,
+)
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.run_files import find_model
 
 logger = logging.getLogger(__name__)
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
 _MAPS_AT_ONCE = 16  # pairs of which all attention weights are in memory
 _TINY = 1e-30  # a weight in fp32 that changes no other
@@ -41,8 +48,8 @@ class TorchEngine:
 
     Args:
         models: on their device already; they are put into evaluation mode, and must not be trained meanwhile.
-        placement: precision is that of weights and computation; batch_tokens is by default 4,096, and on CUDA 32,768,
-            and is halved when memory runs out.
+        placement: precision is that of search; scores are computed in fp32 with TF32 unless it is given. batch_tokens
+            is by default 4,096, and on CUDA 32,768, and is halved when memory runs out.
     """
 
     name: ClassVar[EngineName] = "torch"
@@ -53,12 +60,14 @@ class TorchEngine:
         self.models, self.tokenizer = [model.eval() for model in models], tokenizer
         positions = [model.num_tgt_positions for model in models if model.num_tgt_positions]
         self.num_tgt_positions = min(positions, default=sys.maxsize)
-        self.precision = placement.precision or "fp32"
         self.device = models[0].output_weight.device
         is_cuda = self.device.type == "cuda"
+        self.precision = placement.precision or (fast_precision(self.device) if is_cuda else "fp32")
+        self._scores_precision = placement.precision or "tf32"
         self.batch_tokens = placement.batch_tokens or (_CUDA_BATCH_TOKENS if is_cuda else _BATCH_TOKENS)
         self.num_workers = (placement.threads or num_threads()) if self.device.type == "cpu" else 1
         self._lock = threading.Lock()
+        self._kept = dict[Any, Slots]()  # with CUDA's graphs, for later searches
 
     @classmethod
     def open(cls, paths: Sequence[Path], placement: Placement) -> tuple[Self, Tokenizer, Mapping[str, Any]]:
@@ -109,7 +118,7 @@ class TorchEngine:
     def log_probs(self, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float) -> list[ForcedScore]:
         """Scores existing translations, each ending in `</s>`; see `score_pairs`."""
         with self.use_models():
-            return score_pairs(self.model, src, tgt, alpha, self.precision)
+            return score_pairs(self.model, src, tgt, alpha, self._scores_precision)
 
     def attention_maps(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[AttentionMaps]:
         """Returns all attention weights of each pair, both sides ending in `</s>`."""
@@ -132,13 +141,15 @@ class TorchEngine:
     def use_models(self) -> Iterator[None]:
         """Lets one thread use the models, without gradients and on their CUDA device."""
         on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
-        with self._lock, on_device, torch.inference_mode():
+        tf32 = allow_tf32(self.device) if self._scores_precision == "tf32" else contextlib.nullcontext()
+        with self._lock, on_device, tf32, torch.inference_mode():
             yield
 
     @functools.cached_property
     def search_models(self) -> list[Model]:
         """The models as search calls them."""
-        return [model.make_search_model(_DTYPES[self.precision]) for model in self.models]
+        dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
+        return [model.make_search_model(dtype) for model in self.models]
 
     def _search_in_memory(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
         """Searches; when memory runs out it tries again with half the batch."""
@@ -150,6 +161,7 @@ class TorchEngine:
                     raise
                 shortage = first_line(error)
                 self.batch_tokens //= 2
+                self._kept.clear()
             # Here the error is gone, and with it the tensors of its frames.
             free_unused_memory(self.device)
             logger.info("out of memory (%s): batches have %s source tokens now", shortage, f"{self.batch_tokens:,}")
@@ -158,7 +170,7 @@ class TorchEngine:
         models, groups = self.search_models, list(self._groups(requests))
 
         def search_groups() -> dict[int, list[Candidate]]:
-            return {k: v for group in groups for k, v in search(models, group, options).items()}
+            return {k: v for group in groups for k, v in search(models, group, options, self._kept).items()}
 
         if self.num_workers == 1 or len(requests) < 2 * self.num_workers:
             return search_groups()

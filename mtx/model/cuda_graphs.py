@@ -1,6 +1,7 @@
 """Work on a CUDA device that is recorded once and replayed, and copies to the host that do not wait for the device."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,10 +12,11 @@ class CudaGraph:
 
     Args:
         stream: where the work is warmed up and recorded, on its device; no other thread uses it.
+        pool: the memory that it shares with other graphs, of `torch.cuda.graph_pool_handle`; by default its own.
     """
 
-    def __init__(self, work: Callable[[], None], stream: torch.cuda.Stream):
-        self._work, self._stream = work, stream
+    def __init__(self, work: Callable[[], object], stream: torch.cuda.Stream, pool: Any = None):
+        self._work, self._stream, self._pool = work, stream, pool
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def warm_up(self) -> None:
@@ -29,7 +31,7 @@ class CudaGraph:
         """Record the work, which does not do it."""
         self._graph = torch.cuda.CUDAGraph()
         # Other threads may allocate page-locked memory meanwhile, which would end a capture in the default mode.
-        with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(self._graph, self._pool, self._stream, capture_error_mode="thread_local"):
             self._work()
 
     def replay(self) -> None:

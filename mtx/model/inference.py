@@ -266,7 +266,7 @@ class StackModel(SearchModel):
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
         """Returns an empty cache, for targets of at most `max_length` tokens."""
         self._embeddings.extend(max_length)
-        return KVCache(self._config, num_slots, beam_size, self.is_static, self._like)
+        return KVCache(self._config, num_slots, beam_size, max_length, self.is_static, self._like)
 
     def step(self, ids: Tensor, lengths: Tensor, cache: KVCache) -> Tensor:
         """Runs the decoder at the next target position of every beam; call `cache.prepare()` first.

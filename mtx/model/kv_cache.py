@@ -19,6 +19,8 @@ from torch import Tensor
 
 from mtx.config.schema import ModelConfig
 
+_MOST_COLUMNS = 128  # that a cache of CUDA begins with: those of all steps of most sentences
+
 
 @dataclass(frozen=True)
 class EncodedSources:
@@ -36,7 +38,8 @@ class SourceSlots:
         mask: [B, ..., 0].
 
     Attributes:
-        is_static: steps use the same memory as long as `version` is the same, as a CUDA graph requires.
+        is_static: steps use the same memory as long as `version` is the same, as a CUDA graph requires; recording one
+            takes longer than many steps, so nothing ever shrinks.
         sources: what the model keeps of them.
         mask: added to the scores of attention over sources, 0 or -inf, [B, ..., S].
         version: changes when tensors are replaced.
@@ -74,8 +77,9 @@ class SourceSlots:
             self._source_lengths[slot] = 0
 
     def prepare(self) -> int:
-        """Makes the sources no wider than needed, from the host; returns `version`."""
-        self._set_width(max(1, *self._source_lengths))
+        """Makes the sources no wider than needed, from the host, unless `is_static`; returns `version`."""
+        if not self.is_static:
+            self._set_width(max(1, *self._source_lengths))
         return self.version
 
     def _set_width(self, width: int) -> None:
@@ -101,11 +105,13 @@ class KVCache(SourceSlots):
         target_mask: added to the scores of self-attention, [B, 1, J, C * J]: 0 for a beam's own history, else -inf.
     """
 
-    def __init__(self, config: ModelConfig, num_slots: int, beam_size: int, is_static: bool, like: Tensor):
+    def __init__(
+        self, config: ModelConfig, num_slots: int, beam_size: int, max_length: int, is_static: bool, like: Tensor
+    ):
         layers, heads = config.num_decoder_layers, config.num_heads
         none = like.new_empty(layers, 2, num_slots, heads, 0, config.d_model // heads)
         super().__init__(none, like.new_empty(num_slots, 1, 1, 0), beam_size, is_static)
-        self._columns_at_a_time = 32 if is_static else 12  # to allocate
+        self._columns_at_a_time = min(max_length, _MOST_COLUMNS) if is_static else 12  # to allocate
         self._targets = none
         self.target_mask = like.new_empty(num_slots, 1, beam_size, 0)
         self._beams = torch.arange(beam_size, device=like.device)
@@ -142,6 +148,8 @@ class KVCache(SourceSlots):
         positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :used]  # the visible ones, in their order
         added = self._columns_at_a_time * self.beam_size
         size = -(-(used + added // 2) // added) * added
+        if self.is_static and used <= 0.75 * self._targets.shape[4]:
+            size = max(added, self._targets.shape[4])
         # The mask hides the positions that are added, but it could not hide NaN.
         targets = torch.take_along_dim(self._targets, positions[None, None, :, None, :, None], 4)
         targets = F.pad(targets, (0, 0, 0, size - used))

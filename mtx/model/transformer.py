@@ -60,7 +60,7 @@ class EncoderLayer(nn.Module):
         super().__init__()
         d_model = config.d_model
         self.pre_norm = config.norm == "pre"
-        self.dropout = config.dropout
+        self.dropout: float | Tensor = config.dropout
         self.activation = _ACTIVATIONS[config.activation]
         self.self_attention = MultiHeadAttention(d_model, config.num_heads)
         self.self_attention_norm = nn.LayerNorm(d_model)
@@ -145,6 +145,7 @@ class AttentionModel(TranslationModel):
 
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
+        self.dropout: float | Tensor = config.dropout
         self.num_tgt_positions = MAX_LEARNED_POSITIONS if config.positions == "learned" else None
         self._sinusoids: Tensor
         self.register_buffer("_sinusoids", torch.empty(0, config.d_model, device="cpu"), persistent=False)
@@ -176,7 +177,7 @@ class AttentionModel(TranslationModel):
         learned = self.learned_positions(source)
         x = F.embedding(ids, table, padding_idx=self.pad_id) * math.sqrt(self.config.d_model)
         x = x + F.embedding(positions, self._sinusoids if learned is None else learned)
-        return dropout(x, self.config.dropout, self.training)
+        return dropout(x, self.dropout, self.training)
 
     def prepare_positions(self, num_positions: int) -> None:
         """Extends the sinusoidal table to at least `num_positions`; call it before `encode` and `decode`.

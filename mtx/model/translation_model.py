@@ -39,14 +39,19 @@ class _MaskedScale(torch.autograd.Function):
         return _MaskedScale.apply(grad, *ctx.saved_tensors, ctx.scale), None, None  # type: ignore[no-untyped-call]
 
 
-def dropout(x: Tensor, probability: float, training: bool) -> Tensor:
+def dropout(x: Tensor, probability: float | Tensor, training: bool) -> Tensor:
     """Sets each element to zero with `probability` and scales the rest to keep the mean; only in training (5.4).
 
+    A compiled step has the probability as a number on the device, so that a step without dropout is the same program.
     On a CPU, torch draws one random number per element and converts a mask from booleans, which takes a fifth of a
     training step. Here one 64-bit random number serves eight elements and the mask consists of bits, which takes a
     tenth of that time. The probability is rounded to a multiple of 1/256, and so is the scale.
     """
-    if not training or probability == 0:
+    if not training:
+        return x
+    if isinstance(probability, Tensor):
+        return torch.where(torch.rand(x.shape, device=x.device) < probability, 0, x / (1 - probability))
+    if probability == 0:
         return x
     if x.device.type != "cpu":
         return F.dropout(x, probability)

@@ -65,8 +65,8 @@ logger = logging.getLogger(__name__)
 # How far the first fast step may be from the plain one. On a CPU, correct bf16 was within 0.0002 and 0.016; a sentence
 # that begins one token too late put the gradient 0.08 off.
 _LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
-# Compiling costs one to two minutes and may save a third of the time; 5e16 FLOP take about four minutes on an H200.
-_REPAYS_FLOPS = 5e16
+# Compiling costs one to three minutes and saves about a quarter of the time; 2e17 FLOP take ten minutes on an H100.
+_REPAYS_FLOPS = 2e17
 
 
 def read_runtime(path: Path) -> RuntimeChoices:
@@ -110,20 +110,31 @@ def choose_runtime(
     kernel = runtime.kernel
     if (is_new or kernel == "varlen") and config.model.architecture == "transformer":
         head_size = config.model.d_model // config.model.num_heads
-        kernel = attention_kernel(device, runtime.precision, head_size, training.deterministic)
-    compiled = kernel == "varlen" and (runtime.compile if training.compile == "auto" else training.compile)
-    is_unchecked = device.type == "cuda" and (is_new or (compiled and not runtime.compile))
-    runtime = replace(runtime, kernel=kernel, compile=compiled)
+        kernel = attention_kernel(device, runtime.precision, head_size)
+    compiled = (
+        kernel == "varlen"
+        and not training.deterministic
+        and (runtime.compile if training.compile == "auto" else training.compile)
+    )
+    is_unchecked = device.type == "cuda" and is_new
+    compiles_first = compiled and (is_unchecked or not runtime.compile)
+    runtime = replace(runtime, kernel=kernel, compile=compiled and not compiles_first)
+
+    def check(choices: RuntimeChoices) -> RuntimeChoices:
+        checked = ranks.run_on_rank_zero(functools.partial(check_fast_step, choices, config, data))
+        return replace(checked, device=str(device))
+
     if is_unchecked:
-        checked = ranks.run_on_rank_zero(functools.partial(check_fast_step, runtime, config, data))
-        runtime = replace(checked, device=str(device))
+        runtime = check(runtime)
     if recorded is None:
         size = training.micro_batch_tokens
         if size == "auto":
             size = _largest_micro_batch(config, runtime, data)
         runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
-        if ranks.is_rank_zero:
-            durable.write_json(paths.chosen, asdict(runtime))
+    if compiles_first and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
+        runtime = check(replace(runtime, compile=True))
+    if recorded is None and ranks.is_rank_zero:
+        durable.write_json(paths.chosen, asdict(runtime))
     if ranks.local_size > 1 or runtime.threads == NOT_CHOSEN:
         runtime = replace(runtime, threads=num_threads(ranks.local_size))
     torch.set_num_threads(runtime.threads)
@@ -150,9 +161,9 @@ def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: Prepared
 
 
 def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:
-    """The fastest step that computes here what it should, by its loss and its gradient for the first batch.
+    """The fastest step that computes here what it should, by the loss and the gradient of the first step of the run.
 
-    They are compared with those of one step in fp32, one operation after the other, both without dropout. A kernel that
+    They are compared with those of the step in fp32, one operation after the other, both without dropout. A kernel that
     crashes the process or hangs is not caught. Where memory does not suffice for this, nothing is compared.
     """
     eager = replace(runtime, kernel="padded", compile=False)
@@ -160,16 +171,16 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     if runtime == plain:
         return runtime
     text, sampler = text_and_sampler(config, data)
-    size = max(min(config.training.batch_tokens, CPU_MICRO_BATCH), config.data.max_tokens)
-    num_micro_steps, shape = step_shape(config, replace(runtime, micro_batch_tokens=size), sampler)
-    planned = steps(sampler, SamplerState(), 1)
-    with contextlib.closing(load_steps(text, planned, num_micro_steps, shape)) as loaded:
-        batch = next(loaded).micro_batches[0]
+    small = max(min(config.training.batch_tokens, CPU_MICRO_BATCH), config.data.max_tokens)
     without_dropout = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
 
     def take(choices: RuntimeChoices) -> StepResult:
+        size = small if choices == plain else choices.micro_batch_tokens or small
+        num_micro_steps, shape = step_shape(config, replace(choices, micro_batch_tokens=size), sampler)
+        with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), num_micro_steps, shape)) as loaded:
+            batches = next(loaded).micro_batches
         model = new_model(without_dropout, choices, data.tokenizer.num_ids).train()
-        return take_step(new_micro_step(config, choices, model), [batch], config.seed)
+        return take_step(new_micro_step(config, choices, model), batches, config.seed)
 
     logger.info("comparing the fast step with the plain one on %s", runtime.device)
     faults = list[str]()

@@ -120,10 +120,11 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         MtxError: if a tensor is not finite.
         OSError: if it cannot be written; the existing one stays.
     """
-    _check_finite({**tensors.weights, **tensors.moments}, state.step)
+    weights, moments = ({name: tensor.cpu() for name, tensor in each.items()} for each in vars(tensors).values())
+    _check_finite({**weights, **moments}, state.step)
     with durable.new_directory(paths.checkpoint(state.step)) as new:
-        model_directory.save_tensors(new / WEIGHTS, tensors.weights)
-        model_directory.save_tensors(new / OPTIMIZER, tensors.moments)
+        model_directory.save_tensors(new / WEIGHTS, weights)
+        model_directory.save_tensors(new / OPTIMIZER, moments)
         durable.write_json(new / STATE, asdict(state))
 
 
@@ -151,7 +152,7 @@ def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
     threads, more than there are cores, and every step of training would take a third longer.
     """
     for name, tensor in tensors.items():
-        if not np.isfinite(tensor.cpu().numpy()).all():
+        if not np.isfinite(tensor.numpy()).all():
             raise MtxError(
                 f"step {step}: {name} holds numbers that are not finite; this state is not saved",
                 "the last checkpoint is intact; a lower training.learning_rate needs a new run_dir",
@@ -241,6 +242,12 @@ class AsyncCheckpointer:
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
         self._writing: Future[None] | None = None
+        self._stream: torch.cuda.Stream | None = None  # of this thread on CUDA, another one than that of training
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the last write has not ended."""
+        return self._writing is not None
 
     def is_due(self, now: State) -> bool:
         """Whether the state `now` is not saved yet; waits for the end of the last write.
@@ -255,13 +262,12 @@ class AsyncCheckpointer:
         """Start to write a checkpoint as `written`, and then remove the checkpoints no longer needed."""
         self.saved = written
         device = next(iter(copies.weights.values())).device
-        stream: torch.cuda.Stream | None = None
-        if device.type == "cuda":  # another stream than that of training
-            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            stream.wait_stream(torch.cuda.current_stream(device))  # until the copies are complete
+        if device.type == "cuda":
+            self._stream = self._stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            self._stream.wait_stream(torch.cuda.current_stream(device))  # until the copies are complete
 
         def write() -> None:
-            with torch.cuda.stream(stream):
+            with torch.cuda.stream(self._stream):
                 save(self.paths, copies, written)
                 prune(self.paths, written, self.training.checkpoint_every, self.training.average_last)
             write_status(self.paths, self.deferred_errors, state="running", stage="training", step=written.step)

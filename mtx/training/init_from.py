@@ -135,6 +135,7 @@ def translator(config: Config, device: str) -> "Translator":
     return Translator.load(
         _model_directory(config.training.init_from),
         engine="torch",
+        precision="tf32",
         device=device,
         beam_size=decoding.beam_size,
         length_penalty=decoding.length_penalty,

@@ -8,6 +8,7 @@ halves it when memory is short. Flow: packed batch -> `MicroStep` -> gradients, 
 
 import functools
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -29,7 +30,7 @@ from mtx.model.architectures import num_parameters
 from mtx.model.attention import Kernel
 from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.device import free_unused_memory
-from mtx.model.fused import hidden_states
+from mtx.model.fused import BlockLayout, hidden_states
 from mtx.model.transformer import Transformer
 from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
@@ -70,7 +71,9 @@ class MicroStep:
         root: for a sharded model, what calls a function of it; see `mtx.training.strategy`.
 
     Attributes:
-        sums: fp32 [2] on the device, loss and nll since `start_step`.
+        sums: fp32 [2] on the device, loss and nll of the micro-batches since `start_step`.
+        is_static: whether graphs are recorded, and with them the gradients stay where they are.
+        layout: how the compiled step attends.
     """
 
     def __init__(
@@ -89,23 +92,26 @@ class MicroStep:
         self._bf16 = precision == "bf16"
         self.sums = torch.zeros(2, device=self.device)
         self._scale = torch.zeros((), device=self.device)
-        is_varlen = self.device.type == "cuda" and model.kernel == "varlen"
-        self._is_static = is_varlen and root is None  # a graph is recorded
+        self.is_static = self.device.type == "cuda" and model.kernel == "varlen" and root is None
         self._compiled = compiled
+        if compiled:
+            assert isinstance(model, Transformer)
+            probability = torch.tensor(model.config.dropout, device=self.device)
+            for part in (model, *model.encoder, *model.decoder):
+                part.dropout = probability
+        self.layout = BlockLayout
         self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
         if root is not None:
             self._forward = functools.partial(root, self._loss)
-        self._recorded: tuple[CudaGraph, PackedBatch] | None = None  # the graph and its input
-        self._held: list[Tensor] = []  # what the graph reads and the model may replace
+        self._graphs: list[CudaGraph] = []  # of the first micro-batch of a step, and of the others
+        self._held: list[Tensor] = []  # what the graphs read and the model may replace
+        self._is_first = True
 
     def start_step(self) -> None:
-        """Reset the gradients and the sums."""
-        self.sums.zero_()
-        gradients = [parameter.grad for parameter in self.model.parameters() if parameter.grad is not None]
-        if self._is_static and gradients:  # a graph adds to its own memory
-            torch._foreach_zero_(gradients)
-        else:
-            self.model.zero_grad()
+        """Begin a step: its first micro-batch replaces the gradients and the sums, and the others add to them."""
+        self._is_first = True
+        if not self.model.training:
+            self.model.train()
 
     def __call__(self, batch: PackedBatch, scale: float) -> None:
         """Run a micro-batch in host memory; on CUDA this returns before the work is done.
@@ -113,15 +119,15 @@ class MicroStep:
         Args:
             scale: 1 / target tokens of the whole step.
         """
+        is_first, self._is_first = self._is_first, False
         self._scale.fill_(scale)
-        if not self._is_static:
-            self._run(self._move(batch))
+        if not self.is_static:
+            self._run(self._move(batch), is_first)
             return
-        if self._recorded is None:
-            self._recorded = self._record(batch)
-        graph, own = self._recorded
-        own.buffer.copy_(batch.buffer, non_blocking=True)
-        graph.replay()
+        if not self._graphs:
+            self._prepare_graphs(batch)
+        self._own.buffer.copy_(batch.buffer, non_blocking=True)
+        self._graphs[not is_first].replay()
 
     def _move(self, batch: PackedBatch) -> PackedBatch:
         """The batch on the device; for `varlen` without its counts, which it does not need and which would vary."""
@@ -130,8 +136,15 @@ class MicroStep:
             return moved
         return replace(moved, num_sentences=0, num_src_tokens=0, num_tgt_tokens=0)
 
-    def _run(self, batch: PackedBatch) -> None:
-        """The forward and the backward pass of a batch on the device."""
+    def _run(self, batch: PackedBatch, is_first: bool) -> None:
+        """The forward and the backward pass of a batch on the device.
+
+        Args:
+            is_first: in its step. Without a gradient to add to, a recorded pass leaves new ones in memory of its own.
+        """
+        if is_first:
+            self.sums.zero_()
+            self.model.zero_grad()
         loss, nll = self._forward(batch, self._scale)
         loss.backward()  # type: ignore[no-untyped-call]
         self.sums += torch.stack([loss.detach(), nll.detach()])
@@ -149,7 +162,7 @@ class MicroStep:
         """The hidden states of the target, [N, D]."""
         if self._compiled:
             assert isinstance(self.model, Transformer)
-            return hidden_states(self.model, batch)
+            return hidden_states(self.model, batch, self.layout)
         return self.model.decode(batch, self.model.encode(batch))
 
     def _hidden_twice(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
@@ -160,25 +173,28 @@ class MicroStep:
         hidden = self._hidden(twice(batch))[: 2 * size]  # one batch of twice the size is faster
         return hidden.view(2, size, hidden.shape[-1]), batch.tgt_out_ids[:size]
 
-    def _record(self, batch: PackedBatch) -> tuple[CudaGraph, PackedBatch]:
-        """Warm up and record the graph on the first batch of a step, which is as it began afterwards.
+    def _prepare_graphs(self, batch: PackedBatch) -> None:
+        """Prepare to record on the first batch of the first step.
 
-        Weights and gradients are changed in place from here on; a longer table of positions replaces the one that the
-        graph reads.
+        Weights are changed in place from here on; a longer table of positions replaces the one that the graphs read.
         """
+        started = time.monotonic()
         if self._compiled:
-            logger.info("compiling the training step: once, a minute or two, less where it was compiled before")
-        own = self._move(batch)
+            logger.info("compiling the training step, once; it saves about a quarter of the time of each later step")
+        self._own, self._held = self._move(batch), list(self.model.buffers())
         state = torch.cuda.get_rng_state(self.device)
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        graph = CudaGraph(functools.partial(self._run, own), stream)
+        pool = torch.cuda.graph_pool_handle()
+        self._graphs = [
+            CudaGraph(functools.partial(self._run, self._own, first), stream, pool) for first in (True, False)
+        ]
         for _ in range(_WARM_UPS):
-            graph.warm_up()
-        graph.record()
-        self.start_step()
-        self._held = list(self.model.buffers())
+            self._graphs[0].warm_up()
         torch.cuda.set_rng_state(state, self.device)
-        return graph, own
+        if self._compiled:
+            is_cold = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"]
+            cache = "with a cold cache" if is_cold else "from torch's cache"
+            logger.info("compiled the training step in %.0f s, %s", time.monotonic() - started, cache)
 
 
 class StepResult(NamedTuple):
@@ -192,16 +208,19 @@ def take_step(step: MicroStep, batches: Sequence[PackedBatch], seed: int) -> Ste
     """The result of a step of these micro-batches, without an update."""
     step.start_step()
     for number, batch in enumerate(batches):
-        seed_all(seed, 1, number)
+        seed_micro_step(step.device, seed, 1, number)
         step(batch, 1 / sum(batch.num_tgt_tokens for batch in batches))
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in step.model.parameters()]
     return StepResult(float(step.sums[0]), gradients)
 
 
-def seed_all(seed: int, step: int, micro_step: int) -> None:
-    """Seed torch's generators from the position of a micro-step in the run."""
-    state = np.random.SeedSequence((seed, step, micro_step)).generate_state(1, np.uint64)[0]
-    torch.manual_seed(int(state >> np.uint64(1)))
+def seed_micro_step(device: torch.device, seed: int, step: int, micro_step: int) -> None:
+    """Seed the device's generator from the position of a micro-step in the run."""
+    state = int(np.random.SeedSequence((seed, step, micro_step)).generate_state(1, np.uint64)[0]) >> 1
+    if device.type == "cuda":  # `manual_seed` would take the host longer than a small model's step takes the device
+        torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(state)
+    else:
+        torch.manual_seed(state)
 
 
 def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, num_ranks: int = 1) -> tuple[int, Shape]:
@@ -243,7 +262,7 @@ def halve(trainer: "Trainer", shortage: str) -> None:
         raise MtxError(text, f"the same command resumes with micro-batches of {half}")
     logger.warning("%s; micro-batches are halved from now on", text)
     trainer.optimizer.zero_grad()
-    del trainer.micro_step  # a recorded graph holds memory
+    del trainer.micro_step, trainer.update_weights  # recorded graphs hold memory
     free_unused_memory(trainer.device)
     trainer.has_halved = True
     trainer.runtime = runtime

@@ -192,6 +192,7 @@ def _score(trainer: Trainer) -> None:
     translator = Translator.load(
         trainer.paths.model,
         engine="torch",
+        precision="tf32",
         device=trainer.runtime.device,
         batch_tokens=trainer.config.decoding.batch_tokens,
         split_sentences=False,

@@ -59,15 +59,20 @@ class Strategy:
     def begin_micro_step(self, is_last: bool) -> None:
         """Prepare for the next micro-batch, perhaps the last one of its step."""
 
-    def reduce_gradients(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """Add up the gradients of all ranks, and `sums`; returns the sums and the norm of the whole gradient."""
-        self._meet()
-        if self._ranks.size > 1:  # a rank may have no sentence that uses a parameter
-            for parameter in self.parameters:
+    def reduce_gradients(self, sums: Tensor) -> None:
+        """Add up the gradients of all ranks, and `sums`."""
+        if self._ranks.size > 1:
+            self._meet()
+            for parameter in self.parameters:  # a rank may have no sentence that uses a parameter
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-        self._ranks.all_reduce(*gradients, sums)
-        return sums, torch.nn.utils.get_total_norm(gradients)
+            self._ranks.all_reduce(*self._gradients(), sums)
+
+    def gradient_norm(self) -> Tensor:
+        """The norm of the whole gradient."""
+        return torch.nn.utils.get_total_norm(self._gradients())
+
+    def _gradients(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
     def _meet(self) -> None:
         """Wait for the others in the first step: compiling it may take one rank minutes longer than another."""
@@ -137,12 +142,14 @@ class Sharded(Strategy):
         """See `Strategy.begin_micro_step`: ranks add up their gradients after the last micro-batch."""
         self.root.set_requires_gradient_sync(is_last)
 
-    def reduce_gradients(self, sums: Tensor) -> tuple[Tensor, Tensor]:
-        """See `Strategy.reduce_gradients`."""
+    def reduce_gradients(self, sums: Tensor) -> None:
+        """See `Strategy.reduce_gradients`; the gradients are added up already."""
         self._meet()
         self._ranks.all_reduce(sums)
-        norm = torch.nn.utils.get_total_norm([each.grad for each in self.parameters if each.grad is not None])
-        return sums, _full(norm)
+
+    def gradient_norm(self) -> Tensor:
+        """See `Strategy.gradient_norm`."""
+        return _full(super().gradient_norm())
 
     @torch.no_grad()
     def snapshot(self) -> Snapshot:

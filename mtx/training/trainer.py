@@ -27,8 +27,8 @@ from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.hooks import Hook, Progress, Update, check_finite
-from mtx.training.micro_batch import RuntimeChoices, halve, new_micro_step, seed_all, step_shape
-from mtx.training.optimizer import apply_gradients
+from mtx.training.micro_batch import RuntimeChoices, halve, new_micro_step, seed_micro_step, step_shape
+from mtx.training.optimizer import WeightUpdate
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import Schedule
 from mtx.training.signals import InterruptedTrainingError, Signals, handle_signals, handled_signals
@@ -67,13 +67,14 @@ class Trainer:
         self.device = torch.device(self.runtime.device)
         self.model, self.optimizer = self.strategy.model, self.strategy.optimizer
         self._signals = Signals(self.ranks.size > 1)
-        self._non_finite = torch.zeros((), device=self.device)  # 1 once a loss or gradient was not finite
         self.divide_steps()
 
     def divide_steps(self) -> None:
-        """Divide a step into micro-batches of the size in `runtime`, and make the `MicroStep` that runs one."""
+        """Divide a step into micro-batches of the size in `runtime`, and make what runs one and what ends a step."""
+        strategy, clip_norm = self.strategy, self.config.training.clip_norm
         self.num_micro_steps, self.shape = step_shape(self.config, self.runtime, self.sampler, self.ranks.size)
-        self.micro_step = new_micro_step(self.config, self.runtime, self.model, self.strategy.root)
+        self.micro_step = run = new_micro_step(self.config, self.runtime, self.model, strategy.root)
+        self.update_weights = WeightUpdate(self.optimizer, run.sums, strategy.gradient_norm, clip_norm, run.is_static)
 
     def train(self, hooks: Sequence[Hook] = ()) -> None:
         """Train until max_steps, max_epochs, the time limit or early stopping. All ranks call this together.
@@ -152,28 +153,22 @@ class Trainer:
     def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor:
         """One optimizer update from k micro-batches; on CUDA it returns before the work is done.
 
-        If the loss or the gradient is not finite, the device itself skips this update and all later ones.
-
         Returns:
-            fp32 [3] on the device: mean loss, summed nll, gradient norm before clipping.
+            see `WeightUpdate`.
 
         Raises:
             InterruptedTrainingError: in a process alone, if a signal to stop arrived.
         """
         ranks = self.ranks
-        self.model.train()
         self.micro_step.start_step()
         for number, batch in enumerate(loaded.micro_batches):
             self.strategy.begin_micro_step(is_last=number == len(loaded.micro_batches) - 1)
             if ranks.size == 1 and self._signals.stop:
                 raise InterruptedTrainingError
-            seed_all(self.config.seed, step, ranks.rank + number * ranks.size)
+            seed_micro_step(self.device, self.config.seed, step, ranks.rank + number * ranks.size)
             self.micro_step(batch, 1 / loaded.num_tgt_tokens)
-        sums, norm = self.strategy.reduce_gradients(self.micro_step.sums)
-        figures = torch.cat([sums, norm.float().view(1)])
-        self._non_finite = torch.maximum(self._non_finite, (~figures.isfinite().all()).float())
-        apply_gradients(self.optimizer, rate, norm, self.config.training.clip_norm, self._non_finite)
-        return figures
+        self.strategy.reduce_gradients(self.micro_step.sums)
+        return self.update_weights(rate)
 
     def _report_updates(self, wait: bool = False) -> None:
         """Report the updates whose figures have arrived; raises MtxError if those of one are not finite."""
@@ -199,7 +194,12 @@ class Trainer:
         training, signals, step = self.config.training, self._signals, self.state.step
         self.checkpointer.settle()
         requested, signals.save_requested = signals.save_requested, False
-        stop, save, self.schedule.now_s = self.ranks.maximum(signals.stop, requested, self.schedule.elapsed_s())
+        # A small model on a GPU would wait for every save. On a CPU, what is averaged must not depend on time.
+        may_skip = self.device.type == "cuda" and not training.deterministic
+        skip = may_skip and self.checkpointer.is_writing
+        stop, save, skips, self.schedule.now_s = self.ranks.maximum(
+            signals.stop, requested, skip, self.schedule.elapsed_s()
+        )
         if stop:
             raise InterruptedTrainingError
         self._plan()
@@ -208,7 +208,8 @@ class Trainer:
         if is_due and self.state.validated_step != step:
             self._validate()
             self._plan()  # training.patience may have run out
-        if step and (save or step % training.checkpoint_every == 0 or self.state.best_step == step):
+        is_regular = step % training.checkpoint_every == 0 and not skips
+        if step and (save or is_regular or self.state.best_step == step):
             self._save()
         return reason or self.schedule.reason_to_stop(self.state)
 
@@ -272,5 +273,5 @@ class Trainer:
 
     def release(self) -> None:
         """Free the model, Adam's moments and a recorded step: a small GPU has no room for them and a model to score."""
-        del self.model, self.optimizer, self.micro_step, self.strategy
+        del self.model, self.optimizer, self.micro_step, self.update_weights, self.strategy
         free_unused_memory(self.device)

@@ -178,7 +178,7 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
 
     def step(preset: str, variants: str) -> list[str | Path]:
         profile = "--profile", out / "profile.txt"
-        return probe("step", "--preset", preset, "--variants", variants, *profile, toy=["--variants", "eager", *TOY])
+        return probe("step", "--preset", preset, "--variants", variants, *profile, toy=["--variants", variants, *TOY])
 
     def train(name: str, limit_s: float, *arguments: str, toy: Sequence[str]) -> Stage:
         settings = [*arguments, f"device={device}", f"run_dir={work / name}", *(toy if is_toy else [])]
@@ -188,6 +188,7 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
         Stage("doctor", [*MTX, "doctor", work, "--device", device], 60),
         Stage("tests", TESTS, 170),
         Stage("base", step("base", "eager,graph,compiled"), 190, turn_s=30),
+        Stage("flex", step("base", "flex"), 190, turn_s=15),
         Stage("big", step("big", "graph,compiled" if both_fit else "compiled"), 190, turn_s=30),
         Stage("peers", probe("peers", toy=["--systems", "nn-transformer", *TOY]), 190, turn_s=25),
         Stage("products", probe("products", toy=["--toy", "--presets", "tiny", "--tokens", "512"]), 60, turn_s=25),

@@ -1,6 +1,8 @@
 """The training step of mtx by its own trainer: eager with the padded kernel, recorded, and compiled; with a profile.
 
-python probe_step.py --preset base --variants eager,graph,compiled --profile FILE
+A compiled step attends with the kernels of mtx (`compiled`) or with torch's FlexAttention (`flex`).
+
+python probe_step.py --preset base --variants eager,graph,compiled,flex --profile FILE
 """
 
 import argparse
@@ -25,6 +27,7 @@ from turns import errors_reported, peak_flops, rates, report, wait_for_turn
 
 from mtx.config import settings
 from mtx.model.device import attention_kernel, fast_precision, find_device, use_device
+from mtx.model.fused import BlockLayout, FlexLayout
 from mtx.training.micro_batch import RuntimeChoices
 
 NUM_PROFILED = 4  # steps
@@ -58,17 +61,25 @@ def main(arguments: list[str]) -> None:
     data = drawn_data(config, options.ids, 8 * options.tokens)
     precision = fast_precision(device)
     for variant in options.variants.split(","):
+        if variant != "eager" and device.type != "cuda":
+            report("step", preset=options.preset, variant=variant, precision=f"needs CUDA, not {device.type}")
+            continue
         with errors_reported("step", preset=options.preset, variant=variant):
             started = time.perf_counter()
             head_size = config.model.d_model // config.model.num_heads
             kernel = "padded" if variant == "eager" else attention_kernel(device, precision, head_size)
-            threads, compiled = torch.get_num_threads(), variant == "compiled"
+            threads, compiled = torch.get_num_threads(), variant in ("compiled", "flex")
             chosen = RuntimeChoices(str(device), precision, options.tokens, kernel, threads, compiled)
-            system = mtx_system(config, data, device, chosen)
+            system = mtx_system(config, data, device, chosen, FlexLayout if variant == "flex" else BlockLayout)
+            misses = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"]
             seconds = warm_up(system, device, started, 4)
             loss = float(system.update(next(system.source), MEASURED_RATE))  # of the sixth step
             systems[variant] = system
-            report("first step", preset=options.preset, system=f"mtx {variant}", seconds=round(seconds, 1), loss=loss)
+            is_cold = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"] > misses
+            report(
+                "first step", preset=options.preset, system=f"mtx {variant}", seconds=round(seconds, 1), loss=loss,
+                compiled=("with a cold cache" if is_cold else "from the cache") if compiled else "no",
+            )  # fmt: skip
     wait_for_turn()
     peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
     for variant, system in systems.items():

@@ -31,7 +31,7 @@ CRASHES = "tests/reliability/test_crashes.py"
 KILLS = "tests/reliability/test_kills.py"
 CHECKPOINT = "tests/unit/training/test_checkpoint.py"
 POLL = "            if ranks.size == 1 and self._signals.stop:\n                raise InterruptedTrainingError\n"
-SEED = "            seed_all(self.config.seed, step, ranks.rank + number * ranks.size)\n"
+SEED = "            seed_micro_step(self.device, self.config.seed, step, ranks.rank + number * ranks.size)\n"
 DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
 FINITE = "    _check_finite({**tensors.weights, **tensors.moments}, state.step)\n"

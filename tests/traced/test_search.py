@@ -66,8 +66,8 @@ def test_steps_replay_one_graph_and_never_wait(preset: str, monkeypatch: pytest.
 
 @pytest.mark.parametrize("preset", ["base", "big"])
 def test_the_step_compiles_as_one_graph(preset: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = torch.compile(beam_search._Search._extend, fullgraph=True, dynamic=False)
-    monkeypatch.setattr(beam_search._Search, "_extend", step)
+    step = torch.compile(beam_search.Slots._extend, fullgraph=True, dynamic=False)
+    monkeypatch.setattr(beam_search.Slots, "_extend", step)
     torch._dynamo.utils.counters.clear()
     trace = trace_search(preset, monkeypatch)
     assert not torch._dynamo.utils.counters["graph_break"] and trace.graphs

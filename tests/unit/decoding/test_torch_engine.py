@@ -370,11 +370,13 @@ def test_a_batch_is_halved_while_memory_runs_out(
     )
     original, room, tried = module.search, 5, list[int]()
 
-    def short_of_memory(engine: Any, group: RequestQueue, options: SearchOptions) -> dict[int, list[Candidate]]:
+    def short_of_memory(
+        engine: Any, group: RequestQueue, options: SearchOptions, kept: Any
+    ) -> dict[int, list[Candidate]]:
         tried.append(group.num_slots)
         if group.num_slots > room:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-        return original(engine, group, options)
+        return original(engine, group, options, kept)
 
     monkeypatch.setattr(module, "search", short_of_memory)
     found = [hypotheses[0].score for hypotheses in searched.hypotheses(lines)]

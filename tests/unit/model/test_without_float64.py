@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtx.decoding.beam_search import Request, RequestQueue, _Search
+from mtx.decoding.beam_search import Request, RequestQueue, Slots, _Search
 from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.scoring import score_pairs
 from mtx.model.inference import IncrementalModel
@@ -70,10 +70,11 @@ def train(model: Any) -> None:
 def search(options: SearchOptions) -> Callable[[Any], None]:
     def run(model: Any) -> None:
         requests = [Request(n, ids, 20, [7] * (n == 1), n) for n, ids in enumerate(random_ids([9, 5, 2], NUM_IDS, 1))]
-        steps = _Search([IncrementalModel(model.eval())], RequestQueue(requests, 3), options)
+        slots = Slots([IncrementalModel(model.eval())], 3, options.num_beams, 20, options.alpha, options.sampling)
+        steps = _Search(slots, RequestQueue(requests, 3))
         assert steps._fill()
         for _ in range(3):
-            steps._step()
+            slots.step()
 
     return run
 
