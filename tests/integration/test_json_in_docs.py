@@ -71,6 +71,7 @@ def test_commands(trained: Path, settings: list[str], tmp_path: Path) -> None:
     text.write_text("one two\n", encoding="utf-8")
     check("mtx status RUN --json", *printed("status", trained, "--json"))
     check("mtx translate MODEL FILE --json", *printed("translate", trained, text, "--json"))
+    check("mtx translate MODEL FILE --n-best N", *printed("translate", trained, text, "--n-best", 2))
     check("mtx evaluate --json", *printed("evaluate", trained, "--json"))
     check("mtx compare --json", *printed("compare", trained, trained, "--json"))
     check("mtx logprob MODEL SRC TGT --json", *printed("logprob", trained, text, text, "--json"))

@@ -141,3 +141,15 @@ def test_the_address_is_the_same_wherever_it_stands() -> None:
     for path in files:
         found = re.findall(r"github\.com/([\w-]+)/mtx\b", path.read_text(encoding="utf-8"))
         assert {*found} <= {owner[1]}, path
+
+
+@pytest.mark.parametrize("name", ["results.md", "benchmarks.md"])
+def test_every_table_of_evidence_has_its_conditions_and_a_meaning(name: str) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"^\|---.*\n(?:\|.*\n)+\n((?:(?![#|]).*\n)*)", text, re.MULTILINE)
+    assert len(blocks) == text.count("\n|---") > 10
+    form = r"Conditions: (\d{4}-\d\d-\d\d|date in the table)[^·]* · [^·]+ · [^·]+ · [^·]+( · [^·]+ · commit [^·]+)?"
+    for block in blocks:
+        (conditions,) = re.findall(r"^Conditions: .*", block, re.MULTILINE)
+        assert re.match(form, conditions), conditions
+        assert re.search(rf"{re.escape(conditions)}\n\n[A-Z0-9`]", block), f"no sentence of meaning: {conditions}"
