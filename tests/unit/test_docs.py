@@ -1,6 +1,7 @@
 """The pages of docs/: links and anchors are right, the navigation has every page, the references name everything."""
 
 import importlib.util
+import math
 import re
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from mtx import cli
 from mtx.config import schema, settings
+from mtx.data import cleaning, corpus_sizes, tokenizer
 
 pytestmark = pytest.mark.extended
 
@@ -152,4 +154,24 @@ def test_every_table_of_evidence_has_its_conditions_and_a_meaning(name: str) -> 
     for block in blocks:
         (conditions,) = re.findall(r"^Conditions: .*", block, re.MULTILINE)
         assert re.match(form, conditions), conditions
-        assert re.search(rf"{re.escape(conditions)}\n\n[A-Z0-9`]", block), f"no sentence of meaning: {conditions}"
+        assert re.search(rf"{re.escape(conditions)}\n\n[\w`]", block), f"no sentence of meaning: {conditions}"
+
+
+def test_the_sizes_are_those_that_are_chosen() -> None:
+    text = (DOCS / "explanation" / "sizes.md").read_text(encoding="utf-8").replace(",", "")
+    rows = re.findall(r"^\| (\d+) \| (\d)\+(\d) \|(.*)\|$", text, re.MULTILINE)
+    shown = {int(row[0]): (float(row[1]), float(row[2]), *map(float, row[3].split("|"))) for row in rows}
+    assert shown == {pairs: tuple(map(float, values)) for pairs, values in corpus_sizes._ROWS.items()}
+    for key, value in corpus_sizes._SAME.items():
+        assert value is None or f"`{key}={value}`" in text, key
+    assert dict(re.findall(r"^\| (\d+|more) \| (\d+) \|$", text, re.MULTILINE)) == {
+        "more" if math.isinf(pairs) else str(pairs): str(size) for size, pairs in tokenizer._AUTO_SIZES.items()
+    }
+
+
+def test_the_reasons_to_drop_a_pair_are_all_named() -> None:
+    text = (DOCS / "reference" / "text-formats.md").read_text(encoding="utf-8")
+    reasons = {getattr(cleaning, name) for name in vars(cleaning) if name.isupper() and not name.startswith("_")}
+    assert {reason for reason in reasons if isinstance(reason, str)} == set(
+        re.findall(r"^\| `([^`]+)` \|", text.split("## What cleaning drops")[1].split("\n## ")[0], re.MULTILINE)
+    )
