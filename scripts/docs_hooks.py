@@ -40,11 +40,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return expanded(markdown, DOCS / page.file.src_uri)
 
 
-def on_page_content(html: str, **_: Any) -> str:
-    """Let a wide table scroll by itself, also where the theme does not."""
-    return html.replace("<table>", '<div class="wide"><table>').replace("</table>", "</table></div>")
-
-
 def project_urls() -> dict[str, str]:
     """[project.urls] of pyproject.toml."""
     urls: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
@@ -91,6 +86,7 @@ def front_page() -> str:
     """The marked part of README.md, with links as docs/index.md needs them."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     [block] = _FRONT.findall(readme)
+    block = re.sub(r"^# .*\n", "", block, flags=re.MULTILINE)  # docs/index.md has the title
     return outside_code(block, lambda text: _relinked(text, ROOT, DOCS))
 
 
