@@ -43,7 +43,7 @@ first-light: setup # what mtx does on this machine's GPU; DATA=DIR has Multi30k 
 	$(BIN)/python scripts/first_light/first_light.py
 
 docs: .venv/docs # the site, in site/: fails for a broken link or anchor, and for a page that the navigation lacks
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .venv/docs: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
