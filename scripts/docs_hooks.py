@@ -163,19 +163,38 @@ def _command(command: Any, parent: Any, title: str) -> str:
     return "\n".join([*parts, "Examples:\n", "```", *cli.EXAMPLES[title][command.name], "```", ""])
 
 
+# What `--help` adds to the text of an option, and what this page says instead.
+_NOTES = {
+    r" *\[required\]$": "",
+    r" *\[default: ([^\];]*)(?:; ([^\]]*))?\]": r" Default: \1. [\2]",
+    r" *\[\]": "",
+    r" *\[([\d.]+)<=x<=([\d.]+)\]": r" From \1 to \2.",
+    r" *\[x>=([\d.]+)\]": r" At least \1.",
+}
+
+
 def _parameters(parameters: list[Any], context: Any) -> str:
     """A table for each group of arguments and options of `--help`, and in it also those that `--help` does not show."""
+    groups = getattr(cli, "_GROUP_OF", {}) if len(parameters) > 9 else {}
     tables: dict[str, list[str]] = {}
     for one in parameters:
         if "--help" not in one.opts:
-            is_hidden, one.hidden = getattr(one, "hidden", False), False
-            names, help = one.get_help_record(context) or (one.make_metavar(), "")
-            one.hidden = is_hidden
-            note = " Not in `--help`." if is_hidden else ""
-            row = f"| `{names.replace('|', chr(92) + '|')}` | {_cell(' '.join(help.split()))}{note} |"
-            tables.setdefault(getattr(one, "rich_help_panel", None) or "", []).append(row)
+            name, help = _parameter(one, context)
+            row = f"| `{name.replace('|', chr(92) + '|')}` | {_cell(help)} |\n"
+            tables.setdefault(groups.get(one.name, ""), []).append(row)
     head = "| argument or option | meaning |\n|---|---|\n"
-    return "".join((f"{name}:\n\n" if name else "") + head + "\n".join([*rows, "\n"]) for name, rows in tables.items())
+    return "".join(f"{name and f'{name}:'}\n\n{head}{''.join(rows)}\n" for name, rows in tables.items()).lstrip()
+
+
+def _parameter(one: Any, context: Any) -> tuple[str, str]:
+    if one.param_type_name == "argument":
+        return one.metavar or one.name, one.help or ""
+    is_hidden, one.hidden = one.hidden, False
+    name, help = one.get_help_record(context)
+    one.hidden = is_hidden
+    for pattern, text in _NOTES.items():
+        help = re.sub(pattern, text, help)
+    return name, " ".join(help.split()) + (" Not in `--help`." if is_hidden else "")
 
 
 def recipe_reference() -> str:
