@@ -13,6 +13,7 @@ import typer
 from mtx import cli
 from mtx.config import schema, settings
 from mtx.data import cleaning, corpus_sizes, tokenizer
+from mtx.errors import STOPPING_SIGNALS
 
 pytestmark = pytest.mark.extended
 
@@ -175,3 +176,12 @@ def test_the_reasons_to_drop_a_pair_are_all_named() -> None:
     assert {reason for reason in reasons if isinstance(reason, str)} == set(
         re.findall(r"^\| `([^`]+)` \|", text.split("## What cleaning drops")[1].split("\n## ")[0], re.MULTILINE)
     )
+
+
+def test_exit_codes_and_environment_variables_are_all_named() -> None:
+    text = (DOCS / "reference" / "exit-codes.md").read_text(encoding="utf-8")
+    code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "mtx").rglob("*.py")))
+    read = set(re.findall(r"environ(?:\.get)?[(\[]\"([A-Z]\w+)\"", code)) - {"SYSTEMROOT"}  # which Windows has
+    assert "MTX_DEBUG" in read and sorted(name for name in read if f"`{name}" not in text) == []
+    codes = {0, 1, 2, 3, 128 + 13, *(128 + number for number in STOPPING_SIGNALS)}
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)} == codes
