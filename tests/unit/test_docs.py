@@ -185,3 +185,21 @@ def test_exit_codes_and_environment_variables_are_all_named() -> None:
     assert "MTX_DEBUG" in read and sorted(name for name in read if f"`{name}" not in text) == []
     codes = {0, 1, 2, 3, 128 + 13, *(128 + number for number in STOPPING_SIGNALS)}
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)} == codes
+
+
+def test_the_figures_of_user_pages_are_those_of_the_evidence() -> None:
+    """A score or a factor of speed, rounded as the page has it, is in results, benchmarks or decisions."""
+    evidence = "".join(
+        (DOCS / name).read_text(encoding="utf-8") for name in ("results.md", "benchmarks.md", "decisions.md")
+    )
+    known = [float(number.replace(",", "")) for number in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", evidence)]
+    pages = [
+        page for page in PAGES if page.name == "README.md" or page.parent.name in ("howto", "tutorials", "explanation")
+    ]
+    found = 0
+    for page in pages:
+        for number in re.findall(r"(?<![\w.,/-])(\d+\.\d+(?= ?(?:BLEU|chrF|%))|[\d.]+(?= times as))", _prose(page)):
+            digits = len(number.partition(".")[2])
+            assert any(round(other, digits) == float(number) for other in known), f"{page.name}: {number}"
+            found += 1
+    assert found > 5
