@@ -68,6 +68,18 @@ def test_a_command_is_understood(line: str) -> None:
         settings.resolve(given[0], [word for word in given[1:] if "$" not in word])
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_and_options_in_the_text_exist(page: Path) -> None:
+    """Those between backticks, which often lack an argument."""
+    group = typer.main.get_command(cli.app)
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for line in re.findall(r"`mtx ([a-z][a-z-]*(?: [^`\n]+)?)`", text):
+        command = group.get_command(typer.Context(group), line.split()[0])  # type: ignore[attr-defined]
+        assert command is not None, line
+        options = {name for one in [*command.params, *group.params] for name in (*one.opts, *one.secondary_opts)}
+        assert {*re.findall(r"(?<= )--?[a-z][a-z-]*", line)} <= {*options, "--help", "-h"}, line
+
+
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md", "README.md"])
 def test_every_file_that_a_document_names_exists(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
