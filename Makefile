@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light clean
+.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light docs clean
 
 setup: .venv/installed
 
@@ -41,6 +41,13 @@ test-reliability: setup # all of what `make test-all` runs a share of, in half a
 
 first-light: setup # what mtx does on this machine's GPU; DATA=DIR has Multi30k (scripts/first_light/README.md)
 	$(BIN)/python scripts/first_light/first_light.py
+
+docs: .venv/docs # the site, in site/: fails for a broken link or anchor, and for a page that the navigation lacks
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+.venv/docs: .venv/installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
+	touch .venv/docs
 
 clean:
 	rm -rf .venv

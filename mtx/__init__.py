@@ -1,4 +1,4 @@
-"""The public interface of mtx in Python, described in docs/api.md. A name is imported when it is first used.
+"""The public interface of mtx in Python, described in docs/reference/python.md. Names are imported on first use.
 
 So `import mtx`, and with it the `mtx` command, loads neither torch nor any other library.
 """

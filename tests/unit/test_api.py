@@ -1,4 +1,4 @@
-"""docs/api.md: the examples print what is shown, and `mtx` has exactly the names that the page lists, without torch."""
+"""docs/reference/python.md: its examples print what is shown, and `mtx` has exactly its names, without torch."""
 
 import contextlib
 import inspect
@@ -17,7 +17,7 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.translator import LoadOptions
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", TEXT, re.DOTALL)
 
 
@@ -33,7 +33,7 @@ def test_the_examples_print_what_is_shown(trained: Path, tmp_path: Path, monkeyp
     names: dict[str, object] = {}
     for code, shown in EXAMPLES:
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(compile(code, "docs/api.md", "exec"), names)  # noqa: S102  # the project's own page
+            exec(compile(code, "docs/reference/python.md", "exec"), names)  # noqa: S102  # the project's own page
         assert printed.getvalue() == shown, code
 
 

@@ -1,4 +1,4 @@
-"""Every command in the README, the guides and the help is one that mtx has; every file that a document names exists."""
+"""Every command in README, the pages of docs/ and the help is one that mtx has, with settings that it takes."""
 
 import re
 import shlex
@@ -16,27 +16,45 @@ from mtx.data.readers import FILE_ENDING
 pytestmark = pytest.mark.extended
 
 ROOT = Path(__file__).parent.parent.parent
+DIARIES = ("decisions.md", "results-log.md")  # what was run then, with the names of then
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.name not in DIARIES),
+]
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+SHELL = ("", "bash", "sh", "shell", "console")
+COMMAND = re.compile(r"(?:^|[|;&(] *|torchrun .* -m )(?:\$ )?(?:[A-Z_]+=\S* )*(?:\S*/bin/)?(mtx [a-z][^|;&)]*)")
+USAGE = re.compile(r" \[[A-Z]|MODEL|\.\.\.|key=value|  [^#]")  # a form, not a command
 
 
-def _commands() -> list[str]:
+def _commands(page: Path) -> list[str]:
     found = []
-    for name in ("README.md", "docs/guide.md", "docs/translators.md"):
-        for block in re.findall(
-            r"^```\n(.*?)^```", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-        ):
-            lines = [line.rpartition(" | ")[2] for line in block.split("\n")]
-            found += [line for line in lines if re.match(r"mtx [a-z]", line) and not re.search(r"\[|MODEL|  ", line)]
-    examples = [line for group in EXAMPLES.values() for lines in group.values() for line in lines]
-    return sorted({*found, *(line.rpartition(" | ")[2] for line in examples)})
+    for _, language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+        for line in map(str.strip, re.sub(r" *\\\n *", " ", block).splitlines()):
+            if language in SHELL or line.startswith("$ "):  # the rest is what a command prints
+                found += [command.strip() for command in COMMAND.findall(line) if not USAGE.search(command)]
+    return found
+
+
+IN_HELP = [line for group in EXAMPLES.values() for lines in group.values() for line in lines]
+COMMANDS = sorted(
+    {*(command for page in PAGES for command in _commands(page)), *(COMMAND.findall(line)[0] for line in IN_HELP)}
+)
 
 
 def test_there_are_some() -> None:
-    assert len(_commands()) > 15
+    assert len(COMMANDS) > 60
 
 
-@pytest.mark.parametrize("line", _commands())
+def test_commands_are_found_in_blocks() -> None:
+    text = "```\n$ mtx train demo  # comment\nA=1 mtx status x\necho a | mtx translate runs/a \\\n  --beam 1 > b\n```\n"
+    page = type("Page", (), {"read_text": lambda self, encoding: text})()
+    assert _commands(page) == ["mtx train demo  # comment", "mtx status x", "mtx translate runs/a --beam 1 > b"]
+
+
+@pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_is_understood(line: str) -> None:
-    words = shlex.split(re.split(" [<>] ", line)[0])[1:]
+    words = shlex.split(re.split(r" \d?[<>] ", line)[0], comments=True)[1:]
     group = typer.main.get_command(cli.app)
     command = group.get_command(typer.Context(group), words[0])  # type: ignore[attr-defined]
     assert command is not None, words[0]
@@ -45,12 +63,26 @@ def test_a_command_is_understood(line: str) -> None:
         keys = [*key_names(), *(["data.mono"] if words[0] == "distil" else [])]
         assert settings.is_override(setting) and setting.partition("=")[0] in keys, setting
     for name in (word for word in given if "=" not in word and "/" not in word):
-        assert name in settings.recipe_names() or FILE_ENDING.search(name), name
+        assert name in settings.recipe_names() or FILE_ENDING.search(name) or name.endswith(".yaml"), name
+    if words[0] in ("train", "prepare") and given and given[0] in settings.recipe_names():
+        settings.resolve(given[0], [word for word in given[1:] if "$" not in word])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_and_options_in_the_text_exist(page: Path) -> None:
+    """Those between backticks, which often lack an argument."""
+    group = typer.main.get_command(cli.app)
+    text = BLOCK.sub("", page.read_text(encoding="utf-8"))
+    for line in re.findall(r"`mtx ([a-z][a-z-]*(?: [^`\n]+)?)`", text):
+        command = group.get_command(typer.Context(group), line.split()[0])  # type: ignore[attr-defined]
+        assert command is not None, line
+        options = {name for one in [*command.params, *group.params] for name in (*one.opts, *one.secondary_opts)}
+        assert {*re.findall(r"(?<= )--?[a-z][a-z-]*", line)} <= {*options, "--help", "-h"}, line
 
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "CONTRIBUTING.md", "README.md"])
 def test_every_file_that_a_document_names_exists(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     paths = re.findall(r"`((?:mtx|tests|scripts|configs|docs)/[\w./-]+)`", text)
-    assert paths
+    assert paths or name == "README.md"
     assert [path for path in paths if not (ROOT / path).exists()] == []

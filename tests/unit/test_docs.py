@@ -1,0 +1,205 @@
+"""The pages of docs/: links and anchors are right, the navigation has every page, the references name everything."""
+
+import importlib.util
+import math
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from mtx import cli
+from mtx.config import schema, settings
+from mtx.data import cleaning, corpus_sizes, tokenizer
+from mtx.errors import STOPPING_SIGNALS
+
+pytestmark = pytest.mark.extended
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
+OUTSIDE_NAVIGATION = {"decisions.md", "results-log.md"}
+
+
+def _hooks() -> Any:
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "scripts" / "docs_hooks.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["docs_hooks"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+hooks = _hooks()
+
+
+def _prose(path: Path) -> str:
+    """A page as the site has it, without blocks of code."""
+    text = path.read_text(encoding="utf-8")
+    shown: str = hooks.filled_in(text) if path.is_relative_to(DOCS) and path.name != "index.md" else text
+    parts: list[str] = []
+    hooks.outside_code(shown, lambda part: parts.append(part) or "")
+    return "".join(parts)
+
+
+def _anchors(path: Path) -> set[str]:
+    """The anchors of a page, as GitHub and the site make them."""
+    prose, found = _prose(path), set()
+    for title in re.findall(r"^#{1,6} +(.+?)\s*#*$", prose, re.MULTILINE):
+        words = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", title)
+        slug = re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
+        found.add(next(name for name in [slug, *(f"{slug}-{n}" for n in range(1, 99))] if name not in found))
+    return found | set(re.findall(r"\bid=\"([^\"]+)\"", prose))
+
+
+ANCHORS = {path: _anchors(path) for path in PAGES}
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_and_anchors_are_right(path: Path) -> None:
+    prose = re.sub(r"(?<!`)`[^`\n]+`(?!`)", "", _prose(path))  # as in code
+    for target in re.findall(r"\]\(([^()\s]+)\)", prose):
+        name, _, anchor = target.partition("#")
+        if re.match(r"(https?|mailto):", name):
+            assert not name.startswith(hooks.project_urls()["Repository"]), f"{target}: a relative link is checked"
+            continue
+        found = (path.parent / name).resolve() if name else path
+        assert found.exists(), target
+        assert not anchor or found.suffix != ".md" or anchor in ANCHORS.get(found, _anchors(found)), target
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", text, re.MULTILINE)
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert sorted(listed) == sorted(pages - OUTSIDE_NAVIGATION)
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    assert [page for page in listed if page != "index.md" and f"]({page})" not in index] == []
+
+
+def test_no_page_of_the_navigation_links_a_diary() -> None:
+    found = {path.name for path in PAGES if re.search(r"\]\([^)]*results-log\.md", path.read_text(encoding="utf-8"))}
+    assert found <= OUTSIDE_NAVIGATION
+
+
+def test_the_settings_reference_has_every_key_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| <a id=\"([\w.]+)\"></a>(.*)$", hooks.settings_reference(), re.MULTILINE))
+    assert sorted(rows) == sorted([*schema.key_names(), *schema.fields(schema.TrainText, "data.train.")])
+    for key in schema.key_names():
+        assert f"| `{settings.describe_key(key)[1]}` |" in rows[key], key
+    assert "| integer from 1 to 100 | `4` |" in rows["decoding.beam_size"]
+    assert "| number from 0 to below 1 |" in rows["model.dropout"]
+    assert "| duration or `null` |" in rows["training.time_limit"]
+    assert "| `auto` or integer from 270 to " in rows["tokenizer.vocab_size"]
+
+
+def test_the_command_reference_has_every_command_argument_and_option() -> None:
+    group: Any = typer.main.get_command(cli.app)
+    sections = dict(re.findall(r"^### mtx (\S+)\n(.*?)(?=^##|\Z)", hooks.command_reference(), re.MULTILINE | re.DOTALL))
+    assert {*sections} == {*group.commands}
+    for name, command in group.commands.items():
+        for parameter in command.params:
+            names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or parameter.name]
+            for one in names:
+                shown = one.replace("|", r"\|")
+                assert one == "--help" or re.search(rf"^\| `[^`]*{re.escape(shown)}", sections[name], re.MULTILINE), one
+        hidden = sum(getattr(parameter, "hidden", False) for parameter in command.params)
+        assert sections[name].count("Not in `--help`.") == hidden
+
+
+def test_the_recipe_reference_has_every_recipe() -> None:
+    text = hooks.recipe_reference()
+    assert re.findall(r"^## (\S+)$", text, re.MULTILINE) == settings.recipe_names()
+    for name in settings.recipe_names():
+        for fact in settings.recipe_facts(name):
+            assert hooks._cell(fact) in text
+
+
+def test_links_that_leave_the_pages_lead_to_the_repository() -> None:
+    address = hooks.project_urls()["Repository"]
+    page = "[a](../../mtx/cli.py#L1) [b](../results.md#x) `c`\n```\n[d](../../mtx/cli.py)\n```\n[e](../../configs)\n"
+    assert hooks.expanded(page, DOCS / "reference" / "page.md") == (
+        f"[a]({address}/blob/main/mtx/cli.py#L1) [b](../results.md#x) `c`\n```\n[d](../../mtx/cli.py)\n```\n"
+        f"[e]({address}/tree/main/configs)\n"
+    )
+
+
+def test_the_front_page_has_the_first_blocks_of_the_readme() -> None:
+    text = hooks.front_page()
+    assert text.strip() and "](docs/" not in text and 'src="docs/' not in text
+
+
+def test_the_address_is_the_same_wherever_it_stands() -> None:
+    owner = re.fullmatch(r"https://github\.com/(\S+)/mtx", hooks.project_urls()["Repository"])
+    assert owner and f"//{owner[1]}.github.io/mtx/" in hooks.project_urls()["Documentation"]
+    files = [
+        *PAGES,
+        ROOT / "CITATION.cff",
+        ROOT / "CHANGELOG.md",
+        *ROOT.glob(".github/ISSUE_TEMPLATE/*"),
+        *ROOT.glob("mtx/**/*.py"),
+    ]
+    for path in files:
+        found = re.findall(r"github\.com/([\w-]+)/mtx\b", path.read_text(encoding="utf-8"))
+        assert {*found} <= {owner[1]}, path
+
+
+@pytest.mark.parametrize("name", ["results.md", "benchmarks.md"])
+def test_every_table_of_evidence_has_its_conditions_and_a_meaning(name: str) -> None:
+    text = (DOCS / name).read_text(encoding="utf-8")
+    blocks = re.findall(r"^\|---.*\n(?:\|.*\n)+\n((?:(?![#|]).*\n)*)", text, re.MULTILINE)
+    assert len(blocks) == text.count("\n|---") > 10
+    form = r"Conditions: (\d{4}-\d\d-\d\d|date in the table)[^·]* · [^·]+ · [^·]+ · [^·]+( · [^·]+ · commit [^·]+)?"
+    for block in blocks:
+        (conditions,) = re.findall(r"^Conditions: .*", block, re.MULTILINE)
+        assert re.match(form, conditions), conditions
+        assert re.search(rf"{re.escape(conditions)}\n\n[\w`]", block), f"no sentence of meaning: {conditions}"
+
+
+def test_the_sizes_are_those_that_are_chosen() -> None:
+    text = (DOCS / "explanation" / "sizes.md").read_text(encoding="utf-8").replace(",", "")
+    rows = re.findall(r"^\| (\d+) \| (\d)\+(\d) \|(.*)\|$", text, re.MULTILINE)
+    shown = {int(row[0]): (float(row[1]), float(row[2]), *map(float, row[3].split("|"))) for row in rows}
+    assert shown == {pairs: tuple(map(float, values)) for pairs, values in corpus_sizes._ROWS.items()}
+    for key, value in corpus_sizes._SAME.items():
+        assert value is None or f"`{key}={value}`" in text, key
+    assert dict(re.findall(r"^\| (\d+|more) \| (\d+) \|$", text, re.MULTILINE)) == {
+        "more" if math.isinf(pairs) else str(pairs): str(size) for size, pairs in tokenizer._AUTO_SIZES.items()
+    }
+
+
+def test_the_reasons_to_drop_a_pair_are_all_named() -> None:
+    text = (DOCS / "reference" / "text-formats.md").read_text(encoding="utf-8")
+    reasons = {getattr(cleaning, name) for name in vars(cleaning) if name.isupper() and not name.startswith("_")}
+    assert {reason for reason in reasons if isinstance(reason, str)} == set(
+        re.findall(r"^\| `([^`]+)` \|", text.split("## What cleaning drops")[1].split("\n## ")[0], re.MULTILINE)
+    )
+
+
+def test_exit_codes_and_environment_variables_are_all_named() -> None:
+    text = (DOCS / "reference" / "exit-codes.md").read_text(encoding="utf-8")
+    code = "".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "mtx").rglob("*.py")))
+    read = set(re.findall(r"environ(?:\.get)?[(\[]\"([A-Z]\w+)\"", code)) - {"SYSTEMROOT"}  # which Windows has
+    assert "MTX_DEBUG" in read and sorted(name for name in read if f"`{name}" not in text) == []
+    codes = {0, 1, 2, 3, 128 + 13, *(128 + number for number in STOPPING_SIGNALS)}
+    assert {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)} == codes
+
+
+def test_the_figures_of_user_pages_are_those_of_the_evidence() -> None:
+    """A score or a factor of speed, rounded as the page has it, is in results, benchmarks or decisions."""
+    evidence = "".join(
+        (DOCS / name).read_text(encoding="utf-8") for name in ("results.md", "benchmarks.md", "decisions.md")
+    )
+    known = [float(number.replace(",", "")) for number in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", evidence)]
+    pages = [
+        page for page in PAGES if page.name == "README.md" or page.parent.name in ("howto", "tutorials", "explanation")
+    ]
+    found = 0
+    for page in pages:
+        for number in re.findall(r"(?<![\w.,/-])(\d+\.\d+(?= ?(?:BLEU|chrF|%))|[\d.]+(?= times as))", _prose(page)):
+            digits = len(number.partition(".")[2])
+            assert any(round(other, digits) == float(number) for other in known), f"{page.name}: {number}"
+            found += 1
+    assert found > 5
