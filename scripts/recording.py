@@ -31,13 +31,19 @@ TICK_S = 0.3  # a row changes no more often, such as that of a progress bar
 CELL, LINE, MARGIN, TITLE = 8.4, 18, 14, 34  # pixels: of a character, a line, around the text, and the bar above it
 PROMPT = "$ "
 SGR = {1: "b", 2: "d", 31: "r", 32: "g", 33: "y", 34: "u", 35: "m", 36: "c", 90: "d"}
-STYLE = """
-rect.w{fill:#161b22;stroke:#57606a}text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;
-fill:#e6edf3;white-space:pre}.b{font-weight:700}.d{fill:#8b949e}.r{fill:#ff7b72}.g{fill:#7ee787}.y{fill:#e3b341}
+MOVING = "@media(prefers-reduced-motion:no-preference)"
+STYLE = (
+    """
+rect{fill:#161b22;stroke:#57606a}
+text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#e6edf3;white-space:pre}
+.b{font-weight:700}.d{fill:#8b949e}.r{fill:#ff7b72}.g{fill:#7ee787}.y{fill:#e3b341}
 .u{fill:#79c0ff}.m{fill:#d2a8ff}.c{fill:#76e3ea}.t{opacity:0}
-@media(prefers-reduced-motion:no-preference){.h{animation:h linear}.t{animation:v linear}.s{animation:s linear}}
+"""
+    + MOVING
+    + """{.h{animation:h linear}.t{animation:v linear}}
 @keyframes h{from,to{opacity:0}}@keyframes v{from,to{opacity:1}}
 """
+)
 Row = list[tuple[str, str]]  # characters, and the class of each
 
 
@@ -67,7 +73,8 @@ def record() -> list[tuple[float, str]]:
             ours, theirs = pty.openpty()
             fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
             environment = {**os.environ, "PATH": path, "TERM": "xterm-256color"}
-            process = subprocess.Popen(command, shell=True, cwd=folder, env=environment, stdout=theirs, stderr=theirs)
+            words = ["sh", "-c", command]
+            process = subprocess.Popen(words, cwd=folder, env=environment, stdout=theirs, stderr=theirs)
             os.close(theirs)
             decoder = codecs.getincrementaldecoder("utf-8")("replace")
             while True:
@@ -84,8 +91,8 @@ def record() -> list[tuple[float, str]]:
     return events
 
 
-def rows_over_time(cast: list[tuple[float, str]]) -> tuple[list[list[tuple[float, Row]]], float]:
-    """For each row of the terminal, from the first ever printed, what it showed and since when; and the end."""
+def rows_over_time(cast: list[tuple[float, str]]) -> list[list[tuple[float, Row]]]:
+    """For each row of the terminal, from the first ever printed, what it showed and since when in the picture."""
     screen: list[Row] = [[]]
     history: list[list[tuple[float, Row]]] = [[]]
     row = column = 0
@@ -123,12 +130,12 @@ def rows_over_time(cast: list[tuple[float, str]]) -> tuple[list[list[tuple[float
                 shown[-1] = (shown[-1][0], list(screen[number]))
             else:
                 shown.append((at * pace, list(screen[number])))
-    return history, SECONDS
+    return history
 
 
 def draw(cast: list[tuple[float, str]]) -> str:
     """The picture: the rows that stay, those that showed something else before, and how they scroll."""
-    history, end = rows_over_time(cast)
+    history = rows_over_time(cast)
     while not any(character.strip() for _, row in history[-1] for character, _ in row):
         history.pop()
     width, height = 2 * MARGIN + COLUMNS * CELL, TITLE + ROWS * LINE + MARGIN
@@ -148,25 +155,24 @@ def draw(cast: list[tuple[float, str]]) -> str:
             texts.append(f'<text class="{kind}" style="{timing}" y="{y}" textLength="{length}">{spans}</text>')
     starts = [shown[0][0] for shown in history]
     steps, last = [], 0
-    for at in sorted({*starts, end}):
+    for at in sorted({*starts}):
         above = max(bisect_right(starts, at) - ROWS, 0)
         if above != last:
-            steps.append(f"{100 * at / end:.2f}%{{transform:translateY(-{above * LINE}px)}}")
+            steps.append(f"{100 * at / SECONDS:.2f}%{{transform:translateY(-{above * LINE}px)}}")
             last = above
-    scroll = f"@keyframes s{{0%{{transform:none}}{''.join(steps)}}}.s{{animation-duration:{end}s;animation-timing-function:step-end}}"
+    scroll = f"@keyframes s{{0%{{transform:none}}{''.join(steps)}}}{MOVING}{{.s{{animation:s {SECONDS}s step-end}}}}"
     final = max(len(history) - ROWS, 0) * LINE
-    took = cast[-1][0]
-    title = f"mtx train demo, {took / SECONDS:.0f} times as fast as it was"
-    return f"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img" aria-label="{title}">
-<style>{STYLE}{scroll}</style>
-<rect class="w" x=".5" y=".5" width="{width - 1:.0f}" height="{height - 1}" rx="8"/>
-<g><circle cx="18" cy="17" r="5" fill="#ff5f57"/><circle cx="35" cy="17" r="5" fill="#febc2e"/><circle cx="52" cy="17" r="5" fill="#28c840"/>
-<text class="d" x="{width / 2:.0f}" y="22" text-anchor="middle">{title}</text></g>
-<svg x="{MARGIN}" y="{TITLE}" width="{COLUMNS * CELL:.0f}" height="{ROWS * LINE}"><g class="s" style="transform:translateY(-{final}px)">
-{chr(10).join(texts)}
-</g></svg>
-</svg>
-"""
+    title = f"mtx train demo, sped up {cast[-1][0] / SECONDS:.0f} times"
+    colors = ("#ff5f57", "#febc2e", "#28c840")
+    dots = "".join(f'<circle cx="{18 + 17 * index}" cy="17" r="5" fill="{fill}"/>' for index, fill in enumerate(colors))
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" role="img" aria-label="{title}">',
+        f"<style>{STYLE}{scroll}</style>",
+        f'<rect x=".5" y=".5" width="{width - 1:.0f}" height="{height - 1}" rx="8"/>{dots}',
+        f'<text class="d" x="{width / 2:.0f}" y="22" text-anchor="middle">{title}</text>',
+        f'<svg x="{MARGIN}" y="{TITLE}" width="{COLUMNS * CELL:.0f}" height="{ROWS * LINE}">',
+        f'<g class="s" style="transform:translateY(-{final}px)">', *texts, "</g></svg></svg>", "",
+    ])  # fmt: skip
 
 
 def _spans(row: Row) -> str:
