@@ -24,7 +24,10 @@ import time
 from bisect import bisect_right
 from pathlib import Path
 
-COMMANDS = ["mtx train demo", 'echo "On Thursday the young doctor has to wait for the train." | mtx translate runs/demo']
+COMMANDS = [
+    "mtx train demo",
+    'echo "On Thursday the young doctor has to wait for the train." | mtx translate runs/demo',
+]
 COLUMNS, ROWS = 100, 30
 SECONDS = 20  # of the picture, for what took minutes
 TICK_S = 0.3  # a row changes no more often, such as that of a progress bar

@@ -70,7 +70,10 @@ def print_json(value: Any) -> None:
 def show(lines: Iterable[str]) -> None:
     """Write lines to stderr, escaped as by `print_lines` and cut to a bounded length, if stderr can be written."""
     text = "".join(f"{message_line(line)}\n" for line in lines)
-    with contextlib.suppress(OSError):  # stderr may be gone: the same Ctrl-C ended a `tee`
+    bars: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    is_drawn = bars and getattr(bars, "_instances", ())
+    room = bars.external_write_mode() if is_drawn else contextlib.nullcontext()  # the bar leaves its line
+    with contextlib.suppress(OSError), room:  # stderr may be gone: the same Ctrl-C ended a `tee`
         sys.stderr.write(text)
 
 
