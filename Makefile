@@ -1,4 +1,4 @@
-# For developers; users have pip and `mtx`. Everything installs into .venv.
+# `make demo` tries mtx; the rest is for developers. Everything installs into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -7,12 +7,19 @@ BIN := .venv/bin
 setup: .venv/installed
 
 .venv/installed: pyproject.toml constraints.txt
+	@echo "Installing mtx and the developers' tools into .venv; this takes some minutes."
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
-	touch .venv/installed
+	touch .venv/demo .venv/installed
 
-demo: setup
-	$(BIN)/mtx train demo
+demo: .venv/demo # what users install, and a training of a minute; RUN=DIR is where
+	$(BIN)/mtx train demo $(if $(RUN),run_dir="$(RUN)")
+
+.venv/demo: pyproject.toml constraints.txt
+	@echo "Installing mtx and its packages into .venv. The largest is torch, which may take some minutes to download."
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt -e .
+	touch .venv/demo
 
 check: setup
 	$(BIN)/ruff check .

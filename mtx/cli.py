@@ -169,6 +169,12 @@ def _options(
     """Options of mtx itself."""
 
 
+class _LogHandler(logging.StreamHandler[Any]):
+    def emit(self, record: logging.LogRecord) -> None:
+        with streams.above_bars():
+            super().emit(record)
+
+
 class _LogFormat(logging.Formatter):
     """Escapes what a message quotes, so that nothing in a stranger's file can look like another message."""
 
@@ -187,7 +193,7 @@ def _quoted(value: Any) -> Any:
 
 
 def _set_up_logging() -> None:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _LogHandler(sys.stderr)
     handler.setFormatter(_LogFormat())
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -166,19 +167,24 @@ def _peer(arguments: argparse.Namespace, place: Path, minutes: float, dropout: f
 
 def draw_picture(rows: list[Row], path: Path) -> None:
     """Draw BLEU against the minutes: a line for each row of mtx, and one for the better peer of each time."""
+    from matplotlib import style
     from matplotlib.figure import Figure
+    from pictures import BLUE, GREY, LOOKS, ORANGE, save
 
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
-    axes = figure.add_subplot(xlabel="minutes of training", ylabel="BLEU")
-    shown = [row for row in rows if row.get("is_better", True)]
-    lines: dict[str, list[Row]] = {}
-    for row in shown:
-        lines.setdefault("tuned MarianMTModel" if "dropout" in row else row["system"], []).append(row)
-    for name, points in lines.items():
-        axes.plot([row["minutes"] for row in points], [row["bleu"] for row in points], marker="o", label=name)
-    axes.grid(linewidth=0.4)
-    axes.legend()
-    figure.savefig(path, dpi=150)
+    with style.context(["default", LOOKS]):
+        figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+        axes = figure.add_subplot(xlabel="minutes of training", ylabel="BLEU")
+        shown = [row for row in rows if row.get("is_better", True)]
+        lines: dict[str, list[Row]] = {}
+        for row in shown:
+            lines.setdefault("tuned MarianMTModel" if "dropout" in row else row["system"], []).append(row)
+        for (name, points), color in zip(lines.items(), cycle([BLUE, GREY, ORANGE]), strict=False):
+            minutes, scores = ([row[key] for row in points] for key in ("minutes", "bleu"))
+            axes.plot(minutes, scores, marker="o", color=color, label=name)
+        axes.set_ylim(bottom=0)
+        axes.grid()
+        axes.legend(loc="lower right", frameon=False)
+        save(figure, path)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Makes the pictures of the documents.
 
-    mtx train demo run_dir=RUN training.validate_every=110
+    mtx train demo run_dir=RUN
     python scripts/pictures.py report RUN docs/images
     python scripts/pictures.py paper docs/images
 

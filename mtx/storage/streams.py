@@ -70,8 +70,15 @@ def print_json(value: Any) -> None:
 def show(lines: Iterable[str]) -> None:
     """Write lines to stderr, escaped as by `print_lines` and cut to a bounded length, if stderr can be written."""
     text = "".join(f"{message_line(line)}\n" for line in lines)
-    with contextlib.suppress(OSError):  # stderr may be gone: the same Ctrl-C ended a `tee`
+    with contextlib.suppress(OSError), above_bars():  # stderr may be gone: the same Ctrl-C ended a `tee`
         sys.stderr.write(text)
+
+
+def above_bars() -> contextlib.AbstractContextManager[None]:
+    """What is written to stderr within it takes the line of a progress bar, which is drawn again below."""
+    bars: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
+    is_drawn = bars and getattr(bars, "_instances", ())
+    return bars.external_write_mode() if is_drawn else contextlib.nullcontext()
 
 
 def message_line(text: str) -> str:

@@ -5,6 +5,7 @@ import errno
 import io
 import logging
 import os
+import re
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tqdm import tqdm
 
 from mtx import cli
 from mtx.storage import streams
@@ -129,6 +131,16 @@ _EXCEPTIONS = {
     "interop/ctranslate2_example.py": "a program that users get with an export",
     "commands/command_line.py": "translations are data, `sys.stdout.buffer` gets them as they are",
 }
+
+
+def test_a_message_clears_the_line_of_a_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with tqdm(total=3, file=sys.stderr, ncols=60) as bar:
+        bar.update(1)
+        bar.refresh()
+        streams.show(["shown"])
+        cli._LogHandler(sys.stderr).emit(logging.makeLogRecord({"msg": "logged"}))
+    before, between, after = re.split("shown\n|logged\n", capsys.readouterr().err)
+    assert all(re.search(r"1/3 .*\r +\r$", text) for text in (before, between)) and "1/3" in after
 
 
 def test_nothing_else_prints() -> None:
