@@ -22,7 +22,7 @@ from mtx.data.inline_codes import BREAK, CODE, ELEMENT, strip_codes
         "[b] [url=https://a.b] [/url] [*]", "ftp://a.b/c and 1️⃣ at \\u00a0", "{a?.b ?? 'c'} by @Model.Name",
         "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}", "[1,19] and ]20,Inf]",
         "@lang('a.b') and @foreach ($a as $b) in {if $c} at @string/app_name",
-        "${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
+        "{{{{raw}}}} at ${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
     ],
 )  # fmt: skip
 def test_codes_are_found_whole(text: str) -> None:
@@ -45,6 +45,16 @@ def test_words_are_no_codes(text: str) -> None:
 
 def test_elements_behind_a_percent_sign_are_none_of_ruby() -> None:
     assert ELEMENT.findall("<b>%count%</b> 50%<br> %<name>s %<a>.2f") == ["<b>", "</b>", "<br>"]
+
+
+@pytest.mark.parametrize("code", ["{{ a }}/{{ b }}", "{0}-{1}.{2}", "%s:%s", "%1$s.%2$s"])
+def test_placeholders_that_only_a_sign_joins_are_one(code: str) -> None:
+    assert [match[0] for match in CODE.finditer(f"see {code}. {code}: {code}")] == [code] * 3
+
+
+@pytest.mark.parametrize("tag", ['<h1 class="<?= $a > 1 ?>">', '<a href="{{ a > b }}">', '<x-y a="{% if b > 1 %}">'])
+def test_a_template_in_an_attribute_is_no_end_of_the_element(tag: str) -> None:
+    assert ELEMENT.findall(f"a {tag}b</a>") == [tag, "</a>"]
 
 
 def test_an_escaped_line_break_is_one() -> None:
