@@ -7,7 +7,7 @@ import html
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Literal
 
 from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM
@@ -51,7 +51,7 @@ def element_tag(markup: str) -> Tag:
     match = re.match(r"<(/?)(\w+)", markup)
     name = match[2].lower() if match else ""
     if match is None or markup.endswith("/>") or name in VOID:
-        return Tag(markup, is_break=name == "br")
+        return Tag(markup, is_break=name in ("br", "nl"))
     return Tag(markup, "close" if match[1] else "open", name)
 
 
@@ -148,8 +148,21 @@ def _unescape(entity: re.Match[str]) -> str:
 
 
 def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
-    """The parts of a segment, in which placeholders, addresses and the like are tags; see `mark_up`."""
-    return with_tags(marked, _CODE, lambda text: replace(_code_tag(text), raw=escape(text)))
+    """The parts of a segment, in which placeholders, addresses and the like are tags; see `mark_up`.
+
+    So is an element that holds no letter, such as <sup>[1]</sup>, as a whole.
+    """
+    parts = with_tags(marked, _CODE, lambda text: replace(_code_tag(text), raw=escape(text)))
+    result = Marked()
+    for part, following in zip_longest(parts, parts[1:], fillvalue=""):
+        result.append(part)
+        match result[-3:]:
+            case [Tag(kind="open", pair=pair), inside, Tag(kind="close", pair=end)] if pair == end:
+                text = _sign(inside) if isinstance(inside, Tag) else inside.strip()
+                is_code = text not in ("", _BREAK, _OPEN, _CLOSE) and not any(map(str.isalpha, text))
+                if is_code and not raw([following])[:1].isalpha():  # unlike H<sub>2</sub>O
+                    result[-3:] = [Tag(raw(result[-3:], escape))]
+    return result
 
 
 def _code_tag(text: str) -> Tag:
