@@ -50,7 +50,7 @@ def element_tag(markup: str) -> Tag:
     """The tag of HTML markup such as <b>, </b> or <br/>; a comment stands alone, and so does what has no end."""
     match = re.match(r"<(/?)(\w+)", markup)
     name = match[2].lower() if match else ""
-    if match is None or markup.endswith("/>") or name in VOID:
+    if match is None or markup.endswith("/>") or name in VOID or "</" in markup[1:]:
         return Tag(markup, is_break=name in ("br", "nl"))
     return Tag(markup, "close" if match[1] else "open", name)
 
