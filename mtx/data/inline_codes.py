@@ -111,11 +111,26 @@ def needs_no_translation(text: str) -> bool:
     return not letters or (is_code and not any(one.islower() and two.islower() for one, two in pairwise(text)))
 
 
+# The mark before the letter of an accelerator, not the & of AT&T; both in parentheses behind a text in other scripts
+_ACCELERATOR = re.compile(
+    r" ?\([&_]\w\)|(?!&\w+;)(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])",
+)
+
+
+def accelerator(text: str) -> re.Match[str] | None:
+    """The mark of an accelerator with its letter, as in &File and _File."""
+    return _ACCELERATOR.search(text) if text.count("&") + text.count("_") == 1 else None
+
+
 def strip_codes(text: str) -> str:
     """Removes the markup of a text to train on: elements and escaped line breaks go, entities become characters.
 
+    So do the marks of accelerators.
+
     Placeholders stay: they are words of the sentence.
     """
+    if mark := accelerator(text):
+        text = text.replace(mark[0], mark[1] or "")
     text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text) if "\\" in text else text
     text = (
         ELEMENT.sub(lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)

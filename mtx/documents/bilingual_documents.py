@@ -171,20 +171,24 @@ def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document
     for unit in units:
         require_languages(path, languages_of(unit), languages)
     files = set[Node]()
-    copies = _find_copies(path, units)
+    copies, are_all = _find_copies(units)
+    num_kept = 0
     for unit in units:
-        plan = _XliffPlan(document, unit, overwrite or unit in copies)
+        plan = _XliffPlan(document, unit, overwrite or (are_all and unit in copies))
         if not plan.segments:
+            num_kept += unit in copies
             continue
         file = unit.nearest("source-language", "srcLang")
         if file and file not in files:
             yield from _language_edit(document, file, languages[1])
             files.add(file)
         yield from plan.edits()
+    _log_copies(path, num_kept)
+    _log_copies(path, are_all * (len(copies) - num_kept), "translated, as nothing of the file is")
 
 
-def _find_copies(path: Path, units: list[Node]) -> set[Node]:
-    """The units whose target is their source again, where a program has written them so for all: none is translated."""
+def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
+    """The units whose target is their source again, and whether a program has written them so: none is translated."""
     targets, copies, has_states = 0, set[Node](), False
     for unit in units:
         sides = sides_of(unit)
@@ -193,19 +197,16 @@ def _find_copies(path: Path, units: list[Node]) -> set[Node]:
             targets += any(map(str.isalpha, plain_text(target)))
             if _is_copy(plain_text(sides["source"]), plain_text(target)):
                 copies.add(unit)
-    are_all = not has_states and len(copies) >= max(_COPIES * targets, min(10, targets))
-    _log_copies(path, len(copies), are_all)
-    return copies if are_all else set()
+    return copies, not has_states and len(copies) >= max(_COPIES * targets, min(10, targets))
 
 
 def _is_copy(source: str, target: str) -> bool:
     return target == source and any(map(str.isalpha, target))
 
 
-def _log_copies(path: Path, count: int, are_translated: bool = False) -> None:
-    what = "and are translated, as none of the file is" if are_translated else "and stay (--overwrite replaces them)"
+def _log_copies(path: Path, count: int, what: str = "kept (--overwrite replaces)") -> None:
     if count:
-        logger.info("%s: %s repeat their source, %s", path, counted(count, "translation"), what)
+        logger.info("%s: %s identical to the source: %s", path, counted(count, "translation"), what)
 
 
 class _XliffPlan:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from typing import Literal
 
-from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM
+from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM, accelerator
 
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
@@ -25,8 +25,6 @@ _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation b
 # Entities of which the character could be markup, or be lost; others are characters of a word
 _KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{'|'.join(sorted(_KEPT_ENTITIES))}")
-# The mark before the letter of an accelerator: not the & of AT&T
-_ACCELERATOR = re.compile(r"(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])")
 Kind = Literal["open", "close", "alone"]
 
 
@@ -192,10 +190,11 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
 def without_accelerator(marked: Marked) -> tuple[Marked, str]:
     """A segment without the mark of an accelerator, as in &File and _File, and the mark with its letter, or nothing."""
     text = "".join(part for part in marked if isinstance(part, str))
-    match = _ACCELERATOR.search(text) if text.count("&") + text.count("_") == 1 else None
+    match = accelerator(text)
     if match is None:
         return marked, ""
-    return [part if isinstance(part, Tag) else _ACCELERATOR.sub(r"\1", part) for part in marked], match[0]
+    mark = match[0]
+    return [part if isinstance(part, Tag) else part.replace(mark, match[1] or "") for part in marked], mark.strip(" ()")
 
 
 def with_accelerator(marked: Marked, mark: str) -> Marked:

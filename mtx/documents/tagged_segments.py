@@ -174,6 +174,8 @@ def _links(sentences: Sequence[_Sentence]) -> list[Link]:
 
 def _link(translator: Translator, sentences: Sequence[_Sentence]) -> None:
     """Finds the links of sentences; in proportion for one that is too long for the model to look at as a whole."""
+    if not sentences:
+        return
     tokenizer, limit = translator.tokenizer, translator.max_tokens
     texts = [_as_translated(translator, sentence) for sentence in sentences]
     src = tokenizer.encode([text for text, _ in texts])

@@ -201,6 +201,7 @@ def test_many_placeholders_take_no_time() -> None:
     [
         ("&Delete file", "Eine Datei löschen", "Eine &Datei löschen"),
         ("Save _As %s", "Speichern als %s", "Speichern _als %s"),
+        ("打开(_O)", "Open it", "_Open it"),
         ("E&xit", "Schließen", "&Schließen"),
         ("_Open file", "打开文件", "打开文件(_O)"),
         ("AT&T is open", "AT&T ist offen", "AT&T ist offen"),
