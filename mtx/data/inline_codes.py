@@ -112,9 +112,7 @@ def needs_no_translation(text: str) -> bool:
 
 
 # The mark before the letter of an accelerator, not the & of AT&T; both in parentheses behind a text in other scripts
-_ACCELERATOR = re.compile(
-    r" ?\([&_]\w\)|(?!&\w+;)(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])",
-)
+_ACCELERATOR = re.compile(r" ?\([&_]\w\)|(?!&\w+;)(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])")
 
 
 def accelerator(text: str) -> re.Match[str] | None:
@@ -131,10 +129,8 @@ def strip_codes(text: str) -> str:
     """
     if mark := accelerator(text):
         text = text.replace(mark[0], mark[1] or "")
-    text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text) if "\\" in text else text
-    text = (
-        ELEMENT.sub(lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)
-        if "<" in text
-        else text
-    )
+    if "\\" in text:
+        text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text)
+    if "<" in text:
+        text = ELEMENT.sub(lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)
     return ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " "), text) if "&" in text else text

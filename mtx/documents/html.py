@@ -50,9 +50,9 @@ _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # a tag that does not end, which brow
 _NO_BREAK_SPACE = "\xa0"
 # A block of Liquid that holds code or a comment is one template; PHP at the end of a page need not end.
 _TEMPLATE = re.compile(
-    r"<\?(?:php|=)?|<%|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
+    r"<\?(?:php)?|<%|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
 )
-_TEMPLATE_ENDS = {"<?": r"\?>", "<?php": r"\?>|\Z", "<?=": r"\?>|\Z", "<%": "%>", "{%": "%}", "{#": r"\#}", "={": "}"}
+_TEMPLATE_ENDS = {"<?": r"\?>", "<?php": r"\?>|\Z", "<%": "%>", "{%": "%}", "{#": r"\#}", "={": "}"}
 _MOST_TEMPLATE = 2000  # characters of one in braces
 _FILLER = "\ue000"  # stands for each character of a template
 _FILLED = re.compile(rf"{_FILLER}(?:(?:[{_FILLER}\n]|[-/.:](?={_FILLER}))*{_FILLER})?")

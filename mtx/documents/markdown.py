@@ -26,7 +26,7 @@ _COMPONENT = (  # a tag of MDX, whose attributes may be code
 # Text that is no text to translate: addresses, footnotes, pictures by name, formulas, attributes, links of wikis, codes
 _KEPT = re.compile(
     r"\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]|\[\^[^\]\s]{1,100}\]:?|\[(?:TOC|toc)\]|\+\+\w[\w+-]{0,100}\+\+|%%[^%\n]{1,1000}%%"
-    r"|(?<!=)==(?!=)|(?<=\s)\^[\w-]{1,100}(?=\n|\Z)|:[a-z0-9_+-]{1,40}:(?!\w)|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
+    r"|(?<!=)==(?!=)|(?<=\s)\^[\w-]{1,100}(?=\n|\Z)|:[a-z0-9_+-]{1,40}:(?!\w)|\$\$[^$]{1,1000}\$\$|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
     r"|\{ ?(?:[\#.:]|[\w-]+=\")[^{}\n]{1,200}\}|!?\[\[[^\[\]|\n]{1,200}(?:\]\]|\|)|\]\]"
     rf"|{_COMPONENT}|{CODE.pattern}"
 )
@@ -110,15 +110,13 @@ def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str)
     row = -1
     column = 0
     for opening, token in pairwise(tokens):
-        if token.type != "inline" or not token.map or token.content.lstrip().startswith("$$"):
+        if token.type != "inline" or not token.map:
             continue
         is_cell = opening.type in ("th_open", "td_open")
         first = token.map[0]
         column, row = (column if is_cell and row == first else 0), first
         parts = token.content.split("\n")
-        places = [
-            _place(lines[first + number], part, is_cell, column * (number == 0)) for number, part in enumerate(parts)
-        ]
+        places = [_place(lines[first + number], part, column * (number == 0)) for number, part in enumerate(parts)]
         if not token.content or None in places:
             continue  # a tab in the indentation, of which a part belongs to the text
         (begin, column), (last_begin, stop) = places[0] or (0, 0), places[-1] or (0, 0)
@@ -131,13 +129,12 @@ def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str)
             yield Edit(start, end, segment, partial(_write, parse, text[start:end], prefix, is_cell))
 
 
-def _place(line: str, part: str, is_cell: bool, start: int) -> tuple[int, int] | None:
+def _place(line: str, part: str, start: int) -> tuple[int, int] | None:
     """From where to where a part of a text goes in its line; None if it is not there."""
-    text = part.strip().replace("|", r"\|") if is_cell else part.strip()
-    begin = line.find(text, start)
-    if begin < 0 and is_cell:
-        text, begin = part.strip(), line.find(part.strip(), start)
-    return (begin, begin + len(text)) if begin >= 0 else None
+    for text in (part.strip().replace("|", r"\|"), part.strip()):  # as a cell writes it
+        if (begin := line.find(text, start)) >= 0:
+            return begin, begin + len(text)
+    return None
 
 
 def _mark_up(token: Token, prefix: str = "") -> Marked:
