@@ -63,8 +63,8 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
 
 @pytest.mark.parametrize(
     "source",
-    ["<p>{}</p><p>{}</p>", " {}\n\n{} ", "{}|{}", "<li>{}</li> <li>{}</li>", "{}\n- {}", "<h2>{}</h2><para>{}</para>",
-     "- {}\n  -x, --all  {}"],
+    ["<p>{}</p><p>{}</p>", " {}\n\n{} ", "{}|{}", "<li>{}</li> <li>{}</li>", "{}\n- {}",
+     "- {}\n  -x, --all  {}", "<para>{}</para><para>{}</para>"],
 )  # fmt: skip
 def test_blocks_are_translated_one_by_one(source: str) -> None:
     parts = with_lines(mark_up([source.format("a red dog", "a dog")]))
