@@ -55,7 +55,7 @@ _CODES = "|".join(
         r"\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)",  # Xcode
         # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
         r"[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])",
-        r"\\u[0-9a-fA-F]{4}|(?:\d[\d.,]*+)?%%",
+        r"\\u[0-9a-fA-F]{4}|(?:\d[\d.,]{0,30})?%%",
         rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\d\#*]\ufe0f\u20e3",
     ]
 )
