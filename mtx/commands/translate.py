@@ -30,7 +30,7 @@ from mtx.data.inline_codes import has_codes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import counted
-from mtx.storage.text_files import InvalidLines, decoded_lines
+from mtx.storage.text_files import CONVERT, InvalidLines, decoded_lines
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
@@ -38,15 +38,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mtx")
 
 _BY_ENDING = {
-    **dict.fromkeys(["html", "htm", "xhtml", "xht"], "html"),
+    **dict.fromkeys(["html", "htm", "xhtml", "xht", "php", "ejs", "twig", "liquid", "hbs"], "html"),
     **dict.fromkeys(["md", "mdx", "markdown"], "markdown"),
     **dict.fromkeys(["srt", "vtt"], "subtitles"),
 }
 # Files that hold more than text and that mtx does not read, and what to do instead
 _NO_LINES = {
-    **dict.fromkeys(["json", "yml", "yaml", "properties", "strings", "ini"], "make it PO or XLIFF (Translate Toolkit)"),
-    **dict.fromkeys(["rst", "tex"], "make it HTML or Markdown (pandoc)"),
+    **dict.fromkeys(["json", "arb", "yml", "yaml", "toml", "properties", "strings", "ini", "vue"], CONVERT),
+    **dict.fromkeys(["rst", "tex", "adoc"], "make it HTML or Markdown (pandoc)"),
+    **dict.fromkeys(["ass", "ssa"], "make it SRT (ffmpeg)"),
 }
+_JSON = re.compile(rb'(?:\xef\xbb\xbf)?[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:')
 
 _SEGMENTS_AT_ONCE = 512
 _READ_BYTES = 1 << 16  # as many as a pipe holds
@@ -116,14 +118,20 @@ def kind_of_document(path: Path) -> str | None:
     """
     from mtx.data.bilingual import BilingualReader
     from mtx.data.readers import READERS
-    from mtx.storage.text_files import bilingual_form
+    from mtx.storage.text_files import BEGINNING_BYTES, bilingual_form, errors_named, open_bytes
 
-    ending = Path(path.name.lower().removesuffix(".gz")).suffix[1:]
-    if ending in _NO_LINES:
-        raise UsageError(f"{path}: a .{ending} file is not translated", f"{_NO_LINES[ending]}; or --lines")
+    ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
     reader = READERS.get(ending)
     named = reader.form if isinstance(reader, BilingualReader) else _BY_ENDING.get(ending)
-    return named if named == "html" else bilingual_form(path) or named
+    if named == "html":
+        return named
+    if not named and ending not in _NO_LINES:
+        with open_bytes(path) as file, errors_named(path):
+            if _JSON.match(file.peek(BEGINNING_BYTES)):  # type: ignore[attr-defined]
+                ending = "json"
+    if ending in _NO_LINES:
+        raise UsageError(f"{path}: a .{ending} file is not translated", f"{_NO_LINES[ending]}; or --lines")
+    return bilingual_form(path) or named
 
 
 class LineWork:

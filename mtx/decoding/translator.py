@@ -261,6 +261,7 @@ class Translator:
 
     def _visible(self, text: str) -> str:
         """A text without joiners, marks and spaces that no piece of the model has: spaces become plain ones."""
+        text = text.replace("\u034f", "\u200b")  # another joiner, though a mark by its category
         if text.isprintable():
             return text
         known, space = self._known_characters, {"Zs": " ", "Cf": ""}

@@ -49,7 +49,8 @@ from mtx.formatting import counted
 logger = logging.getLogger(__name__)
 
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
-_LINE_BREAK = re.compile(r" *[\t\r\n]\s*")
+# Of texts in columns, too, with the bullet or the option that a line begins with
+_SPACES = re.compile(r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|-{1,2}\w(?:\S| (?! )){0,60}  +)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _COPIES = 0.9  # the share of targets that repeat their source in a file that no one has translated
@@ -92,7 +93,7 @@ def parse(document: str, node: Node, keeps_lines: bool = False) -> Marked:
     line_end = "\r\n" if "\r\n" in document[node.start : node.inner_end] else "\n"
     parts = mark_up(_parts(document, node, line_end), escape)
     keeps_lines = keeps_lines or bool(_WRITTEN_BREAK.search(document, node.start, node.inner_end))
-    return with_lines(parts, _LINE_BREAK if keeps_lines else _BLANK_LINES)
+    return with_lines(parts, _SPACES if keeps_lines else _BLANK_LINES)
 
 
 def _parts(document: str, node: Node, line_end: str) -> Marked:
@@ -116,7 +117,7 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
     return parts
 
 
-def with_lines(parts: Marked, spaces: re.Pattern[str] = _LINE_BREAK) -> Marked:
+def with_lines(parts: Marked, spaces: re.Pattern[str] = _SPACES) -> Marked:
     """The parts of a segment, in which white space between words, by default line breaks and tabs, is a tag."""
     result = Marked()
     for number, part in enumerate(parts):
@@ -148,7 +149,6 @@ _CONFIRMED = {
     "state": frozenset(["final", "signed-off", "reviewed"]),
     "status": frozenset(["manuallyconfirmed", "proofread", "reviewer1confirmed", "reviewer2confirmed"]),
 }
-_SPACES = re.compile(r" *[\t\r\n]\s*|(?<=\S)  +(?=\S)")  # of texts in columns, too
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 _CHARSET = re.compile(r"charset=([^\s;]+)", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8", "charset")  # the last one is that of templates
@@ -171,20 +171,24 @@ def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document
     for unit in units:
         require_languages(path, languages_of(unit), languages)
     files = set[Node]()
-    copies = _find_copies(path, units)
+    copies, are_all = _find_copies(units)
+    num_kept = 0
     for unit in units:
-        plan = _XliffPlan(document, unit, overwrite or unit in copies)
+        plan = _XliffPlan(document, unit, overwrite or (are_all and unit in copies))
         if not plan.segments:
+            num_kept += unit in copies
             continue
         file = unit.nearest("source-language", "srcLang")
         if file and file not in files:
             yield from _language_edit(document, file, languages[1])
             files.add(file)
         yield from plan.edits()
+    _log_copies(path, num_kept)
+    _log_copies(path, are_all * (len(copies) - num_kept), "translated, as nothing of the file is")
 
 
-def _find_copies(path: Path, units: list[Node]) -> set[Node]:
-    """The units whose target is their source again, where a program has written them so for all: none is translated."""
+def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
+    """The units whose target is their source again, and whether a program has written them so: none is translated."""
     targets, copies, has_states = 0, set[Node](), False
     for unit in units:
         sides = sides_of(unit)
@@ -193,19 +197,16 @@ def _find_copies(path: Path, units: list[Node]) -> set[Node]:
             targets += any(map(str.isalpha, plain_text(target)))
             if _is_copy(plain_text(sides["source"]), plain_text(target)):
                 copies.add(unit)
-    are_all = not has_states and len(copies) >= max(_COPIES * targets, min(10, targets))
-    _log_copies(path, len(copies), are_all)
-    return copies if are_all else set()
+    return copies, not has_states and len(copies) >= max(_COPIES * targets, min(10, targets))
 
 
 def _is_copy(source: str, target: str) -> bool:
     return target == source and any(map(str.isalpha, target))
 
 
-def _log_copies(path: Path, count: int, are_translated: bool = False) -> None:
-    what = "and are translated, as none of the file is" if are_translated else "and stay (--overwrite replaces them)"
+def _log_copies(path: Path, count: int, what: str = "kept (--overwrite replaces)") -> None:
     if count:
-        logger.info("%s: %s repeat their source, %s", path, counted(count, "translation"), what)
+        logger.info("%s: %s identical to the source: %s", path, counted(count, "translation"), what)
 
 
 class _XliffPlan:
@@ -439,7 +440,7 @@ def _lines(text: str) -> list[tuple[int, int]]:
 
 def _mark_up(text: str) -> Marked:
     """A message as text and tags: placeholders, markup, line breaks inside of it, and the spaces between columns."""
-    return with_lines(mark_up([text]), _SPACES)
+    return with_lines(mark_up([text]))
 
 
 EDITS = {"xliff": edit_xliff, "tmx": edit_tmx, "po": edit_po}

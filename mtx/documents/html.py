@@ -48,11 +48,14 @@ _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[
 _MOST_UNFINISHED = 1000  # tags without an end between two that have one
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # a tag that does not end, which browsers read in their own ways
 _NO_BREAK_SPACE = "\xa0"
-_TEMPLATE = re.compile(r"<\?|<%|\{\{|\{%|\{\#|=\{(?!\{)")
-_TEMPLATE_ENDS = {"<?": "?>", "<%": "%>", "{{": "}}", "{%": "%}", "{#": "#}", "={": "}"}
+# A block of Liquid that holds code or a comment is one template; PHP at the end of a page need not end.
+_TEMPLATE = re.compile(
+    r"<\?(?:php)?|<%|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
+)
+_TEMPLATE_ENDS = {"<?": r"\?>", "<?php": r"\?>|\Z", "<%": "%>", "{%": "%}", "{#": r"\#}", "={": "}"}
 _MOST_TEMPLATE = 2000  # characters of one in braces
 _FILLER = "\ue000"  # stands for each character of a template
-_FILLED = re.compile(rf"{_FILLER}(?:[{_FILLER}\n]*{_FILLER})?")
+_FILLED = re.compile(rf"{_FILLER}(?:(?:[{_FILLER}\n]|[-/.:](?={_FILLER}))*{_FILLER})?")
 
 
 @dataclass
@@ -128,16 +131,17 @@ def _mask_templates(text: str) -> str:
     """The page with a filler in place of each template."""
     parts, at, missing = list[str](), 0, set[str]()
     for begin in _TEMPLATE.finditer(text):
-        end = _TEMPLATE_ENDS[begin[0]]
+        end = _TEMPLATE_ENDS.get(begin[0]) or "}" * len(begin[0])
+        if begin[1]:
+            end = rf"{{%-?\s*end{begin[1]}\b[^%]*%}}"
         if begin.start() < at or end in missing:
             continue
-        last = text.find(end, begin.end())
-        if last < 0:
+        last = re.compile(end).search(text, begin.end())
+        if last is None:
             missing.add(end)
-        elif begin[0] in ("<?", "<%") or last - begin.start() < _MOST_TEMPLATE:
-            stop = last + len(end)
-            parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : stop])]
-            at = stop
+        elif begin[1] or begin[0][0] == "<" or last.start() - begin.start() < _MOST_TEMPLATE:
+            parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : last.end()])]
+            at = last.end()
     return "".join([*parts, text[at:]])
 
 

@@ -25,23 +25,27 @@ _COMPONENT = (  # a tag of MDX, whose attributes may be code
 )
 # Text that is no text to translate: addresses, footnotes, pictures by name, formulas, attributes, links of wikis, codes
 _KEPT = re.compile(
-    r"\[\^[^\]\s]{1,100}\]:?|\[(?:TOC|toc)\]|\+\+\w[\w+-]{0,100}\+\+|%%[^%\n]{1,1000}%%"
-    r"|(?<!=)==(?!=)|(?<=\s)\^[\w-]{1,100}(?=\n|\Z)|:[a-z0-9_+-]{1,40}:(?!\w)|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
+    r"\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]|\[\^[^\]\s]{1,100}\]:?|\[(?:TOC|toc)\]|\+\+\w[\w+-]{0,100}\+\+|%%[^%\n]{1,1000}%%"
+    r"|(?<!=)==(?!=)|(?<=\s)\^[\w-]{1,100}(?=\n|\Z)|:[a-z0-9_+-]{1,40}:(?!\w)|\$\$[^$]{1,1000}\$\$|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
     r"|\{ ?(?:[\#.:]|[\w-]+=\")[^{}\n]{1,200}\}|!?\[\[[^\[\]|\n]{1,200}(?:\]\]|\|)|\]\]"
     rf"|{_COMPONENT}|{CODE.pattern}"
 )
 # at the beginning also the box of a task, and the name of an alert
 _FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
+_CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # what a text may have that is no plain one
 _WHOLE = "autolink"  # markup of links that are one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
-# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`; abbreviations: `*[HTML]: Words`;
+# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`, `:::{tip} Title` with `:option: value` behind;
+# abbreviations: `*[HTML]: Words`; the title of Pandoc: `% Title`; a line of verse: `| Words`;
 # admonitions and tabs, whose text is indented: `!!! note "Title"`; attributes and templates; components, imports and
 # exports of MDX, which may go over several lines.
 _CONTAINER = re.compile(
-    r"^([ \t>]*)(?::{3,}[ \t]*(?:\{?[\w-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
+    r"^([ \t>]*)(?::{3,}[ \t]*(?:\{[\w:-]*(?:figure|image|video|code|include|toc|math|plot|graph|mermaid)[^\n]*"
+    r"|\{[\w:-]+\}(?:[ \t]+([^\n{]*?))?)(?:[ \t\r]*\n[ \t>]*:[\w-]+:[^\n]*)*|\A%[ \t]+([^\n]*?)|\|[ \t]+([^\n|]*?)"
+    r"|:{3,}[ \t]*(?:\{?[\w-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
     r"|\*\[[^\]\n]{1,100}\]:[ \t]+([^\n]*?))[ \t\r]*$",
     re.MULTILINE,
 )
@@ -51,17 +55,21 @@ _ADMONITION = re.compile(
     re.MULTILINE,
 )
 _CODE_LINE = re.compile(
-    r"^[ \t>]*\{(?:%-?|\{[<%])\s*(?:highlight|code\w*|mermaid)\b(?:[^{]|\{(?!%-?\s*end|\{[<%]\s*/)){0,5000}"
-    r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?:highlight|code|mermaid)[^\n]*"
-    rf"|^([ \t>]*)(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+|\([\w-]+\)="
-    rf"|(?:--8<--|<<< )[^\n]*|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
+    r"^[ \t>]*\$\$(?:[^$]|\$(?!\$)){0,5000}\$\$[ \t\r]*$"
+    r"|^[ \t>]*\\begin\{(?:equation|align|gather|multline|eqnarray|tabular|verbatim|tikz)"
+    r"[^\\]*(?:\\(?!end\{)[^\\]*){0,999}"
+    r"|^[ \t>]*\{(?:%-?|\{[<%])\s*(?:highlight|code\w*|mermaid|comment)\b(?:[^{]|\{(?!%-?\s*end|\{[<%]\s*/)){0,5000}"
+    r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?:highlight|code|mermaid|comment)[^\n]*"
+    rf"|^([ \t>]*)(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+"
+    rf"|\([\w-]+\)=|(?:--8<--|<<< |%[ \t])[^\n]*|\\[a-z]+\*?(?:\[[^\[\]\n]*\]|\{{[^{{}}\n]*\}})*"
+    rf"|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
     r"|^import\s(?:[^;\"'\r\n]++\r?\n){0,50}?[^;\"'\n]*+[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
     r"|^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
     re.MULTILINE,
 )
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
 _SPACE = "\ue000"  # stands for a space in the address of a link
-_DEFINITION = re.compile(r"^([ \t>]*):(?=[ \t]+\S)", re.MULTILINE)
+_DEFINITION = re.compile(r"^([ \t>]*)([:~]|\(@[\w-]{0,7}\))(?=[ \t]+\S)", re.MULTILINE)
 
 
 def read(text: str) -> list[Edit]:
@@ -91,7 +99,10 @@ def _mask_dialects(text: str) -> tuple[str, list[tuple[int, int]]]:
     text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), text)
     for pattern in (_CONTAINER, _ADMONITION, _CODE_LINE):
         text = pattern.sub(blank, text)
-    return _DEFINITION.sub(r"\1-", text), titles  # a definition is an item for the parser
+    # a definition is an item for the parser, and so is an example of Pandoc, `(@) Words`
+    return _DEFINITION.sub(
+        lambda match: match[1] + ("1)".rjust(len(match[2]), "0") if match[2][1:] else "-"), text
+    ), titles
 
 
 def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str) -> Iterator[Edit]:
@@ -99,15 +110,13 @@ def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str)
     row = -1
     column = 0
     for opening, token in pairwise(tokens):
-        if token.type != "inline" or not token.map or token.content.lstrip().startswith("$$"):
+        if token.type != "inline" or not token.map:
             continue
         is_cell = opening.type in ("th_open", "td_open")
         first = token.map[0]
         column, row = (column if is_cell and row == first else 0), first
         parts = token.content.split("\n")
-        places = [
-            _place(lines[first + number], part, is_cell, column * (number == 0)) for number, part in enumerate(parts)
-        ]
+        places = [_place(lines[first + number], part, column * (number == 0)) for number, part in enumerate(parts)]
         if not token.content or None in places:
             continue  # a tab in the indentation, of which a part belongs to the text
         (begin, column), (last_begin, stop) = places[0] or (0, 0), places[-1] or (0, 0)
@@ -120,13 +129,12 @@ def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str)
             yield Edit(start, end, segment, partial(_write, parse, text[start:end], prefix, is_cell))
 
 
-def _place(line: str, part: str, is_cell: bool, start: int) -> tuple[int, int] | None:
+def _place(line: str, part: str, start: int) -> tuple[int, int] | None:
     """From where to where a part of a text goes in its line; None if it is not there."""
-    text = part.strip().replace("|", r"\|") if is_cell else part.strip()
-    begin = line.find(text, start)
-    if begin < 0 and is_cell:
-        text, begin = part.strip(), line.find(part.strip(), start)
-    return (begin, begin + len(text)) if begin >= 0 else None
+    for text in (part.strip().replace("|", r"\|"), part.strip()):  # as a cell writes it
+        if (begin := line.find(text, start)) >= 0:
+            return begin, begin + len(text)
+    return None
 
 
 def _mark_up(token: Token, prefix: str = "") -> Marked:
@@ -151,6 +159,8 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             end += 1
         elif child.type in ("hardbreak", "softbreak"):
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
+        elif code := _CODE_ELEMENT.match(content, start):
+            end = code.end()
         if child.type != "softbreak" or is_title:
             is_title = is_title and child.type != "softbreak"
             parts += [*_split_kept(content[at:start], at == 0), _tag(child, content[start:end], prefix)]

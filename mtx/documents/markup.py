@@ -7,10 +7,10 @@ import html
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Literal
 
-from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM
+from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM, accelerator
 
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
@@ -25,8 +25,6 @@ _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation b
 # Entities of which the character could be markup, or be lost; others are characters of a word
 _KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{'|'.join(sorted(_KEPT_ENTITIES))}")
-# The mark before the letter of an accelerator: not the & of AT&T
-_ACCELERATOR = re.compile(r"(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])")
 Kind = Literal["open", "close", "alone"]
 
 
@@ -50,8 +48,8 @@ def element_tag(markup: str) -> Tag:
     """The tag of HTML markup such as <b>, </b> or <br/>; a comment stands alone, and so does what has no end."""
     match = re.match(r"<(/?)(\w+)", markup)
     name = match[2].lower() if match else ""
-    if match is None or markup.endswith("/>") or name in VOID:
-        return Tag(markup, is_break=name == "br")
+    if match is None or markup.endswith("/>") or name in VOID or "</" in markup[1:]:
+        return Tag(markup, is_break=name in ("br", "nl"))
     return Tag(markup, "close" if match[1] else "open", name)
 
 
@@ -148,8 +146,21 @@ def _unescape(entity: re.Match[str]) -> str:
 
 
 def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
-    """The parts of a segment, in which placeholders, addresses and the like are tags; see `mark_up`."""
-    return with_tags(marked, _CODE, lambda text: replace(_code_tag(text), raw=escape(text)))
+    """The parts of a segment, in which placeholders, addresses and the like are tags; see `mark_up`.
+
+    So is an element that holds no letter, such as <sup>[1]</sup>, as a whole.
+    """
+    parts = with_tags(marked, _CODE, lambda text: replace(_code_tag(text), raw=escape(text)))
+    result = Marked()
+    for part, following in zip_longest(parts, parts[1:], fillvalue=""):
+        result.append(part)
+        match result[-3:]:
+            case [Tag(kind="open", pair=pair), inside, Tag(kind="close", pair=end)] if pair == end:
+                text = _sign(inside) if isinstance(inside, Tag) else inside.strip()
+                is_code = text not in ("", _BREAK, _OPEN, _CLOSE) and not any(map(str.isalpha, text))
+                if is_code and not raw([following])[:1].isalpha():  # unlike H<sub>2</sub>O
+                    result[-3:] = [Tag(raw(result[-3:], escape))]
+    return result
 
 
 def _code_tag(text: str) -> Tag:
@@ -179,10 +190,11 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
 def without_accelerator(marked: Marked) -> tuple[Marked, str]:
     """A segment without the mark of an accelerator, as in &File and _File, and the mark with its letter, or nothing."""
     text = "".join(part for part in marked if isinstance(part, str))
-    match = _ACCELERATOR.search(text) if text.count("&") + text.count("_") == 1 else None
+    match = accelerator(text)
     if match is None:
         return marked, ""
-    return [part if isinstance(part, Tag) else _ACCELERATOR.sub(r"\1", part) for part in marked], match[0]
+    mark = match[0]
+    return [part if isinstance(part, Tag) else part.replace(mark, match[1] or "") for part in marked], mark.strip(" ()")
 
 
 def with_accelerator(marked: Marked, mark: str) -> Marked:

@@ -210,7 +210,9 @@ class _Aligned:
             at = self._point(first, around)
             return at, at
         alike = self._alike(self.src[first.at : last.at])
-        return self._run(first.at, last.at) or self._nearest(alike, (first.at + last.at) / 2)[:2]
+        start, end = self._run(first.at, last.at) or self._nearest(alike, (first.at + last.at) / 2)[:2]
+        is_last = last.at == around[1] and not any(map(str.isalnum, self.tgt[end : self.stop]))
+        return start, self.stop if is_last else end
 
     def _run(self, start: int, end: int) -> tuple[int, int] | None:
         """The run of units with the most that translate a part of the source, and the least others.

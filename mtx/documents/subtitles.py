@@ -20,6 +20,8 @@ _TAG = re.compile(r"<[^<>]{1,200}>|\\[Nh]")
 # What begins the words of another speaker, or a sound; names, brackets and notes belong to the text
 _DASH = re.compile(r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[(\[♪#*]|[A-Z][A-Z .'\d]{1,30}:\s)")
 
+_SOUND = re.compile(r"[(\[]([^()\[\]]*)[)\]]")  # a line in brackets is its own
+
 
 def read(text: str) -> Iterator[Edit]:
     """The edits that translate the cues."""
@@ -28,24 +30,25 @@ def read(text: str) -> Iterator[Edit]:
     for line in [*text.split("\n"), ""]:
         content = line.rstrip()
         is_time = bool(_TIMES.match(line))
-        if is_time or not content:
+        if is_time or (not content and (cue or not line.strip("\r"))):
             if is_time and cue and text[slice(*cue[-1])].strip().isdigit():
                 cue.pop()  # the number of a cue without a blank line before it
             yield from _cue_edits(text, cue)
             cue, is_cue = [], is_time
-        elif is_cue:
+        elif is_cue and content:
             cue.append((at, at + len(content)))
         at += len(line) + 1
 
 
 def _cue_edits(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
-    groups = list[list[tuple[int, int]]]()
+    groups, sound = list[list[tuple[int, int]]](), None
     for start, end in lines:
         if dash := _DASH.match(text, start, end):
             start = dash.end()
-        if dash or not groups:
+        if dash or sound or not groups:
             groups.append([])
-        groups[-1].append((start, end))
+        sound = _SOUND.fullmatch(text, start, end)
+        groups[-1].append(sound.span(1) if sound else (start, end))
     for group in groups:
         words = " ".join(text[start:end].strip() for start, end in group)
         segment = mark_up(with_tags([words], _TAG, element_tag))

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +18,13 @@ from mtx.documents.placing import Link, in_proportion, put_back
 from mtx.storage.text_files import replace_surrogates
 
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # XML 1.0, section 2.2
-# Tags between sentences: blocks of HTML, blank lines and the mark between plural forms
+# Tags between sentences: blocks of HTML, blank lines, bullets, and the mark between plural forms
 _BETWEEN_SENTENCES = re.compile(
-    r"(?:<|&lt;)/?(?:p|li|div|h[1-6]|t[dhr]|[uod]l|d[td]|blockquote)(?![\w-])|^\|+$|\n\s*\n", re.IGNORECASE
+    r"(?:<|&lt;)/?(?:p(?:ara)?|li|div|h[1-6]|t[dhr]|[uod]l|d[td]|blockquote)(?![\w-])|^\|+$|\n\s*[\n>•*+–-]",
+    re.IGNORECASE,
 )
+_SHORT_LINE = 40  # characters; no program has wrapped it
+_BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _BALANCING_ROUNDS, _LEAST = 5, 1e-9
 
@@ -54,13 +57,21 @@ def translate_segments(translator: Translator, segments: Sequence[Marked]) -> li
 
 
 def _pieces(segment: Marked) -> list[Marked]:
-    """A segment cut at the tags between sentences that no pair encloses; each of them is a piece."""
-    pieces, depth = [Marked()], 0
-    for part in segment:
-        if isinstance(part, Tag) and part.kind == "alone" and not depth and _BETWEEN_SENTENCES.search(part.raw):
-            pieces += [[part], []]
-            continue
-        if isinstance(part, Tag):
+    """A segment cut at the tags between sentences that no pair encloses; each of them is a piece.
+
+    So is a break behind a short line, unless the next one begins with a small letter.
+    """
+    pieces, depth, length = [Marked()], 0, 0
+    for part, following in zip_longest(segment, segment[1:], fillvalue=""):
+        if isinstance(part, str):
+            length += len(part)
+        else:
+            is_line = part.is_break and not _BLANK.search(part.raw)
+            is_cut = is_line and length < _SHORT_LINE and not raw([following]).lstrip()[:1].islower()
+            length *= not is_line
+            if not depth and (is_cut or _BETWEEN_SENTENCES.search(part.raw)):
+                pieces += [[part], []]
+                continue
             depth += (part.kind == "open") - (part.kind == "close")
         pieces[-1].append(part)
     return pieces
@@ -163,6 +174,8 @@ def _links(sentences: Sequence[_Sentence]) -> list[Link]:
 
 def _link(translator: Translator, sentences: Sequence[_Sentence]) -> None:
     """Finds the links of sentences; in proportion for one that is too long for the model to look at as a whole."""
+    if not sentences:
+        return
     tokenizer, limit = translator.tokenizer, translator.max_tokens
     texts = [_as_translated(translator, sentence) for sentence in sentences]
     src = tokenizer.encode([text for text, _ in texts])

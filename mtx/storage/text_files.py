@@ -31,6 +31,7 @@ _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stand
 
 BEGINNING_BYTES = 1 << 16  # in which the first element of XML is named, and the first message of PO
 
+CONVERT = "make it PO or XLIFF (Translate Toolkit)"
 _DOCUMENT = "save it as plain text in UTF-8, one sentence a line"
 _EXPORT = (
     "export the pairs from your translation tool as tab-separated text (.tsv), or as a spreadsheet and save that as "
@@ -70,7 +71,7 @@ _SIGNATURES: list[tuple[Any, ...]] = [
     (_PROLOG + rb"<([\w.-]+:)?xliff\b", "a bilingual file (XLIFF)", _PAIRS, "xliff"),
     (_PROLOG + rb"<(martif|tbx)\b", "a term base (TBX)", _EXPORT),
     (rb"(?i)" + _PROLOG + rb"<html\b", "a web page (HTML)", _DOCUMENT),
-    (rb"\s*<\?xml\s", "XML", _DOCUMENT),
+    (rb"\s*<\?xml\s|" + _PROLOG + rb"<(resources|TS)\b", "XML", CONVERT),
     (rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"', "a catalogue of messages (PO)", _PAIRS, "po"),
     (rb"SQLite format 3\0", "a database (SQLite), such as a memory of Trados (.sdltm)", _EXPORT),
     (rb"PAR1\x15", "a table (Parquet)", "mtx reads it as pairs if its name ends in .parquet"),

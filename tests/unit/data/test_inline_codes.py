@@ -22,7 +22,7 @@ from mtx.data.inline_codes import BREAK, CODE, ELEMENT, strip_codes
         "[b] [url=https://a.b] [/url] [*]", "ftp://a.b/c and 1️⃣ at \\u00a0", "{a?.b ?? 'c'} by @Model.Name",
         "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}", "[1,19] and ]20,Inf]",
         "@lang('a.b') and @foreach ($a as $b) in {if $c} at @string/app_name",
-        "${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
+        "{{{{raw}}}} at ${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
     ],
 )  # fmt: skip
 def test_codes_are_found_whole(text: str) -> None:
@@ -47,6 +47,16 @@ def test_elements_behind_a_percent_sign_are_none_of_ruby() -> None:
     assert ELEMENT.findall("<b>%count%</b> 50%<br> %<name>s %<a>.2f") == ["<b>", "</b>", "<br>"]
 
 
+@pytest.mark.parametrize("code", ["{{ a }}/{{ b }}", "{0}-{1}.{2}", "%s:%s", "%1$s.%2$s"])
+def test_placeholders_that_only_a_sign_joins_are_one(code: str) -> None:
+    assert [match[0] for match in CODE.finditer(f"see {code}. {code}: {code}")] == [code] * 3
+
+
+@pytest.mark.parametrize("tag", ['<h1 class="<?= $a > 1 ?>">', '<a href="{{ a > b }}">', '<x-y a="{% if b > 1 %}">'])
+def test_a_template_in_an_attribute_is_no_end_of_the_element(tag: str) -> None:
+    assert ELEMENT.findall(f"a {tag}b</a>") == [tag, "</a>"]
+
+
 def test_an_escaped_line_break_is_one() -> None:
     assert [match[0] for match in BREAK.finditer(r"a.\nB \r\nC\nd \\name x \n")] == [r"\n", r"\r\n", r"\n", r"\n"]
     assert [match[0] for match in BREAK.finditer(r"a\r\nb")] == [r"\r\n"]
@@ -57,4 +67,13 @@ def test_markup_leaves_the_text_to_train_on() -> None:
     text = r'<p class="a">Q&amp;A&nbsp;<b>now</b>: it&#8217;s<br/>%s<!-- so --></p> 3 < 4\nEnd <0>a</0><x:y id="1"/>'
     assert strip_codes(text).split() == ["Q&A", "now:", "it’s", "%s", "3", "<", "4", "End", "a"]
     assert strip_codes("a&#10;b") == "a b"
+    marks = {
+        "&Open": "Open",
+        "Save _as": "Save as",
+        "打开 (_O)": "打开",
+        "R&amp;D": "R&D",
+        "AT&T": "AT&T",
+        "a_b": "a_b",
+    }
+    assert {text: strip_codes(text) for text in marks} == marks
     assert strip_codes(r"One\nTwo C:\dir\name") == r"One Two C:\dir\name"

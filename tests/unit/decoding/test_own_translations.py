@@ -74,8 +74,8 @@ def test_a_term_of_the_glossary_is_translated(tokenizer: Tokenizer) -> None:
 
 def test_what_no_piece_has_is_a_space_or_nothing(tokenizer: Tokenizer) -> None:
     translator = Echo(tokenizer)
-    translator.translate(["one\u00a0two", "fo\u00adur", "\u200eone\u200b five", "\ufeffone"])
-    assert translator.read == ["one two", "four", "one five", "one"]
+    translator.translate(["one\u00a0two", "fo\u00adur", "\u200eone\u200b five", "\ufeffone", "two\u034f"])
+    assert translator.read == ["one two", "four", "one five", "one", "two"]
 
 
 def test_a_sentence_that_is_too_long_is_told_once(tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture) -> None:

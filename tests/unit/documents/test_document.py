@@ -274,18 +274,30 @@ def test_what_is_refused(tmp_path: Path) -> None:
         translated(tmp_path / "a.tmx", b"<?xml version='1.0' encoding='utf-7'?><tmx>+AGE-</tmx>")
 
 
-@pytest.mark.parametrize(("name", "help"), [("a.json", "PO or XLIFF"), ("a.YML", "PO or XLIFF"), ("a.rst", "pandoc")])
-def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, help: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text("a: b")
+@pytest.mark.parametrize(
+    ("name", "text", "help"),
+    [("a.json", "a", "PO or XLIFF"), ("a.YML", "a: b", "PO or XLIFF"), ("a.rst", "a", "pandoc"), ("a.ass", "a", "SRT"),
+     ("a.yml.erb", "a: b", "PO or XLIFF"), ("a.txt", '[\n{"a": "b"}]', "PO or XLIFF")],
+)  # fmt: skip
+def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, text: str, help: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
     with pytest.raises(UsageError, match=r"is not translated\n?") as error:
         kind_of_document(tmp_path / name)
     assert help in str(error.value.help) and "--lines" in str(error.value.help)
 
 
+@pytest.mark.parametrize("text", ['<?xml version="1.0"?>\n<resources/>', "<!DOCTYPE TS>\n<TS>"])
+def test_xml_with_other_texts_is_refused_with_what_to_do(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.xml").write_text(text)
+    with pytest.raises(UsageError, match="is XML") as error:
+        kind_of_document(tmp_path / "a.xml")
+    assert "PO or XLIFF" in str(error.value.help)
+
+
 def test_lines_of_text_are_no_document(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("<p>a dog</p>\n")
     assert kind_of_document(tmp_path / "a.txt") is None
-    assert re.search("html", str(kind_of_document(tmp_path / "a.HTM")))
+    assert {kind_of_document(tmp_path / name) for name in ("a.HTM", "a.html.erb", "a.php")} == {"html"}
 
 
 def test_utf_16_that_lost_a_byte_is_refused(tmp_path: Path) -> None:

@@ -50,6 +50,10 @@ from tests.unit.documents.test_document import translated
         ("<p>see https://a.b/?x=1&amp;y=2 a</p>", "<p>SEE https://a.b/?x=1&amp;y=2 A</p>"),
         ("<p>{{ name }} a {0}</p>", "<p>{{ name }} A {0}</p>"),
         ("<p onClick={() => go(1)} style={{a: 1}}>a</p>", "<p onClick={() => go(1)} style={{a: 1}}>A</p>"),
+        ("<p>a {{{b}}}</p><p {{{b}}}>c</p>", "<p>A {{{b}}}</p><p {{{b}}}>C</p>"),
+        ("a {% schema %}{\"b\": {}}{% endschema %}{%- comment -%}<p>b</p>{%- endcomment %}",
+         "A {% schema %}{\"b\": {}}{% endschema %}{%- comment -%}<p>b</p>{%- endcomment %}"),
+        ("<p>a</p><?php if ($b->c > 1) { echo 'd'; }", "<p>A</p><?php if ($b->c > 1) { echo 'd'; }"),
         ("", ""),
     ],
 )  # fmt: skip

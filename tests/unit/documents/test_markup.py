@@ -110,6 +110,7 @@ def test_the_text_without_its_tags(text: str, without: str) -> None:
         ("see <x/>. It", "sieh. Es", [0, 1, 2], "sieh <x/>. Es"),
         ("see <x/>. It", "sieh. Es", [0, 2, 0], "sieh <x/>. Es"),  # wherever the attention of punctuation goes
         ("see it.<x/> It", "Es. Es sieh", [1, 0, 3, 1], "Es.<x/> Es sieh"),
+        ("the <b>old king</b>", "der alte König hat.", [0, 1, 2, 2, 2], "der <b>alte König hat.</b>"),
         ("a <b>dog", "ein Hund", [0, 1], "ein <b>Hund"),
         ("a dog</b> runs", "ein Hund läuft", [0, 1, 2], "ein Hund</b> läuft"),
         ("a <b>dog</b> runs", "", [], "<b></b>"),
@@ -200,6 +201,7 @@ def test_many_placeholders_take_no_time() -> None:
     [
         ("&Delete file", "Eine Datei löschen", "Eine &Datei löschen"),
         ("Save _As %s", "Speichern als %s", "Speichern _als %s"),
+        ("打开(_O)", "Open it", "_Open it"),
         ("E&xit", "Schließen", "&Schließen"),
         ("_Open file", "打开文件", "打开文件(_O)"),
         ("AT&T is open", "AT&T ist offen", "AT&T ist offen"),
@@ -224,6 +226,16 @@ def test_a_translation_has_the_white_space_of_its_source_once() -> None:
 def test_codes_that_belong_together_are_a_pair() -> None:
     kinds = [(tag.kind, tag.pair) for tag in mark_up(["{b>a<b} {1}"]) if isinstance(tag, Tag)]
     assert kinds == [("open", "code b"), ("close", "code b"), ("alone", None)]
+
+
+@pytest.mark.parametrize(
+    "text, codes",
+    [("One.<a b='c'><sup>[1]</sup></a> Two", ["<a b='c'><sup>[1]</sup></a>"]), ("a <b>%s</b> <i>42</i>!", ["<b>%s</b>",
+     "<i>42</i>"]), ("H<sub>2</sub>O <b>a</b>", []), ("a <i></i><b><br></b>", ["<br>"])],
+)  # fmt: skip
+def test_an_element_without_a_letter_is_one_code(text: str, codes: list[str]) -> None:
+    parts = mark_up([text])
+    assert raw(parts) == text and [p.raw for p in parts if isinstance(p, Tag) and p.kind == "alone"] == codes
 
 
 @pytest.mark.parametrize("code", ["<x/>", "<x/><x/>"])

@@ -21,6 +21,8 @@ from tests.unit.documents.test_document import translated
         ("# one two three #\n* four *", "# ONE TWO THREE #\n* FOUR *"),
         (">> one two three.\n>> four", ">> ONE TWO THREE.\n>> FOUR"),
         ("ANN: one two three.\nMR. B: four", "ANN: ONE TWO THREE.\nMR. B: FOUR"),
+        ("[one two three]\nfour", "[ONE TWO THREE]\nFOUR"),
+        (" \none", " \nONE"),
         ("42", "42"),
         ("♪ ♪", "♪ ♪"),
     ],

@@ -61,11 +61,25 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
     assert translator.attended == [["▁A", "▁red", "▁dog", "</s>"], [f"▁{word}" for word in TGT] + ["</s>"]]
 
 
-@pytest.mark.parametrize("source", ["<p>{}</p><p>{}</p>", " {}\n\n{} ", "{}|{}", "<li>{}</li> <li>{}</li>"])
+@pytest.mark.parametrize(
+    "source",
+    ["<p>{}</p><p>{}</p>", " {}\n\n{} ", "{}|{}", "<li>{}</li> <li>{}</li>", "{}\n- {}",
+     "- {}\n  -x, --all  {}", "<para>{}</para><para>{}</para>"],
+)  # fmt: skip
 def test_blocks_are_translated_one_by_one(source: str) -> None:
     parts = with_lines(mark_up([source.format("a red dog", "a dog")]))
     [translation] = translate_segments(Fixed(), [parts])
     assert raw(translation) == source.format(*[" ".join(TGT)] * 2)
+
+
+@pytest.mark.parametrize(
+    "source, num_parts",
+    [("A dog<br/>A dog", 2), ("A dog\nA dog", 2), ("A dog<nl/>%s dog", 2), ("A dog\na dog", 1), ("A&nbsp;Dog", 1),
+     (" " * 40 + "A dog\nA dog", 1)],
+)  # fmt: skip
+def test_a_break_behind_a_short_line_ends_it(source: str, num_parts: int) -> None:
+    [translation] = translate_segments(Fixed(), [with_lines(mark_up([source]))])
+    assert raw(translation).count("chien") == num_parts
 
 
 def test_a_line_with_texts_for_several_numbers_stays() -> None:

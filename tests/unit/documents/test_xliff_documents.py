@@ -154,8 +154,18 @@ def test_targets_that_repeat_their_source_are_translated_where_a_program_wrote_a
     caplog.set_level("INFO")
     result = result_of(unit("<source>a</source><target>a</target>") * num_copies + others, tmp_path)
     assert result.count("A</target>") == num_copies * are_translated
-    what = "are translated" if are_translated else "stay"
-    assert f"{num_copies} translation{'s' * (num_copies > 1)} repeat their source, and {what}" in caplog.text
+    what = "translated" if are_translated else "kept"
+    assert f"{num_copies} translation{'s' * (num_copies > 1)} identical to the source: {what}" in caplog.text
+
+
+def test_only_copies_that_stay_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    text = unit("<source>a</source><target>a</target>") + unit("<source>b</source><target state='new'>b</target>")
+    result_of(text, tmp_path)
+    assert ": 1 translation identical to the source: kept" in caplog.text
+    caplog.clear()
+    result_of(text, tmp_path, overwrite=True)
+    assert "identical" not in caplog.text
 
 
 def test_placeholders_are_tags_and_choices_stay(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from mtx.data.glossary import Glossary
+from mtx.decoding.translator import Hypothesis
+from mtx.documents.tagged_segments import translate_lines
 from mtx.errors import DamagedFileError
 from mtx.evaluation.test_set_scores import (
     Change,
@@ -20,10 +22,12 @@ from mtx.evaluation.test_set_scores import (
     score_lines,
     score_with_glossary,
     stored_gains,
+    translate_and_score,
 )
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
+from tests.unit.documents.test_tagged_segments import Fixed
 
 GLOSSARY = Glossary({"house": "Haus", "river": "der Fluss", "old house": "Altbau"})
 
@@ -64,8 +68,9 @@ class Fake:
     def use_glossary(self, glossary: Glossary | None) -> None:
         self.glossary = glossary
 
-    def translate(self, lines: Sequence[str]) -> list[str]:
-        return [line.replace("house", "Haus" if self.glossary else "Heim") for line in lines]
+    def hypotheses(self, lines: Sequence[str], n_best: int) -> list[list[Hypothesis]]:
+        word = "Haus" if self.glossary else "Heim"
+        return [[Hypothesis(line.replace("house", word), 0.0, [])] * n_best for line in lines]
 
 
 def test_both_translations_are_scored() -> None:
@@ -77,6 +82,13 @@ def test_both_translations_are_scored() -> None:
     assert guided["terms"] == {"num_terms": 20, "used": 20, "used_without": 0}
     assert score_lines("t", guided)[-1].startswith("t: 100.0% of 20 terms")
     assert fake.glossary is None, "the translator is as it was"
+
+
+def test_placeholders_are_treated_as_in_translations() -> None:
+    sources = ["a red dog %s {{ name }}", "42"] * 9
+    lines = [found[0].text for found in translate_lines(Fixed(), sources)]
+    scores = translate_and_score(Fixed(), TestSet("t", "fr", sources, lines))
+    assert scores["bleu"]["score"] == pytest.approx(100) and "{{ name }}" in lines[0] and lines[1] == "42"
 
 
 @pytest.mark.parametrize(
