@@ -86,7 +86,7 @@ def test_a_killed_run_gives_the_same(adaptation: list[str], tmp_path: Path) -> N
 @pytest.mark.seconds
 def test_two_devices_score_the_model_before_as_one_does(adaptation: list[str], tmp_path: Path) -> None:
     runs = [tmp_path / "one", tmp_path / "two"]
-    for run, options in zip(runs, ([], ["--devices", 2]), strict=True):
+    for run, options in zip(runs, ([], ["--device", 2]), strict=True):
         result = mtx("train", *adaptation, "precision=fp32", f"run_dir={run}", *options, timeout=120)
         assert result.returncode == 0 and len(result.stdout.splitlines()) >= 4, result.stderr.decode()
     assert tree(runs[0] / "before") == tree(runs[1] / "before")

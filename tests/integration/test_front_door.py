@@ -32,7 +32,7 @@ def test_a_file_is_trained_on_by_its_name_alone(name: str, direction: str, told_
     done = mtx("train", file, *SHORT, f"run_dir={run}")
     assert done.returncode == 0, done.stderr.decode()
     src, tgt = direction.split(" to ")
-    said = f"{file}: {direction}, as its {told_by} says; data.src={tgt} data.tgt={src} is the other direction"
+    said = f"{file}: {direction} (from its {told_by}); for the opposite direction: data.src={tgt} data.tgt={src}"
     assert said.encode() in done.stderr
     assert (run / "model" / "model.safetensors").is_file()
     again = mtx("train", file, *SHORT, f"run_dir={run}")
@@ -48,7 +48,7 @@ def test_one_language_may_be_given(tmp_path: Path) -> None:
         "data.tgt=de-AT": "en to de-AT",
     }.items():
         shown = mtx("config", file, given)
-        assert f"{file}: {expected}, as its header says".encode() in shown.stderr, shown.stderr
+        assert f"{file}: {expected} (from its header)".encode() in shown.stderr, shown.stderr
 
 
 def test_a_plan_is_written_by_config_and_taken_by_train(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_somebody_who_types_is_told_how_and_gets_each_line(trained: Path) -> Non
     assert process.stdout.readline() == mtx("translate", trained, stdin=b"one two\n").stdout
     os.write(leader, b"\x04")
     assert process.wait(PATIENCE_S) == 0
-    assert process.stderr.read() == b"type the text; Ctrl-D ends\n"
+    assert process.stderr.read() == b"type the text, then Ctrl-D\n"
     os.close(leader)
     os.close(follower)
 
@@ -319,5 +319,5 @@ def test_a_text_is_not_translated_to_its_own_end(trained: Path, tmp_path: Path) 
             [*MTX, "translate", str(trained), str(text)], env=ENVIRONMENT, stdout=end, stderr=subprocess.PIPE
         )
         _, err = process.communicate(timeout=PATIENCE_S)
-    check_error(process.returncode, err.decode(), 2, "the output goes to the end of the text that is read")
+    check_error(process.returncode, err.decode(), 2, "the output would be appended to a file that is being read")
     assert text.read_bytes() == TEXT * 1000

@@ -85,7 +85,7 @@ def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.INFO, logger="mtx"):
         translate_document(page, "html", tmp_path / "out.html", False, load(), None)
     told = [record.getMessage() for record in caplog.records]
-    assert "2 of 3 terms of the glossary used; missing are:" in told
+    assert "2 of 3 terms of the glossary used; missing:" in told
     assert "  loup in the translation of: a red dog" in told
 
 
