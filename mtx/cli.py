@@ -122,6 +122,7 @@ _GROUPS = {
 }
 _GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.split()}
 _MANY_PARAMETERS = 14
+_NAME_WIDTH = 14  # of the longest name of a command
 # What only --help-all shows
 _HIDDEN = {
     "translate": "prefix top_k top_p epsilon mbr batch_tokens",
@@ -199,7 +200,9 @@ class Group(_Help, TyperGroup):
         """Write each group with the whole first sentence about each of its commands, and then the options."""
         for title, names in EXAMPLES.items():
             with formatter.section(_title(title)):
-                formatter.write_dl([(name, _first_sentence(self.commands[name].help or "")) for name in names])
+                formatter.write_dl(
+                    [(name.ljust(_NAME_WIDTH), _first_sentence(self.commands[name].help or "")) for name in names]
+                )
         super().format_options(ctx, formatter)
 
 
@@ -286,7 +289,8 @@ def _options(
         bool, _global_option("-q", "--quiet", callback=_set_level, help="Print only warnings, errors and results.")
     ] = False,
     verbose: Annotated[
-        bool, _global_option("-v", "--verbose", callback=_set_level, help="Also print details for finding errors.")
+        bool,
+        _global_option("-v", "--verbose", callback=_set_level, help="Also print details, such as where an error is."),
     ] = False,
     color: Annotated[
         Literal["auto", "always", "never"],
@@ -350,7 +354,7 @@ def _usage_error(error: Any) -> UsageError:
 
 
 def _as_mtx_error(error: BaseException) -> MtxError:
-    """Any error as an `MtxError`: a line, an exit code, and a help that says what to do."""
+    """Any error as an `MtxError`: a line, an exit code, and a help with the next step."""
     match error:
         case MtxError():
             return error

@@ -32,9 +32,10 @@ def back_translate(
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Turn monolingual text into synthetic training pairs for the opposite direction.
+    """Turn monolingual text into synthetic training pairs.
 
-    Running the same command again resumes an interrupted one.
+    The pairs train a model of the opposite direction: their target side is your text, their source side the translation
+    by MODEL. Running the same command again resumes an interrupted one.
     """
     from mtx.commands.translator_options import progress
     from mtx.storage import durable

@@ -19,7 +19,7 @@ _PAGE_BEGINNING = 1000  # bytes that hold the mark
 
 
 def option(metavar: str, help: str, *names: str, **about: Any) -> Any:
-    """An option with a value, which `metavar` stands for in the help."""
+    """An option with a value; the help shows `metavar` for the value."""
     return typer.Option(*names, metavar=metavar, help=help, **about)
 
 
@@ -96,7 +96,7 @@ def open_output(path: Path | None) -> Iterator[Any]:
 
 
 def checked_output(path: Path) -> Path:
-    """The file that `-o` names, behind all links: a link stays, and its target changes.
+    """The file that `-o` names, with all links followed: a link is kept, and its target changes.
 
     Raises:
         UsageError: if there can be no such file, or mtx keeps it and reads it again.
@@ -142,7 +142,7 @@ def refuse_own_output(sink: IO[bytes] | None, output: Path | None, *texts: IO[by
 
 
 def _status(file: IO[bytes] | Path | None) -> os.stat_result | None:
-    """What the system says about a file; None if there is none."""
+    """The status of a file; None if there is no such file."""
     try:
         return None if file is None else file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
     except OSError:  # no such file, or a stream of a test, which has no number

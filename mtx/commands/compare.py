@@ -48,9 +48,9 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     device: Device = "auto",
 ) -> None:
-    """Compare runs, models or files of hypotheses by BLEU, chrF and TER, with significance tests.
+    """Compare runs, models or files, with significance tests.
 
-    Runs that differ only in their seed count as one system.
+    The scores are BLEU, chrF and TER. Runs that differ only in their seed count as one system.
     """
     if len(systems) < 2:
         raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")

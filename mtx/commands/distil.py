@@ -20,7 +20,7 @@ logger = logging.getLogger("mtx")
 
 _RECIPE = "student"
 _MONO = "data.mono="
-_MANY_PAIRS = 100_000  # from so many on the larger preset is taken; only student-small was measured, on 29,000
+_MANY_PAIRS = 100_000  # from here on the larger preset is used; only student-small was measured, on 29,000
 
 
 @takes("engine", "threads", "device", "batch_tokens")
@@ -38,20 +38,19 @@ def distil(
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Train a small student model on a teacher's translations, and compare the two.
+    """Train a small student model on a teacher's translations.
 
-    Running the same command again resumes an interrupted one.
+    It compares quality, speed and size of both. Running the same command again resumes an interrupted one.
     """
     given = dict(setting.partition("=")[::2] for setting in settings or [])
     mono = Path(given.pop("data.mono")) if "data.mono" in given else None
     text = [f"{key}={value}" for key, value in given.items() if key.startswith("data.")]
     others = [f"{key}={value}" for key, value in given.items() if not key.startswith("data.")]
+    others.insert(0, f"device={place.device}")  # which a setting overrides
     if mono and not mono.is_file():
         raise UsageError(f"{_MONO}{mono}: is not a file; it is read several times", "a file with one sentence a line")
     if text and "data.train" not in given:
-        raise UsageError(
-            f"{text[0]}: needs data.train; without it, the student learns from the text of TEACHER", f"{_MONO}FILE"
-        )
+        raise UsageError(f"{text[0]}: needs data.train; without it, the text of TEACHER is used", f"{_MONO}FILE")
     first = require_models(teacher)[0]
     named = first.parent if first.name == "model" and is_run(first.parent) else first
     run_dir = given.get("run_dir") or f"{named}-student"
@@ -87,7 +86,7 @@ def distil(
 
 
 def _own_text(first: Path, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]) -> list[str]:
-    """Write the text of the teacher's run, or that of `text`, for the student; returns the settings that follow."""
+    """Write the text of the teacher's run, or of `text`, for the student; returns the settings that follow."""
     from mtx.data import prepare, token_store
     from mtx.synthesis import synthetic_text
 

@@ -38,7 +38,10 @@ def doctor(
     as_json: AsJson = False,
     device: Device = "auto",
 ) -> None:
-    """Check this machine: packages, CPU, GPU, memory, disk, and the speed of a matrix product."""
+    """Check this machine and the installed packages.
+
+    This reports packages, CPU, GPU, memory, disk, and the speed of a matrix product on the device.
+    """
     versions = _versions()
     cpu = _cpu()
     gpu = _gpu()

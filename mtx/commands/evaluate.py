@@ -26,7 +26,7 @@ def evaluate(
     testset: Annotated[str | None, option("NAME", "Test set of sacreBLEU, such as wmt14/full.")] = None,
     direction: Annotated[
         str | None,
-        option("SRC-TGT", "Direction of the test set, such as en-de.  [default: that of MODEL]"),
+        option("SRC-TGT", "Direction of the test set, such as en-de.  [default: as MODEL]"),
     ] = None,
     protocol: Published = None,
     robust: Annotated[
@@ -41,7 +41,10 @@ def evaluate(
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Score a model on its test sets, or a file of translations: BLEU, chrF and TER with signatures."""
+    """Score a model on its test sets, or a file of translations.
+
+    The scores are BLEU, chrF and TER, with sacreBLEU's signatures.
+    """
     refused = {
         "expected MODEL or --hyp FILE": (model is None) == (hyp is None),
         "--robust and --glossary need MODEL, and do not go together": (robust + (glossary is not None) > (hyp is None)),

@@ -43,9 +43,9 @@ def logprob(
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Print the log-probability (natural logarithm) of each translation.
+    """Print the log-probability of translations.
 
-    --json also prints the number of tokens and the score of the beam search.
+    The logarithm is the natural one. --json also prints the number of tokens and the score of the beam search.
     """
     with open_output(output) as sink:
         refuse_own_output(sink, output, src, tgt)
@@ -68,7 +68,10 @@ def encode(
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Print a vector of each line, the mean of the encoder's outputs, as JSON."""
+    """Print a vector of each line of text, as JSON.
+
+    The vector is the mean of the encoder's outputs.
+    """
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source)
         translator = load_translator(model, search, place)
@@ -119,7 +122,7 @@ def attention(
     sentences: Annotated[list[str], argument("SENTENCE...", "Sentences to translate.")],
     target: Annotated[
         list[str] | None,
-        option("TEXT", "Translation to show, once for each SENTENCE.  [default: that of MODEL]"),
+        option("TEXT", "Translation to show, once for each SENTENCE.  [default: MODEL's own]"),
     ] = None,
     output: Annotated[
         Path | None,
@@ -127,7 +130,10 @@ def attention(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Draw the attention weights of every layer and head on an HTML page."""
+    """Draw the attention weights of a model on an HTML page.
+
+    The page shows every layer and head.
+    """
     output = output or default_page("attention.html")
     if output.suffix.lower() != ".html":
         raise UsageError(f"-o {output}: expected a name that ends in .html", "the page can save each map as a picture")

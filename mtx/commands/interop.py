@@ -24,7 +24,10 @@ def export(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export a model to CTranslate2, Hugging Face transformers or Argos Translate, and check its translations."""
+    """Export to CTranslate2, Hugging Face or Argos Translate.
+
+    mtx then checks that the exported model gives the same translations.
+    """
     from mtx.interop import export as exchange
 
     path, precision = Path(model), precision or ("int8" if to == "argos" else "fp32")
@@ -37,7 +40,10 @@ def import_(
     directory: Annotated[Path, argument("DIR", "Directory of a MarianMT model.")],
     output: Annotated[Path, option("MODEL", "Model directory to write.", "-o", "--output")],
 ) -> None:
-    """Import a published MarianMT model, such as OPUS-MT, to translate, evaluate or adapt it."""
+    """Import a published MarianMT model, such as OPUS-MT.
+
+    You can then translate with it, evaluate it, or adapt it to your text.
+    """
     from mtx.interop.huggingface import import_marian
 
     import_marian(directory, output)

@@ -25,7 +25,7 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write the HTML report of a run again, or one report that compares several runs."""
+    """Write the HTML report of one or several runs."""
     for run in runs:
         require_run(run)
     if output is None and len(runs) == 1:

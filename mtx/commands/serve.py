@@ -33,7 +33,10 @@ def serve(
     ] = None,
     device: Device = "auto",
 ) -> None:
-    """Serve translations over HTTP, with LibreTranslate's API and a page for the browser."""
+    """Serve translations over HTTP and on a web page.
+
+    Programs use LibreTranslate's API.
+    """
     keys = [] if api_key_file is None else _read_keys(api_key_file)
     if not keys and not _is_loopback(host):
         raise UsageError(

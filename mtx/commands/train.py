@@ -99,7 +99,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
             raise UsageError(f"{name}: no such file")
     if len(names) in (1, 2) and all(map(_is_side, names)):
         raise UsageError(
-            f"{names[0]}: expected sentence pairs, but the first line has no TAB", _help_with_sides(*names)
+            f"{names[0]}: expected sentence pairs, but its first line has no TAB", _help_with_sides(*names)
         )
     if len(names) > 1:
         raise UsageError(
@@ -124,7 +124,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
 
 def _is_text(name: str) -> bool:
-    """Whether the argument that stands for a configuration is a file of pairs instead."""
+    """Whether the argument in the place of a configuration is a file of pairs."""
     from mtx.config.settings import exists, recipe_names
     from mtx.data.readers import FILE_ENDING
 
@@ -137,7 +137,7 @@ def _is_text(name: str) -> bool:
 
 
 def _is_side(name: str) -> bool:
-    """Whether it is a file of lines that are no pairs, and by the first one no configuration."""
+    """Whether it is a file of lines that are not pairs and, by the first line, not a configuration."""
     from mtx.config.settings import exists, recipe_names
 
     path = Path(name)
@@ -172,7 +172,7 @@ def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
 
 
 def _languages_of(file: str, given: dict[str, str]) -> list[str]:
-    """The settings data.src and data.tgt by what a file says, without those that are given."""
+    """The settings data.src and data.tgt that a file implies, except the ones that are given."""
     from mtx.data.bilingual import match_rank
     from mtx.data.language_detection import find_languages
 
@@ -223,9 +223,10 @@ def train(
         ),
     ] = None,
 ) -> None:
-    """Train a model: download and clean text, build the tokenizer, train, average checkpoints, score.
+    """Train a model, from raw text to a scored translator.
 
-    Running the same command again resumes the run.
+    This cleans the text, builds the tokenizer, trains, averages checkpoints, and scores the test sets. Running the same
+    command again resumes the run.
     """
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json shows the state of a run")
@@ -239,7 +240,7 @@ def train(
     if device is not None and not is_number:
         settings = [*(settings or []), f"device={device}"]
     if is_rank:
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost connection torch tells a page of addresses
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch prints a page of addresses for a lost connection
         from mtx.training.ranks import join
 
         with join() as ranks:
@@ -291,7 +292,10 @@ def prepare(
     settings: Settings = None,
     download_only: Annotated[bool, typer.Option("--download-only", help="Only find or download the corpora.")] = False,
 ) -> None:
-    """Prepare the text of a run without training: clean it, build the tokenizer and encode it."""
+    """Prepare the text of a run without training.
+
+    This cleans the text, builds the tokenizer, and encodes the text.
+    """
     config = resolve(settings).config
     if download_only:
         from mtx.data.sources import find_corpora
@@ -316,7 +320,10 @@ def config(
     ] = None,
     settings: Annotated[list[str] | None, argument("[KEY=VALUE]...", "Settings of CONFIG or FILE.")] = None,
 ) -> None:
-    """List the recipes, explain a setting or a section, or print a configuration with the origin of each value."""
+    """List the recipes, explain settings, or print a configuration.
+
+    A configuration is printed with the origin of each value.
+    """
     from mtx.config import settings as configuration
     from mtx.config.schema import key_names
 
@@ -325,11 +332,11 @@ def config(
         _print_table(head, *([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names()))
         print_lines(["", "Published scores are BLEU of tokenised text, which differs from sacreBLEU."])
         return
-    keys = [key for key in key_names() if key == name or key.startswith(f"{name}.") or key.endswith(f".{name}")]
+    keys = [key for key in key_names() if key == name or key.startswith(f"{name}.")]
+    if not keys and not configuration.exists(name):
+        keys = [key for key in key_names() if key.endswith(f".{name}")]
     if keys and settings:
-        raise UsageError(
-            f"{settings[0]}: settings need CONFIG or FILE, and {name} is a key", mtx_command("config", name)
-        )
+        raise UsageError(f"{settings[0]}: settings need CONFIG, and {name} is a key", mtx_command("config", name))
     for key in keys:
         description, default = configuration.describe_key(key)
         print_lines([f"{key}: {description}", f"default: {default}"])
@@ -352,7 +359,7 @@ def status(
     run: Annotated[Path | None, argument("[RUN]", "Run directory.", complete_runs)] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the state, step, best score and remaining time of a run; without RUN, list the runs in runs/."""
+    """Show the progress of a run, or list all runs in runs/."""
     from mtx.storage.run_directory import read_status
 
     if run is not None:

@@ -47,9 +47,9 @@ _BY_ENDING = {
 # Files that hold more than text and that mtx does not read, and what to do instead
 _NO_LINES = {
     **dict.fromkeys(
-        ["json", "yml", "yaml", "properties", "strings", "ini"], "convert it to PO or XLIFF (Translate Toolkit)"
+        ["json", "yml", "yaml", "properties", "strings", "ini"], "convert it to PO or XLIFF (by Translate Toolkit)"
     ),
-    **dict.fromkeys(["rst", "tex"], "convert it to HTML or Markdown (pandoc)"),
+    **dict.fromkeys(["rst", "tex"], "make it HTML or Markdown (pandoc)"),
 }
 
 _SEGMENTS_AT_ONCE = 512
@@ -79,9 +79,9 @@ def translate(
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Translate text line by line, or a document without changing anything but its text.
+    """Translate text line by line, or a document.
 
-    Documents are XLIFF, TMX, PO, HTML, Markdown, SRT and WebVTT files.
+    Documents are XLIFF, TMX, PO, HTML, Markdown, SRT and WebVTT files. Only their text changes.
     """
     from mtx.data.readers import FILE_ENDING
 
@@ -327,7 +327,7 @@ def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
 def translate_document(
     file: Path, kind: str, output: Path | None, overwrite: bool, translator: "Translator", glossary: Path | None
 ) -> None:
-    """Translate a document; all but its text stays as it is."""
+    """Translate a document; only its text changes."""
     from mtx.documents import document
     from mtx.documents.markup import Marked, bare
     from mtx.documents.tagged_segments import translate_segments

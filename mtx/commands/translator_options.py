@@ -37,8 +37,8 @@ PLACEMENT = ("engine", "precision", "threads", "device", "batch_tokens")
 # Options that are numbers: their type, the least and the largest value, and their help. None is given by default.
 _NUMBERS: dict[str, tuple[Any, float, float | None, str]] = {
     "n_best": (int, 1, MAX_SAMPLES, "Hypotheses for each line, as JSON; at most the beam size.  [default: 1]"),
-    "beam": (int, 1, MAX_BEAM_SIZE, "Beam size.  [default: that of the run]"),
-    "length_penalty": (float, 0, MAX_LENGTH_PENALTY, "Length penalty.  [default: that of the run]"),
+    "beam": (int, 1, MAX_BEAM_SIZE, "Beam size.  [default: as in the run]"),
+    "length_penalty": (float, 0, MAX_LENGTH_PENALTY, "Length penalty.  [default: as in the run]"),
     "max_length": (int, 1, MAX_LENGTH, "Maximum tokens of a translation.  [default: source tokens + 50]"),
     "temperature": (float, 0.01, MAX_TEMPERATURE, "Sample translations instead of searching."),
     "top_k": (int, 1, None, "Sample from the N most probable tokens."),
@@ -55,7 +55,7 @@ _NUMBERS: dict[str, tuple[Any, float, float | None, str]] = {
     ),
 }
 _ENGINE_HELP = "ctranslate2, torch, or auto: ctranslate2 on a CPU if it can do what is asked."
-_PRECISION_HELP = "fp32; also bf16 (torch), fp16 or int8 (ctranslate2).  [default: fp32, or that of the export]"
+_PRECISION_HELP = "fp32; also bf16 (torch), fp16 or int8 (ctranslate2).  [default: fp32, or as exported]"
 _SPLIT_HELP = "Translate the sentences of a line separately.  [default: if the model was trained on single sentences]"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     **{

@@ -1,4 +1,4 @@
-"""`mtx train --device N` and torchrun: real launchers, whose exit codes, signals and output are those of one process."""
+"""`mtx train --device N` and torchrun: real launchers, with the exit codes, signals and output of one process."""
 
 import os
 import signal
@@ -106,6 +106,7 @@ def test_torchrun_starts_ranks_whose_threads_are_not_recorded(corpus: Path, tmp_
 REFUSED: list[tuple[list[Any], list[str]]] = [
     (["--device", "all"], ["--device all", "CUDA", "--device 2"]),
     (["--device", "0"], ["--device 0: expected a number from 1", "--device cuda:0"]),
+    (["--device", "cuda"], ["device=cuda: ", "--device cpu, or --device auto"]),
     (["--device", "two"], ["device: expected auto, cpu, cuda, cuda:1 or mps, got 'two'", "mtx config device"]),
     (["--device", "2", "--dry-run"], ["--dry-run"]),
     (["--devices", "2"], ["no option --devices", "mtx train --device N"]),

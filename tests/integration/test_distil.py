@@ -24,7 +24,7 @@ def rows(out: bytes) -> list[list[str]]:
 def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
     run, mono = tmp_path / "student", tmp_path / "more.en"
     mono.write_text("".join(f"{src}\n" for src, _ in pairs(range(2000, 7000))), encoding="utf-8")
-    command = ["distil", trained, f"run_dir={run}", f"data.mono={mono}", *SMALL]
+    command = ["distil", trained, "--device", "cpu", f"run_dir={run}", f"data.mono={mono}", *SMALL]
     process, part = start(*command), run / "distilled" / "distilled.tsv.part"
     end = time.monotonic() + PATIENCE_S
     while process.poll() is None and time.monotonic() < end:
@@ -36,6 +36,7 @@ def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
     result = mtx(*command)
     assert result.returncode == 0, result.stderr.decode()
     assert b"are translated; resuming" in result.stderr
+    assert "device: cpu\n" in (run / "config.yaml").read_text(encoding="utf-8")
     names = [row[0] if row[1][0].isdigit() else " ".join(row[:3]) for row in rows(result.stdout)]
     assert names == ["teacher", "student", "student in int8"]
     own, teacher = ((path / "data" / "tokenizer.model").read_bytes() for path in (run, trained))

@@ -114,7 +114,7 @@ def test_what_is_refused(model: Path, trained: Path, glossary: Path, tmp_path: P
     refused(2, ["nothing.tsv: no such file"], "translate", model, source, "--glossary", tmp_path / "nothing.tsv")
     refused(
         2,
-        ["-o", "this command also reads the file"],
+        ["-o", "also reads the file"],
         "translate",
         model,
         source,

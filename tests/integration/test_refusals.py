@@ -215,7 +215,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     (here / "pairs").write_text("a dog\tein Hund\n")
     refused(2, ["pairs: which languages", "mtx train ./pairs data.src=en data.tgt=de"], "train", "pairs")
     (here / "pairs").write_text("a dog\n")
-    refused(2, ["pairs: expected sentence pairs, but the first line has no TAB", "name two files"], "train", "pairs")
+    refused(2, ["pairs: expected sentence pairs, but its first line has no TAB", "name two files"], "train", "pairs")
     for name in ("a.en", "a.de", "b.txt"):
         (here / name).write_text("one side\n")
     help = "mtx train own-text data.train=a data.dir=. data.src=en data.tgt=de"

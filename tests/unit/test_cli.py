@@ -82,7 +82,7 @@ def test_the_command_line_is_there_without_the_libraries_of_a_configuration() ->
 
 def test_the_address_of_the_documentation_is_the_one_of_the_package() -> None:
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
-    assert cli.DOCUMENTATION == urls["Documentation"]
+    assert urls["Documentation"] == cli.DOCUMENTATION
 
 
 def test_mtx_alone_shows_what_to_do_first(capsys: pytest.CaptureFixture[str]) -> None:
