@@ -259,10 +259,10 @@ def _print_version(is_asked: bool) -> None:
 
 def _print_whole_help(context: typer.Context, is_asked: bool) -> None:
     if is_asked:
-        for parameter in context.command.params:
-            parameter.hidden = False  # type: ignore[attr-defined]
-        typer.echo(context.get_help())
-        raise typer.Exit
+        command: Any = context.command
+        for parameter in command.params:
+            parameter.hidden = False
+        command.get_help_option(context).callback(context, None, True)
 
 
 def _set_level(option: typer.CallbackParam, is_asked: bool) -> None:

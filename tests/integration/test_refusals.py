@@ -257,7 +257,7 @@ def test_an_output_never_replaces_what_mtx_reads_again(refused: Refused, tmp_pat
     run = Path(shutil.copytree(Path(__file__).parents[1] / "compat" / "format-2" / "run", tmp_path / "run"))
     text = run / "evaluation" / "test" / "src.txt"
     before = tree(run)
-    words = [name.rpartition("/")[2], "is a file that mtx keeps there"]
+    words = [name.rpartition("/")[2], "mtx needs this file"]
     refused(2, words, "translate", run, text, "-o", run / name)
     (tmp_path / "link").symlink_to(run / name)
     refused(2, words, "logprob", run, text, text, "-o", tmp_path / "link")
