@@ -13,11 +13,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_BOLD_RED, _BOLD_GREEN, _BOLD_YELLOW, _BOLD_CYAN = "1;31", "1;32", "1;33", "1;36"
-_STYLES = {"error": _BOLD_RED, "warning": _BOLD_YELLOW, "verdict": _BOLD_GREEN} | dict.fromkeys(
-    ("help", "advice", "hint"), _BOLD_CYAN
-)
-_LABEL = re.compile(rf"^({'|'.join(_STYLES)}):", re.MULTILINE)
+# ANSI styles: bold in a colour that is legible on light and dark
+_RED, _GREEN, _YELLOW, _MAGENTA, _CYAN = "1;31", "1;32", "1;33", "1;35", "1;36"
+_STYLES = {"error": _RED, "warning": _YELLOW, "help": _CYAN, "advice": _CYAN, "hint": _CYAN, "verdict": _MAGENTA}
+_LABEL = re.compile(rf"^ *({'|'.join(_STYLES)}):", re.MULTILINE)
 
 
 def shell_command(*words: str | Path) -> str:
@@ -77,7 +76,7 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def in_color(text: str, stream: Any, style: str = _BOLD_GREEN) -> str:
+def in_color(text: str, stream: Any, style: str = _GREEN) -> str:
     """The text in an ANSI style if the stream is a terminal; NO_COLOR and FORCE_COLOR in the environment override."""
     is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
     if os.environ.get("NO_COLOR") or not (is_terminal or os.environ.get("FORCE_COLOR")):

@@ -78,12 +78,13 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize(
-    ("label", "number"), [("error", 31), ("warning", 33), ("help", 36), ("advice", 36), ("hint", 36), ("verdict", 32)]
+    ("label", "number"), [("error", 31), ("warning", 33), ("help", 36), ("advice", 36), ("hint", 36), ("verdict", 35)]
 )
 def test_a_label_at_the_beginning_of_a_line_is_coloured(label: str, number: int, plain: pytest.MonkeyPatch) -> None:
     text = f"{label}: no {label}: twice"
     assert color_labels(text, Terminal()) == f"\x1b[1;{number}m{label}:\x1b[0m no {label}: twice"
     assert color_labels(f"first\n{text}", Terminal()).startswith("first\n\x1b[1;")
+    assert color_labels(f"  {text}", Terminal()) == f"\x1b[1;{number}m  {label}:\x1b[0m no {label}: twice"
     assert color_labels(f"no {text}", Terminal()) == f"no {text}"
     assert color_labels(text, io.StringIO()) == text
 
