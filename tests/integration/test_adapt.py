@@ -123,5 +123,5 @@ def test_scores_that_a_stranger_wrote(adaptation: list[str], tmp_path: Path) -> 
 
 
 def test_the_recipe_needs_a_model(adaptation: list[str], refused: Refused) -> None:
-    words = ["adapt: adapts a trained model", "training.init_from", "mtx train adapt training.init_from=MODEL"]
+    words = ["adapt: training.init_from must name the model to adapt", "mtx train adapt training.init_from=MODEL"]
     refused(2, words, "train", *(word for word in adaptation if "init_from" not in word))

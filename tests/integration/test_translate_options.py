@@ -208,9 +208,9 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     refused(1, ["line 'one one one", "pieces"], "logprob", trained, long, long, "-o", tmp_path / "out")
     refused(2, ["no such"], "logprob", tmp_path / "nowhere", text, text)
     for other in (["--prefix", short, "-o", short], ["-o", text]):
-        refused(2, [str(other[-1]), "it would be replaced"], "translate", trained, text, *other)
+        refused(2, [str(other[-1]), "would overwrite it"], "translate", trained, text, *other)
     (tmp_path / "link").symlink_to(short)
-    refused(2, ["it would be replaced"], "logprob", trained, text, short, "-o", tmp_path / "link")
+    refused(2, ["would overwrite it"], "logprob", trained, text, short, "-o", tmp_path / "link")
     refused(2, ["int8", "fp32, bf16"], "logprob", trained, text, short, "--precision", "int8")
     assert not (tmp_path / "out").exists() and (text.read_bytes(), short.read_bytes()) == (TEXT, b"one\n")
 
