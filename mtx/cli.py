@@ -11,7 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -37,7 +37,7 @@ from mtx.errors import (
     exit_code,
     is_out_of_memory,
 )
-from mtx.formatting import mtx_command
+from mtx.formatting import color_labels, in_color, mtx_command
 from mtx.machine import package_version
 from mtx.storage import streams
 
@@ -50,10 +50,7 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
             "mtx train own-text data.train=my.tsv data.src=en data.tgt=de --dry-run",
             "mtx train runs/mine",
         ],
-        "distil": [
-            "mtx distil runs/mine data.mono=more.en",
-            "mtx distil runs/mine+runs/second run_dir=runs/small model.preset=student-small",
-        ],
+        "status": ["mtx status", "mtx status runs/mine"],
         "prepare": [
             "mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de",
             "mtx prepare multi30k-en-de --download-only",
@@ -61,27 +58,35 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
         "config": [
             "mtx config",
             "mtx config demo",
+            "mtx config training",
             "mtx config training.learning_rate",
             "mtx config memory.tmx > mtx.yaml",
         ],
-        "status": ["mtx status runs/mine"],
         "doctor": ["mtx doctor"],
     },
-    "Use": {
+    "Translate": {
         "translate": [
             "mtx translate runs/mine input.txt -o output.txt",
             'echo "A man is reading a book." | mtx translate runs/mine',
         ],
         "serve": ["mtx serve runs/mine", "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys"],
-        "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
-        "logprob": ["mtx logprob runs/mine input.txt output.txt"],
-        "encode": ["mtx encode runs/mine input.txt -o vectors.npy"],
     },
     "Evaluate": {
         "evaluate": ["mtx evaluate runs/mine", "mtx evaluate --hyp output.txt --ref reference.txt"],
         "compare": ["mtx compare runs/mine runs/second"],
         "report": ["mtx report runs/mine runs/second -o both.html"],
+    },
+    "Improve": {
+        "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
+        "distil": [
+            "mtx distil runs/mine data.mono=more.en",
+            "mtx distil runs/mine+runs/second run_dir=runs/small model.preset=student-small",
+        ],
+    },
+    "Inspect": {
         "attention": ['mtx attention runs/mine "A man is reading a book." -o attention.html'],
+        "logprob": ["mtx logprob runs/mine input.txt output.txt"],
+        "encode": ["mtx encode runs/mine input.txt -o vectors.npy"],
     },
     "Import and export": {
         "export": [
@@ -94,24 +99,115 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
 }
 
 
-class Command(TyperCommand):
-    """A command whose help ends with examples."""
+DOCUMENTATION = "https://OWNER.github.io/mtx/"  # as in pyproject.toml
+_FIRST_STEPS = [
+    "mtx trains a translation model from parallel text with one command.",
+    "",
+    "  mtx train demo     train a first model in a few minutes, without a download",
+    "  mtx train my.tsv   train on your own text: source TAB target, one pair a line",
+    "  mtx --help         list all commands",
+    "",
+    f"Documentation: {DOCUMENTATION}",
+]
+# The options of `mtx` that each of its commands takes too
+_GLOBAL = "Global options"
+# The groups of options in the help of a command that has many
+_GROUPS = {
+    "Output": "output as_json form n_best",
+    "Search": "beam length_penalty max_length prefix",
+    "Sampling": "temperature top_k top_p epsilon mbr seed",
+    "Performance": "threads engine precision device batch_tokens",
+    "Long jobs": "shard",
+    _GLOBAL: "quiet verbose color help_all help",
+}
+_GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.split()}
+_MANY_PARAMETERS = 14
+_NAME_WIDTH = 14  # of the longest name of a command
+# What only --help-all shows
+_HIDDEN = {
+    "translate": "prefix top_k top_p epsilon mbr batch_tokens",
+    "back-translate": "length_penalty top_k top_p epsilon precision batch_tokens",
+    "evaluate": "beam length_penalty batch_tokens",
+    "compare": "as_json",
+    "distil": "threads engine batch_tokens",
+    "logprob": "length_penalty",
+    "encode": "threads precision",
+}
+# How the parser writes ranges, and how people do
+_RANGES = {r"([\d.]+)<=x<=([\d.]+?)(?:\.0)?(?=\])": r"\1 to \2", "x>=": "at least "}
+
+
+class _Help:
+    """The help of `mtx` and of its commands."""
+
+    def format_usage(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write the usage line."""
+        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)), f"{_title('Usage:')} ")
+
+    def format_options(self: Any, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the options."""
+        rows = {title: list[Any]() for title in ("Arguments", "Options", *_GROUPS)}
+        shown = [each for each in self.get_params(ctx) if not getattr(each, "hidden", False)]
+        for each in shown:
+            if each.param_type_name == "argument":
+                rows["Arguments"].append((each.metavar, each.help))
+                continue
+            name, help = each.get_help_record(ctx)
+            for pattern, text in _RANGES.items():
+                help = re.sub(pattern, text, help)
+            group = _GROUP_OF.get(each.name, "Options")
+            rows[group if group == _GLOBAL or len(shown) >= _MANY_PARAMETERS else "Options"].append((name, help))
+        for title in filter(rows.get, rows):
+            with formatter.section(_title(title)):
+                formatter.write_dl(rows[title])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write where the documentation is."""
+        formatter.write_paragraph()
+        formatter.write(f"{_FIRST_STEPS[-1]}\n")
+
+
+class Command(_Help, TyperCommand):
+    """A command whose help ends with examples; it takes the global options too."""
+
+    def __init__(self, name: str | None, **about: Any):
+        super().__init__(name, **about)
+        for each in self.params:
+            if each.name in _HIDDEN.get(name or "", "").split():
+                each.hidden = True  # type: ignore[attr-defined]
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The command's own parameters, and the global options."""
+        *own, help = super().get_params(ctx)
+        return [*own, *(each for each in ctx.find_root().command.params if _GROUP_OF.get(each.name) == _GLOBAL), help]
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The arguments as their metavars write them, with brackets where they are optional."""
+        return ["[OPTIONS]", *(each.metavar or "" for each in self.params if each.param_type_name == "argument")]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples, one a line and never wrapped, so that they can be pasted."""
         examples = next(group[self.name] for group in EXAMPLES.values() if self.name in group)
-        with formatter.section("Examples"):
+        with formatter.section(_title("Examples")):
             formatter.write("".join(f"{' ' * formatter.current_indent}{line}\n" for line in examples))
+        super().format_epilog(ctx, formatter)
 
 
-class Group(TyperGroup):
+class Group(_Help, TyperGroup):
     """The `mtx` command, whose help lists the commands in groups."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write each group with the whole first sentence about each of its commands."""
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write each group with the whole first sentence about each of its commands, and then the options."""
         for title, names in EXAMPLES.items():
-            with formatter.section(title):
-                formatter.write_dl([(name, _first_sentence(self.commands[name].help or "")) for name in names])
+            with formatter.section(_title(title)):
+                formatter.write_dl(
+                    [(name.ljust(_NAME_WIDTH), _first_sentence(self.commands[name].help or "")) for name in names]
+                )
+        super().format_options(ctx, formatter)
+
+
+def _title(text: str) -> str:
+    return in_color(text, sys.stdout)
 
 
 def _first_sentence(text: str) -> str:
@@ -123,8 +219,9 @@ app = typer.Typer(
     cls=Group,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    help="Train a translator from parallel text in one command. key=value changes what a run is, a --flag this call. "
-    "mtx runs on Linux, macOS, and Windows in WSL; docs/planned.md lists what it does not do.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train a translation model from parallel text with one command. Settings (key=value) define a run and are "
+    "stored with it. Options (--device cpu) affect only this command. mtx COMMAND --help explains a command.",
 )
 for command in (
     train,
@@ -160,10 +257,47 @@ def _print_version(is_asked: bool) -> None:
         raise typer.Exit
 
 
+def _print_whole_help(context: typer.Context, is_asked: bool) -> None:
+    if is_asked:
+        command: Any = context.command
+        for parameter in command.params:
+            parameter.hidden = False
+        command.get_help_option(context).callback(context, None, True)
+
+
+def _set_level(option: typer.CallbackParam, is_asked: bool) -> None:
+    if is_asked:
+        logger.setLevel(logging.WARNING if option.name == "quiet" else logging.DEBUG)
+
+
+def _set_color(when: str) -> None:
+    if when != "auto":
+        os.environ["NO_COLOR"], os.environ["FORCE_COLOR"] = ("", "1") if when == "always" else ("1", "")
+
+
+def _global_option(*names: str, callback: Any, **about: Any) -> Any:
+    """An option of `mtx` and of all of its commands, which only calls `callback`."""
+    return typer.Option(*names, callback=callback, is_eager=True, expose_value=False, **about)
+
+
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool, typer.Option("-V", "--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    quiet: Annotated[
+        bool, _global_option("-q", "--quiet", callback=_set_level, help="Print only warnings, errors and results.")
+    ] = False,
+    verbose: Annotated[
+        bool,
+        _global_option("-v", "--verbose", callback=_set_level, help="Also print details, such as where an error is."),
+    ] = False,
+    color: Annotated[
+        Literal["auto", "always", "never"],
+        _global_option("--color", callback=_set_color, metavar="WHEN", help="Colour messages: auto, always or never."),
+    ] = "auto",
+    help_all: Annotated[
+        bool, _global_option("--help-all", callback=_print_whole_help, help="Show all options of a command.")
     ] = False,
 ) -> None:
     """Options of mtx itself."""
@@ -182,7 +316,7 @@ class _LogFormat(logging.Formatter):
         if isinstance(record.args, tuple):
             record.args = tuple(map(_quoted, record.args))
         text = "\n".join(map(streams.message_line, super().format(record).split("\n")))
-        return f"warning: {text}" if record.levelno == logging.WARNING else text
+        return color_labels("warning: " * (record.levelno == logging.WARNING) + text, sys.stderr)
 
 
 def _quoted(value: Any) -> Any:
@@ -226,7 +360,7 @@ def _usage_error(error: Any) -> UsageError:
 
 
 def _as_mtx_error(error: BaseException) -> MtxError:
-    """Any error as an `MtxError`: a line, an exit code, and a help that says what to do."""
+    """Any error as an `MtxError`: a line, an exit code, and a help with the next step."""
     match error:
         case MtxError():
             return error
@@ -250,10 +384,15 @@ def _as_mtx_error(error: BaseException) -> MtxError:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
-    command = typer.main.get_command(app)
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
     try:
-        with command.make_context("mtx", list(arguments) or ["--help"]) as context:
-            command.invoke(context)
+        if arguments:
+            command = typer.main.get_command(app)
+            with command.make_context("mtx", list(arguments), color=True) as context:  # `in_color` decides
+                command.invoke(context)
+        else:
+            streams.print_lines(_FIRST_STEPS)
         sys.stdout.flush()
         return 0
     except (typer.Exit, ReportedError) as error:  # a command's own exit code, or 0 after --help
@@ -265,7 +404,10 @@ def run(arguments: list[str]) -> int:
         if os.environ.get("MTX_DEBUG"):
             raise
         streams.finish(sys.stdout, is_stopped=isinstance(error, KeyboardInterrupt))
-        return _report_error(_as_mtx_error(error))
+        reported = _as_mtx_error(error)
+        if not isinstance(reported, UsageError):
+            logger.debug("the error below was raised here:", exc_info=error)
+        return _report_error(reported)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

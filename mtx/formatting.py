@@ -5,10 +5,18 @@ not change what it means.
 """
 
 import math
+import os
+import re
 import shlex
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
+
+# ANSI styles: bold in a colour that is legible on light and dark
+_RED, _GREEN, _YELLOW, _MAGENTA, _CYAN = "1;31", "1;32", "1;33", "1;35", "1;36"
+_STYLES = {"error": _RED, "warning": _YELLOW, "help": _CYAN, "advice": _CYAN, "hint": _CYAN, "verdict": _MAGENTA}
+_LABEL = re.compile(rf"^ *({'|'.join(_STYLES)}):", re.MULTILINE)
 
 
 def shell_command(*words: str | Path) -> str:
@@ -66,3 +74,16 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def in_color(text: str, stream: Any, style: str = _GREEN) -> str:
+    """The text in an ANSI style if the stream is a terminal; NO_COLOR and FORCE_COLOR in the environment override."""
+    is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
+    if os.environ.get("NO_COLOR") or not (is_terminal or os.environ.get("FORCE_COLOR")):
+        return text
+    return f"\x1b[{style}m{text}\x1b[0m"
+
+
+def color_labels(text: str, stream: Any) -> str:
+    """A message with its label, such as `error:`, in colour where `in_color` allows it."""
+    return _LABEL.sub(lambda match: in_color(match[0], stream, _STYLES[match[1]]), text)

@@ -53,7 +53,7 @@ def seconds_a_step(prepared: Path, run: Path, arguments: argparse.Namespace, siz
     """The mean time of a step of so many ranks, or of one process that has all threads."""
     shutil.copytree(prepared, run)
     settings = ["training.validate_every=1000000", "training.checkpoint_every=1000000", "device=cpu"]
-    devices = [] if size == 1 else ["--devices", str(size)]
+    devices = [] if size == 1 else ["--device", str(size)]
     threads = str(arguments.ranks // size)
     process = mtx("train", str(run), f"run_dir={run}", *settings, *devices, OMP_NUM_THREADS=threads)
     ends = time.monotonic() + LIMIT_S

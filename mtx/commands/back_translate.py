@@ -1,4 +1,4 @@
-"""`mtx back-translate`: text of one language becomes synthetic training pairs."""
+"""`mtx back-translate`: monolingual text becomes synthetic training pairs."""
 
 import logging
 from functools import partial
@@ -6,9 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from mtx.commands.command_line import Model, Shard, checked_output, open_output, refuse_own_output
+from mtx.commands.command_line import Model, Shard, argument, checked_output, open_output, option, refuse_own_output
 from mtx.commands.translate import shard_bounds
 from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
@@ -20,18 +18,25 @@ logger = logging.getLogger("mtx")
 @takes(*BEAM, *SAMPLES, *PLACEMENT)
 def back_translate(
     model: Model,
-    mono: Annotated[Path, typer.Argument(help="Text in the source language of MODEL, one sentence a line.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where to write the pairs, as TSV.")],
+    mono: Annotated[Path, argument("FILE", "Text in the source language of MODEL, one sentence a line.")],
+    output: Annotated[
+        Path,
+        option("FILE", "TSV file for the pairs.", "-o", "--output"),
+    ],
     forward: Annotated[
         str | None,
-        typer.Option(help="A model of the other direction; the 5% that it finds least probable are dropped."),
+        option("MODEL", "Drop the 5% of pairs that this model of the opposite direction rates worst."),
     ] = None,
     shard: Shard = None,
     *,
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Make training pairs for the other direction from text of one language; the same command resumes if stopped."""
+    """Turn monolingual text into synthetic training pairs.
+
+    The pairs train a model of the opposite direction: their target side is your text, their source side the translation
+    by MODEL. Running the same command again resumes an interrupted one.
+    """
     from mtx.commands.translator_options import progress
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
@@ -40,7 +45,7 @@ def back_translate(
     from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText, described
 
     if not mono.is_file():
-        raise UsageError(f"{mono}: is no file; it is read several times", "one sentence a line")
+        raise UsageError(f"{mono}: is not a file; it is read several times", "a file with one sentence a line")
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = checked_output(output)
     refuse_own_output(None, output, mono)
@@ -71,7 +76,7 @@ def back_translate(
         kept.remove()
     logger.info("%s: %s", output, described(counts))
     logger.info(
-        "train with them in a configuration, as the recipe back-translation does: "
+        "to train on these pairs, write a configuration as in the recipe back-translation: "
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",
         output,
     )

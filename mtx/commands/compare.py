@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from mtx.commands.command_line import Device, Output, open_output
+from mtx.commands.command_line import Device, Output, argument, complete_runs, open_output, option
 from mtx.commands.translator_options import WHOLE_LINES, load_translator
 from mtx.decoding.options import Placement
 from mtx.errors import UsageError
@@ -20,25 +20,38 @@ Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
 
 def compare(
     systems: Annotated[
-        list[Path], typer.Argument(help="Runs, model directories, files of hypotheses; the first is the baseline.")
+        list[Path],
+        argument(
+            "SYSTEM...", "Runs, model directories or files of hypotheses; the first is the baseline.", complete_runs
+        ),
     ],
-    ref: Annotated[Path | None, typer.Option(help="Reference translations, if no run has the text.")] = None,
-    src: Annotated[Path | None, typer.Option(help="Source text for models to translate.")] = None,
-    direction: Annotated[str | None, typer.Option(help="Languages of the files, such as en-de.")] = None,
-    test: Annotated[str | None, typer.Option(help="One test set of the runs; all that they share by default.")] = None,
-    metrics: Annotated[list[Metric] | None, typer.Option("-m", "--metrics", help="All three by default.")] = None,
+    ref: Annotated[Path | None, option("FILE", "Reference translations, if no run has a test set.")] = None,
+    src: Annotated[Path | None, option("FILE", "Source text for models to translate.")] = None,
+    direction: Annotated[str | None, option("SRC-TGT", "Languages of the files, such as en-de.")] = None,
+    test: Annotated[
+        str | None,
+        option("NAME", "Test set of the runs.  [default: all that they share]"),
+    ] = None,
+    metrics: Annotated[
+        list[Metric] | None,
+        option("NAME", "bleu, chrf or ter; may be repeated.  [default: all three]", "-m", "--metrics"),
+    ] = None,
     fail_if_worse: Annotated[
-        bool, typer.Option("--fail-if-worse", help="Exit with 3 if another is significantly worse than the first.")
+        bool,
+        typer.Option("--fail-if-worse", help="Exit with code 3 if a system is significantly worse than the first."),
     ] = False,
-    device: Device = "auto",
     form: Annotated[
         Literal["text", "markdown", "latex", "json"],
-        typer.Option("--format", help="A table for a page or a paper, or all values for programs."),
+        option("NAME", "text, markdown, latex or json.", "--format"),
     ] = "text",
     output: Output = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    device: Device = "auto",
 ) -> None:
-    """Compare runs, models or files of hypotheses by BLEU, chrF and TER, each setting over its seeds."""
+    """Compare runs, models or files, with significance tests.
+
+    The scores are BLEU, chrF and TER. Runs that differ only in their seed count as one system.
+    """
     if len(systems) < 2:
         raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")
     if test if ref else src or direction:

@@ -5,9 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from mtx.commands.command_line import AsJson
+from mtx.commands.command_line import AsJson, argument, complete_runs
 from mtx.commands.train import resolve, train_run
 from mtx.commands.translator_options import load_translator, progress, takes
 from mtx.decoding.options import Placement, SearchOptions
@@ -22,30 +20,37 @@ logger = logging.getLogger("mtx")
 
 _RECIPE = "student"
 _MONO = "data.mono="
-_MANY_PAIRS = 100_000  # from so many on the larger preset is taken; only student-small was measured, on 29,000
+_MANY_PAIRS = 100_000  # from here on the larger preset is used; only student-small was measured, on 29,000
 
 
 @takes("engine", "threads", "device", "batch_tokens")
 def distil(
-    teacher: Annotated[str, typer.Argument(metavar="TEACHER", help="A model, or several as A+B, for torch.")],
+    teacher: Annotated[
+        str,
+        argument("TEACHER", "Run or model directory, or several as A+B.", complete_runs),
+    ],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[key=value]...", help="data.mono=FILE adds source text; others are the student's."),
+        argument("[KEY=VALUE]...", "Settings of the student; data.mono=FILE adds monolingual source text."),
     ] = None,
     as_json: AsJson = False,
     *,
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Train a small student on a teacher's translations, and compare the two; the same command resumes if stopped."""
+    """Train a small student model on a teacher's translations.
+
+    It compares quality, speed and size of both. Running the same command again resumes an interrupted one.
+    """
     given = dict(setting.partition("=")[::2] for setting in settings or [])
     mono = Path(given.pop("data.mono")) if "data.mono" in given else None
     text = [f"{key}={value}" for key, value in given.items() if key.startswith("data.")]
     others = [f"{key}={value}" for key, value in given.items() if not key.startswith("data.")]
+    others.insert(0, f"device={place.device}")  # which a setting overrides
     if mono and not mono.is_file():
-        raise UsageError(f"{_MONO}{mono}: is no file; it is read several times", "one sentence a line")
+        raise UsageError(f"{_MONO}{mono}: is not a file; it is read several times", "a file with one sentence a line")
     if text and "data.train" not in given:
-        raise UsageError(f"{text[0]}: goes with data.train; without it, all text is that of TEACHER", f"{_MONO}FILE")
+        raise UsageError(f"{text[0]}: needs data.train; without it, the text of TEACHER is used", f"{_MONO}FILE")
     first = require_models(teacher)[0]
     named = first.parent if first.name == "model" and is_run(first.parent) else first
     run_dir = given.get("run_dir") or f"{named}-student"
@@ -58,7 +63,7 @@ def distil(
     refuse_foreign(paths)
     if not text and not is_prepared(RunLayout(first).data):
         help = "data.train=FILE, and data.mono=FILE for more"
-        raise UsageError(f"{first}: is no run with its text, so the text must be named", help)
+        raise UsageError(f"{first}: is not a run with prepared text, so data.train must name the text", help)
     translator = load_translator(teacher, search, place)
     paths.distilled.mkdir(parents=True, exist_ok=True)
     about = synthetic_text.check_teacher(paths.distilled, teacher, mono, text)
@@ -81,7 +86,7 @@ def distil(
 
 
 def _own_text(first: Path, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]) -> list[str]:
-    """Write the text of the teacher's run, or that of `text`, for the student; returns the settings that follow."""
+    """Write the text of the teacher's run, or of `text`, for the student; returns the settings that follow."""
     from mtx.data import prepare, token_store
     from mtx.synthesis import synthetic_text
 

@@ -5,9 +5,7 @@ import time
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from mtx.commands.command_line import AsJson, Device
+from mtx.commands.command_line import AsJson, Device, argument
 from mtx.errors import MtxError
 from mtx.formatting import counted, install_command
 from mtx.machine import num_cores, package_version, total_bytes
@@ -36,11 +34,14 @@ _OPTIONAL = {
 
 
 def doctor(
-    run_dir: Annotated[Path, typer.Argument(help="Folder of runs, to check its disk.")] = Path("runs"),
-    device: Device = "auto",
+    run_dir: Annotated[Path, argument("[DIR]", "Folder whose disk is checked; runs by default.")] = Path("runs"),
     as_json: AsJson = False,
+    device: Device = "auto",
 ) -> None:
-    """Report packages, CPU, GPU, memory and disk, and try a matrix product on the device."""
+    """Check this machine and the installed packages.
+
+    This reports packages, CPU, GPU, memory, disk, and the speed of a matrix product on the device.
+    """
     versions = _versions()
     cpu = _cpu()
     gpu = _gpu()
@@ -114,13 +115,13 @@ def _device(name: str) -> dict[str, Any]:
     a = torch.ones(1024, 1024, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
         if float((a @ a)[0, 0]) != 1024:
-            raise MtxError(f"{device}: a matrix product gave a wrong result", "device=cpu avoids this device")
+            raise MtxError(f"{device}: a matrix product gave a wrong result", "--device cpu avoids this device")
         started = time.perf_counter()
         for _ in range(10):
             product = a @ a
         assert float(product[0, 0]) == 1024  # waits for the device
     except RuntimeError as error:
-        raise MtxError(f"{device}: {error}", "device=cpu avoids this device") from None
+        raise MtxError(f"{device}: {error}", "--device cpu avoids this device") from None
     gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     return {"name": str(device), "precision": precision, "gflops": gflops}
 

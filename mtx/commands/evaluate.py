@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mtx.commands.command_line import AsJson, GlossaryFile, Published
+from mtx.commands.command_line import AsJson, GlossaryFile, Published, argument, complete_runs, option
 from mtx.commands.translator_options import BEAM, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
@@ -16,18 +16,24 @@ from mtx.storage.streams import print_json, print_lines
 
 @takes(*BEAM, "device", "batch_tokens")
 def evaluate(
-    model: Annotated[str | None, typer.Argument(help="Run directory or model directory.")] = None,
-    hyp: Annotated[Path | None, typer.Option(help="Score this file instead of a model.")] = None,
-    ref: Annotated[Path | None, typer.Option(help="Reference translations.")] = None,
-    src: Annotated[Path | None, typer.Option(help="Source text for MODEL to translate.")] = None,
-    testset: Annotated[str | None, typer.Option(help="One of sacreBLEU's test sets, such as wmt14/full.")] = None,
+    model: Annotated[
+        str | None,
+        argument("[MODEL]", "Run directory or model directory.", complete_runs),
+    ] = None,
+    hyp: Annotated[Path | None, option("FILE", "Score this file instead of a model.")] = None,
+    ref: Annotated[Path | None, option("FILE", "Reference translations.")] = None,
+    src: Annotated[Path | None, option("FILE", "Source text for MODEL to translate.")] = None,
+    testset: Annotated[str | None, option("NAME", "Test set of sacreBLEU, such as wmt14/full.")] = None,
     direction: Annotated[
-        str | None, typer.Option(help="Its direction, such as en-de; the model's own by default.")
+        str | None,
+        option("SRC-TGT", "Direction of the test set, such as en-de.  [default: as MODEL]"),
     ] = None,
     protocol: Published = None,
     robust: Annotated[
         bool,
-        typer.Option("--robust", help="Also in upper and title case, without end punctuation, with typing errors."),
+        typer.Option(
+            "--robust", help="Also score changed copies: upper case, title case, no final punctuation, typos."
+        ),
     ] = False,
     glossary: GlossaryFile = None,
     as_json: AsJson = False,
@@ -35,22 +41,23 @@ def evaluate(
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Translate the test sets and score them, or score files: BLEU, chrF and TER with signatures."""
+    """Score a model on its test sets, or a file of translations.
+
+    The scores are BLEU, chrF and TER, with sacreBLEU's signatures.
+    """
     refused = {
         "expected MODEL or --hyp FILE": (model is None) == (hyp is None),
-        "--robust and --glossary translate in other ways; take MODEL and one of them": (
-            robust + (glossary is not None) > (hyp is None)
-        ),
+        "--robust and --glossary need MODEL, and do not go together": (robust + (glossary is not None) > (hyp is None)),
         "--hyp needs references, --ref FILE or --testset NAME": hyp is not None and (ref is None) == (testset is None),
-        "--src and --ref belong together": hyp is None and (src is None) != (ref is None),
-        "--testset has its own text; leave out --src and --ref": src is not None and testset is not None,
-        "--direction belongs to --testset and --hyp; else the model's own counts": (
+        "--src and --ref go together": hyp is None and (src is None) != (ref is None),
+        "--testset has its own text; drop --src and --ref": src is not None and testset is not None,
+        "--direction goes with --testset or --hyp; otherwise MODEL has a direction": (
             direction is not None and hyp is None and testset is None
         ),
     }
     if problem := next((text for text, is_so in refused.items() if is_so), None):
         raise UsageError(
-            problem, "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or --hyp FILE --ref FILE"
+            problem, "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
         )
     from mtx.data.glossary import Glossary
     from mtx.evaluation import protocols, test_sets

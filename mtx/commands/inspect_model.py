@@ -5,16 +5,16 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from mtx.commands.command_line import (
     AsJson,
     Device,
     Model,
     Output,
+    argument,
     default_page,
     open_input,
     open_output,
+    option,
     refuse_own_output,
 )
 from mtx.commands.translate import blocks
@@ -35,15 +35,18 @@ logger = logging.getLogger("mtx")
 @takes("length_penalty", "precision", "threads", "device")
 def logprob(
     model: Model,
-    src: Annotated[Path, typer.Argument(metavar="SRC", help="Source text.")],
-    tgt: Annotated[Path, typer.Argument(metavar="TGT", help="Its translations, one line for one line.")],
+    src: Annotated[Path, argument("SRC", "File with the source text.")],
+    tgt: Annotated[Path, argument("TGT", "File with its translations, line by line.")],
     output: Output = None,
     as_json: AsJson = False,
     *,
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Print the natural log-probability that the model gives to each translation; --json adds tokens and score."""
+    """Print the log-probability of translations.
+
+    The logarithm is the natural one. --json also prints the number of tokens and the score of the beam search.
+    """
     with open_output(output) as sink:
         refuse_own_output(sink, output, src, tgt)
         translator: Any = load_translator(model, search, place)
@@ -56,16 +59,19 @@ def logprob(
 @takes("precision", "threads", "device")
 def encode(
     model: Model,
-    file: Annotated[Path | None, typer.Argument(help="Text to encode; stdin by default.")] = None,
+    file: Annotated[Path | None, argument("[FILE]", "Text to encode; stdin by default.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Where to write; FILE.npy is a matrix for numpy; stdout by default."),
+        option("FILE", "Output file; FILE.npy is a NumPy matrix.  [default: stdout]", "-o", "--output"),
     ] = None,
     *,
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Print the encoder's vector of each line as JSON."""
+    """Print a vector of each line of text, as JSON.
+
+    The vector is the mean of the encoder's outputs.
+    """
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source)
         translator = load_translator(model, search, place)
@@ -113,20 +119,26 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
 
 def attention(
     model: Model,
-    sentences: Annotated[list[str], typer.Argument(metavar="SENTENCE...", help="Sentences to translate.")],
+    sentences: Annotated[list[str], argument("SENTENCE...", "Sentences to translate.")],
     target: Annotated[
         list[str] | None,
-        typer.Option(help="Your translation, one for each sentence; the model's own by default."),
+        option("TEXT", "Translation to show, once for each SENTENCE.  [default: MODEL's own]"),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The page; attention.html by default.")] = None,
+    output: Annotated[
+        Path | None,
+        option("FILE", "HTML page to write.  [default: attention.html]", "-o", "--output"),
+    ] = None,
     device: Device = "auto",
 ) -> None:
-    """Draw the attention weights of every layer and head for one or several sentences."""
+    """Draw the attention weights of a model on an HTML page.
+
+    The page shows every layer and head.
+    """
     output = output or default_page("attention.html")
     if output.suffix.lower() != ".html":
-        raise UsageError(f"-o {output}: expected a name that ends in .html", "the page saves single maps as pictures")
+        raise UsageError(f"-o {output}: expected a name that ends in .html", "the page can save each map as a picture")
     if target is not None and len(target) != len(sentences):
-        raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one for each")
+        raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
     with open_output(output) as file:
         translator = load_translator(model, WHOLE_LINES, Placement(device, "tf32", engine="torch"))
         from mtx.report.html_page import attention_page

@@ -5,9 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from mtx.commands.command_line import AsJson, Model
+from mtx.commands.command_line import AsJson, Model, argument, option
 from mtx.storage.streams import print_json, print_lines
 
 logger = logging.getLogger("mtx")
@@ -15,19 +13,21 @@ logger = logging.getLogger("mtx")
 
 def export(
     model: Model,
-    to: Annotated[str, typer.Option(help="ctranslate2, huggingface or argos.")],
+    to: Annotated[str, option("NAME", "ctranslate2, huggingface or argos.")],
+    precision: Annotated[
+        str | None,
+        option("NAME", "fp32; also fp16 and int8 (ctranslate2, argos).  [default: fp32, for argos int8]"),
+    ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "-o", "--output", metavar="DIR", help="Where to write; beside MODEL by default. For argos a file."
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="fp32 (default); for ctranslate2 and argos (int8 by default) also fp16 and int8.")
+        option("PATH", "Output directory; for argos, the output file.  [default: next to MODEL]", "-o", "--output"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model for CTranslate2, transformers or Argos Translate, and verify that it translates as mtx does."""
+    """Export to CTranslate2, Hugging Face or Argos Translate.
+
+    mtx then checks that the exported model gives the same translations.
+    """
     from mtx.interop import export as exchange
 
     path, precision = Path(model), precision or ("int8" if to == "argos" else "fp32")
@@ -37,10 +37,13 @@ def export(
 
 
 def import_(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A MarianMT directory, such as an OPUS-MT model.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="MODEL", help="The model directory to write.")],
+    directory: Annotated[Path, argument("DIR", "Directory of a MarianMT model.")],
+    output: Annotated[Path, option("MODEL", "Model directory to write.", "-o", "--output")],
 ) -> None:
-    """Make a model directory from a published MarianMT model, to translate, evaluate or train on with."""
+    """Import a published MarianMT model, such as OPUS-MT.
+
+    You can then translate with it, evaluate it, or adapt it to your text.
+    """
     from mtx.interop.huggingface import import_marian
 
     import_marian(directory, output)

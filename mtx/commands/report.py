@@ -4,22 +4,28 @@ import logging
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from mtx.commands.command_line import default_page, open_output
+from mtx.commands.command_line import argument, complete_runs, default_page, open_output, option
 from mtx.storage.run_files import RunLayout, require_run
 
 logger = logging.getLogger("mtx")
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories; the first is the baseline.")],
+    runs: Annotated[
+        list[Path],
+        argument("RUN...", "Run directories; the first is the baseline.", complete_runs),
+    ],
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Default: report.html in the run; for several runs, in this folder."),
+        option(
+            "FILE",
+            "HTML page to write.  [default: report.html in RUN; for several runs, in this folder]",
+            "-o",
+            "--output",
+        ),
     ] = None,
 ) -> None:
-    """Write the report of a run again, or one report of several runs."""
+    """Write the HTML report of one or several runs."""
     for run in runs:
         require_run(run)
     if output is None and len(runs) == 1:

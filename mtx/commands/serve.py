@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from mtx.commands.command_line import Device, argument, complete_runs, option
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command, mtx_command
 
@@ -20,21 +19,28 @@ _MIN_KEY_CHARS = 16
 
 def serve(
     models: Annotated[
-        list[str], typer.Argument(metavar="MODEL...", help="Run or model directories, one for each language pair.")
+        list[str],
+        argument("MODEL...", "Run or model directories, one for each language pair.", complete_runs),
     ],
-    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine's own need keys.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any that is free.")] = 5000,
+    host: Annotated[
+        str,
+        option("ADDRESS", "Address to listen on; access from other machines needs API keys."),
+    ] = "127.0.0.1",
+    port: Annotated[int, option("INT", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 5000,
     api_key_file: Annotated[
-        Path | None, typer.Option("--api-key-file", help="File with one API key a line; requests must send one.")
+        Path | None,
+        option("FILE", "File with one API key a line; requests must send one.", "--api-key-file"),
     ] = None,
+    device: Device = "auto",
 ) -> None:
-    """Translate over HTTP, for programs (LibreTranslate's interface) and in a browser."""
+    """Serve translations over HTTP and on a web page.
+
+    Programs use LibreTranslate's API.
+    """
     keys = [] if api_key_file is None else _read_keys(api_key_file)
     if not keys and not _is_loopback(host):
         raise UsageError(
-            f"--host {host}: others could use the server without an API key",
+            f"--host {host}: other machines could use the server without an API key",
             mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE"),
         )
     if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
@@ -47,7 +53,7 @@ def serve(
     limits = server.Limits()
     with _listener(host, port) as listener:
         server.log_as_json()
-        translators = [load(model, SearchOptions(), Placement()) for model in models]
+        translators = [load(model, SearchOptions(), Placement(device)) for model in models]
         num_threads = max(translator.engine.num_calls for translator in translators)
         pairs = Pairs(translators)
         for translator in translators:

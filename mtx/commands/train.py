@@ -8,14 +8,15 @@ import itertools
 import logging
 import os
 import re
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mtx.commands.command_line import AsJson
-from mtx.errors import UsageError
-from mtx.formatting import mtx_command, shell_command
+from mtx.commands.command_line import AsJson, argument, complete_runs, last_change, option, runs
+from mtx.errors import MtxError, UsageError
+from mtx.formatting import counted, format_duration, mtx_command, shell_command
 from mtx.storage import text_files
 from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import print_json, print_lines
@@ -23,6 +24,7 @@ from mtx.storage.streams import print_json, print_lines
 if TYPE_CHECKING:
     from mtx.config.schema import Config
     from mtx.config.settings import Resolved
+    from mtx.storage.run_directory import Status
     from mtx.training.hooks import Hook
     from mtx.training.ranks import Ranks
 
@@ -32,9 +34,33 @@ _ADAPT = "adapt"  # the recipe that starts from a model
 _PLAN = "mtx.yaml"  # what a command takes that is given no text
 _YAML = (".yaml", ".yml")
 _CONFIG_LINE = re.compile(r"\s*(?:#.*|---|\w+:(?: \S+)?)?")
+
+
+def _complete_config() -> list[str]:
+    from mtx.config.settings import recipe_names
+
+    return [*recipe_names(), *complete_runs()]
+
+
+def _complete_key() -> list[str]:
+    from mtx.config.schema import key_names
+
+    return sorted({*key_names(), *(key.partition(".")[0] for key in key_names())})
+
+
+def _complete_settings(context: typer.Context, incomplete: str) -> list[str]:
+    """What a shell may complete a word to; without a letter of it, keys follow a configuration."""
+    names = [] if context.params.get("settings") else _complete_config()
+    return [*names, *(f"{key}=" for key in _complete_key() if incomplete or not names)]
+
+
 Settings = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[CONFIG] [key=value]...", help="Recipe, file or run directory, then settings."),
+    argument(
+        "[CONFIG | FILE...] [KEY=VALUE]...",
+        "Recipe, configuration, run directory, or files of text; then settings.",
+        _complete_settings,
+    ),
 ]
 
 # What happens around the training loop, in this order (see `mtx.training.hooks`): modules and their classes. A hook
@@ -63,7 +89,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     overrides = words[len(names) :]
     if not names and settings.exists(_PLAN) and not any(word.startswith("data.") for word in words):
         names = [_PLAN]
-        logger.info("no CONFIG and no data.KEY is given: taking %s of this folder", _PLAN)
+        logger.info("no CONFIG is given: using %s in this folder", _PLAN)
     if names and all(map(_is_text, names)):
         names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
     for name in names:
@@ -72,7 +98,9 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         if FILE_ENDING.search(name) and not settings.exists(name):
             raise UsageError(f"{name}: no such file")
     if len(names) in (1, 2) and all(map(_is_side, names)):
-        raise UsageError(f"{names[0]}: is not pairs: its first line has no TAB", _help_with_sides(*names))
+        raise UsageError(
+            f"{names[0]}: expected sentence pairs, but its first line has no TAB", _help_with_sides(*names)
+        )
     if len(names) > 1:
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
@@ -80,7 +108,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     resolved = settings.resolve(names[0] if names else None, overrides)
     if names == [_ADAPT] and resolved.config.training.init_from is None:
         help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
-        raise UsageError(f"{_ADAPT}: adapts a trained model, and training.init_from does not name one", help)
+        raise UsageError(f"{_ADAPT}: training.init_from must name the model to adapt", help)
     for paths in map(RunLayout, map(Path, {names[0], resolved.config.run_dir} if names else ())):
         if settings.exists(paths.config) and settings.find_config(names[0]).samefile(paths.config):
             load_config(paths)  # raises if the run's own configuration was changed
@@ -96,7 +124,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
 
 def _is_text(name: str) -> bool:
-    """Whether the argument that stands for a configuration is a file of pairs instead."""
+    """Whether the argument in the place of a configuration is a file of pairs."""
     from mtx.config.settings import exists, recipe_names
     from mtx.data.readers import FILE_ENDING
 
@@ -109,7 +137,7 @@ def _is_text(name: str) -> bool:
 
 
 def _is_side(name: str) -> bool:
-    """Whether it is a file of lines that are no pairs, and by the first one no configuration."""
+    """Whether it is a file of lines that are not pairs and, by the first line, not a configuration."""
     from mtx.config.settings import exists, recipe_names
 
     path = Path(name)
@@ -121,7 +149,7 @@ def _is_side(name: str) -> bool:
 def _help_with_sides(src: str, tgt: str = "") -> str:
     """How to train on one or two files of lines: as NAME.LANG, or pasted together."""
     if not tgt:
-        return "pairs are source TAB target, one a line; if it is one side of the text, name the file of the other too"
+        return "write one pair a line, source TAB target; or name two files, one for each language"
     one, other = Path(src), Path(tgt)
     if one.with_suffix("") == other.with_suffix("") and one.suffix and other.suffix:
         languages = f"data.src={one.suffix[1:]}", f"data.tgt={other.suffix[1:]}"
@@ -144,7 +172,7 @@ def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
 
 
 def _languages_of(file: str, given: dict[str, str]) -> list[str]:
-    """The settings data.src and data.tgt by what a file says, without those that are given."""
+    """The settings data.src and data.tgt that a file implies, except the ones that are given."""
     from mtx.data.bilingual import match_rank
     from mtx.data.language_detection import find_languages
 
@@ -159,10 +187,10 @@ def _languages_of(file: str, given: dict[str, str]) -> list[str]:
     for key, language in given.items():
         if key in languages and match_rank(languages[key], language) is None:
             help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
-            raise UsageError(f"{key}={language}: {file} has {first} and {second}, as {origin} says", help)
+            raise UsageError(f"{key}={language}: {file} has {first} and {second} (from {origin})", help)
     src, tgt = (given.get(key, language) for key, language in languages.items())
-    direction = f"{src} to {tgt}, as {origin} says"
-    logger.info("%s: %s; data.src=%s data.tgt=%s is the other direction", file, direction, tgt, src)
+    direction = f"{src} to {tgt} (from {origin})"
+    logger.info("%s: %s; for the opposite direction: data.src=%s data.tgt=%s", file, direction, tgt, src)
     return [f"{key}={language}" for key, language in languages.items() if key not in given]
 
 
@@ -184,34 +212,48 @@ def make_hooks() -> "list[Hook]":
 def train(
     settings: Settings = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Report what the run would do and cost; leave nothing.")
+        bool, typer.Option("--dry-run", help="Show what the run would do and how long it would take; write nothing.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="With --dry-run: print JSON.")] = False,
-    devices: Annotated[str | None, typer.Option(help="Train on N devices of this machine, or on all.")] = None,
+    device: Annotated[
+        str | None,
+        option(
+            "DEVICE",
+            "auto, cpu, cuda, cuda:1 or mps; or a number of devices, or all.  [default: the setting device]",
+        ),
+    ] = None,
 ) -> None:
-    """Everything: download, clean, tokenizer, encode, train, average, score. The same command resumes a run."""
+    """Train a model, from raw text to a scored translator.
+
+    This cleans the text, builds the tokenizer, trains, averages checkpoints, and scores the test sets. Running the same
+    command again resumes the run.
+    """
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json shows the state of a run")
     from mtx.training.signals import ignore_save
 
     ignore_save()  # before torch is loaded, which takes seconds
     is_rank = os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
-    if is_rank + dry_run + (devices is not None) > 1:
-        raise UsageError("--dry-run, --devices and torchrun do not go together", "drop all but one of them")
+    is_number = device is not None and (device == "all" or device.isdecimal())
+    if is_rank + dry_run + is_number > 1:
+        raise UsageError("--dry-run, --device N and torchrun do not go together", "drop all but one of them")
+    if device is not None and not is_number:
+        settings = [*(settings or []), f"device={device}"]
     if is_rank:
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # of a lost connection torch tells a page of addresses
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # torch prints a page of addresses for a lost connection
         from mtx.training.ranks import join
 
         with join() as ranks:
             train_run(ranks.run_on_rank_zero(lambda: resolve(settings).config), ranks)
         return
     config = resolve(settings).config
-    if devices is not None:
+    if device is not None and is_number:
         from mtx.model.device import num_devices
         from mtx.training.ranks import launch
 
-        if (size := num_devices(devices, config.device)) > 1:
-            raise typer.Exit(launch(size, ["train", *(settings or [])]))
+        if (size := num_devices(device, config.device)) > 1:
+            level = {logging.DEBUG: ["-v"], logging.WARNING: ["-q"]}.get(logger.level, [])
+            raise typer.Exit(launch(size, [*level, "train", *(settings or [])]))
     if dry_run:
         from mtx.report.dry_run import lines, rehearse
 
@@ -222,12 +264,12 @@ def train(
 
 
 def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: bool = True) -> None:
-    """Train a run to its end, and say what has come of it."""
+    """Train a run to its end, and report its scores and whether the model is usable."""
     from mtx.decoding.metrics import score_line
     from mtx.training import run
 
     if config.data.generator:
-        logger.info("the corpus is synthetic: a small grammar generated it, and it is good only for seeing mtx work")
+        logger.info("the corpus is synthetic: a small grammar generates it, to show how mtx works")
     if (result := run.train(config, ranks, make_hooks())) is None:
         return
     if prints_scores:
@@ -250,7 +292,10 @@ def prepare(
     settings: Settings = None,
     download_only: Annotated[bool, typer.Option("--download-only", help="Only find or download the corpora.")] = False,
 ) -> None:
-    """The first part of train alone: text to token ids, with a report."""
+    """Prepare the text of a run without training.
+
+    This cleans the text, builds the tokenizer, and encodes the text.
+    """
     config = resolve(settings).config
     if download_only:
         from mtx.data.sources import find_corpora
@@ -267,24 +312,31 @@ def prepare(
 def config(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[KEY | SECTION | CONFIG]", help="Key or section, else recipe, file or run directory."),
+        argument(
+            "[KEY | SECTION | CONFIG | FILE]",
+            "Setting, section, recipe, configuration, run directory or file of text.",
+            lambda: [*_complete_config(), *_complete_key()],
+        ),
     ] = None,
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[key=value]...")] = None,
+    settings: Annotated[list[str] | None, argument("[KEY=VALUE]...", "Settings of CONFIG or FILE.")] = None,
 ) -> None:
-    """List the recipes, explain a key or a section, or print a configuration with where each value comes from."""
+    """List the recipes, explain settings, or print a configuration.
+
+    A configuration is printed with the origin of each value.
+    """
     from mtx.config import settings as configuration
     from mtx.config.schema import key_names
 
     if name is None:
         head = ["recipe", "what it learns", "machine", "time", "BLEU"]
-        rows = [head, *([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        print_lines("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-        print_lines(["", "Published scores are of tokenised text, on which BLEU differs from sacreBLEU's."])
+        _print_table(head, *([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names()))
+        print_lines(["", "Published scores are BLEU of tokenised text, which differs from sacreBLEU."])
         return
     keys = [key for key in key_names() if key == name or key.startswith(f"{name}.")]
+    if not keys and not configuration.exists(name):
+        keys = [key for key in key_names() if key.endswith(f".{name}")]
     if keys and settings:
-        raise UsageError(f"{settings[0]}: {name} is explained, not set", f"{mtx_command('config', name)}")
+        raise UsageError(f"{settings[0]}: settings need CONFIG, and {name} is a key", mtx_command("config", name))
     for key in keys:
         description, default = configuration.describe_key(key)
         print_lines([f"{key}: {description}", f"default: {default}"])
@@ -292,9 +344,38 @@ def config(
         print_lines(configuration.dump_with_origins(resolve([name, *(settings or [])])).split("\n"))
 
 
-def status(run: Annotated[Path, typer.Argument(help="Run directory.")], as_json: AsJson = False) -> None:
-    """Show a run's state, step, best score and time left."""
+def _age(seconds: float) -> str:
+    days = seconds / 86400
+    return f"{format_duration(seconds) if days < 2 else counted(int(days), 'day')} ago"
+
+
+def _print_table(*rows: list[str]) -> None:
+    """Print rows in aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    print_lines("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def status(
+    run: Annotated[Path | None, argument("[RUN]", "Run directory.", complete_runs)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the progress of a run, or list all runs in runs/."""
     from mtx.storage.run_directory import read_status
 
-    state = read_status(run)
-    print_json(vars(state)) if as_json else print_lines(state.lines())
+    if run is not None:
+        state = read_status(run)
+        print_json(vars(state)) if as_json else print_lines(state.lines())
+        return
+    found = list["tuple[Status, float]"]()
+    for each in runs():
+        try:
+            found.append((read_status(each), time.time() - last_change(each)))
+        except MtxError as error:
+            logger.warning("%s", error)
+    if as_json:
+        print_json([{**vars(state), "age_s": round(age, 3)} for state, age in found])
+    elif found:
+        rows = [[state.run, state.state, state.progress(), state.best(), _age(age)] for state, age in found]
+        _print_table(["run", "state", "step", "best validation", "last change"], *rows)
+    else:
+        logger.info("there are no runs in runs/; to start one: %s", mtx_command("train", "demo"))

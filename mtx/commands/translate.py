@@ -1,4 +1,4 @@
-"""`mtx translate`: of lines, where a file's translation continues after a kill, and of documents."""
+"""`mtx translate`: lines (an interrupted translation of a file resumes) and documents."""
 
 import itertools
 import json
@@ -20,9 +20,11 @@ from mtx.commands.command_line import (
     Model,
     Output,
     Shard,
+    argument,
     checked_output,
     open_input,
     open_output,
+    option,
     refuse_own_output,
 )
 from mtx.commands.translator_options import ALL, in_blocks, load_translator, paired, progress, takes
@@ -60,23 +62,26 @@ _FOR_LINES = "--shard, --n-best, --prefix and --json are for lines of text"
 @takes(*ALL)
 def translate(
     model: Model,
-    file: Annotated[Path | None, typer.Argument(help="Text to translate; stdin by default.")] = None,
+    file: Annotated[Path | None, argument("[FILE]", "Text or document to translate; stdin by default.")] = None,
     output: Output = None,
     prefix: Annotated[
-        Path | None, typer.Option(help="File with the words that each translation must begin with, line by line.")
+        Path | None,
+        option("FILE", "The beginning of each translation, line by line."),
     ] = None,
     glossary: GlossaryFile = None,
     shard: Shard = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Of a document, replace translations too.")] = False,
-    as_lines: Annotated[bool, typer.Option("--lines", help="Translate each line of FILE, whatever it is.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Also replace existing translations (documents only).")
+    ] = False,
+    as_lines: Annotated[bool, typer.Option("--lines", help="Translate FILE line by line, whatever it is.")] = False,
     as_json: AsJson = False,
     *,
     search: SearchOptions,
     place: Placement,
 ) -> None:
-    """Translate stdin or FILE, one line for one line; documents stay what they are.
+    """Translate text line by line, or a document.
 
-    Documents are XLIFF, TMX, PO, HTML, Markdown, SRT and WebVTT.
+    Documents are XLIFF, TMX, PO, HTML, Markdown, SRT and WebVTT files. Only their text changes.
     """
     from mtx.data.readers import FILE_ENDING
 
@@ -92,7 +97,7 @@ def translate(
         translate_document(text, kind, target, overwrite, translator, glossary)
         return
     if text and FILE_ENDING.search(text.name):
-        logger.warning("%s: is a table by its name; each line is translated whole, with all of its columns", text)
+        logger.warning("%s: looks like a table; each line is translated with all of its columns", text)
     work = LineWork(translator, search.n_best, as_json, prefix)
     others = [other for other in (prefix, glossary) if other]
     is_resumable = target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others))
@@ -101,7 +106,7 @@ def translate(
         translate_file(work, text, target, shard, about, others)
         return
     if shard is not None:
-        raise UsageError("--shard is for a FILE of lines and -o FILE")
+        raise UsageError("--shard needs a FILE of lines, and -o FILE")
     with open_input(file) as source, open_output(target) as sink:
         refuse_own_output(sink, output, source, *others)
         for block, prefixes in paired(blocks(source, file), prefix, "surrogateescape"):
@@ -130,7 +135,7 @@ def kind_of_document(path: Path) -> str | None:
             if _JSON.match(file.peek(BEGINNING_BYTES)):  # type: ignore[attr-defined]
                 ending = "json"
     if ending in _NO_LINES:
-        raise UsageError(f"{path}: a .{ending} file is not translated", f"{_NO_LINES[ending]}; or --lines")
+        raise UsageError(f"{path}: mtx does not translate .{ending} files", f"{_NO_LINES[ending]}, or use --lines")
     return bilingual_form(path) or named
 
 
@@ -216,7 +221,7 @@ class TermCount:
         if self._translator.glossary is None:
             return
         used = f"{self._num_terms - self._num_missing:,} of {counted(self._num_terms, 'term')} of the glossary used"
-        logger.log(logging.WARNING if self._missing else logging.INFO, used + "; missing are:" * bool(self._missing))
+        logger.log(logging.WARNING if self._missing else logging.INFO, used + "; missing:" * bool(self._missing))
         for missing in self._missing:
             logger.info("  %s", missing)
 
@@ -229,7 +234,7 @@ def blocks(source: IO[bytes], file: Path | None) -> Iterator[list[str]]:
     """
     is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
     if source.isatty():
-        logger.info("type the text; Ctrl-D ends")
+        logger.info("type the text, then Ctrl-D")
     arriving: Any = ArrivingLines(source)
     lines = decoded_lines(source if is_whole else arriving, file or Path("/dev/stdin"), "surrogateescape")
     with progress() as bar:
@@ -279,7 +284,7 @@ def translate_file(
     about: dict[str, Any],
     others: Sequence[Path],
 ) -> None:
-    """Translate a file into another one; a killed command resumes where it was.
+    """Translate a file into another one; an interrupted command resumes where it was.
 
     Args:
         about: what else makes it this translation: options, and the name of the model.
@@ -328,7 +333,7 @@ def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
 def translate_document(
     file: Path, kind: str, output: Path | None, overwrite: bool, translator: "Translator", glossary: Path | None
 ) -> None:
-    """Translate a document; all but its text stays as it is."""
+    """Translate a document; only its text changes."""
     from mtx.documents import document
     from mtx.documents.markup import Marked, bare
     from mtx.documents.tagged_segments import translate_segments
@@ -352,7 +357,7 @@ def translate_document(
     logger.info("%s: %s translated", file, counted(len(pairs), "segment"))
     if suspicious := [tgt for src, tgt in pairs if suspicion(src, tgt)]:
         what = f"{counted(len(suspicious), 'translation')} with repeated words or a copied source"
-        logger.warning("%s: look at %s, such as: %s", file, what, suspicious[0][:_SHOWN_CHARS])
+        logger.warning("%s: check %s, such as: %s", file, what, suspicious[0][:_SHOWN_CHARS])
     terms = TermCount(translator)
     terms.add(pairs)
     terms.log()

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import itertools
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,9 +23,12 @@ from mtx.config.limits import (
 from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, Sampling, SearchOptions
 from mtx.errors import DataError, UsageError
 from mtx.storage import text_files
+from mtx.storage.streams import shows_progress
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
+
+logger = logging.getLogger("mtx")
 
 BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 BEAM = ("beam", "length_penalty")
@@ -32,40 +36,37 @@ SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
 PLACEMENT = ("engine", "precision", "threads", "device", "batch_tokens")
 # Options that are numbers: their type, the least and the largest value, and their help. None is given by default.
 _NUMBERS: dict[str, tuple[Any, float, float | None, str]] = {
-    "beam": (int, 1, MAX_BEAM_SIZE, "Beam size; the run's own by default."),
-    "length_penalty": (float, 0, MAX_LENGTH_PENALTY, "Length penalty; the run's own by default."),
-    "max_length": (int, 1, MAX_LENGTH, "Maximum tokens of a translation; those of the source + 50 by default."),
-    "n_best": (int, 1, MAX_SAMPLES, "Hypotheses for each line, as JSON; at most the beam size; 1 by default."),
+    "n_best": (int, 1, MAX_SAMPLES, "Hypotheses for each line, as JSON; at most the beam size.  [default: 1]"),
+    "beam": (int, 1, MAX_BEAM_SIZE, "Beam size.  [default: as in the run]"),
+    "length_penalty": (float, 0, MAX_LENGTH_PENALTY, "Length penalty.  [default: as in the run]"),
+    "max_length": (int, 1, MAX_LENGTH, "Maximum tokens of a translation.  [default: source tokens + 50]"),
     "temperature": (float, 0.01, MAX_TEMPERATURE, "Sample translations instead of searching."),
-    "top_k": (int, 1, None, "Sample from the k most probable tokens."),
-    "top_p": (float, 0.01, 1, "Sample from the nucleus of p."),
-    "epsilon": (float, 0, 1, "Sample only tokens of at least this probability."),
-    "mbr": (
-        int,
-        2,
-        MAX_SAMPLES,
-        "Minimum Bayes risk: of N samples (--epsilon 0.02), the one of the highest mean chrF.",
-    ),
-    "seed": (int, 0, None, "Seed of the samples; 1 by default."),
-    "threads": (int, 1, None, "CPU threads; all cores by default, and never more."),
+    "top_k": (int, 1, None, "Sample from the N most probable tokens."),
+    "top_p": (float, 0.01, 1, "Sample from the nucleus of this probability."),
+    "epsilon": (float, 0, 1, "Sample only from tokens with at least this probability."),
+    "mbr": (int, 2, MAX_SAMPLES, "Minimum Bayes risk decoding with N samples."),
+    "seed": (int, 0, None, "Random seed of the samples.  [default: 1]"),
+    "threads": (int, 1, None, "CPU threads.  [default: all cores]"),
     "batch_tokens": (
         int,
         1,
         MAX_BATCH_TOKENS,
-        "Source tokens that are decoded together; fewer take less memory. torch halves them when it runs out.",
+        "Source tokens of a batch; fewer need less memory. torch halves a batch that does not fit.",
     ),
 }
-_ENGINE_HELP = "auto: ctranslate2 on a CPU, torch on a GPU and for what ctranslate2 does not have."
-_PRECISION_HELP = "fp32 (default), on a GPU bf16 (default there) and tf32; with ctranslate2 also fp16 and int8."
-_SPLIT_HELP = "Translate the sentences of a line one by one; by default if the model learned from single ones."
+_ENGINE_HELP = "ctranslate2, torch, or auto: ctranslate2 on a CPU if it can do what is asked."
+_PRECISION_HELP = (
+    "fp32; also tf32 and bf16 (torch), fp16 and int8 (ctranslate2).  [default: fp32, bf16 on a GPU, or as exported]"
+)
+_SPLIT_HELP = "Translate the sentences of a line separately.  [default: if the model was trained on single sentences]"
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     **{
-        name: (kind | None, Option(None, min=least, max=most, help=help))
+        name: (kind | None, Option(None, min=least, max=most, metavar=kind.__name__.upper(), help=help))
         for name, (kind, least, most, help) in _NUMBERS.items()
     },
     "split_sentences": (bool | None, Option(None, "--split-sentences/--no-split-sentences", help=_SPLIT_HELP)),
-    "engine": (EngineName, Option("auto", help=_ENGINE_HELP)),
-    "precision": (Precision | None, Option(None, help=_PRECISION_HELP)),
+    "engine": (EngineName, Option("auto", metavar="NAME", help=_ENGINE_HELP)),
+    "precision": (Precision | None, Option(None, metavar="NAME", help=_PRECISION_HELP)),
     "device": (Device, "auto"),
 }
 ALL = (*_OPTIONS,)
@@ -119,10 +120,10 @@ def search_options(
     elif given.keys() - {"seed"}:
         sampling = Sampling(n_best or 1, **given)
     elif given:
-        raise UsageError("--seed is only for samples", "--temperature 1 samples")
+        raise UsageError("--seed is only for sampling", "--temperature 1 samples")
     if sampling is not None and beam is not None:
         names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
-        raise UsageError(f"--beam searches, {names} sample", "--n-best N draws N samples")
+        raise UsageError(f"--beam is for searching, but {names} sample", "--n-best N draws N samples")
     return SearchOptions(beam, length_penalty, max_length, sampling, split_sentences, n_best or 1)
 
 
@@ -137,6 +138,7 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
 
     terms = None if glossary is None else Glossary.read(glossary)
     translator = load(model, search, place)
+    logger.debug("%s: translated with %s by %s", model, translator.engine.name, translator.options)
     n_best, num_beams = search.n_best, translator.options.num_beams
     if search.sampling is None and n_best > num_beams:
         help = f"--beam {n_best}, or --n-best {num_beams}"
@@ -158,7 +160,7 @@ def progress(total: int | None = None, num_done: int = 0, unit: str = " lines") 
     """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
     from tqdm import tqdm
 
-    hidden = True if total is None and sys.stdout.isatty() else None
+    hidden = not shows_progress() or (total is None and sys.stdout.isatty())
     return tqdm(desc="translating", total=total, initial=num_done, unit=unit, disable=hidden)
 
 

@@ -88,19 +88,20 @@ _NOT_THERE = {
     "log_every log_interval log_steps logging_steps report_every": "there is no such setting: metrics.jsonl in the run "
     "has every step",
     "resume resume_from continue": "there is no such setting: the command that started a run continues it",
-    "devices gpus num_gpus distributed ddp world_size nodes": "the option --devices N of mtx train trains on N devices "
-    "of a machine, torchrun on several machines (docs/clusters.md); device=cuda:1 names one device, and --shard K/N of "
-    "mtx translate and back-translate divides a text",
+    "devices gpus num_gpus distributed ddp world_size nodes": "mtx train --device N trains on N devices of a "
+    "machine, torchrun on several machines; --device cuda:1 names one device, and --shard K/N of mtx translate and "
+    "back-translate divides a text",
 }
 NOT_THERE = {name: text for names, text in _NOT_THERE.items() for name in names.split()}
 
 
 _NEAR = 0.75  # likeness of names that differ in one letter of four
+_SIMILAR = 0.63  # and of a name with half of another: multi30k is similar to multi30k-en-de
 
 
 def nearest(name: str, names: list[str]) -> str | None:
     """The most similar of `names`; None if none is similar."""
-    return next(iter(difflib.get_close_matches(name, names, 1)), None)
+    return next(iter(difflib.get_close_matches(name, names, 1, _SIMILAR)), None)
 
 
 def keys_meant(name: str, names: Iterable[str]) -> list[str]:

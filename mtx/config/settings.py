@@ -229,7 +229,8 @@ def find_config(name: str) -> Path:
         help = mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
         raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"if it is your text: {help}")
     near = nearest(name, recipe_names())
-    about = did_you_mean(near) if near else about_unknown(name, key_names())
+    sections = {key.partition(".")[0] for key in key_names()}
+    about = did_you_mean(near) if near else about_unknown(name, [*sections, *key_names()])
     raise UsageError(f"no recipe named {name!r}{about}", "mtx config lists the recipes")
 
 
@@ -275,7 +276,9 @@ def _validate(values: dict[str, Any], lines: dict[str, str], problems: Sequence[
             return config
     except ValidationError as error:
         problems = [*problems, *describe_problems(error, lines)]
-    raise UsageError("; ".join(problems), "mtx config RECIPE lists all keys, mtx config KEY explains one")
+    text = "; ".join(problems)
+    known = [word for word in re.findall(r"[\w.]+", text) if word in key_names()]
+    raise UsageError(text, f"mtx config {known[0]} explains it" if known else "mtx config RECIPE lists all keys")
 
 
 # The keys that may change between two starts of a run, as pydantic's `exclude`; every other key is fixed.

@@ -50,6 +50,7 @@ from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
 from mtx.storage import disk, durable
 from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
+from mtx.storage.streams import shows_progress
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +215,7 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
 
 def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
     """The results for blocks of pairs, with a bar on a terminal."""
-    return tqdm(results, description, unit=" pairs", unit_scale=BLOCK_PAIRS, disable=None, leave=False)
+    return tqdm(results, description, unit=" pairs", unit_scale=BLOCK_PAIRS, disable=not shows_progress(), leave=False)
 
 
 def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Any]:

@@ -9,7 +9,6 @@ import contextlib
 import logging
 import re
 import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,6 +24,7 @@ from mtx.data.tables import BLOCK_PAIRS, Pair, PairBlock, column_blocks, find_co
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 from mtx.storage import durable
+from mtx.storage.streams import shows_progress
 from mtx.storage.text_files import read_lines
 
 log = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     if unreachable:
         datasets.config.HF_HUB_OFFLINE = True  # makes `datasets` read the cache without trying to connect many times
     logging.getLogger("datasets").setLevel(logging.CRITICAL)  # `datasets` also raises the errors that it logs
-    if not sys.stderr.isatty():
+    if not shows_progress():
         datasets.disable_progress_bars()
 
     def find(split: str) -> Corpus:

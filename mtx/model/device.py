@@ -47,27 +47,27 @@ def find_device(name: str) -> torch.device:
     if not is_there and not reason:
         reason = f"torch {torch.__version__} finds no {kind.upper()} device here"
     if reason:
-        raise UsageError(f"device={name}: {reason}", "device=cpu, or device=auto")
+        raise UsageError(f"device={name}: {reason}", "--device cpu, or --device auto")
     return torch.device(name)
 
 
 def num_devices(text: str, device: str) -> int:
-    """Returns how many processes `--devices` asks for, on a device of this name.
+    """Returns how many processes `--device N` or `--device all` asks for, on a device of this name.
 
     Raises:
-        UsageError: if it is neither a number nor `all`, or more than this machine has.
+        UsageError: if it is 0, or more than this machine has.
     """
     kind = find_device(device).type
     available = torch.cuda.device_count() if kind == "cuda" else 0
     if text == "all" and available:
         return available
     if text == "all":
-        problem = f"--devices all: means all CUDA devices, and the device here is {kind}"
-        raise UsageError(problem, "--devices 2 starts two processes on a CPU")
-    if not (text.isdecimal() and int(text)):
-        raise UsageError(f"--devices {text}: expected a number from 1, or all")
+        problem = f"--device all: means all CUDA devices, but the device here is {kind}"
+        raise UsageError(problem, "--device 2 starts two processes on a CPU")
+    if int(text) == 0:
+        raise UsageError("--device 0: expected a number from 1", "--device cuda:0 is the first CUDA device")
     if available and int(text) > available:
-        raise UsageError(f"--devices {text}: there are {available} CUDA devices", "--devices all, or device=cpu")
+        raise UsageError(f"--device {text}: there are {available} CUDA devices", "--device all, or device=cpu")
     return int(text)
 
 

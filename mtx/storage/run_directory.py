@@ -358,18 +358,21 @@ class Status:
 
     def lines(self) -> list[str]:
         """The lines that `mtx status` prints."""
-        best = "none yet"
-        if self.best_score is not None:
-            best = f"{self.best_score:.2f} at step {self.best_step:,} (validation {self.best_metric})"
         left = format_duration(math.inf if self.left_s is None else self.left_s)
         return [
             f"state:     {self.state}",
             f"step:      {self.progress()}",
-            f"best:      {best}",
+            f"best:      {self.best()}",
             f"time left: {'none' if self.state == 'finished' else left}",
             *([f"reason:    {self.reason}"] if self.reason else []),
             *(f"test:      {name} BLEU {bleu:.2f}" for name, bleu in self.scores.items()),
         ]
+
+    def best(self) -> str:
+        """The best validation so far, such as "31.20 at step 900 (validation BLEU)"."""
+        if self.best_score is None:
+            return "none yet"
+        return f"{self.best_score:.2f} at step {self.best_step:,} (validation {self.best_metric})"
 
     def progress(self) -> str:
         """How far the run has come, such as "970 of 1,100"; more than all if its max_steps has been lowered since."""

@@ -11,11 +11,13 @@ what a full pipe refuses for written, so the streams are made blocking first.
 import contextlib
 import io
 import json
+import logging
 import os
 import sys
 from collections.abc import Iterable
 from typing import Any
 
+from mtx.formatting import color_labels
 from mtx.storage import disk
 from mtx.storage.text_files import printable
 
@@ -69,7 +71,7 @@ def print_json(value: Any) -> None:
 
 def show(lines: Iterable[str]) -> None:
     """Write lines to stderr, escaped as by `print_lines` and cut to a bounded length, if stderr can be written."""
-    text = "".join(f"{message_line(line)}\n" for line in lines)
+    text = "".join(f"{color_labels(message_line(line), sys.stderr)}\n" for line in lines)
     with contextlib.suppress(OSError), above_bars():  # stderr may be gone: the same Ctrl-C ended a `tee`
         sys.stderr.write(text)
 
@@ -79,6 +81,11 @@ def above_bars() -> contextlib.AbstractContextManager[None]:
     bars: Any = getattr(sys.modules.get("tqdm"), "tqdm", None)
     is_drawn = bars and getattr(bars, "_instances", ())
     return bars.external_write_mode() if is_drawn else contextlib.nullcontext()
+
+
+def shows_progress() -> bool:
+    """Whether progress bars are drawn: on a terminal, and not with --quiet."""
+    return sys.stderr.isatty() and logging.getLogger("mtx").isEnabledFor(logging.INFO)
 
 
 def message_line(text: str) -> str:

@@ -10,7 +10,6 @@ import json
 import logging
 import math
 import os
-import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -25,6 +24,7 @@ from mtx.formatting import format_duration, install_command
 from mtx.storage import disk, durable, text_files
 from mtx.storage.run_directory import DECIDING_METRICS
 from mtx.storage.run_files import RunLayout
+from mtx.storage.streams import shows_progress
 
 if TYPE_CHECKING:
     from mtx.data.sampler import BatchSampler, SamplerState
@@ -250,7 +250,7 @@ class Console(Hook):
 
     def on_start(self, trainer: "Trainer") -> None:
         last, _ = trainer.schedule.end(trainer.state)
-        is_hidden = not sys.stderr.isatty()
+        is_hidden = not shows_progress()
         bar = tqdm(total=last, initial=trainer.state.step, unit="step", disable=is_hidden, dynamic_ncols=True)
         self._bar = trainer.cleanup.enter_context(bar)
         self._line_at = time.monotonic() + _LINE_EVERY_S / 3

@@ -197,7 +197,7 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
     multi30k, few_steps = ("multi30k-en-de", f"data.dir={data}"), ["training.max_steps=4", "training.validate_every=4"]
     alone = [
         train("multi30k", 150, *multi30k, toy=["tokenizer.vocab_size=auto", *few_steps]),
-        train("two-gpus", 300, "demo", "--devices", "2", toy=few_steps),
+        train("two-gpus", 300, "demo", "--device", "2", toy=few_steps),
         train("long", 900, *multi30k, *LONG, toy=TOY_LONG),
     ]
     if not (data / "train.en.gz").is_file():

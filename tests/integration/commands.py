@@ -20,6 +20,7 @@ MTX = [sys.executable, "-m", "mtx"]
 if "MTX_TEST_RIG" not in os.environ:  # the server of `rig` keeps the one of the tests
     os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp()  # no test touches the user's cache
     atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
+os.environ.pop("FORCE_COLOR", None)  # some CI sets it
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
 TINY = [
     "data.src=en", "data.tgt=de", "data.max_tokens=32", "tokenizer.vocab_size=300",

@@ -86,7 +86,7 @@ def test_a_killed_run_gives_the_same(adaptation: list[str], tmp_path: Path) -> N
 @pytest.mark.seconds
 def test_two_devices_score_the_model_before_as_one_does(adaptation: list[str], tmp_path: Path) -> None:
     runs = [tmp_path / "one", tmp_path / "two"]
-    for run, options in zip(runs, ([], ["--devices", 2]), strict=True):
+    for run, options in zip(runs, ([], ["--device", 2]), strict=True):
         result = mtx("train", *adaptation, "precision=fp32", f"run_dir={run}", *options, timeout=120)
         assert result.returncode == 0 and len(result.stdout.splitlines()) >= 4, result.stderr.decode()
     assert tree(runs[0] / "before") == tree(runs[1] / "before")
@@ -123,5 +123,5 @@ def test_scores_that_a_stranger_wrote(adaptation: list[str], tmp_path: Path) -> 
 
 
 def test_the_recipe_needs_a_model(adaptation: list[str], refused: Refused) -> None:
-    words = ["adapt: adapts a trained model", "training.init_from", "mtx train adapt training.init_from=MODEL"]
+    words = ["adapt: training.init_from must name the model to adapt", "mtx train adapt training.init_from=MODEL"]
     refused(2, words, "train", *(word for word in adaptation if "init_from" not in word))

@@ -1,4 +1,4 @@
-"""`mtx train --devices` and torchrun: real launchers, whose exit codes, signals and output are those of one process."""
+"""`mtx train --device N` and torchrun: real launchers, with the exit codes, signals and output of one process."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ def end(process: "subprocess.Popen[bytes]") -> tuple[int, str]:
 
 def test_two_devices_print_what_one_does(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run $$ $HOME"
-    process = spawn("train", f"data.train={corpus}", *TINY, f"run_dir={run}", "--devices", 2)
+    process = spawn("train", f"data.train={corpus}", *TINY, f"run_dir={run}", "--device", 2)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err.decode()
     assert out.startswith(b"heldout BLEU ") and out.count(b"\n") == 1
@@ -41,7 +41,7 @@ def test_a_signal_to_the_launcher_saves_and_stops(
     number: signal.Signals, code: int, corpus: Path, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    process = spawn("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--devices", 2)
+    process = spawn("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--device", 2)
     wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
     if number == signal.SIGTERM:
         process.send_signal(signal.SIGUSR1)  # only saves
@@ -52,7 +52,7 @@ def test_a_signal_to_the_launcher_saves_and_stops(
 
 def test_a_killed_rank_ends_the_run_and_is_named(corpus: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = spawn("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--devices", 2)
+    process = spawn("train", *LONG, f"data.train={corpus}", f"run_dir={run}", "--device", 2)
     wait_until((run / "checkpoints" / "step-00000004").is_dir, process)
     ranks = children(process)
     os.kill(ranks[1], signal.SIGKILL)
@@ -104,10 +104,12 @@ def test_torchrun_starts_ranks_whose_threads_are_not_recorded(corpus: Path, tmp_
 
 
 REFUSED: list[tuple[list[Any], list[str]]] = [
-    (["--devices", "all"], ["--devices all", "CUDA", "--devices 2"]),
-    (["--devices", "0"], ["--devices 0: expected a number from 1, or all"]),
-    (["--devices", "two"], ["--devices two"]),
-    (["--devices", "2", "--dry-run"], ["--dry-run"]),
+    (["--device", "all"], ["--device all", "CUDA", "--device 2"]),
+    (["--device", "0"], ["--device 0: expected a number from 1", "--device cuda:0"]),
+    (["--device", "cuda"], ["device=cuda: ", "--device cpu, or --device auto"]),
+    (["--device", "two"], ["device: expected auto, cpu, cuda, cuda:1 or mps, got 'two'", "mtx config device"]),
+    (["--device", "2", "--dry-run"], ["--dry-run"]),
+    (["--devices", "2"], ["no option --devices", "mtx train --device N"]),
 ]
 
 
@@ -120,5 +122,5 @@ def test_what_cannot_be_started_is_refused(options: list[Any], words: list[str],
 def test_ranks_are_refused_where_they_start_others(refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    refused(2, ["torchrun"], "train", "demo", "--devices", 2)
+    refused(2, ["torchrun"], "train", "demo", "--device", 2)
     refused(2, ["--dry-run"], "train", "demo", "--dry-run")

@@ -24,7 +24,7 @@ def rows(out: bytes) -> list[list[str]]:
 def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
     run, mono = tmp_path / "student", tmp_path / "more.en"
     mono.write_text("".join(f"{src}\n" for src, _ in pairs(range(2000, 7000))), encoding="utf-8")
-    command = ["distil", trained, f"run_dir={run}", f"data.mono={mono}", *SMALL]
+    command = ["distil", trained, "--device", "cpu", f"run_dir={run}", f"data.mono={mono}", *SMALL]
     process, part = start(*command), run / "distilled" / "distilled.tsv.part"
     end = time.monotonic() + PATIENCE_S
     while process.poll() is None and time.monotonic() < end:
@@ -36,6 +36,7 @@ def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
     result = mtx(*command)
     assert result.returncode == 0, result.stderr.decode()
     assert b"are translated; resuming" in result.stderr
+    assert "device: cpu\n" in (run / "config.yaml").read_text(encoding="utf-8")
     names = [row[0] if row[1][0].isdigit() else " ".join(row[:3]) for row in rows(result.stdout)]
     assert names == ["teacher", "student", "student in int8"]
     own, teacher = ((path / "data" / "tokenizer.model").read_bytes() for path in (run, trained))
@@ -55,10 +56,10 @@ def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_refused(trained: Path, tmp_path: Path, refused: Any) -> None:
-    refused(2, ["data.mono=nothing: is no file"], "distil", trained, "data.mono=nothing")
-    refused(2, ["data.valid=v: goes with data.train"], "distil", trained, "data.valid=v")
+    refused(2, ["data.mono=nothing: is not a file"], "distil", trained, "data.mono=nothing")
+    refused(2, ["data.valid=v: needs data.train"], "distil", trained, "data.valid=v")
     refused(2, ["nowhere: no such model directory"], "distil", tmp_path / "nowhere")
-    refused(2, ["is no run with its text"], "distil", trained / "model", f"run_dir={tmp_path / 'none'}")
+    refused(2, ["is not a run with prepared text"], "distil", trained / "model", f"run_dir={tmp_path / 'none'}")
     assert not (tmp_path / "none").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter").write_text("mine")

@@ -38,4 +38,4 @@ def test_what_is_asked_wrongly(trained: Path, tmp_path: Path, refused: Callable[
     text = tmp_path / "text"
     text.write_text("one\n")
     refused(2, ["no such model"], "encode", tmp_path / "none", text)
-    refused(2, ["is a text that is read"], "encode", trained, text, "-o", text)
+    refused(2, ["also reads the file"], "encode", trained, text, "-o", text)

@@ -59,7 +59,7 @@ def test_an_example_is_done(
 
 @pytest.mark.seconds
 def test_the_example_that_reads_a_pipe(folder: Path) -> None:
-    [line] = [line for lines in EXAMPLES["Use"].values() for line in lines if "echo" in line]
+    [line] = [line for lines in EXAMPLES["Translate"].values() for line in lines if "echo" in line]
     text, _, command = line.partition(" | ")
     done = mtx("translate", folder / "runs" / "mine", stdin=shlex.split(text)[1].encode())
     assert command == "mtx translate runs/mine" and done.stdout.count(b"\n") == 1

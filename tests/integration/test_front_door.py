@@ -32,7 +32,7 @@ def test_a_file_is_trained_on_by_its_name_alone(name: str, direction: str, told_
     done = mtx("train", file, *SHORT, f"run_dir={run}")
     assert done.returncode == 0, done.stderr.decode()
     src, tgt = direction.split(" to ")
-    said = f"{file}: {direction}, as its {told_by} says; data.src={tgt} data.tgt={src} is the other direction"
+    said = f"{file}: {direction} (from its {told_by}); for the opposite direction: data.src={tgt} data.tgt={src}"
     assert said.encode() in done.stderr
     assert (run / "model" / "model.safetensors").is_file()
     again = mtx("train", file, *SHORT, f"run_dir={run}")
@@ -48,7 +48,7 @@ def test_one_language_may_be_given(tmp_path: Path) -> None:
         "data.tgt=de-AT": "en to de-AT",
     }.items():
         shown = mtx("config", file, given)
-        assert f"{file}: {expected}, as its header says".encode() in shown.stderr, shown.stderr
+        assert f"{file}: {expected} (from its header)".encode() in shown.stderr, shown.stderr
 
 
 def test_a_plan_is_written_by_config_and_taken_by_train(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_plan_is_written_by_config_and_taken_by_train(tmp_path: Path) -> None:
     (tmp_path / "mtx.yaml").write_bytes(plan.stdout)
     trained = mtx("train", *SHORT, cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr.decode()
-    assert b"taking mtx.yaml of this folder" in trained.stderr
+    assert b"using mtx.yaml in this folder" in trained.stderr
     assert (tmp_path / "runs" / "mein Text: ä #1" / "model").is_dir()
 
 
@@ -71,9 +71,18 @@ def test_what_config_takes_its_argument_for(
     assert cli.run(["config", "tokenizer"]) == 0
     shown = capfd.readouterr().out
     assert "tokenizer.model: " in shown and "tokenizer.vocab_size: " in shown and "seed" not in shown
+    for name, keys in {"patience": ["training.patience"], "batch_tokens": ["training", "decoding"]}.items():
+        assert cli.run(["config", name]) == 0
+        shown = capfd.readouterr().out
+        assert all(f"{key.partition('.')[0]}.{name}: " in shown for key in keys) and shown.count("default:") == len(
+            keys
+        )
     (tmp_path / "data").mkdir()  # neither a file nor a run
     assert cli.run(["config", "data"]) == 0 and "data.src: " in capfd.readouterr().out
     (tmp_path / "data" / "config.yaml").write_text("seed: 5\n")
+    (tmp_path / "patience").write_text("a\tb\n")
+    assert cli.run(["config", "patience", "data.src=en", "data.tgt=de"]) == 0
+    assert "train:" in capfd.readouterr().out
     for name in ("data", "seed", "demo"):  # a section, a key and a recipe
         (tmp_path / name).exists() or (tmp_path / name).write_text("seed: 5\n")
         assert cli.run(["config", f"./{name}"]) == 0 and "seed: 5 " in capfd.readouterr().out

@@ -112,10 +112,20 @@ def test_what_is_refused(model: Path, trained: Path, glossary: Path, tmp_path: P
     refused(2, ["did not learn terms", "data.terms=auto"], "translate", trained, source, "--glossary", glossary)
     refused(2, ["did not learn terms", "data.terms=auto"], "evaluate", trained, "--glossary", glossary)
     refused(2, ["nothing.tsv: no such file"], "translate", model, source, "--glossary", tmp_path / "nothing.tsv")
-    refused(2, ["-o", "is a text that is read"], "translate", model, source, "--glossary", glossary, "-o", glossary)
+    refused(
+        2,
+        ["-o", "also reads the file"],
+        "translate",
+        model,
+        source,
+        "--glossary",
+        glossary,
+        "-o",
+        glossary,
+    )
     assert glossary.read_text() == TERMS
     files = ("--hyp", source, "--ref", source)
-    refused(2, ["--glossary translate in other ways"], "evaluate", *files, "--glossary", glossary)
+    refused(2, ["--glossary need MODEL"], "evaluate", *files, "--glossary", glossary)
     refused(2, ["--robust and --glossary"], "evaluate", model, "--glossary", glossary, "--robust")
     glossary.write_text("two zwo\n")
     refused(1, ["terms.tsv:1: expected source term TAB target term"], "evaluate", model, "--glossary", glossary)

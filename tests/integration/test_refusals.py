@@ -48,7 +48,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         *(([name], [f"{name}: no such file"]) for name in ("digits.tsv.gz", "missing.jsonl")),
         (["digits.tsv"], ["digits.tsv: which languages", "mtx train ./digits.tsv data.src=en data.tgt=de"]),
         (["demo", "data.train=digits.tsv"], ["data.train", "data.generator=null"]),
-        (["data.train=digits.tsv", "device=cuda"], ["device=cuda", "device=cpu"]),
+        (["data.train=digits.tsv", "device=cuda"], ["device=cuda", "--device cpu"]),
         (["data.train=digits.tsv", "device=toaster"], ["device", "toaster"]),
         (["data.train=digits.tsv", "run_dir=digits.tsv"], ["run_dir digits.tsv"]),
         (["data.train=digits.tsv", "run_dir=digits.tsv/run"], ["run_dir digits.tsv/run"]),
@@ -215,13 +215,17 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     (here / "pairs").write_text("a dog\tein Hund\n")
     refused(2, ["pairs: which languages", "mtx train ./pairs data.src=en data.tgt=de"], "train", "pairs")
     (here / "pairs").write_text("a dog\n")
-    refused(2, ["pairs: is not pairs: its first line has no TAB", "name the file of the other"], "train", "pairs")
+    refused(2, ["pairs: expected sentence pairs, but its first line has no TAB", "name two files"], "train", "pairs")
     for name in ("a.en", "a.de", "b.txt"):
         (here / name).write_text("one side\n")
     help = "mtx train own-text data.train=a data.dir=. data.src=en data.tgt=de"
-    refused(2, ["a.en: is not pairs", help], "train", "a.en", "a.de")
+    refused(2, ["a.en: expected sentence pairs", help], "train", "a.en", "a.de")
     refused(
-        2, ["a.en: is not pairs", "paste ./a.en ./b.txt > pairs.tsv", "mtx train pairs.tsv"], "train", "a.en", "b.txt"
+        2,
+        ["a.en: expected sentence pairs", "paste ./a.en ./b.txt > pairs.tsv", "mtx train pairs.tsv"],
+        "train",
+        "a.en",
+        "b.txt",
     )
     for name in ("pairs", "a.en", "a.de", "b.txt"):
         (here / name).unlink()
@@ -241,7 +245,7 @@ def test_a_page_of_somebody_else_is_not_replaced(trained: Path, here: Path, refu
         ("attention.html", ["attention", trained, "a"]),
     ):
         (here / name).write_text("<!doctype html>mine")
-        refused(2, [f"{name}: is no page that mtx made here"], *command)
+        refused(2, [f"{name}: was not written by mtx"], *command)
         assert (here / name).read_text() == "<!doctype html>mine"
 
 
@@ -253,7 +257,7 @@ def test_an_output_never_replaces_what_mtx_reads_again(refused: Refused, tmp_pat
     run = Path(shutil.copytree(Path(__file__).parents[1] / "compat" / "format-2" / "run", tmp_path / "run"))
     text = run / "evaluation" / "test" / "src.txt"
     before = tree(run)
-    words = [name.rpartition("/")[2], "is a file that mtx keeps there"]
+    words = [name.rpartition("/")[2], "mtx needs this file"]
     refused(2, words, "translate", run, text, "-o", run / name)
     (tmp_path / "link").symlink_to(run / name)
     refused(2, words, "logprob", run, text, text, "-o", tmp_path / "link")

@@ -23,7 +23,7 @@ from tests.rig import PATIENCE_S
 @contextlib.contextmanager
 def serving(*arguments: Any) -> Iterator[tuple[Any, int]]:
     """A server that has started, and its port."""
-    process = spawn("serve", *arguments, "--port", 0)
+    process = spawn("serve", *arguments, "--port", 0, "--device", "cpu")
     lines = list[dict[str, Any]]()
     try:
         assert process.stderr is not None

@@ -124,7 +124,7 @@ def test_empty_input_gives_empty_output(trained: Path) -> None:
 def test_a_table_is_translated_with_a_warning(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "few.csv").write_text("1,one two\n")
     result = mtx("translate", trained, tmp_path / "few.csv")
-    assert result.stdout.count(b"\n") == 1 and b"few.csv: is a table by its name" in result.stderr
+    assert result.stdout.count(b"\n") == 1 and b"few.csv: looks like a table" in result.stderr
 
 
 def test_an_output_that_is_no_plain_file_is_written_to_not_replaced(trained: Path, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_somebody_who_types_is_told_how_and_gets_each_line(trained: Path) -> Non
     assert process.stdout.readline() == mtx("translate", trained, stdin=b"one two\n").stdout
     os.write(leader, b"\x04")
     assert process.wait(PATIENCE_S) == 0
-    assert process.stderr.read() == b"type the text; Ctrl-D ends\n"
+    assert process.stderr.read() == b"type the text, then Ctrl-D\n"
     os.close(leader)
     os.close(follower)
 
@@ -208,9 +208,9 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     refused(1, ["line 'one one one", "pieces"], "logprob", trained, long, long, "-o", tmp_path / "out")
     refused(2, ["no such"], "logprob", tmp_path / "nowhere", text, text)
     for other in (["--prefix", short, "-o", short], ["-o", text]):
-        refused(2, [str(other[-1]), "it would be replaced"], "translate", trained, text, *other)
+        refused(2, [str(other[-1]), "would overwrite it"], "translate", trained, text, *other)
     (tmp_path / "link").symlink_to(short)
-    refused(2, ["it would be replaced"], "logprob", trained, text, short, "-o", tmp_path / "link")
+    refused(2, ["would overwrite it"], "logprob", trained, text, short, "-o", tmp_path / "link")
     refused(2, ["int8", "fp32, bf16"], "logprob", trained, text, short, "--precision", "int8")
     assert not (tmp_path / "out").exists() and (text.read_bytes(), short.read_bytes()) == (TEXT, b"one\n")
 
@@ -319,5 +319,5 @@ def test_a_text_is_not_translated_to_its_own_end(trained: Path, tmp_path: Path) 
             [*MTX, "translate", str(trained), str(text)], env=ENVIRONMENT, stdout=end, stderr=subprocess.PIPE
         )
         _, err = process.communicate(timeout=PATIENCE_S)
-    check_error(process.returncode, err.decode(), 2, "the output goes to the end of the text that is read")
+    check_error(process.returncode, err.decode(), 2, "the output would be appended to a file that is being read")
     assert text.read_bytes() == TEXT * 1000

@@ -1,5 +1,6 @@
 """Commands, numbers, sizes and tables as users see them."""
 
+import io
 import os
 import shlex
 import shutil
@@ -9,7 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from mtx.formatting import format_size, install_command, mtx_command, program_name, shell_command
+from mtx.formatting import (
+    color_labels,
+    format_size,
+    in_color,
+    install_command,
+    mtx_command,
+    program_name,
+    shell_command,
+)
 
 WORDS = [
     "runs/mine", "with a space", "it's", 'a "quoted" one', "back\\slash", "$HOME", "`ls`", "!!", "*",
@@ -53,3 +62,41 @@ def test_a_missing_package_is_installed_for_this_python() -> None:
 
 def test_sizes_are_in_mb() -> None:
     assert format_size(1_400_000) == "1 MB" and format_size(7_400_000_000) == "7,400 MB"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("label", "number"), [("error", 31), ("warning", 33), ("help", 36), ("advice", 36), ("hint", 36), ("verdict", 35)]
+)
+def test_a_label_at_the_beginning_of_a_line_is_coloured(label: str, number: int, plain: pytest.MonkeyPatch) -> None:
+    text = f"{label}: no {label}: twice"
+    assert color_labels(text, Terminal()) == f"\x1b[1;{number}m{label}:\x1b[0m no {label}: twice"
+    assert color_labels(f"first\n{text}", Terminal()).startswith("first\n\x1b[1;")
+    assert color_labels(f"  {text}", Terminal()) == f"\x1b[1;{number}m  {label}:\x1b[0m no {label}: twice"
+    assert color_labels(f"no {text}", Terminal()) == f"no {text}"
+    assert color_labels(text, io.StringIO()) == text
+
+
+def test_the_environment_decides_about_colours(plain: pytest.MonkeyPatch) -> None:
+    colored = "\x1b[1;32mtext\x1b[0m"
+    assert in_color("text", Terminal()) == colored and in_color("text", io.StringIO()) == "text"
+    plain.setenv("TERM", "dumb")
+    assert in_color("text", Terminal()) == "text"
+    plain.setenv("FORCE_COLOR", "1")
+    assert in_color("text", io.StringIO()) == colored
+    plain.setenv("NO_COLOR", "1")
+    assert in_color("text", Terminal()) == "text"
+    plain.setenv("NO_COLOR", "")
+    assert in_color("text", Terminal()) == colored

@@ -169,6 +169,6 @@ def test_another_search_is_another_translation(place: Path, monkeypatch: pytest.
 
 
 def test_the_text_itself_is_no_output(place: Path) -> None:
-    with pytest.raises(UsageError, match="is a text that is read"):
+    with pytest.raises(UsageError, match="this command also reads the file"):
         run(place, "in.txt")
     assert (place / "in.txt").read_text().splitlines() == LINES

@@ -49,4 +49,9 @@ def test_a_command_has_the_options_that_it_takes_with_their_help() -> None:
         """Search."""
 
     shown = CliRunner().invoke(app, ["--help"]).output
-    assert "Beam size; the run's own by default." in shown and "--device" not in shown and "--search" not in shown
+    assert (
+        "--beam INT" in shown
+        and "Beam size.  [default: as in the run]" in shown
+        and "--device" not in shown
+        and "--search" not in shown
+    )

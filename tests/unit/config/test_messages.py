@@ -104,7 +104,7 @@ def test_what_mtx_does_not_have_is_said_with_what_there_is_instead() -> None:
     assert problems(None, "wandb=true") == f"wandb: unknown key; {instead}"
     assert problems(None, "training.num_workers=4").startswith("training.num_workers: unknown key; there is no such")
     for name in ("devices", "num_gpus", "training.world_size"):
-        assert problems(None, f"{name}=2").startswith(f"{name}: unknown key; the option --devices N of mtx train")
+        assert problems(None, f"{name}=2").startswith(f"{name}: unknown key; mtx train --device N trains on N")
 
 
 @pytest.mark.parametrize("key", ["training.zzz", "model.xyz", "training.parallel", "tokenizer.qqq", "data.foo"])

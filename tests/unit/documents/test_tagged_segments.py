@@ -99,7 +99,7 @@ def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.
     with caplog.at_level(logging.INFO, logger="mtx"):
         translate_document(page, "html", tmp_path / "out.html", False, load(), None)
     told = [record.getMessage() for record in caplog.records]
-    assert "2 of 3 terms of the glossary used; missing are:" in told
+    assert "2 of 3 terms of the glossary used; missing:" in told
     assert "  loup in the translation of: a red dog" in told
 
 
@@ -130,4 +130,4 @@ def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: 
     with caplog.at_level(logging.INFO, logger="mtx"):
         translate_document(page, "html", out, False, Copying(), None)
     assert out.read_text() == page.read_text() and "2 segments translated" in caplog.text
-    assert "look at 1 translation with repeated words or a copied source, such as: a red dog" in caplog.text
+    assert "check 1 translation with repeated words or a copied source, such as: a red dog" in caplog.text

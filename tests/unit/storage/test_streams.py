@@ -157,3 +157,27 @@ def test_nothing_else_prints() -> None:
             if prints or (writes and ast.unparse(node.value) in ("sys.stdout", "sys.stderr", "sys.stdout.buffer")):
                 found.add(path.relative_to(MTX).as_posix())
     assert found == set(_EXCEPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("level", "is_terminal", "expected"),
+    [
+        (logging.INFO, True, True),
+        (logging.DEBUG, True, True),
+        (logging.WARNING, True, False),
+        (logging.INFO, False, False),
+    ],
+)
+def test_bars_are_drawn_on_a_terminal_unless_mtx_is_quiet(
+    level: int, is_terminal: bool, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stderr", stderr)
+    logger = logging.getLogger("mtx")
+    before = logger.level
+    logger.setLevel(level)
+    try:
+        assert streams.shows_progress() == expected
+    finally:
+        logger.setLevel(before)
