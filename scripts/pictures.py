@@ -5,8 +5,8 @@
     python scripts/pictures.py paper docs/images
 
 `report` makes those of the README and the guide: parts of a report as Chromium shows them, and attention of one head.
-It needs playwright, and Chromium or Chrome. `paper` makes those of docs/paper.md from the examples above them, in
-seconds and without a run, but for what is measured.
+It needs playwright, and Chromium or Chrome. `paper` makes those of docs/tutorials/paper.md from the examples above
+them, in seconds and without a run, but for what is measured.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from matplotlib import style
 from matplotlib.figure import Figure
 
 _SENTENCE = "On Thursday the young doctor has to wait for the train."
-_PAPER = Path(__file__).parents[1] / "docs" / "paper.md"
+_PAPER = Path(__file__).parents[1] / "docs" / "tutorials" / "paper.md"
 BLUE, ORANGE, GREY = "#0b5cad", "#c2410c", "#5b6670"  # of the report's pages, light
 _MAX_WEIGHT = 0.5  # where the colours end, so that small weights are seen; those of a narrow kernel are larger
 _MEASURED = {"architectures.png"}  # which compare_architectures.py draws
@@ -37,7 +37,7 @@ LOOKS = {
 
 
 def main() -> None:
-    """Writes report.png, curves.png and attention.png, or the pictures of docs/paper.md."""
+    """Writes report.png, curves.png and attention.png, or the pictures of docs/tutorials/paper.md."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     kinds = parser.add_subparsers(dest="kind", required=True)
     report, paper = kinds.add_parser("report"), kinds.add_parser("paper")
@@ -74,10 +74,10 @@ def _picture_report(run: Path, directory: Path) -> None:
 
 
 def _picture_paper(directory: Path) -> None:
-    """Draws for each picture of docs/paper.md what the last example above it computes."""
+    """Draws for each picture of docs/tutorials/paper.md what the last example above it computes."""
     text = _PAPER.read_text(encoding="utf-8")
     imports, *examples = list(re.finditer(r"```python\n(.*?)```", text, re.DOTALL))
-    for picture in re.finditer(r"!\[.*?\]\(images/([\w-]+\.png)\)", text):
+    for picture in re.finditer(r"!\[.*?\]\(\.\./images/([\w-]+\.png)\)", text):
         if picture[1] in _MEASURED:
             continue
         example = [found[1] for found in examples if found.end() < picture.start()][-1]

@@ -1,4 +1,4 @@
-"""The commands of docs/clusters.md, on this machine: torchrun twice, and the SLURM script with stand-ins for SLURM."""
+"""The commands of docs/howto/gpus-and-clusters.md on this machine: torchrun twice, SLURM with stand-ins for it."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.seconds, pytest.mark.skipif(os.name != "posix", reason="needs a shell")
 ]  # fmt: skip
 Shell = Callable[..., "subprocess.Popen[bytes]"]
-TEXT = (Path(__file__).parents[2] / "docs" / "clusters.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs" / "howto" / "gpus-and-clusters.md").read_text(encoding="utf-8")
 COMMAND = "mtx train wmt14-en-de-base data.dir=/shared/text run_dir=/shared/runs/base"
 STAND_INS = {
     "mtx": 'exec "$PYTHON" -m mtx "$@"',

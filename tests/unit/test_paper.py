@@ -1,4 +1,4 @@
-"""docs/paper.md: each link leads to a file that defines the linked name, and the examples print what is shown."""
+"""docs/tutorials/paper.md: each link leads to a file that defines the linked name; the examples print what is shown."""
 
 import ast
 import code
@@ -11,9 +11,9 @@ import pytest
 
 pytestmark = pytest.mark.extended
 
-PAPER = Path(__file__).parents[2] / "docs" / "paper.md"
+PAPER = Path(__file__).parents[2] / "docs" / "tutorials" / "paper.md"
 TEXT = PAPER.read_text(encoding="utf-8")
-LINKS = re.findall(r"\[`([\w.]+)`\]\((\.\./[\w./]+\.py)\)", TEXT)
+LINKS = re.findall(r"\[`([\w.]+)`\]\((\.\./\.\./[\w./]+\.py)\)", TEXT)
 IMPORTS, *EXAMPLES = re.finditer(r"```python\n(.*?)```\n(?:```text\n(.*?)```)?", TEXT, re.DOTALL)
 
 
@@ -41,9 +41,9 @@ def test_no_link_leads_nowhere() -> None:
 
 @pytest.mark.seconds
 def test_the_pictures_of_the_page_can_be_drawn_from_its_examples(tmp_path: Path) -> None:
-    script = PAPER.parents[1] / "scripts" / "pictures.py"
+    script = PAPER.parents[2] / "scripts" / "pictures.py"
     subprocess.run([sys.executable, script, "paper", tmp_path], check=True, stdout=subprocess.DEVNULL)
-    shown = re.findall(r"!\[[^]]+\.\]\(images/([\w-]+\.png)\)", TEXT)
+    shown = re.findall(r"!\[[^]]+\.\]\(\.\./images/([\w-]+\.png)\)", TEXT)
     assert len(shown) == TEXT.count("!["), "each with a sentence for those who do not see it"
     drawn = sorted(path.name for path in tmp_path.iterdir())
     assert len(drawn) == 3 and drawn == sorted({*shown} - {"architectures.png"}), "which is measured"

@@ -189,6 +189,15 @@ def test_own_text_that_falls_is_not_to_be_mixed() -> None:
     assert "general text" not in advice([gain("own", -2.0, is_own=True)])[0].help
 
 
+def test_the_page_about_adaptation_gives_the_same_advice() -> None:
+    page = (Path(__file__).parents[3] / "docs/howto/adapt.md").read_text(encoding="utf-8").replace("`", "")
+    rows = [("Your own text gains nothing", gain("own", 0.0, 1.0, is_own=True))]
+    rows += [("Your own text falls", gain("own", -2.0, is_own=True)), ("General text falls", gain("general", -2.0))]
+    for start, change in rows:
+        [row] = [line for line in page.splitlines() if line.startswith(f"| {start}")]
+        assert advice([change])[0].help.partition(", ")[2] in row
+
+
 def test_stored_and_read_again() -> None:
     gains = [gain("own", 5.0, is_own=True), gain("general", -2.0)]
     stored = json.loads(json.dumps({"gains": [asdict(each) for each in gains]}))
