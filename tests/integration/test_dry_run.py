@@ -112,15 +112,15 @@ def test_sides_that_are_exchanged_in_the_whole_text_are_told(tmp_path: Path) -> 
     train, languages = f"data.train={tmp_path / 'my.csv'}", ["data.src=en", "data.tgt=fr", "data.max_tokens=256"]
     arguments = ["prepare", train, *TINY, *languages]
     exchanged = mtx(*arguments, "data.columns=2,3", f"run_dir={tmp_path / 'run'}").stderr.decode()
-    told = "train: the sides are swapped"
+    told = "train: source and target are swapped"
     help = (
-        "swap their files or columns (of tables: data.columns=3,2); or, if all are swapped, train the other direction: "
+        "swap their files or columns (in tables: data.columns=3,2); or, if all are swapped, train the other direction: "
         "data.src=fr data.tgt=en"
     )
     assert f"warning: {told}\n  help: {help}\n" in exchanged
     right = mtx(*arguments, "data.columns=3,2", f"run_dir={tmp_path / 'other'}")
-    assert right.returncode == 0 and b"the sides are" not in right.stderr
-    assert b"its first line is a header and is left out; the source is column 3, 'target'" in right.stderr
+    assert right.returncode == 0 and b"are swapped" not in right.stderr
+    assert b"skipping the header in the first line; the source is column 3, 'target'" in right.stderr
     assert json.loads((tmp_path / "other" / "data" / "report.json").read_text())["read"] == 300
 
 
@@ -128,7 +128,7 @@ def test_words_in_bytes_are_told(tmp_path: Path) -> None:
     train = write_tsv(tmp_path / "train.tsv", NUMBERS)
     valid = write_pairs(tmp_path / "valid.tsv", [("ერთი ორი სამი", tgt) for _, tgt in pairs(range(2000, 2300))])
     found = dry_run(f"data.train={train}", f"data.valid={valid}", *TINY, f"run_dir={tmp_path / 'run'}")
-    assert "valid: 100% of the en words are spelled in bytes or unknown" in warnings(found)
+    assert "valid: 100% of the en words have unknown characters" in warnings(found)
 
 
 def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:
     assert found["was_prepared"] and found["time"]["prepare_s"] < 5
     assert (found["run"]["steps_done"], found["time"]["steps"]) == (40, 20)
     finished = dry_run(run_copy)
-    assert finished["time"]["steps"] == 0 and "this run has ended at step 40" in warnings(finished)
+    assert finished["time"]["steps"] == 0 and "this run is finished at step 40" in warnings(finished)
     assert tree(run_copy) == before
 
 

@@ -148,13 +148,15 @@ def test_wrong_requests_are_refused(refused, trained: Path, tmp_path: Path) -> N
     refused(2, ["'multi30k-lc'"], "evaluate", trained, "--protocol", "wmt")
     refused(2, ["MODEL or --hyp"], "evaluate")
     refused(2, ["--src and --ref"], "evaluate", trained, "--src", two)
-    refused(2, ["no test set named"], "evaluate", trained, "--testset", "wmt99")
+    refused(2, ["no test set wmt99"], "evaluate", trained, "--testset", "wmt99")
     refused(2, ["--src and --ref"], "evaluate", trained, "--testset", "wmt14/full", "--src", two, "--ref", two)
     refused(2, ["--direction"], "evaluate", trained, "--direction", "en-de")
     refused(2, ["--direction"], "evaluate", trained, "--src", two, "--ref", two, "--direction", "en-de")
     with FileLock(trained / "run.lock"):
         refused(1, ["another process works on this run"], "evaluate", trained)
-    refused(2, ["of direction xx-yy", "en-de"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "xx-yy")
+    refused(
+        2, ["for the direction xx-yy", "en-de"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "xx-yy"
+    )
     refused(2, ["expected two languages"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "german")
     refused(2, ["is not a run directory", "--src FILE --ref FILE"], "evaluate", trained / "model")
     refused(2, ["no such"], "evaluate", tmp_path / "nowhere")

@@ -124,7 +124,7 @@ def test_stopped_before_the_first_step(source: Path, corpus: Path, tmp_path: Pat
 def test_a_worse_model_is_told(source: Path, corpus: Path, tmp_path: Path) -> None:
     settings = [*QUICK, "training.learning_rate=10", "training.warmup_steps=1", "training.max_steps=2"]
     err = train(f"training.init_from={source}", f"data.train={corpus}", *settings, f"run_dir={tmp_path / 'run'}")
-    assert "advice: " in err and "keep the model of before" in err
+    assert "advice: " in err and "keep the original model" in err
 
 
 def test_a_run_without_a_model_directory_in_other_languages(run_copy: Path, corpus: Path, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ CONFIGS: dict[str, tuple[Change, str]] = {
     "1,000 layers": (config(num_decoder_layers=1000), "lacks decoder"),
     "no heads": (config(num_heads=0), "num_heads"),
     "heads below zero": (config(num_heads=-1), "num_heads"),
-    "heads that do not divide": (config(num_heads=3), "cannot be divided"),
+    "heads that do not divide": (config(num_heads=3), "is not divisible"),
     "a width with a fraction": (config(d_model=16.5), "d_model"),
     "a width that is no number": (model_text('"d_model": NaN'), "d_model"),
     "a width of 1e400": (model_text('"d_model": 1e400'), "d_model"),

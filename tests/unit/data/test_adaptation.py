@@ -91,7 +91,7 @@ def test_general_text_is_used_as_often_as_own_text(tmp_path: Path, caplog: pytes
         data = run(tmp_path, ("own", "general"))
     assert weights(data) == [1.0, 0.18]  # 180 of the 200 own pairs are left
     assert data.train.weights.tolist() == pytest.approx([1.0, 0.18])
-    assert "general: its 1,000 pairs have the weight 0.18" in caplog.text
+    assert "general: its 1,000 pairs get the weight 0.18" in caplog.text
 
 
 @pytest.mark.parametrize(

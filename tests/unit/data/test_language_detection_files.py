@@ -63,7 +63,7 @@ def test_the_columns_of_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": side, "sv": side, "en": side}), path)
     assert find_languages(path) == ("sv", "en", "its header")
     path.write_bytes(b"PAR1")
-    with pytest.raises(DataError, match="cannot be read as Parquet"):
+    with pytest.raises(DataError, match="invalid Parquet file"):
         find_languages(path)
 
 

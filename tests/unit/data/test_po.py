@@ -87,7 +87,7 @@ msgstr[0] "%d 个文件"
     ['msgid "a', "msgid a", "text", '"alone"', 'msgstr[a] "x"', 'msgfoo "x"', 'msgid "a" "b" c'],
 )
 def test_a_line_that_is_no_po(line: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.po:3: is no line of PO"):
+    with pytest.raises(DataError, match=r"a.po:3: invalid PO syntax"):
         units(tmp_path, f"# first\n\n{line}\n")
 
 

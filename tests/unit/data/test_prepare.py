@@ -333,7 +333,7 @@ def test_an_interruption_leaves_nothing(
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path, train_text: list[Pair]) -> None:
     run(tmp_path, *GIVEN)
-    with pytest.raises(UsageError, match="holds files already"):
+    with pytest.raises(UsageError, match="data: not empty"):
         run(tmp_path, *GIVEN)
     assert is_prepared(tmp_path / "out")
 
@@ -372,7 +372,7 @@ def test_a_few_pairs_that_are_not_utf_8_are_dropped_and_told(tmp_path: Path, cap
     assert dropped == {"not UTF-8": 10, "control characters": 1}
     assert "M\ufffddchen" in data.report["dropped"]["not UTF-8"]["example"]["tgt"]
     place = f"{tmp_path / 'train.yy'}:291: is not UTF-8, perhaps WINDOWS-1252"
-    assert [m for m in caplog.messages if "UTF-8," in m] == [f"{place}; 10 of the 301 pairs are dropped for that"]
+    assert [m for m in caplog.messages if "UTF-8," in m] == [f"{place}; dropping 10 of the 301 pairs"]
 
 
 @pytest.mark.parametrize("num_wrong, num_pairs", [(11, 300), (150, 300), (300, 300), (11, 12)])

@@ -258,7 +258,7 @@ REFUSED: list[tuple[Callable[[Path], None], type[MtxError], str]] = [
     (configure(decoder_attention_heads=2), UsageError, "decoder_attention_heads is 2, where mtx needs 4"),
     (configure(encoder_layers=10**12), DamagedFileError, "encoder_layers is 1000000000000"),
     (configure(d_model="16"), DamagedFileError, "d_model is '16'"),
-    (configure(encoder_attention_heads=3, decoder_attention_heads=3), UsageError, "divided by model.num_heads"),
+    (configure(encoder_attention_heads=3, decoder_attention_heads=3), UsageError, "divisible by model.num_heads"),
     (configure(tie_word_embeddings=False), UsageError, "tie_word_embeddings is False"),
     (configure(pad_token_id=0), UsageError, "pad_token_id is 0"),
     (configure(eos_token_id=1), UsageError, "eos_token_id is 1"),
