@@ -257,7 +257,7 @@ def _read_dataset(name: str, dataset: Any, columns: Pair) -> Iterator[PairBlock]
     try:
         yield from column_blocks(name, dataset.with_format("arrow").iter(BLOCK_PAIRS), columns)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name}: cannot be read: {short(error)}") from None
+        raise DataError(f"{name}: cannot read it: {short(error)}") from None
 
 
 def describe_files(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, Any]:

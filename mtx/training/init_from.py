@@ -65,7 +65,7 @@ def _model_directory(name: str) -> Path:
     directory = find_model(Path(name)) if settings.exists(Path(name)) else None
     if directory is None or not ((directory / MANIFEST).is_file() or is_run(directory)):
         raise UsageError(
-            f"training.init_from {name}: is not a model directory or a run directory",
+            f"training.init_from {name}: not a model directory or a run directory",
             "mtx import DIR makes a model directory of a published model",
         )
     return directory

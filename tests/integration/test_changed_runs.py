@@ -148,6 +148,6 @@ def test_a_model_without_a_manifest_is_set_aside(run_copy: Path) -> None:
     (run_copy / "model").mkdir()
     (run_copy / "model" / "thesis").write_text("mine")
     result = mtx("train", run_copy)
-    assert result.returncode == 0 and b"kept-model: kept, because it holds something" in result.stderr
+    assert result.returncode == 0 and b"kept-model: kept, because it contains files" in result.stderr
     assert (run_copy / "kept-model" / "thesis").read_text() == "mine"
     assert (run_copy / "model" / "model.safetensors").exists()

@@ -155,12 +155,20 @@ def test_wrong_requests_are_refused(runs: list[Path], tmp_path: Path, refused: R
     reference = runs[0] / "evaluation" / "heldout" / "ref.txt"
     refused(2, ["two or more systems"], "compare", runs[0])
     refused(1, ["short has 1 lines, the references have 20"], "compare", runs[0], short)
-    refused(2, ["short: is not a run directory", "--ref FILE"], "compare", short, runs[0] / "model")
-    refused(2, ["model: is a directory", "--src FILE"], "compare", runs[0] / "model", short, "--ref", reference)
+    refused(2, ["short: not a run directory", "--ref FILE"], "compare", short, runs[0] / "model")
+    refused(
+        2,
+        ["model: this model needs the source text", "--src FILE"],
+        "compare",
+        runs[0] / "model",
+        short,
+        "--ref",
+        reference,
+    )
     for misplaced in (("--src", reference), ("--direction", "en-de"), ("--ref", reference, "--test", "heldout")):
         refused(2, ["go with --ref, --test goes with runs"], "compare", runs[0], runs[1], *misplaced)
     refused(2, ["short: ambiguous; choose the test set", "--test "], "compare", *with_two_test_sets(runs[0]), short)
-    refused(2, ["is not a model directory"], "compare", runs[1], tmp_path)
+    refused(2, ["not a model directory"], "compare", runs[1], tmp_path)
     refused(2, ["--test x", "they have heldout"], "compare", runs[0], runs[1], "--test", "x")
     refused(1, ["short has 1 lines, the references have 20"], "compare", reference, short, "--ref", reference)
     (runs[1] / "evaluation" / "heldout" / "ref.txt").write_text("another\n")

@@ -162,7 +162,7 @@ def test_a_run_directory_that_cannot_be_written_is_refused(
     place: str, refused: Callable[..., None], settings: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"text")
-    words = [f"run_dir {tmp_path / place}: cannot be made or written"]
+    words = [f"run_dir {tmp_path / place}: cannot create or write it"]
     refused(2, words, "train", *settings, f"run_dir={tmp_path / place}")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"] and (tmp_path / "file").read_bytes() == b"text"
 
@@ -173,7 +173,7 @@ def test_a_run_directory_that_others_own_is_refused(settings: list[str], tmp_pat
     if os.access(place, os.W_OK):
         pytest.skip("this user may write everywhere")
     result = mtx("train", *settings, f"run_dir={place / 'run'}")
-    check_error(result.returncode, result.stderr.decode(), 2, "cannot be made or written: Permission denied")
+    check_error(result.returncode, result.stderr.decode(), 2, "cannot create or write it: Permission denied")
 
 
 def test_a_time_limit_and_patience(settings: list[str], tmp_path: Path) -> None:

@@ -100,8 +100,8 @@ def test_asked_wrongly(run_copy: Path, tmp_path: Path, refused: Callable[..., No
     refused(2, ["--to onnx", "ctranslate2"], *export, "onnx", *out)
     refused(2, ["--precision int4", "int8"], *export, "ctranslate2", *out, "--precision", "int4")
     refused(2, ["--precision int8", "huggingface"], *export, "huggingface", *out, "--precision", "int8")
-    refused(2, ["model", "is not an earlier export or import"], *export, "ctranslate2", "-o", run_copy / "model")
-    refused(2, ["copy", "is not an earlier export or import"], *export, "ctranslate2", "-o", run_copy)
+    refused(2, ["model", "not an earlier export or import"], *export, "ctranslate2", "-o", run_copy / "model")
+    refused(2, ["copy", "not an earlier export or import"], *export, "ctranslate2", "-o", run_copy)
     refused(2, ["no such"], "import", tmp_path / "nowhere", *out)
     assert tree(tmp_path) == before
 

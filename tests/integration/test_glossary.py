@@ -91,7 +91,7 @@ def test_a_model_that_is_trained_on_keeps_to_glossaries(model: Path, corpus: Pat
     adapted = [f"training.init_from={model}", text]
     assert resolve(["adapt", *adapted]).config.data.terms == "auto"
     assert resolve(["adapt", *adapted, "data.terms=null"]).config.data.terms is None
-    refused(1, ["config.json", "is missing"], "import", model, "-o", "nowhere")
+    refused(1, ["config.json", "missing file"], "import", model, "-o", "nowhere")
 
 
 def test_evaluate_tells_the_share_of_terms_used(model: Path, glossary: Path) -> None:

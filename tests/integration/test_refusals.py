@@ -106,13 +106,25 @@ def test_a_directory_that_is_no_run_keeps_its_files(here: Path, refused: Refused
     (here / "notes").write_text("mine")
     write_tsv(here / "digits.tsv", range(100, 120))
     before = tree(here)
-    refused(2, ["run_dir . holds config.yaml, which no run"], "train", "data.train=digits.tsv", "run_dir=.")
+    refused(
+        2,
+        ["run_dir .: not a run directory, and not empty (config.yaml)"],
+        "train",
+        "data.train=digits.tsv",
+        "run_dir=.",
+    )
     refused(2, ["nothing.tsv"], "train", "data.train=nothing.tsv", "run_dir=new/deep/run")
     (here / "mine").mkdir()
     refused(2, ["nothing.tsv"], "train", "data.train=nothing.tsv", "run_dir=mine")
     assert (here / "mine").is_dir() and not list((here / "mine").iterdir())
     (here / "config.yaml").rename(here / "other")
-    refused(2, ["run_dir . holds digits.tsv, which no run"], "train", "data.train=nothing.tsv", "run_dir=.")
+    refused(
+        2,
+        ["run_dir .: not a run directory, and not empty (digits.tsv)"],
+        "train",
+        "data.train=nothing.tsv",
+        "run_dir=.",
+    )
     (here / "other").rename(here / "config.yaml")
     assert tree(here) == before and not (here / "new").exists()
 
@@ -139,7 +151,7 @@ def test_a_damaged_checkpoint_costs_what_came_after_the_one_before(run_copy: Pat
     assert again.returncode == 0
     for words in (
         b"warning: ",
-        b"step-00000040/model.safetensors: differs from its manifest",
+        b"step-00000040/model.safetensors: damaged file",
         b"resuming from step 36 instead",
     ):
         assert words in again.stderr
@@ -204,7 +216,7 @@ def test_an_error_of_mtx_itself_is_a_line_too(
 def test_other_commands(refused: Refused, here: Path) -> None:
     refused(2, ["No such option: --beam-size", "--beam", "translate --help"], "translate", "run", "--beam-size", "1")
     refused(2, ["No such option: --seed", "status --help"], "status", "run", "--seed", "1")
-    refused(2, ["nowhere", "is not a run directory"], "status", "nowhere")
+    refused(2, ["nowhere", "not a run directory"], "status", "nowhere")
     refused(2, ["training.max_steps"], "config", "training.max_step")
     refused(2, ["trian"], "trian")
     (here / "memory.tmx").write_text("<tmx>")
@@ -232,7 +244,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
 
 def test_an_export_is_not_written_over_a_link_that_leads_nowhere(trained: Path, here: Path, refused: Refused) -> None:
     (here / "link").symlink_to("nowhere")
-    refused(2, ["link: is not an earlier export or import"], "export", trained, "--to", "huggingface", "-o", "link")
+    refused(2, ["link: not an earlier export or import"], "export", trained, "--to", "huggingface", "-o", "link")
 
 
 def test_a_page_of_somebody_else_is_not_replaced(trained: Path, here: Path, refused: Refused) -> None:

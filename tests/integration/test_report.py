@@ -114,7 +114,7 @@ def test_several_runs_share_a_report_and_are_compared(trained: Path, tmp_path: P
 
 
 def test_wrong_requests_are_refused(refused: Refused, trained: Path, tmp_path: Path) -> None:
-    refused(2, ["is not a run directory"], "report", tmp_path)
+    refused(2, ["not a run directory"], "report", tmp_path)
     refused(2, ["there is no directory"], "report", trained, "-o", tmp_path / "no" / "report.html")
     refused(2, ["at most 10"], "report", *[trained] * 11)
 

@@ -99,7 +99,7 @@ def test_the_licences_of_a_finished_run_may_change_and_only_its_card_does(run_co
     changed = {name for name, content in after.items() if before.get(name) != content}
     assert changed == {"README.md", "scores.json", "manifest.json"} and before.keys() == after.keys()
     card = after["README.md"].decode()
-    assert "license: cc-by-4.0\n" in card and "training text: `bought for a project`; it may bind" in card
+    assert "license: cc-by-4.0\n" in card and "training text: `bought for a project`; it may apply" in card
     assert before["README.md"].decode().partition("Licence of")[2].partition("\n")[2] in card
     again = mtx("train", run_copy)
     assert again.returncode == 0 and tree(run_copy / "model") == after

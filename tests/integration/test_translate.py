@@ -39,12 +39,12 @@ def test_as_many_lines_out_as_in_in_order(trained: Path, tmp_path: Path) -> None
     assert out.endswith("\n") and len(out.splitlines()) == out.count("\n") == len(HOSTILE)
     lines = out.splitlines()
     assert [number for number, line in enumerate(lines) if not line] == [1, 9]
-    assert b"2 lines held invalid UTF-8" in from_stdin.stderr
+    assert b"2 lines had invalid UTF-8" in from_stdin.stderr
     german = mtx("translate", trained, stdin="Das M\u00e4dchen l\u00e4uft\n".encode("cp1252") * 3 + b"a \xef\xbf\xbd\n")
-    assert b"3 lines held invalid UTF-8, read as U+FFFD, perhaps WINDOWS-1252\n" in german.stderr, "U+FFFD is valid"
+    assert b"3 lines had invalid UTF-8, replaced by U+FFFD, perhaps WINDOWS-1252\n" in german.stderr, "U+FFFD is valid"
     (tmp_path / "prefix").write_bytes(b"eins\xff\n")
     prefixed = mtx("translate", trained, "--prefix", tmp_path / "prefix", stdin=b"one\n")
-    assert prefixed.returncode == 0 and b"1 line of --prefix held invalid UTF-8" in prefixed.stderr
+    assert prefixed.returncode == 0 and b"1 line of --prefix had invalid UTF-8" in prefixed.stderr
 
     alone = mtx("translate", trained, stdin=b"one two\nthree four\n")
     assert alone.stdout.decode().splitlines() == [lines[0], lines[-1]]
@@ -190,7 +190,7 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     (tmp_path / "text").write_text("one\n")
     (tmp_path / "empty").mkdir()
     refused(2, ["nowhere", "no such"], "translate", tmp_path / "nowhere", tmp_path / "text")
-    refused(2, ["empty", "is not a model directory"], "translate", tmp_path / "empty", tmp_path / "text")
+    refused(2, ["empty", "not a model directory"], "translate", tmp_path / "empty", tmp_path / "text")
     refused(2, ["nothing.txt", "no such file"], "translate", trained, tmp_path / "nothing.txt")
     refused(2, ["there is no directory"], "translate", trained, tmp_path / "text", "-o", tmp_path / "no" / "out")
     refused(2, ["is a directory"], "translate", trained, tmp_path / "text", "-o", tmp_path)

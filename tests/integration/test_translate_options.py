@@ -271,7 +271,7 @@ def test_more_than_a_search_can_have(refused, run_copy: Path, tmp_path: Path) ->
         (
             "memory.tmx",
             "a translation memory (TMX)",
-            "mtx train reads its pairs: data.train=FILE, or data.valid or data.test",
+            "to train on its pairs: data.train=FILE, or data.valid or data.test",
         ),
     ],
 )
@@ -282,7 +282,7 @@ def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path, name: s
     if name == "letter.docx":
         with zipfile.ZipFile(letter, "w") as archive:
             archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
-    words = [f"{letter}: is {kind}, expected plain text", f"help: {help}"]
+    words = [f"{letter}: expected plain text, got {kind}", f"help: {help}"]
     if name == "letter.docx":  # the other is a document that is translated as one
         refused(2, words, "translate", trained, letter, "-o", out)
     refused(2, words, "translate", trained, text, "--prefix", letter, "-o", out)

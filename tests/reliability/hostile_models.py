@@ -109,7 +109,7 @@ CONFIGS: dict[str, tuple[Change, str]] = {
     "a penalty of 1e308": (config(length_penalty=1e308), "length_penalty: "),
     "a penalty that is no number": (text(MODEL_CONFIG, '"length_penalty": 0.6', '"length_penalty": NaN'), "length_pen"),
     "outputs of 4,000 digits": (config(num_ids=int("9" * 4000)), "outputs"),
-    "a format of a megabyte": (config(format=ESCAPE * (MEGABYTE // 4)), "this version of mtx reads format 2"),
+    "a format of a megabyte": (config(format=ESCAPE * (MEGABYTE // 4)), "expected format 2"),
 }  # fmt: skip
 
 TOKENIZERS: dict[str, tuple[Change, str]] = {
@@ -163,26 +163,26 @@ MANIFESTS: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 LINKS: dict[str, tuple[Change, str]] = {
-    **{f"{name} to /etc/passwd": (link(name, "/etc/passwd"), "leads out") for name in (
+    **{f"{name} to /etc/passwd": (link(name, "/etc/passwd"), "a link to another directory") for name in (
         WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON, MANIFEST, "unknown",
     )},
-    "a second tokenizer to /etc/passwd": (link("tokenizer.src.model", "/etc/passwd"), "leads out"),
-    **{f"{name} to its honest self": (outside(name), "leads out") for name in (
+    "a second tokenizer to /etc/passwd": (link("tokenizer.src.model", "/etc/passwd"), "a link to another directory"),
+    **{f"{name} to its honest self": (outside(name), "a link to another directory") for name in (
         WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON, MANIFEST,
     )},
-    **{f"{name} to /dev/zero": (link(name, "/dev/zero", list_it=True), "is missing") for name in (
+    **{f"{name} to /dev/zero": (link(name, "/dev/zero", list_it=True), "missing file") for name in (
         WEIGHTS, MODEL_CONFIG, TOKENIZER_MODEL, TOKENIZER_JSON,
     )},
-    "to itself": (link(WEIGHTS, WEIGHTS, list_it=True), "is missing"),
-    "a pipe for weights": (pipe(WEIGHTS), "is missing"),
-    "a pipe for a configuration": (pipe(MODEL_CONFIG), "is missing"),
+    "to itself": (link(WEIGHTS, WEIGHTS, list_it=True), "missing file"),
+    "a pipe for weights": (pipe(WEIGHTS), "missing file"),
+    "a pipe for a configuration": (pipe(MODEL_CONFIG), "missing file"),
 }  # fmt: skip
 
 NO_MODELS: dict[str, tuple[Change, str]] = {  # asked wrongly: exit code 2
-    "a pipe for a manifest": (pipe(MANIFEST), "is not a model directory"),
-    "a manifest that is /dev/zero": (link(MANIFEST, "/dev/zero"), "is not a model directory"),
+    "a pipe for a manifest": (pipe(MANIFEST), "not a model directory"),
+    "a manifest that is /dev/zero": (link(MANIFEST, "/dev/zero"), "not a model directory"),
     "a run's configuration that is /etc/passwd": (link("config.yaml", "/etc/passwd"), "no model yet"),
-    "a model inside that is /etc": (link("model", "/etc"), "is not a model directory"),
+    "a model inside that is /etc": (link("model", "/etc"), "not a model directory"),
 }
 
 HARMLESS: dict[str, Change] = {  # not read, or read as what they are: the translation comes

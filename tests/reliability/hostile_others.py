@@ -42,13 +42,13 @@ RUNS: Cases = {
     "a megabyte": (put(RUN_CONFIG, b"#" * (1 << 20)), "too large for a configuration file"),
     "10^9 layers": (run_text(b"encoder_layers: 1", b"encoder_layers: 1000000000"), "num_encoder_layers"),
     "a width of 65,536": (run_text(b"d_model: 16", b"d_model: 65536"), "expected torch.float32 [65536]"),
-    "a configuration elsewhere": (elsewhere, "leads out"),
+    "a configuration elsewhere": (elsewhere, "a link to another directory"),
     "pickled weights": (put(f"{CHECKPOINT}/{WEIGHTS}", torch_pickle()), WEIGHTS),
     "not a number": (weights(lambda t: t[MATRIX].fill_(torch.nan), f"{CHECKPOINT}/{WEIGHTS}"), "not finite"),
     "a pickled state": (put(f"{CHECKPOINT}/state.json", PICKLE), "not JSON"),
-    "a state that is /dev/zero": (link(f"{CHECKPOINT}/state.json", "/dev/zero"), "is missing"),
-    "a state that is a pipe": (lambda run: pipe(f"{CHECKPOINT}/state.json")(run) and None, "is missing"),
-    "weights elsewhere": (link(f"{CHECKPOINT}/{WEIGHTS}", "/etc/passwd"), "leads out"),
+    "a state that is /dev/zero": (link(f"{CHECKPOINT}/state.json", "/dev/zero"), "missing file"),
+    "a state that is a pipe": (lambda run: pipe(f"{CHECKPOINT}/state.json")(run) and None, "missing file"),
+    "weights elsewhere": (link(f"{CHECKPOINT}/{WEIGHTS}", "/etc/passwd"), "a link to another directory"),
     "a pickled tokenizer": (put(f"data/{TOKENIZER_MODEL}", PICKLE), "not a SentencePiece model"),
 }  # fmt: skip
 RUNS_ASKED_WRONGLY = (  # exit code 2: a configuration is what a user writes
@@ -69,9 +69,9 @@ PUBLISHED: Cases = {
     "pickled weights": (put(WEIGHTS, torch_pickle()), WEIGHTS),
     "a header of 2^63 bytes": (put(WEIGHTS, safetensors({}, length=1 << 63)), "a header of"),
     "not a number": (weights(lambda tensors: tensors["model.shared.weight"].fill_(torch.nan)), "not finite"),
-    "weights elsewhere": (link(WEIGHTS, "/etc/passwd"), "leads out"),
-    "a configuration elsewhere": (link(MODEL_CONFIG, "/etc/passwd"), "leads out"),
-    "a model elsewhere": (link("source.spm", "/etc/passwd"), "leads out"),
+    "weights elsewhere": (link(WEIGHTS, "/etc/passwd"), "a link to another directory"),
+    "a configuration elsewhere": (link(MODEL_CONFIG, "/etc/passwd"), "a link to another directory"),
+    "a model elsewhere": (link("source.spm", "/etc/passwd"), "a link to another directory"),
     "a width of 10^9": (published_config(d_model=10**9), "d_model"),
     "10^9 layers": (published_config(encoder_layers=10**9), "encoder_layers"),
     "256 layers of 16,384": (published_config(encoder_layers=256, d_model=1 << 14), "expected"),
@@ -82,7 +82,7 @@ PUBLISHED: Cases = {
     "20 MB of vocabulary": (put("vocab.json", b" " * (20 << 20)), "expected at most"),
     "a vocabulary of huge ids": (put("vocab.json", b'{"a": 1' + b"0" * 4000 + b', "b": 2, "c": 3}'), "vocab.json"),
     "a pickled tokenizer": (put("source.spm", PICKLE), "not a SentencePiece model"),
-    "a pipe": (lambda directory: pipe("target.spm")(directory) and None, "target.spm: is missing"),
+    "a pipe": (lambda directory: pipe("target.spm")(directory) and None, "target.spm: missing file"),
     "a path for a language": (put("tokenizer_config.json", b'{"source_lang": "../../x"}'), "source_lang"),
 }  # fmt: skip
 
@@ -90,10 +90,10 @@ STARTS: Cases = {
     "pickled weights": (put(WEIGHTS, torch_pickle()), WEIGHTS),
     "not a number": (weights(lambda tensors: tensors[MATRIX].fill_(torch.nan)), "not finite"),
     "1,000 layers": (config(num_encoder_layers=1000), "lacks encoder"),
-    "weights elsewhere": (link(WEIGHTS, "/etc/passwd"), "leads out"),
+    "weights elsewhere": (link(WEIGHTS, "/etc/passwd"), "a link to another directory"),
     "a path for a language": (config(src="../../x"), "src: "),
     "a pickled tokenizer": (put(TOKENIZER_MODEL, PICKLE), "not a SentencePiece model"),
-    "a tokenizer elsewhere": (link(TOKENIZER_JSON, "/etc/passwd"), "leads out"),
+    "a tokenizer elsewhere": (link(TOKENIZER_JSON, "/etc/passwd"), "a link to another directory"),
 }
 
 
@@ -103,6 +103,6 @@ EXPORTS: Cases = {  # model.bin is CTranslate2's to parse
     "10 TB": (huge("model.bin"), "expected at most"),
     "half of it": (lambda d: put("model.bin", (d / "model.bin").read_bytes()[:20_000])(d), "cannot load it"),
     "a smaller vocabulary": (put("shared_vocabulary.json", b'["</s>", "<unk>"]'), "is not the vocabulary"),
-    "weights elsewhere": (link("model.bin", "/etc/passwd"), "leads out"),
-    "a description that is a pipe": (lambda d: pipe("tokenizer.json")(d), "is missing"),
+    "weights elsewhere": (link("model.bin", "/etc/passwd"), "a link to another directory"),
+    "a description that is a pipe": (lambda d: pipe("tokenizer.json")(d), "missing file"),
 }  # fmt: skip

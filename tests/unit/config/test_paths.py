@@ -83,5 +83,5 @@ def test_a_compressed_configuration_is_not_unpacked_beyond_the_limit(tmp_path: P
 def test_a_configuration_in_utf_16_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes("seed: 1\n".encode("utf-16"))
-    with pytest.raises(DataError, match="config.yaml: is in UTF-16, expected UTF-8"):
+    with pytest.raises(DataError, match="config.yaml: expected UTF-8, got UTF-16"):
         settings.resolve(str(path), [])

@@ -371,7 +371,7 @@ def test_a_few_pairs_that_are_not_utf_8_are_dropped_and_told(tmp_path: Path, cap
     dropped = {reason: entry["pairs"] for reason, entry in data.report["dropped"].items()}
     assert dropped == {"not UTF-8": 10, "control characters": 1}
     assert "M\ufffddchen" in data.report["dropped"]["not UTF-8"]["example"]["tgt"]
-    place = f"{tmp_path / 'train.yy'}:291: is not UTF-8, perhaps WINDOWS-1252"
+    place = f"{tmp_path / 'train.yy'}:291: not UTF-8, perhaps WINDOWS-1252"
     assert [m for m in caplog.messages if "UTF-8," in m] == [f"{place}; dropping 10 of the 301 pairs"]
 
 
@@ -381,7 +381,7 @@ def test_a_corpus_that_is_largely_not_utf_8_is_refused(tmp_path: Path, num_wrong
     with pytest.raises(DataError) as error:
         run(tmp_path)
     line = num_pairs - num_wrong + 1
-    assert str(error.value).startswith(f"{tmp_path / 'train.yy'}:{line}: is not UTF-8, perhaps WINDOWS-1252")
+    assert str(error.value).startswith(f"{tmp_path / 'train.yy'}:{line}: not UTF-8, perhaps WINDOWS-1252")
     assert error.value.help == f"iconv -f WINDOWS-1252 -t UTF-8 {tmp_path / 'train.yy'} > NEW"
     assert not (tmp_path / "out").exists()
 
@@ -392,14 +392,14 @@ def test_a_table_that_is_not_utf_8_is_refused_by_row_without_a_command_for_text(
     pq.write_table(pa.table({"xx": texts, "yy": texts}), tmp_path / "t.parquet")
     with pytest.raises(DataError) as error:
         run(tmp_path, "data.valid=t.parquet", "data.test=t.parquet", train=("t.parquet",))
-    assert str(error.value) == "t.parquet:2: is not UTF-8" and error.value.help is None
+    assert str(error.value) == "t.parquet:2: not UTF-8" and error.value.help is None
 
 
 @pytest.mark.parametrize("key", ["valid", "test"])
 def test_validation_and_test_text_that_is_not_utf_8_is_refused(tmp_path: Path, key: str) -> None:
     write_german(tmp_path, "train", "utf-8", 0)
     write_german(tmp_path, "held", "cp1252", 1, 20)
-    with pytest.raises(DataError, match=r"held\.yy:20: is not UTF-8, perhaps WINDOWS-125"):
+    with pytest.raises(DataError, match=r"held\.yy:20: not UTF-8, perhaps WINDOWS-125"):
         run(tmp_path, f"data.{key}=held")
 
 
@@ -408,7 +408,7 @@ def test_utf_16_and_cr_are_refused(tmp_path: Path, key: str) -> None:
     write_german(tmp_path, "train", "utf-8", 0)
     (tmp_path / "wide.tsv").write_text("".join(f"a\t{text}\n" for text in GERMAN), encoding="utf-16-le")
     (tmp_path / "old.tsv").write_text("".join(f"a\t{text}\r" for text in GERMAN), newline="")
-    for name, words in (("wide.tsv", "is in UTF-16LE"), ("old.tsv", "its lines end in CR")):
+    for name, words in (("wide.tsv", "expected UTF-8, got UTF-16LE"), ("old.tsv", "lines end in CR")):
         more: tuple[str, ...] = () if key == "train" else (f"data.{key}={tmp_path / name}",)
         with pytest.raises(DataError, match=rf"{name}: {words}"):
             run(tmp_path, *more, train=("train", str(tmp_path / name)) if key == "train" else ("train",))

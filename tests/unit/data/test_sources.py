@@ -134,7 +134,7 @@ def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     write(tmp_path / "t.tsv", "a\tb\n")
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(UsageError, match="t.tsv: cannot be read: Permission denied$"):
+    with pytest.raises(UsageError, match="t.tsv: cannot read it: Permission denied$"):
         find(tmp_path, train=("t.tsv",))
 
 

@@ -184,7 +184,7 @@ def test_other_directories_devices_and_damaged_files_are_refused(exports: Path, 
         with pytest.raises(error, match=match):
             Translator.load(directory, **how)
 
-    refused(UsageError, "is not a model directory", tmp_path)
+    refused(UsageError, "not a model directory", tmp_path)
     refused(UsageError, "device mps", exports / "export-0", device="mps")
     refused(MtxError, "cannot load|cuda:99", exports / "export-0", device="cuda:99")
     refused(UsageError, "precision bfloat1", exports / "export-0", precision="bfloat1")

@@ -258,7 +258,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         translated(tmp_path / "a.po", CATALOGUE, ("en", "fr"))
     with pytest.raises(DataError, match=r"a.xlf:\d+: invalid XML"):
         translated(tmp_path / "a.xlf", VERSION_1[:-100])
-    with pytest.raises(DataError, match="p.html:2: is not UTF-8, perhaps WINDOWS-1252"):
+    with pytest.raises(DataError, match="p.html:2: not UTF-8, perhaps WINDOWS-1252"):
         translated(tmp_path / "p.html", ("<p>and</p>\n<p>schöne Grüße für alle</p>").encode("latin-1"))
     (tmp_path / "p.html").write_bytes(gzip.compress(b"<p>a dog</p>"))
     with pytest.raises(UsageError, match="p.html: is compressed"):
