@@ -202,7 +202,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
         "train", f"data.train={train}", f"data.valid={valid}", f"data.test={valid}", *TINY,
         f"run_dir={tmp_path / 'run'}", "--dry-run", first=partial(put_temporary_files_into, scratch),
     )  # fmt: skip
-    check_error(result.returncode, result.stderr.decode(), 1, "nothing is left to train on")
+    check_error(result.returncode, result.stderr.decode(), 1, "no pairs left to train on")
     assert not (tmp_path / "run").exists() and not list(scratch.glob("mtx-*"))
 
 

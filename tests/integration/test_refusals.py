@@ -46,7 +46,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["data.train=train", "data.dir=nowhere"], ["data.dir", "nowhere"]),
         ([], ["nothing to train on"]),
         *(([name], [f"{name}: no such file"]) for name in ("digits.tsv.gz", "missing.jsonl")),
-        (["digits.tsv"], ["digits.tsv: which languages", "mtx train ./digits.tsv data.src=en data.tgt=de"]),
+        (
+            ["digits.tsv"],
+            ["digits.tsv: cannot tell its two languages", "mtx train ./digits.tsv data.src=en data.tgt=de"],
+        ),
         (["demo", "data.train=digits.tsv"], ["data.train", "data.generator=null"]),
         (["data.train=digits.tsv", "device=cuda"], ["device=cuda", "device=cpu"]),
         (["data.train=digits.tsv", "device=toaster"], ["device", "toaster"]),
@@ -86,7 +89,7 @@ def test_text_that_cannot_be_used(here: Path, refused: Refused) -> None:
     refused(
         1, ["long.en has 29 lines", "long.de has 28"], *settings, "data.train=long", "data.valid=good", "data.test=good"
     )
-    refused(1, ["nothing is left to train on"], *settings, "data.train=empty.tsv")
+    refused(1, ["no pairs left to train on"], *settings, "data.train=empty.tsv")
     refused(1, ["cut.tsv.gz", "truncated"], *settings, "data.train=cut.tsv.gz")
     refused(1, ["columns.tsv:2"], *settings, "data.train=columns.tsv")
     refused(1, ["vocab_size 5000", "largest is"], *settings, "data.train=digits.tsv", "tokenizer.vocab_size=5000")
@@ -225,7 +228,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     refused(2, ["expected one CONFIG, got memory.tmx and demo"], "train", "memory.tmx", "demo")
     refused(2, ["other.tmx: no such file"], "train", "other.tmx")
     (here / "pairs").write_text("a dog\tein Hund\n")
-    refused(2, ["pairs: which languages", "mtx train ./pairs data.src=en data.tgt=de"], "train", "pairs")
+    refused(2, ["pairs: cannot tell its two languages", "mtx train ./pairs data.src=en data.tgt=de"], "train", "pairs")
     (here / "pairs").write_text("a dog\n")
     refused(2, ["pairs: is not pairs: its first line has no TAB", "name the file of the other"], "train", "pairs")
     for name in ("a.en", "a.de", "b.txt"):

@@ -21,7 +21,7 @@ def test_prints_the_score_line_alone_on_stdout(trained: Path) -> None:
 def test_stderr_holds_no_warning_of_a_library(trained: Path) -> None:
     err = (trained.parent / "stderr").read_text()
     assert "Warning" not in err and "/torch/" not in err and "\r" not in err
-    assert "20 source sentences are held out" in err and f"model: {trained / 'model'}" in err
+    assert "holding out 20 source sentences" in err and f"model: {trained / 'model'}" in err
 
 
 def test_the_run_directory_is_what_the_design_says(trained: Path) -> None:

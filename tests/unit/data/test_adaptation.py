@@ -52,7 +52,7 @@ def test_only_own_text_is_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert (data.valid.num_pairs, data.tests["heldout"].num_pairs) == (10, 10)
     assert held_out(data) <= set(OWN) and set(GENERAL) <= set(text_of(data.train))
     assert [corpus["held_out"] for corpus in data.report["corpora"]] == [20, 0]
-    assert conserves(data.report) and "10 source sentences are held out of own" in caplog.text
+    assert conserves(data.report) and "holding out 10 source sentences of own" in caplog.text
 
 
 def test_without_a_model_all_text_is_held_out(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_nothing_is_held_out_of_text_with_a_tag(tmp_path: Path, caplog: pytest.L
     with caplog.at_level(logging.INFO, logger="mtx.data"):
         data = run(tmp_path, ("own", {"name": "general", "tag": "BT"}), init_from=None)
     assert held_out(data) <= set(OWN) and [corpus["held_out"] for corpus in data.report["corpora"]] == [20, 0]
-    assert "10 source sentences are held out of own" in caplog.text
+    assert "holding out 10 source sentences of own" in caplog.text
 
 
 def test_where_all_text_has_a_tag_all_is_own(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_weights(tmp_path: Path, train: tuple[Any, ...], expected: list[float]) 
 
 def test_own_text_of_which_nothing_is_left(tmp_path: Path) -> None:
     write(tmp_path / "own", [("x", "x")] * 3)
-    with pytest.raises(DataError, match=r"own: nothing is left to train on: 3 read \(3 identical\)"):
+    with pytest.raises(DataError, match=r"own: no pairs left to train on: 3 read \(3 identical\)"):
         run(tmp_path, ("own", "general"))
     assert not (tmp_path / "out").exists()
 

@@ -221,8 +221,8 @@ def test_missing_sets_are_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert (len(valid), len(test), len(train)) == (20, 20, 360) and valid | test | train == set(text)
     assert conserves(data.report) and data.report["held_out"] == 40 and data.report["valid"]["held_out"] is True
     assert data.report["tests"]["heldout"]["pairs"] == 20
-    assert "no validation set is given: 20 source sentences are held out" in caplog.text
-    assert "no test set is given: 20 source sentences are held out" in caplog.text
+    assert "no validation set configured: holding out 20 source sentences" in caplog.text
+    assert "no test set configured: holding out 20 source sentences" in caplog.text
 
 
 def test_only_the_missing_set_is_held_out(tmp_path: Path, train_text: list[Pair]) -> None:
@@ -287,20 +287,20 @@ def test_the_tokenizer_sees_a_sample(tmp_path: Path, train_text: list[Pair], mon
 def test_nothing_left_names_the_reasons(tmp_path: Path) -> None:
     write(tmp_path / "train", [("", "a"), ("b", "b"), ("", "c")])
     for overrides in (("data.valid=train", "data.test=train"), ()):
-        with pytest.raises(DataError, match=r"nothing is left to train on: 3 read \(2 empty, 1 identical\)"):
+        with pytest.raises(DataError, match=r"no pairs left to train on: 3 read \(2 empty, 1 identical\)"):
             run(tmp_path, *overrides)
     write(tmp_path / "long", [("a b c d e f g h i j", "k l m n o p q r s t")])
-    with pytest.raises(DataError, match=r"nothing is left to train on: 1 read \(1 too long\)"):
+    with pytest.raises(DataError, match=r"no pairs left to train on: 1 read \(1 too long\)"):
         run(tmp_path, "data.valid=long", "data.test=long", "data.max_tokens=8", train=("long",))
     write(tmp_path / "empty", [])
-    with pytest.raises(DataError, match="nothing is left to train on: 0 read"):
+    with pytest.raises(DataError, match="no pairs left to train on: 0 read"):
         run(tmp_path, train=("empty",))
     assert not any(path.is_dir() for path in tmp_path.iterdir())
 
 
 def test_too_small_to_hold_out(tmp_path: Path) -> None:
     write(tmp_path / "train", pairs(2))
-    with pytest.raises(DataError, match=r"nothing is left to train on: 2 read \(2 held out\)"):
+    with pytest.raises(DataError, match=r"no pairs left to train on: 2 read \(2 held out\)"):
         run(tmp_path)
     write(tmp_path / "train", pairs(3))
     data = run(tmp_path)
@@ -310,7 +310,7 @@ def test_too_small_to_hold_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("empty, kind", [("dev", "validation"), ("news", "test")])
 def test_an_empty_set_is_refused(tmp_path: Path, train_text: list[Pair], empty: str, kind: str) -> None:
     write(tmp_path / empty, [])
-    with pytest.raises(DataError, match=f"the {kind} set '{empty}' holds no pairs"):
+    with pytest.raises(DataError, match=f"the {kind} set '{empty}' has no pairs"):
         run(tmp_path, *GIVEN)
 
 
@@ -333,7 +333,7 @@ def test_an_interruption_leaves_nothing(
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path, train_text: list[Pair]) -> None:
     run(tmp_path, *GIVEN)
-    with pytest.raises(UsageError, match="data: not empty"):
+    with pytest.raises(UsageError, match="out: not empty"):
         run(tmp_path, *GIVEN)
     assert is_prepared(tmp_path / "out")
 

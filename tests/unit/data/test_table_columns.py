@@ -71,7 +71,7 @@ def test_csv_that_is_none(tmp_path: Path, text: str, line: int, problem: str) ->
     path = write(tmp_path / "t.csv", text)
     with pytest.raises(DataError) as error:
         pairs_of(find(train=(str(path),)).train[0])
-    assert str(error.value).startswith(f"{path}:{line}: {problem}") and "quoted" in (error.value.help or "")
+    assert str(error.value).startswith(f"{path}:{line}: {problem}") and "quote cells" in (error.value.help or "")
 
 
 HEADERS = [
@@ -118,7 +118,7 @@ def test_columns_are_named_by_a_header_or_by_the_setting(columns: str, form: str
 def test_columns_of_language_codes_are_no_header(tmp_path: Path) -> None:
     rows = "1\teng\tGo.\tdeu\tGeh.\n", "2\teng\tRun!\tdeu\tLauf!\n"
     path = write(tmp_path / "t.tsv", "".join(rows))
-    with pytest.raises(DataError, match="which are en and de"):
+    with pytest.raises(DataError, match="cannot find the columns of en and de"):
         pairs_of(find(train=(str(path),)).train[0])
     assert pairs_of(find(train=(str(path),), columns="3,5").train[0]) == [("Go.", "Geh."), ("Run!", "Lauf!")]
 
@@ -131,10 +131,10 @@ def test_columns_by_number_need_no_header_and_may_exchange_the_sides(tmp_path: P
 @pytest.mark.parametrize(
     "columns, problem",
     [
-        ("", "which are en and de? It has 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
+        ("", "cannot find the columns of en and de among 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
         ("1,4", "there is no column '4'; it has 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
         ("en,2", "there is no column 'en'; it has 3 columns"),
-        ("", "which are en and de? It has 3 columns: 1 'en', 2 'de', 3 'German'"),
+        ("", "cannot find the columns of en and de among 3 columns: 1 'en', 2 'de', 3 'German'"),
         ("Same,1", "several columns are named 'Same'; it has 3 columns: 1 'en', 2 'same', 3 'Same'"),
     ],
 )

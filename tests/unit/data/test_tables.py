@@ -144,7 +144,7 @@ def test_records_are_single_lines(tmp_path: Path) -> None:
         ("[" * 100_000, "not a JSON object"),
         ('{"en": %s}' % ("1" * 5000), "not a JSON object"),
         ("[1]", "list, expected an object"),
-        ("{}", "an object with nothing in it, expected en and de"),
+        ("{}", "an object with nothing, expected en and de"),
         ('{"en": "a", "tgt": "b"}', "an object with 'en', 'tgt', expected en and de"),
         ('{"translation": "a"}', "an object with 'translation', expected"),
         ('{"en": "a", "de": 3}', "de is int, expected text"),

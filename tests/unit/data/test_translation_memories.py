@@ -64,11 +64,11 @@ REFUSED = {
     "control": (memory(UNIT.replace("café", "&#1;")).encode(), ":2: invalid XML: reference to invalid character"),
     "NUL": (memory(UNIT.replace("café", "\0")).encode(), ":2: invalid XML: "),
     "Latin 1": (memory(UNIT * 3000).encode("latin-1"), ":2: invalid XML: not well-formed (invalid token)"),
-    "Shift JIS": (memory(header='<?xml version="1.0" encoding="Shift_JIS"?>').encode(), "its encoding is not read"),
-    "UTF-32": (memory().encode("utf-32"), "its encoding is not read"),
-    "unknown": (memory(header='<?xml version="1.0" encoding="x-y"?>').encode(), "its encoding is not read"),
+    "Shift JIS": (memory(header='<?xml version="1.0" encoding="Shift_JIS"?>').encode(), "unsupported encoding"),
+    "UTF-32": (memory().encode("utf-32"), "unsupported encoding"),
+    "unknown": (memory(header='<?xml version="1.0" encoding="x-y"?>').encode(), "unsupported encoding"),
     "gzip": (gzip.compress(memory(UNIT * 1000).encode())[:100], "truncated or damaged gzip file"),
-    "another": (b"<a></a>", "is not TMX"),
+    "another": (b"<a></a>", "not TMX"),
 }  # fmt: skip
 
 

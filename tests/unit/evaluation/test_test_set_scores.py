@@ -82,7 +82,8 @@ def test_both_translations_are_scored() -> None:
 @pytest.mark.parametrize(
     "hypothesis, form",
     [
-        ("▁Ein ▁Hund ▁lä uft.", "split into subwords"), ("Ein Hu@@ nd läuft.", "in pieces"), ("Ein Hund läuft .", "tokenised"),
+        ("▁Ein ▁Hund ▁lä uft.", "split into subwords"),
+        ("Ein Hu@@ nd läuft.", "split into subwords"), ("Ein Hund läuft .", "tokenised"),
         ("Ein Hund la\u0308uft.", "not in NFC"), ("Ein Hund läuft.", ""), ("Kein Hund, der läuft", ""),
     ],
 )  # fmt: skip
