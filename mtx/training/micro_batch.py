@@ -167,7 +167,7 @@ class MicroStep:
         graph reads.
         """
         if self._compiled:
-            logger.info("compiling the training step: once, a minute or two, less where it was compiled before")
+            logger.info("compiling the training step once; this takes a minute or two (less if cached)")
         own = self._move(batch)
         state = torch.cuda.get_rng_state(self.device)
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
@@ -240,8 +240,8 @@ def halve(trainer: "Trainer", shortage: str) -> None:
         raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
     durable.write_json(trainer.paths.chosen, asdict(runtime))
     if trainer.ranks.size > 1:
-        raise MtxError(text, f"the same command resumes with micro-batches of {half}")
-    logger.warning("%s; micro-batches are halved from now on", text)
+        raise MtxError(text, f"rerun the same command to resume with micro-batches of {half}")
+    logger.warning("%s; halving micro-batches", text)
     trainer.optimizer.zero_grad()
     del trainer.micro_step  # a recorded graph holds memory
     free_unused_memory(trainer.device)
@@ -267,11 +267,11 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewM
     while not _fits(config, replace(runtime, micro_batch_tokens=size, compile=False), new_model, sampler):
         if size == longest:
             raise MtxError(
-                f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
-                "a smaller model.preset, or device=cpu",
+                f"{runtime.device}: not enough memory for a micro-batch of {longest} target tokens",
+                "use a smaller model.preset, or device=cpu",
             )
         size = max(-(-size // 2), longest)
-    logger.info("micro-batches of %s target tokens fit %s", f"{size:,}", runtime.device)
+    logger.info("using micro-batches of %s target tokens, which fit %s", f"{size:,}", runtime.device)
     return size
 
 
@@ -328,6 +328,6 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     if device.type == "cpu" and available is not None and needed > available:
         wants, has = format_size(needed), format_size(available)
         raise MtxError(
-            f"training {num_weights:,} parameters needs at least {wants} of memory, and {has} are free",
+            f"training {num_weights:,} parameters needs at least {wants} of memory, but {has} are free",
             "a smaller model.preset",
         )

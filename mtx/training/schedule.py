@@ -140,9 +140,9 @@ class Schedule:
         steps = min(planned, max(1, round(_WARMUP_SHARE * last)))
         if steps < planned:
             logger.warning(
-                f"training.time_limit has room for about {last:,} steps, which see the text "
-                f"{last / self.steps_per_epoch:.1f} times; the learning rate rises for {steps} of them, not for "
-                f"training.warmup_steps={planned}\n  help: a longer training.time_limit, or a smaller "
+                f"training.time_limit allows about {last:,} steps "
+                f"({last / self.steps_per_epoch:.1f} epochs); the warmup takes {steps} of them instead of "
+                f"training.warmup_steps={planned}\n  help: use a longer training.time_limit, or a smaller "
                 "training.batch_tokens or model.preset"
             )
         return replace(state, cooldown=cooldown, warmup_steps=steps)

@@ -109,8 +109,8 @@ def test_evaluate_tells_the_share_of_terms_used(model: Path, glossary: Path) -> 
 def test_what_is_refused(model: Path, trained: Path, glossary: Path, tmp_path: Path, refused: Any) -> None:
     source = tmp_path / "in.txt"
     source.write_text("one\n")
-    refused(2, ["did not learn terms", "data.terms=auto"], "translate", trained, source, "--glossary", glossary)
-    refused(2, ["did not learn terms", "data.terms=auto"], "evaluate", trained, "--glossary", glossary)
+    refused(2, ["has not learned terms", "data.terms=auto"], "translate", trained, source, "--glossary", glossary)
+    refused(2, ["has not learned terms", "data.terms=auto"], "evaluate", trained, "--glossary", glossary)
     refused(2, ["nothing.tsv: no such file"], "translate", model, source, "--glossary", tmp_path / "nothing.tsv")
     refused(2, ["-o", "is a text that is read"], "translate", model, source, "--glossary", glossary, "-o", glossary)
     assert glossary.read_text() == TERMS

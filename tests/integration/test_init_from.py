@@ -220,7 +220,7 @@ def test_another_model_under_its_name(source: Path, corpus: Path, tmp_path: Path
     other = train_tokenizer(["ab cd ef gh"] * 9, TokenizerConfig(), 9, [])
     model = Transformer(loaded.model.config, other.num_ids)
     model_directory.write(source, model.state_dict(), model.config, other, INFO)
-    refused(2, ["its tokenizer is not the one", "another run_dir"], "train", run)
+    refused(2, ["its tokenizer differs", "another run_dir"], "train", run)
     (run / "status.json").unlink()
     assert tree(run) == prepared
     shutil.rmtree(source)

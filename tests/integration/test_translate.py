@@ -168,7 +168,7 @@ def test_a_damaged_conversion_is_made_again(trained: Path, name: str) -> None:
     sound = mtx("translate", trained, stdin=b"one two\n")
     flip_bit(cached_export(trained) / name)
     result = mtx("translate", trained, stdin=b"one two\n")
-    assert (result.returncode, result.stdout) == (0, sound.stdout) and b"it is made again" in result.stderr
+    assert (result.returncode, result.stdout) == (0, sound.stdout) and b"converting the model again" in result.stderr
 
 
 def test_where_the_cache_cannot_be_written_torch_translates_and_that_is_said_once(
@@ -181,9 +181,9 @@ def test_where_the_cache_cannot_be_written_torch_translates_and_that_is_said_onc
     result = mtx("translate", trained, stdin=b"one two\n" * 3, env=environment)
     assert (result.returncode, result.stdout) == (0, expected.stdout)
     (line,) = result.stderr.decode().splitlines()
-    assert "torch translates: " in line and f"{tmp_path / 'file'}/mtx/ctranslate2: cannot be written" in line
+    assert "torch translates: " in line and f"{tmp_path / 'file'}/mtx/ctranslate2: cannot write it" in line
     refused = mtx("translate", trained, "--engine", "ctranslate2", stdin=b"one\n", env=environment)
-    check_error(refused.returncode, refused.stderr.decode(), 1, "cannot be written", "mtx export")
+    check_error(refused.returncode, refused.stderr.decode(), 1, "cannot write it", "mtx export")
 
 
 def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -109,7 +109,10 @@ def test_a_model_of_single_sentences_translates_those_of_a_line_one_by_one(train
     assert (
         default.stdout == asked.stdout != mtx("translate", trained, *engine, "--no-split-sentences", stdin=text).stdout
     )
-    assert default.stderr.count(b"a line has several sentences") == 1 and b"--no-split-sentences" in default.stderr
+    assert (
+        default.stderr.count(b"translating the sentences of a line one by one") == 1
+        and b"--no-split-sentences" in default.stderr
+    )
     assert b"sentences" not in asked.stderr + mtx("translate", trained, *engine, stdin=lines).stderr
     assert mtx("translate", trained, *engine, stdin=lines).stdout == whole.stdout
 
@@ -195,7 +198,7 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     refused(2, ["--beam", "sample"], "translate", trained, text, "--beam", 2, "--temperature", 1)
     refused(2, ["--beam", "sample"], "translate", trained, text, "--beam", 2, "--mbr", 4)
     refused(2, ["--mbr"], "translate", trained, text, "--mbr", 1)
-    no_samples = ["only the engine torch has random sampling", "--engine torch"]
+    no_samples = ["only the engine torch supports random sampling", "--engine torch"]
     refused(2, no_samples, "translate", trained, text, "--mbr", 4, "--engine", "ctranslate2")
     refused(2, ["--seed"], "translate", trained, text, "--seed", 2)
     refused(2, ["int8", "fp32, bf16"], "translate", trained, text, "--precision", "int8", "--engine", "torch")

@@ -89,7 +89,7 @@ PUBLISHED: Cases = {
 STARTS: Cases = {
     "pickled weights": (put(WEIGHTS, torch_pickle()), WEIGHTS),
     "not a number": (weights(lambda tensors: tensors[MATRIX].fill_(torch.nan)), "not finite"),
-    "1,000 layers": (config(num_encoder_layers=1000), "lacks encoder"),
+    "1,000 layers": (config(num_encoder_layers=1000), "missing tensor encoder"),
     "weights elsewhere": (link(WEIGHTS, "/etc/passwd"), "a link to another directory"),
     "a path for a language": (config(src="../../x"), "src: "),
     "a pickled tokenizer": (put(TOKENIZER_MODEL, PICKLE), "not a SentencePiece model"),
@@ -102,7 +102,7 @@ EXPORTS: Cases = {  # model.bin is CTranslate2's to parse
     "nothing in it": (put("model.bin", b""), "CTranslate2 cannot load it"),
     "10 TB": (huge("model.bin"), "expected at most"),
     "half of it": (lambda d: put("model.bin", (d / "model.bin").read_bytes()[:20_000])(d), "cannot load it"),
-    "a smaller vocabulary": (put("shared_vocabulary.json", b'["</s>", "<unk>"]'), "is not the vocabulary"),
+    "a smaller vocabulary": (put("shared_vocabulary.json", b'["</s>", "<unk>"]'), "not the vocabulary"),
     "weights elsewhere": (link("model.bin", "/etc/passwd"), "a link to another directory"),
     "a description that is a pipe": (lambda d: pipe("tokenizer.json")(d), "missing file"),
 }  # fmt: skip

@@ -71,7 +71,7 @@ def test_csv_that_is_none(tmp_path: Path, text: str, line: int, problem: str) ->
     path = write(tmp_path / "t.csv", text)
     with pytest.raises(DataError) as error:
         pairs_of(find(train=(str(path),)).train[0])
-    assert str(error.value).startswith(f"{path}:{line}: {problem}") and "quote cells" in (error.value.help or "")
+    assert str(error.value).startswith(f"{path}:{line}: {problem}") and "quote" in (error.value.help or "")
 
 
 HEADERS = [

@@ -120,12 +120,12 @@ def test_a_missing_or_shortened_file_is_refused_by_name(tmp_path: Path, tokenize
 
 def missing(weights: dict[str, Tensor]) -> str:
     del weights["decoder.1.inner.bias"]
-    return "lacks decoder.1.inner.bias"
+    return "missing tensor decoder.1.inner.bias"
 
 
 def extra(weights: dict[str, Tensor]) -> str:
     weights["decoder.9.inner.bias"] = torch.zeros(3)
-    return "holds an unknown tensor decoder.9.inner.bias"
+    return "unknown tensor decoder.9.inner.bias"
 
 
 def transposed(weights: dict[str, Tensor]) -> str:

@@ -75,7 +75,7 @@ def test_the_models_architecture_pieces_and_languages_go_before_a_recipe(
     assert (origins["model.dropout"], origins["training.max_steps"]) == (str(recipe), str(recipe))
     assert sorted(origins) == sorted(settings.resolve(str(recipe), ["data.src=x", "data.tgt=y"]).origins)
     assert [record.message for record in caplog.records] == [
-        f"tokenizer and architecture are those of {model}, which override model.preset of {recipe}"
+        f"using tokenizer and architecture of {model}, which override model.preset of {recipe}"
     ]
 
 
@@ -197,7 +197,7 @@ def test_the_model_is_loaded_with_the_sha256_of_its_file(model: Path) -> None:
 
 def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None:
     config = settings.replace_values(resolve(model), {"model.activation": "relu"}, "").config
-    with pytest.raises(UsageError, match="its architecture is not that of this run"):
+    with pytest.raises(UsageError, match="its architecture differs from this run"):
         init_from.load(config)
     config = resolve(model).config
     loaded = init_from.load(config)
@@ -210,7 +210,7 @@ def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None
         learn_tokenizer("ghijkl", normalization="none"),
         Tokenizer(rewriting.models, "none", ["BT"]),
     ):
-        with pytest.raises(UsageError, match="its tokenizer is not the one"):
+        with pytest.raises(UsageError, match="its tokenizer differs"):
             init_from.check_tokenizer(config, loaded.tokenizer, other)
 
 
