@@ -98,7 +98,7 @@ class Progress:
             yield update, update.figures.tensor().tolist()
 
     def measure(self, update: Update, numbers: list[float], last: int, ends_at: float) -> dict[str, Any]:
-        """What metrics.jsonl has of an update, with the speed and the time left.
+        """The event of an update for metrics.jsonl, with the speed and the remaining time.
 
         Args:
             numbers: see `Trainer.update`.
@@ -163,7 +163,7 @@ class Hook:
     """
 
     def on_prepared(self, config: Config, paths: RunLayout, data: "PreparedData | None") -> None:
-        """The data is there. `data` is what this start has prepared; None if an earlier one did."""
+        """When the data is prepared. `data` is prepared by this start; None if by an earlier one."""
 
     def on_start(self, trainer: "Trainer") -> None:
         """Before the first step of a start; the state of the newest checkpoint is restored."""
@@ -185,7 +185,7 @@ class Hook:
         """When the state is copied; a thread now writes the checkpoint of `trainer.state.step`."""
 
     def on_scores(self, trainer: "Trainer", scores: dict[str, Any], files: dict[str, str]) -> None:
-        """When the test sets are translated and scored; the trainer has no model any more.
+        """When the test sets are translated and scored; the trainer no longer has a model.
 
         Args:
             scores: the content of scores.json, by test set, and about the run under "run"; a hook may add to it.

@@ -193,7 +193,7 @@ def _hold_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def join() -> Iterator[Ranks]:
-    """Be a rank of the run in the block, the one that the launcher's environment says. When one fails, all end.
+    """Join the process group in the block, as the rank in the launcher's environment. If one rank fails, all end.
 
     Raises:
         ReportedError: on any rank but 0, instead of an error that rank 0 reports.

@@ -67,7 +67,7 @@ def test_lines_for_a_person(settings: list[str], tmp_path: Path) -> None:
     assert result.returncode == 0 and not (tmp_path / "run").exists()
     starts = [line.split(":")[0] for line in lines if line[:1].isalpha() and not line.startswith("warning")]
     assert starts == ["pairs", "model", "steps", "time"]
-    assert "warning: 360 pairs are few" in result.stdout.decode() and b"warning" not in result.stderr
+    assert "warning: only 360 pairs" in result.stdout.decode() and b"warning" not in result.stderr
 
 
 def test_text_that_is_not_as_it_should_be(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_text_that_is_not_as_it_should_be(tmp_path: Path) -> None:
     told = warnings(found)
     assert f"38% of the pairs are the source copied as the target, such as {train}:1: one zero" in told
     assert "test set news: 10 training pairs have a source of it" in told
-    assert "validation set: 50 sentences are few" in told
-    assert "248 pairs are few" in told
+    assert "validation set: only 50 sentences" in told
+    assert "only 248 pairs" in told
 
 
 @pytest.mark.parametrize("command", ["prepare", "train"])

@@ -92,7 +92,7 @@ def test_text_that_cannot_be_used(here: Path, refused: Refused) -> None:
     refused(1, ["no pairs left to train on"], *settings, "data.train=empty.tsv")
     refused(1, ["cut.tsv.gz", "truncated"], *settings, "data.train=cut.tsv.gz")
     refused(1, ["columns.tsv:2"], *settings, "data.train=columns.tsv")
-    refused(1, ["vocab_size 5000", "largest is"], *settings, "data.train=digits.tsv", "tokenizer.vocab_size=5000")
+    refused(1, ["vocab_size 5000", "maximum is"], *settings, "data.train=digits.tsv", "tokenizer.vocab_size=5000")
     assert tree(here) == before and not (here / "runs").exists()
 
 

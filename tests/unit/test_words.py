@@ -36,7 +36,7 @@ UNWANTED = {
     r"(stands?|stood) (in|at|on|there|twice|once|behind|before|after|side|as|as they|as it)": "is, appears",
     r"stands? (alone|first|last)": "is alone, is first",
     r"(the|other|these|those|all|such|both|two|three|four|which|what|tried) means": "methods, techniques",
-    r"of (one's|its|their|your|his|our) own(?! (text|data|corpus|language|machine))": "its own X",
+    r"of one's own": "your own X",
     r"(gives?|give) way": "is overridden",
     r"(does not|do not|cannot|not|would|can|hardly) pay": "is not worth it",
     r"(is|are) meant to": "should",

@@ -155,7 +155,7 @@ def test_weights_that_are_not_the_models_are_refused(
         ({"num_ids": 7}, "has 7 outputs"),
         ({"model": {"preset": "tiny", "dropout": 7}}, "model.dropout"),
         ({"model": None}, "model"),
-        ({"format": 3}, "format 3"),
+        ({"format": 3}, "expected format 2, got 3"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(
