@@ -59,7 +59,7 @@ def test_a_model_is_adapted_and_compared_with_itself(adaptation: list[str], tmp_
         assert f"{name} BLEU {bleu['before']:.1f} before, {bleu['after']:.1f} after: {points:+.1f} (p " in line
         assert (run / "before" / name / "ref.txt").read_bytes() == (run / "evaluation" / name / "ref.txt").read_bytes()
     assert all(line == line.upper() for line in load_prepared(run / "data").tests["heldout"].tgt_texts())
-    assert "What has this training changed?" in (run / "report.html").read_text(encoding="utf-8")
+    assert "What did this training change?" in (run / "report.html").read_text(encoding="utf-8")
     again = mtx("train", *adaptation, f"run_dir={run}")
     assert b"this run is finished" in again.stderr and again.stdout == result.stdout
 

@@ -70,7 +70,7 @@ def test_there_and_back_as_transformers_has_it(run_copy: Path, tmp_path: Path) -
     out = mtx("export", run_copy, "--to", "huggingface", "-o", tmp_path / "hub")
     assert out.returncode == 0, out.stderr.decode()
     card = (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")
-    assert ("Both searched greedily" in card) == (b"translations were not compared" not in out.stderr)
+    assert ("Both used greedy search" in card) == (b"translations were not compared" not in out.stderr)
     back = mtx("import", tmp_path / "hub", "-o", tmp_path / "model")
     assert back.returncode == 0, back.stderr.decode()
     before, after = (mtx("translate", path, stdin=b"one two\nthree\n") for path in (run_copy, tmp_path / "model"))

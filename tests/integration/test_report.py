@@ -89,7 +89,7 @@ def test_a_run_with_prepared_data_only(settings: list[str], tmp_path: Path) -> N
     assert mtx("prepare", *settings, f"run_dir={tmp_path / 'run'}").returncode == 0
     assert mtx("report", tmp_path / "run").returncode == 0
     page = Page(tmp_path / "run" / "report.html")
-    assert "nothing to draw" in page.text("curves")
+    assert "no curves before the first step" in page.text("curves")
     assert "There are no samples of a validation yet" in page.text("samples")
     assert "360 sentence pairs" in page.text("overview") and "State not started" in page.text("overview")
 
@@ -141,7 +141,7 @@ def test_a_run_whose_training_goes_on_shows_its_scores_as_outdated(run_copy: Pat
     with FileLock(run_copy / "run.lock"):
         assert mtx("report", run_copy).returncode == 0
     text = Page(run_copy / "report.html").text("overview")
-    assert "State running" in text and "of the model when training ended before" in text
+    assert "State running" in text and "of the model from an earlier end of training" in text
 
 
 def _event(**values: Any) -> str:

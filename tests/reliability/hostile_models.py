@@ -60,8 +60,8 @@ WEIGHT_FILES: dict[str, tuple[Change, str]] = {
     "type that there is not": (embedding(dtype="PICKLE"), "PICKLE"),
     "a tensor twice": (twice, "duplicate key"),
     "bytes behind the end": (lambda d: put(WEIGHTS, (d / WEIGHTS).read_bytes() + b"12345678")(d), "model.safetensors"),
-    "not a number": (weights(lambda tensors: tensors[MATRIX][0, 0].fill_(torch.nan)), f"{MATRIX} holds numbers"),
-    "infinity": (weights(lambda tensors: tensors["embedding"].fill_(torch.inf)), "embedding holds numbers"),
+    "not a number": (weights(lambda tensors: tensors[MATRIX][0, 0].fill_(torch.nan)), f"{MATRIX} has numbers"),
+    "infinity": (weights(lambda tensors: tensors["embedding"].fill_(torch.inf)), "embedding has numbers"),
     "numbers that overflow": (weights(lambda tensors: tensors[MATRIX].fill_(3e38)), "no numbers as scores"),
     "transposed": (weights(lambda tensors: tensors.update({MATRIX: tensors[MATRIX].T.contiguous()})), "[16, 32]"),
     "missing": (weights(lambda tensors: tensors.pop(MATRIX)), f"missing tensor {MATRIX}"),
@@ -75,8 +75,8 @@ WEIGHT_FILES: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 CONFIGS: dict[str, tuple[Change, str]] = {
-    "pickle": (put(MODEL_CONFIG, PICKLE), "not JSON"),
-    "nothing in it": (put(MODEL_CONFIG, b""), "not JSON"),
+    "pickle": (put(MODEL_CONFIG, PICKLE), "invalid JSON"),
+    "nothing in it": (put(MODEL_CONFIG, b""), "invalid JSON"),
     "a list": (put(MODEL_CONFIG, b"[]"), "format None"),
     "a million lists": (put(MODEL_CONFIG, b"[" * MEGABYTE), "nested too deeply"),
     "20 MB": (put(MODEL_CONFIG, b'{"format": 2}' + b" " * 20 * MEGABYTE), "expected at most"),
@@ -132,7 +132,7 @@ TOKENIZERS: dict[str, tuple[Change, str]] = {
     "half of it": (sentencepiece_model(lambda m: m[: len(m) // 2]), "not a SentencePiece model"),
     "a field of 2^63 bytes": (sentencepiece_model(lambda m: m + b"\x0a" + b"\xff" * 9 + b"\1"), "not a SentencePiece"),
     "64 MB of nothing": (lambda d: os.truncate(d / TOKENIZER_MODEL, 64 * MEGABYTE), "expected at most"),
-    "tokenizer.json: pickle": (put(TOKENIZER_JSON, PICKLE), "not JSON"),
+    "tokenizer.json: pickle": (put(TOKENIZER_JSON, PICKLE), "invalid JSON"),
     "tokenizer.json: of another model": (text(TOKENIZER_JSON, '"a": ', '"\\u00e9": '), "are not those of"),
     "tokenizer.json: a piece twice": (text(TOKENIZER_JSON, '"<unk>": 1', '"<unk>": 1, "<unk>": 1'), "duplicate key"),
     "tokenizer.json: no Unicode form": (text(TOKENIZER_JSON, '"nfc"', '{"nfc": 1}'), "are not those of"),
@@ -143,8 +143,8 @@ TOKENIZERS: dict[str, tuple[Change, str]] = {
 }  # fmt: skip
 
 MANIFESTS: dict[str, tuple[Change, str]] = {
-    "pickle": (manifest(lambda values: PICKLE), "not JSON"),
-    "nothing in it": (manifest(lambda values: b""), "not JSON"),
+    "pickle": (manifest(lambda values: PICKLE), "invalid JSON"),
+    "nothing in it": (manifest(lambda values: b""), "invalid JSON"),
     "a list of files": (manifest(lambda values: values.update(files=[1])), "lists no files"),
     "a name above": (listed("../secret"), "not the name of a file"),
     "an absolute name": (listed("/etc/passwd"), "not the name of a file"),
