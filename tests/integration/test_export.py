@@ -88,7 +88,7 @@ def test_an_export_that_translates_otherwise_is_not_left_behind(
 
     monkeypatch.setattr(export.Translator, "translate", differently)
     before = tree(tmp_path)
-    refused(1, ["0.0% identical", "is written"], "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
+    refused(1, ["0.0% identical", "was written"], "export", run_copy, "--to", "ctranslate2", "-o", tmp_path / "out")
     assert tree(tmp_path) == before and not any((tmp_path / "out").iterdir())
     assert {path.name for path in tmp_path.iterdir()} == {"copy", "out"}
 

@@ -162,10 +162,10 @@ def test_what_is_refused_leaves_nothing(
     before = tree(tmp_path)
     text, model = "data.train=x.tsv", f"training.init_from={source}"
     wrong = [
-        ([text, "training.init_from=nowhere"], ["training.init_from nowhere: is not a model", "mtx import DIR"]),
+        ([text, "training.init_from=nowhere"], ["training.init_from nowhere: not a model", "mtx import DIR"]),
         ([text, f"training.init_from={'a' * 5000}"], ["not a model directory or a run directory"]),
-        ([text, "training.init_from=empty"], ["training.init_from empty: is not a model", "mtx import DIR"]),
-        ([text, "training.init_from=x.tsv"], ["training.init_from x.tsv: is not a model"]),
+        ([text, "training.init_from=empty"], ["training.init_from empty: not a model", "mtx import DIR"]),
+        ([text, "training.init_from=x.tsv"], ["training.init_from x.tsv: not a model"]),
         ([text, "training.init_from=begun"], ["begun: this run has no model yet"]),
         (
             [text, model, "model.d_model=64", "tokenizer.vocab_size=400"],
@@ -213,7 +213,7 @@ def test_another_model_under_its_name(source: Path, corpus: Path, tmp_path: Path
     refused(2, ["training.init_from is ", "it was"], "train", *settings, f"training.init_from={tmp_path}/./source")
     assert tree(run) == prepared
     moved = source.rename(tmp_path / "moved")
-    refused(2, [f"training.init_from {source}: is not a model"], "train", *settings)
+    refused(2, [f"training.init_from {source}: not a model"], "train", *settings)
     (run / "status.json").unlink()  # it says why
     assert tree(run) == prepared
     loaded = model_directory.load(moved)

@@ -183,4 +183,4 @@ def test_a_time_limit_shortens_the_warmup_of_a_run_for_good(corpus: Path, tmp_pa
     rates = [event["learning_rate"] for event in events(run) if event["event"] == "train"]
     assert max(rates) > 0.005, "0.01 is the highest"
     err, later = train("24s")
-    assert later == warmup_steps and b"has room for" not in err
+    assert later == warmup_steps and b"allows about" not in err

@@ -128,7 +128,7 @@ def test_a_start_that_fails_takes_nothing_from_one_that_begins(
         time.sleep(0.05)
         barrier.touch()
         codes = failing.wait(), good.wait()
-        locked = "another process works" in failing.err()
+        locked = "in use by another process" in failing.err()
         try:
             assert codes == (1 if locked else 2, 0), codes
             assert json.loads((run / "status.json").read_text())["state"] == "finished"

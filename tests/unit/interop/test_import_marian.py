@@ -231,7 +231,7 @@ FC1 = "model.encoder.layers.0.fc1.weight"
 REFUSED: list[tuple[Callable[[Path], None], type[MtxError], str]] = [
     (pickle_only, UsageError, r"pytorch_model\.bin: pickle files"),
     (lambda d: (d / "model.safetensors").unlink(), DamagedFileError, r"model\.safetensors: missing file"),
-    (truncated("model.safetensors"), DamagedFileError, r"model\.safetensors: cannot be read"),
+    (truncated("model.safetensors"), DamagedFileError, r"model\.safetensors: cannot read it"),
     (remove(FC1), DamagedFileError, r"model\.safetensors: missing tensor model\.encoder\.layers\.0\.fc1\.weight"),
     (put(FC1, lambda t: t[FC1].T), DamagedFileError, r"fc1\.weight is \[16, 32\], expected \[32, 16\]"),
     (put("model.extra", lambda t: torch.ones(1)), DamagedFileError, "unknown tensor model.extra"),
