@@ -200,7 +200,7 @@ def test_weights_that_do_not_fit_leave_nothing(
     write_tsv(tmp_path / "x.tsv", range(100, 200))
     model_directory.save_tensors(source / WEIGHTS, {"embedding": torch.zeros(3, 3)})
     durable.write_manifest(source)
-    words = [f"{source / WEIGHTS}: lacks "]
+    words = [f"{source / WEIGHTS}: missing tensor "]
     refused(1, words, "train", f"training.init_from={source}", "data.train=x.tsv")
     assert not (tmp_path / "runs").exists()
 
