@@ -1,7 +1,7 @@
 """The few types of error that users see, the exit code of each, and failures that are reported at the end.
 
-A message says what went wrong, where (path:line or key), what was expected and what was found instead. Only `cli.py`
-turns an error into an `error:` line and an exit code; `assert` is for mtx's own invariants.
+A message has the problem, its place (path:line or key), and the expected and actual values. Only `cli.py` turns an
+error into an `error:` line and an exit code; `assert` is for mtx's own invariants.
 """
 
 import contextlib
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
 
-# In this order of torch, of a CUDA kernel for more blocks than a grid can have, of oneDNN, which finds no room for its
-# code, and of Arrow and Python for a thread's stack.
+# In this order: of torch, of a CUDA kernel for more blocks than a grid can have, of oneDNN without memory for its code,
+# and of Arrow and Python without memory for a thread's stack.
 _OUT_OF_MEMORY = (
     "out of memory",
     "invalid configuration argument",
@@ -24,13 +24,13 @@ _OUT_OF_MEMORY = (
 )
 
 
-# What asks a process to stop: Ctrl-C, another program, and the end of its terminal, which Windows does not have.
+# The signals that stop a process: Ctrl-C, another program, and the end of its terminal (not on Windows).
 STOPPING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A probable mistake, or a result that could be better, and what to do about it; nothing fails for it."""
+    """A probable mistake, or a result that could be better, and what to do about it; it is not an error."""
 
     text: str
     help: str
@@ -40,7 +40,7 @@ class Advice:
 
 
 class MtxError(Exception):
-    """A failure while running. Its text is the `error:` line; `help` says what to type next."""
+    """A failure while running. Its text is the `error:` line; `help` is what to type next."""
 
     exit_code = 1
 
@@ -56,7 +56,7 @@ class UsageError(MtxError):
 
 
 class DataError(MtxError):
-    """A text or a data file that cannot be used as it is."""
+    """A text or a data file that cannot be used."""
 
 
 class DamagedFileError(MtxError):
@@ -72,7 +72,7 @@ class StoppedError(MtxError):
 
 
 class ReportedError(MtxError):
-    """The run has ended, and another of its processes reports why: this one ends quietly with the same exit code."""
+    """Another process of the run reports why it ended: this one ends quietly with the same exit code."""
 
     def __init__(self, exit_code: int):
         super().__init__("")
@@ -80,7 +80,7 @@ class ReportedError(MtxError):
 
 
 class TerminatedError(KeyboardInterrupt):
-    """A stopping signal outside of training. It unwinds the stack, so that no half-written file is left."""
+    """A stopping signal outside training. It unwinds the stack, so that no half-written file is left."""
 
     def __init__(self, signal_number: int = signal.SIGTERM):
         super().__init__()
@@ -88,9 +88,9 @@ class TerminatedError(KeyboardInterrupt):
 
 
 class DeferredErrors:
-    """Collects failures that must not end training: each is logged at once; at the very end, one error reports them.
+    """Collects failures that must not end training: each is logged at once, and a single error at the end reports them.
 
-    Only the file that could not be written is lost: a checkpoint, an event or a report.
+    Only the unwritten file is lost: a checkpoint, an event or a report.
 
     Attributes:
         messages: one sentence for each failure.
@@ -100,7 +100,7 @@ class DeferredErrors:
         self.messages: list[str] = []
 
     def add(self, what: str, error: Exception) -> None:
-        """Log that `what` could not be written; the same message is logged once only."""
+        """Log that `what` could not be written; the same message is logged only once."""
         known = str(error) if isinstance(error, MtxError) else getattr(error, "strerror", None)
         reason = known or f"{type(error).__name__}: {error}"
         message = f"{what} could not be written: {reason}"
@@ -125,12 +125,12 @@ class DeferredErrors:
         if self.messages:
             first, *others = self.messages
             more = f" (and {len(others)} more)" if others else ""
-            help = "check the disk; a fault of mtx itself: MTX_DEBUG=1 mtx report RUN shows it"
+            help = "check the disk; if it is a bug in mtx, MTX_DEBUG=1 mtx report RUN shows it"
             raise MtxError(f"finished with errors: {first}{more}", help)
 
 
 def exit_code(error: BaseException) -> int:
-    """The exit code of a process that this error ends."""
+    """The exit code of a process that ends with this error."""
     match error:
         case MtxError():
             return error.exit_code
@@ -142,14 +142,14 @@ def exit_code(error: BaseException) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error means that a smaller batch may do: out of memory, or more than a kernel can take at once.
+    """Whether a smaller batch may avoid an error: out of memory, or more than a kernel can take at once.
 
-    It may be Python's own error or a library's, for a GPU, a CPU or a thread.
+    It may be an error of Python or a library, for a GPU, a CPU or a thread.
     """
     text = f"{type(error).__name__}: {error}"
     return isinstance(error, MemoryError) or any(words in text for words in _OUT_OF_MEMORY)
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a library's error, not too long for a message of ours."""
+    """The first line of a library's error, shortened for our messages."""
     return str(error).split("\n")[0][:200] or type(error).__name__

@@ -1,7 +1,7 @@
-"""How things are written for people: commands to paste into a shell, numbers, sizes and durations.
+"""Text for people: commands to paste into a shell, numbers, sizes and durations.
 
-Every command with a path or another word of the user in it is made here, so that spaces, quotes and a leading dash do
-not change what it means.
+Every command that contains a path or another word of the user is made here, so that spaces, quotes and a leading dash
+do not change its meaning.
 """
 
 import math
@@ -35,16 +35,16 @@ def mtx_command(*words: str | Path) -> str:
 
 
 def install_command(*packages: str) -> str:
-    """The command that installs packages which are not there.
+    """The command that installs missing packages.
 
-    Naming the packages works wherever mtx was installed from; naming an extra of mtx needs a release or a checkout.
+    Naming packages works however mtx was installed; naming an extra of mtx would need a release or a checkout.
     """
     return shell_command(sys.executable, "-m", "pip", "install", *packages)
 
 
 def program_name() -> str:
     """How the user calls this program: `mtx` if the shell finds it by that name."""
-    found = shutil.which("mtx")  # other programs have that name too
+    found = shutil.which("mtx")  # other programs have the same name
     if found and Path(found).resolve() == Path(sys.executable).with_name("mtx").resolve():
         return "mtx"
     return shell_command(sys.executable, "-m", "mtx")

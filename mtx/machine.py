@@ -1,4 +1,4 @@
-"""The CPU cores and the memory that this process may use. No torch here, for workers and CTranslate2."""
+"""The CPU cores and the memory available to this process. No torch here, for workers and CTranslate2."""
 
 import contextlib
 import importlib.metadata
@@ -22,7 +22,7 @@ def num_cores() -> int:
 
 
 def num_idle_cores() -> int:
-    """The number of cores of this machine on which nothing runs now; all of them if the system does not report it."""
+    """The number of idle cores of this machine; all cores if the system does not report it."""
     cores = os.cpu_count() or 1
     with contextlib.suppress(OSError, ValueError, IndexError):
         num_running = int(_LOAD.read_text(encoding="ascii").split()[3].partition("/")[0])
@@ -39,9 +39,9 @@ def total_bytes() -> int | None:
 
 
 def available_bytes() -> int | None:
-    """The free memory of this machine, but no more than the limit of its container; None if it is unknown.
+    """The free memory of this machine, at most the limit of its container; None if unknown.
 
-    If the system reports only the total memory of the machine, that counts as free.
+    If the system reports only the total memory, all of it counts as free.
     """
     sizes = [total_bytes()]
     with contextlib.suppress(OSError):

@@ -1,16 +1,16 @@
-"""The largest values that settings, options and model files may have. One number for each, wherever the value stands.
+"""The largest values of settings, options and model files, each defined once.
 
-A value beyond them is a mistake or exhausts the machine. No imports: the command line reads these at its start.
+A larger value is a mistake or exhausts the machine. No imports: the command line reads these at its start.
 """
 
 MAX_TOKENS = 4096  # in a sentence
 MAX_LEARNED_POSITIONS = 1024  # rows of each table of learned position embeddings
 MAX_PIECES = 1 << 20  # published vocabularies have about 60,000
 MAX_COUNT = 1_000_000_000  # steps, checkpoints, validations
-MAX_BATCH_TOKENS = 10_000_000  # the largest published batches have about 4,000,000 tokens; five steps are made ahead
+MAX_BATCH_TOKENS = 10_000_000  # the largest published batches have about 4,000,000 tokens; five steps are prefetched
 MAX_EPOCH_PAIRS = 1_000_000_000  # the order of an epoch takes 4 bytes a pair
 MAX_BEAM_SIZE = 100
 MAX_SAMPLES = 1000  # of one sentence
 MAX_LENGTH = 10_000  # tokens of a translation
 MAX_LENGTH_PENALTY = 50.0  # above it, the penalty of a long sentence overflows
-MAX_TEMPERATURE = 1000.0  # there, all tokens are equally probable to three digits
+MAX_TEMPERATURE = 1000.0  # at this value all tokens are equally probable to three digits

@@ -1,4 +1,4 @@
-"""Messages about a wrong configuration: unknown keys with the key that is meant, and pydantic's errors key by key."""
+"""Messages about a wrong configuration: unknown keys with suggestions, and pydantic's errors key by key."""
 
 import difflib
 import re
@@ -72,22 +72,22 @@ KEYS_FOR = {name: keys.split() for keys, names in _NAMES_OF.items() for name in 
 
 _NOT_THERE = {
     "update_freq accum_count accumulation grad_accum gradient_accumulation gradient_accumulation_steps": "a step has "
-    "training.batch_tokens target tokens, and is divided to fit the memory without being asked",
-    "wandb mlflow comet neptune": "mtx reports to no such service; training.tensorboard=true writes its figures for "
+    "training.batch_tokens target tokens; gradients are accumulated automatically if memory is short",
+    "wandb mlflow comet neptune": "mtx does not support such services; training.tensorboard=true writes metrics for "
     "TensorBoard",
     "workers num_workers n_workers": "there is no such setting: a thread prepares the batches while the model trains",
-    "shuffle": "there is no such setting: every epoch has its own random order, which follows from the seed",
+    "shuffle": "there is no such setting: every epoch has its own random order, derived from the seed",
     "optimizer optim adam betas adam_betas beta1 beta2": "the optimizer is Adam with the paper's constants; "
     "training.learning_rate and training.warmup_steps can be set",
     "scheduler lr_scheduler lr_schedule schedule lr_decay": "there is one schedule, the paper's (Eq. 3); "
     "training.learning_rate and training.warmup_steps can be set",
     "weight_decay l2": "mtx has no weight decay; model.dropout and training.label_smoothing regularise",
     "attention_dropout attn_dropout": "mtx has no dropout on attention weights; model.dropout is the only one",
-    "ema": "mtx has none; training.average_last averages the last checkpoints",
-    "lower lowercase lower_case truecase": "mtx keeps the text as it is; change the files beforehand",
+    "ema": "mtx has no moving average of weights; training.average_last sets checkpoint averaging",
+    "lower lowercase lower_case truecase": "mtx does not change letter case; convert the files beforehand",
     "log_every log_interval log_steps logging_steps report_every": "there is no such setting: metrics.jsonl in the run "
-    "has every step",
-    "resume resume_from continue": "there is no such setting: the command that started a run continues it",
+    "directory has every step",
+    "resume resume_from continue": "there is no such setting: rerun the same command to resume a run",
     "devices gpus num_gpus distributed ddp world_size nodes": "mtx train --device N trains on N devices of a "
     "machine, torchrun on several machines; --device cuda:1 names one device, and --shard K/N of mtx translate and "
     "back-translate divides a text",
@@ -95,7 +95,7 @@ _NOT_THERE = {
 NOT_THERE = {name: text for names, text in _NOT_THERE.items() for name in names.split()}
 
 
-_NEAR = 0.75  # likeness of names that differ in one letter of four
+_NEAR = 0.75  # similarity of names that differ in one letter of four
 _SIMILAR = 0.63  # and of a name with half of another: multi30k is similar to multi30k-en-de
 
 
@@ -105,9 +105,9 @@ def nearest(name: str, names: list[str]) -> str | None:
 
 
 def keys_meant(name: str, names: Iterable[str]) -> list[str]:
-    """The keys among `names` that an unknown key means: what other programs call so, else the nearest in spelling.
+    """The keys among `names` that an unknown key may mean: the name in other programs, else the nearest spelling.
 
-    Sections do not count, since a long one makes any two keys look alike: `training.lr` is read as `lr`.
+    Sections are ignored, since a long one makes any two keys look alike: `training.lr` is read as `lr`.
     """
     keys = [key for key in KEYS_FOR.get(_without_section(name), []) if key in names]
     if keys or _without_section(name) in NOT_THERE:
@@ -132,7 +132,7 @@ def about_unknown(name: str, names: Iterable[str]) -> str:
 
 
 def unknown_key(key: str, names: list[str] | None = None) -> str:
-    """The message that `key` is not one of `names`, which are by default all keys of the configuration."""
+    """The message that `key` is not one of `names`, by default all keys of the configuration."""
     return f"{key}: unknown key{about_unknown(key, names or key_names())}"
 
 
@@ -176,7 +176,7 @@ _EXPECTED = {
 def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str]:
     """pydantic's errors, one for each key, as `key: expected ..., got ...` after the key's path:line in `lines`.
 
-    Those of a union become `expected auto or a whole number, got 'x'`; one that names several keys itself has no key.
+    Errors of a union become `expected auto or a whole number, got 'x'`; one that names several keys itself has no key.
     """
     texts: dict[tuple[str, str], dict[str, None]] = {}  # by key and value, without duplicates and in order
     for item in error.errors():

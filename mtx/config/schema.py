@@ -49,7 +49,7 @@ def _read_path(value: str) -> str:
     except UnicodeEncodeError:
         is_possible = False
     if not is_possible:
-        raise ValueError("expected a path that this system can have")
+        raise ValueError("expected a valid path")
     return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
 
 
@@ -59,7 +59,7 @@ def two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become endings of file names
+LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become file extensions
 TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, matching(LANGUAGE.pattern, "1 to 100 characters without /")]
 Licence = Annotated[str, matching(r"[^\x00-\x1f\x7f-\x9f]{1,200}", "1 to 200 characters on one line")]
@@ -100,7 +100,7 @@ class Section(BaseModel):
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
-        """The values with what follows from them for other keys."""
+        """The values, completed with those that follow from them."""
         return values
 
     @classmethod
@@ -119,13 +119,13 @@ class HubConfig(Section):
     """A dataset on the Hugging Face hub and its splits."""
 
     name: str
-    """id of a dataset that consists of plain files (no loading script)"""
+    """id of a dataset of plain files (without a loading script)"""
     subset: str | None = None
     """configuration of the dataset, such as de-en"""
     revision: str | None = None
     """commit, tag or branch, such as refs/convert/parquet"""
     train: str = "train"
-    """split for training, in the notation of `datasets`, such as train[:100000]"""
+    """split for training, in the notation of the `datasets` library, such as train[:100000]"""
     valid: str | None = None
     """split for validation"""
     test: tuple[str, ...] = ()
@@ -133,15 +133,16 @@ class HubConfig(Section):
 
 
 class TrainText(Section):
-    """One part of the training text."""
+    """One corpus of the training text."""
 
     name: PathText
     """local name or file, as in data.train"""
     weight: PositiveFloat | None = 1.0
-    """how often each pair is used per epoch; null, as for a name alone: 1, but with training.init_from text beside the
-    first is used no more often than the first"""
+    """how often each pair is used per epoch; null (as for a name alone): 1, but with training.init_from the other
+    corpora are used at most as often as the first"""
     tag: Annotated[str, matching(TAG.pattern, "letters, digits and _")] | None = None
-    """mark before each source sentence, such as BT for back-translated text; of text with a tag nothing is held out"""
+    """mark before each source sentence, such as BT for back-translated text; no pairs are held out of a tagged
+    corpus"""
 
 
 def _form_of_train(value: object) -> str:
@@ -156,40 +157,41 @@ TrainItem = Annotated[
 
 
 class DataConfig(Section):
-    """The text and where it comes from."""
+    """The text: where it comes from and how it is cleaned."""
 
     src: Language = "src"
-    """source language; the ending of local file names"""
+    """source language, also the extension of local files"""
     tgt: Language = "tgt"
-    """target language"""
+    """target language, also the extension of local files"""
     dir: PathText | None = None
-    """directory of local names; null: the current directory"""
+    """directory of the local files; null: the current directory"""
     hub: HubConfig | None = None
     """dataset on the hub, used if data.dir is null"""
     generator: Literal["grammar"] | None = None
-    """grammar: the demo's synthetic text"""
+    """source of synthetic text; grammar: the text of the demo"""
     train: tuple[TrainItem, ...] = ()
-    """local names or files of training text; with training.init_from the first is the text to adapt to: of it alone a
-    part is held out, and the others are used no more often, unless they have a weight"""
+    """training corpora: local files, or prefixes of file pairs. With training.init_from the first is the text to adapt
+    to: held-out pairs come from it only, and each other corpus is down-weighted to its size unless it has a weight"""
     valid: PathText | None = None
-    """local name or file; null: a part of the training text"""
+    """validation set: local file or prefix; null: held out of the training text"""
     test: tuple[PathText, ...] = ()
-    """local names or files; heldout: a part of the training text, also beside others; none: heldout alone"""
+    """test sets: local files or prefixes; heldout: a test set held out of the training text, which can be listed with
+    others; none: heldout only"""
     columns: Annotated[tuple[str, ...], AfterValidator(two_columns)] = ()
-    """the columns of source and target, SRC,TGT: by number from 1 or by name in a .tsv or .csv file, by name in .jsonl
-    and .parquet; none: found by a header or the names of the languages"""
+    """columns of source and target, SRC,TGT: by number (from 1) or name in .tsv and .csv files, by name in .jsonl and
+    .parquet files; none: found by the header or the language names"""
     duplicates: Auto | Literal["newest", "all"] = "auto"
-    """newest: of the training pairs with one source, the one that was changed last; all: every pair; auto: newest in
+    """training pairs with the same source; newest: keep the one that was changed last; all: keep all; auto: newest in
     translation memories and bilingual files, all in other text"""
     terms: Auto | None = None
-    """auto: learn to use a glossary (mtx translate --glossary) from words of the training text that translate each
-    other; null: no terms"""
+    """auto: learn to use a glossary (mtx translate --glossary) from word pairs found in the training text; null: do not
+    learn it"""
     max_tokens: int = Field(256, ge=8, le=limits.MAX_TOKENS)
-    """longest sentence in tokens, </s> included"""
+    """maximum sentence length in tokens, including </s>"""
     max_length_ratio: float = Field(4.0, gt=1)
-    """longer side over shorter, in UTF-8 bytes plus 10"""
+    """maximum length ratio of source and target, in UTF-8 bytes plus 10"""
     licence: Licence | None = None
-    """licence of the training text, for the model card: an SPDX name such as CC-BY-4.0, or words"""
+    """licence of the training text, for the model card: an SPDX name such as CC-BY-4.0, or free text"""
 
     @property
     def direction(self) -> str:
@@ -198,30 +200,30 @@ class DataConfig(Section):
 
     @property
     def languages(self) -> tuple[str, str]:
-        """What a model reads and what it writes."""
+        """The languages that a model reads and writes."""
         return self.src, self.tgt
 
 
 class TokenizerConfig(Section):
-    """How text becomes tokens (SentencePiece pieces)."""
+    """How text is split into subword tokens (SentencePiece)."""
 
     model: tuple[PathText, ...] = Field((), max_length=2)
-    """a SentencePiece model to use as it is, or one for each side: SOURCE,TARGET; none: learn one from the training
-    text"""
+    """existing SentencePiece model to use unchanged, or one for each language: SOURCE,TARGET; none: train one on the
+    training text"""
     vocab_size: Auto | Annotated[int, Field(ge=270, le=limits.MAX_PIECES)] = "auto"
-    """number of pieces; auto: by corpus size, or that of tokenizer.model or training.init_from"""
+    """number of subwords; auto: by corpus size, or the size of tokenizer.model or training.init_from"""
     normalization: Literal["nfc", "nmt_nfkc", "none"] = "nfc"
-    """Unicode normalization before splitting; with tokenizer.model none but its own"""
+    """Unicode normalization before splitting; tokenizer.model always uses its own"""
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
-        """Given models have their own pieces and normalization, whatever the other keys say."""
+        """Given models have their own subwords and normalization, whatever the other keys are set to."""
         given = cls._read_value("model", values.get("model"))
         return {**values, "vocab_size": "auto", "normalization": "none"} if given else values
 
 
-# tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need". student has sizes
-# of browsermt, the smallest there, and student-small is for less text (docs/results.md).
+# tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need". student has the
+# smallest sizes of browsermt, and student-small is for less text (docs/results.md).
 _PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
 
 
@@ -239,7 +241,7 @@ PRESETS = _presets(
         "student-small": (4, 2, 128, 256, 4, 0.1),
     }
 )
-# Those of the recurrent model have about as many parameters; it has neither heads nor feed-forward layers.
+# Presets of the recurrent model, with about as many parameters; it has neither heads nor feed-forward layers.
 _RNN_PRESETS = _presets(
     {
         "tiny": (1, 1, 256, 1, 1, 0.3),
@@ -250,7 +252,7 @@ _RNN_PRESETS = _presets(
         "student-small": (1, 1, 224, 1, 1, 0.1),
     }
 )
-# A decoder alone with about as many parameters; it has no encoder layers.
+# Presets of the decoder-only model, with about as many parameters; it has no encoder layers.
 _DECODER_PRESETS = {
     name: {**PRESETS[name], "num_encoder_layers": 1, "num_decoder_layers": num_layers}
     for name, num_layers in {"tiny": 10, "small": 7, "base": 14, "big": 14, "student": 8, "student-small": 7}.items()
@@ -259,41 +261,41 @@ _OF_ARCHITECTURE = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
 
 
 class ModelConfig(Section):
-    """The architecture. The six keys without a default take it from the preset."""
+    """The architecture. The preset sets the six keys without a default."""
 
     architecture: Literal["transformer", "decoder", "rnn"] = "transformer"
-    """transformer: encoder and decoder, as in the paper; decoder: a decoder alone, which reads the source and goes on
-    with the target; rnn: a recurrent encoder-decoder with attention"""
+    """transformer: encoder-decoder, as in the paper; decoder: decoder-only, which reads the source and continues with
+    the target; rnn: recurrent encoder-decoder with attention"""
     preset: Literal["tiny", "small", "base", "big", "student", "student-small"] = "base"
-    """sets num_encoder_layers, num_decoder_layers, d_model, d_ff, num_heads, dropout, where they are not given"""
+    """sets num_encoder_layers, num_decoder_layers, d_model, d_ff, num_heads and dropout, unless they are given"""
     num_encoder_layers: NumLayers
-    """number of encoder layers; not decoder"""
+    """number of encoder layers; unused by decoder"""
     num_decoder_layers: NumLayers
     """number of decoder layers"""
     d_model: int = Field(ge=1, le=1 << 16)
     """size of embeddings and hidden states"""
     d_ff: int = Field(ge=1, le=1 << 18)
-    """inner size of the feed-forward layers; not rnn"""
+    """inner size of the feed-forward layers; unused by rnn"""
     num_heads: PositiveInt
-    """number of attention heads; not rnn"""
+    """number of attention heads; unused by rnn"""
     dropout: Probability
-    """rate on sub-layer outputs and embedding sums (paper 5.4)"""
+    """dropout rate on sub-layer outputs and embedding sums (paper 5.4)"""
     norm: Literal["post", "pre"] = "post"
-    """LayerNorm after each residual sum (the paper) or before; not rnn"""
+    """LayerNorm after (post, as in the paper) or before (pre) each sub-layer; unused by rnn"""
     activation: Literal["relu", "swish", "gelu"] = "relu"
-    """of the feed-forward layers; not rnn"""
+    """activation function of the feed-forward layers; unused by rnn"""
     tie: Literal["all", "target", "none"] = "all"
-    """embeddings with the weights of the output layer"""
+    """embeddings that share the weights of the output layer"""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """position encoding (paper 3.5); not rnn"""
+    """position encoding (paper 3.5); unused by rnn"""
     cell: Literal["lstm", "gru"] = "lstm"
-    """of the recurrences; rnn only"""
+    """recurrent cell; rnn only"""
     score: Literal["additive", "scaled_dot_product", "multiplicative"] = "additive"
-    """how attention compares a state with the encoder's outputs; rnn only"""
+    """attention score between a decoder state and the encoder outputs; rnn only"""
     output_bias: bool = False
     """add a bias to the output layer"""
     licence: Licence | None = None
-    """licence of the trained model, for its card: an SPDX name such as CC-BY-4.0, or words"""
+    """licence of the trained model, for its model card: an SPDX name such as CC-BY-4.0, or free text"""
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
@@ -301,18 +303,18 @@ class ModelConfig(Section):
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
     def stored(self) -> dict[str, Any]:
-        """The values that a model directory stores; the licence, which may change, is in its scores.json."""
+        """The values stored in a model directory; the licence may change and is in its scores.json."""
         return self.model_dump(exclude={"licence"})
 
     @model_validator(mode="after")
     def _check_together(self) -> "ModelConfig":
         for name in ("cell", "score"):
             if self.architecture != "rnn" and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"model.{name} {getattr(self, name)} is of model.architecture=rnn")
+                raise ValueError(f"model.{name} {getattr(self, name)} requires model.architecture=rnn")
         if self.d_model % 2:
-            raise ValueError(f"model.d_model {self.d_model} is odd; positions need an even number")
+            raise ValueError(f"model.d_model {self.d_model} is odd; the position encoding needs an even number")
         if self.architecture != "rnn" and self.d_model % self.num_heads:
-            raise ValueError(f"model.d_model {self.d_model} cannot be divided by model.num_heads {self.num_heads}")
+            raise ValueError(f"model.d_model {self.d_model} is not divisible by model.num_heads {self.num_heads}")
         return self
 
 
@@ -320,73 +322,75 @@ class TrainingConfig(Section):
     """How a model is trained."""
 
     init_from: PathText | None = Field(None, min_length=1)
-    """model or run directory to start from, with its tokenizer and architecture; use a smaller training.learning_rate
+    """model or run directory to start from, with its tokenizer and architecture; use a lower training.learning_rate
     than for a new model, such as 0.0002"""
     max_steps: PositiveInt | None = 100_000
-    """number of optimizer updates; null: only training.max_epochs counts"""
+    """maximum number of optimizer updates; null: limited by training.max_epochs only"""
     max_epochs: PositiveInt | None = None
-    """passes over all training pairs after which training ends; null: only training.max_steps counts. With both,
-    training ends at the first. A command line that gives one of the two drops the recipe's other"""
+    """maximum number of passes over the training pairs; null: limited by training.max_steps only. If both are set,
+    training ends at the first. Either of them on the command line replaces the other one of a recipe"""
     time_limit: Seconds | None = Field(None, gt=0)
-    """all starts of the run end within it, scored, if scoring takes at most half of it: 2h, 90m, 600s"""
+    """total time of the run over all its starts, such as 2h, 90m or 600s; includes scoring, if scoring takes at most
+    half of it"""
     batch_tokens: BatchTokens = 25_000
     """target tokens per optimizer update (paper 5.1)"""
     micro_batch_tokens: Auto | BatchTokens = "auto"
-    """target tokens per forward and backward pass; auto: what memory allows"""
+    """target tokens per forward and backward pass; auto: as many as fit in memory"""
     learning_rate: PositiveFloat | None = None
-    """the highest, at step warmup_steps; null: (d_model * warmup_steps)^-0.5, as in Eq. 3"""
+    """peak learning rate, reached at step warmup_steps; null: (d_model * warmup_steps)^-0.5, as in Eq. 3"""
     warmup_steps: PositiveInt = 4000
-    """steps of linear warmup (paper 5.3); with a time_limit at most a tenth of its steps"""
+    """steps of linear warmup (paper 5.3); with a time_limit, at most a tenth of the steps"""
     cooldown: float = Field(0.0, ge=0, le=0.9)
-    """share of the steps at the end, in which the learning rate falls linearly to zero; it also follows when
-    training.patience has run out"""
+    """last part of the steps, as a fraction, in which the learning rate falls linearly to zero; early stopping
+    (training.patience) also ends with a cooldown"""
     label_smoothing: Probability = 0.1
     """label smoothing (paper 5.4)"""
     bpe_dropout: Probability = 0.0
-    """probability with which BPE-dropout skips a merge, such as 0.1: each epoch cuts the words into other pieces;
-    0: always the same pieces"""
+    """probability that BPE-dropout skips a merge, such as 0.1, so that words are split differently in each epoch;
+    0: always the same subwords"""
     upper_case: Share = 0.0
-    """share of the training pairs that are in capital letters in an epoch, other pairs in each, such as 0.07, so that
-    such text is translated too"""
+    """fraction of the training pairs changed to upper case, such as 0.07, so that the model can translate such text;
+    each epoch changes other pairs"""
     title_case: Share = 0.0
-    """share of the training pairs With A Capital Letter In Each Word in an epoch, such as 0.05"""
+    """fraction of the training pairs changed to title case (A Capital Letter In Each Word) in an epoch, such as 0.05"""
     no_end_punctuation: Share = 0.0
-    """share of the training pairs without their last punctuation in an epoch, such as 0.2"""
+    """fraction of the training pairs without final punctuation in an epoch, such as 0.2"""
     typing_errors: Share = 0.0
-    """share of the training pairs with typing errors in their sources in an epoch, in a tenth of the longer words, such
+    """fraction of the training pairs whose sources get typing errors in an epoch, in a tenth of the longer words, such
     as 0.05"""
     copied_target_ratio: Share = 0.0
-    """copied corpus: share of the training pairs that each epoch repeats with the target text on both sides, such as
-    0.5 for little text, whose models otherwise make little use of the source; 0: none"""
+    """copied corpus: fraction of the training pairs that each epoch repeats with the target text as source and target,
+    such as 0.5 for little text, where models otherwise make little use of the source; 0: none"""
     rdrop_alpha: float = Field(0.0, ge=0)
-    """R-Drop: weight of the divergence between two passes with different dropout, such as 2; a step takes twice as
-    long; 0: one pass"""
+    """R-Drop: weight of the divergence between two passes with different dropout, such as 2; doubles the time of a
+    step; 0: one pass"""
     clip_norm: PositiveFloat | None = None
-    """largest gradient norm; null: no clipping"""
+    """maximum gradient norm; null: no clipping"""
     shard: bool = False
-    """divide weights, gradients and Adam's state among several devices, for a model that does not fit one"""
+    """shard weights, gradients and Adam's state over the devices, for a model that does not fit on one"""
     deterministic: bool = False
-    """on CUDA: the same bits on the same GPU and torch, but slower"""
+    """on CUDA: bitwise reproducible on the same GPU and torch version, but slower"""
     compile: Auto | bool = "auto"
-    """on CUDA: compile the step at the start, in a minute or two; auto: if the run is long enough. What cannot be
-    compiled here runs without"""
+    """on CUDA: compile the training step at the start, which takes a minute or two; auto: if the run is long enough.
+    If compilation fails, training runs without it"""
     best_metric: Literal["auto", "bleu", "chrf", "nll"] = "auto"
-    """what decides which validation is the best; auto: bleu, or chrf if BLEU says nothing about the validation text"""
+    """metric that selects the best validation; auto: bleu, or chrf if BLEU is not informative on the validation set"""
     validate_every: PositiveInt = 1000
     """steps between validations"""
     checkpoint_every: PositiveInt = 1500
     """steps between checkpoints"""
     average_last: PositiveInt = 5
-    """checkpoints that are averaged at the end (paper 6.1), of those in the last quarter of the steps. The model is
-    this mean, that of their later half, the last or the best checkpoint: what translates the validation set best"""
+    """number of checkpoints for checkpoint averaging at the end (paper 6.1), from the last quarter of the steps. The
+    model is this average, the average of the later half of them, the last checkpoint or the best one: whichever
+    translates the validation set best"""
     patience: PositiveInt | None = None
-    """validations without a better score before training stops"""
+    """early stopping: validations without a better score before training stops; null: no early stopping"""
     tensorboard: bool = False
     """write metrics for TensorBoard (needs the package tensorboard)"""
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
-        """Without max_steps, max_epochs is the only bound; the default of max_steps would end most runs before it."""
+        """With max_epochs alone, max_steps is null: its default would end most runs earlier."""
         return values if values.get("max_epochs") in (None, *NULL) else {"max_steps": None, **values}
 
 
@@ -394,28 +398,28 @@ class DecodingConfig(Section):
     """How a model translates."""
 
     beam_size: int = Field(4, ge=1, le=limits.MAX_BEAM_SIZE)
-    """beam size; 1 is greedy search"""
+    """beam size; 1: greedy search"""
     length_penalty: float = Field(0.6, ge=0, le=limits.MAX_LENGTH_PENALTY)
     """alpha of the divisor ((5+|Y|)/6)^alpha (paper 6.1)"""
     batch_tokens: BatchTokens | None = None
-    """source tokens that are translated at once; null: 4,096, on CUDA 32,768, halved if memory runs out"""
+    """source tokens translated at once; null: 4,096, or 32,768 on CUDA; halved if memory runs out"""
 
 
 class Config(Section):
     """The whole configuration of a run."""
 
     run_dir: PathText = ""
-    """directory of the run, new or empty; by default runs/ and the recipe's name; a leading ~ means the home directory,
-    as in every path of a setting"""
+    """directory of the run, new or empty; by default runs/ and the recipe's name; a leading ~ is the home directory, as
+    in every path of a setting"""
     sizes: Literal["given", "corpus"] = "given"
-    """corpus: the sizes of the model and its regularisation are those for so much training text, where neither the
-    recipe nor the command line sets them"""
+    """corpus: choose model sizes and regularisation by the amount of training text, unless the recipe or the command
+    line sets them"""
     seed: int = Field(1, ge=0, lt=2**31)
     """seed of all random numbers"""
     device: Annotated[str, matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = "auto"
     """cpu, cuda, cuda:1 or mps; auto: cuda if there is a GPU"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """of matrix products in training"""
+    """precision of matrix products in training"""
     data: DataConfig = DataConfig.model_validate({})
     tokenizer: TokenizerConfig = TokenizerConfig.model_validate({})
     model: ModelConfig = ModelConfig.model_validate({})
@@ -426,9 +430,9 @@ class Config(Section):
     def _check_together(self) -> "Config":
         data, training = self.data, self.training
         if training.max_steps is None and training.max_epochs is None:
-            raise ValueError("training.max_steps and training.max_epochs are both null, expected a number for one")
+            raise ValueError("training.max_steps and training.max_epochs are both null; set one of them")
         if self.tokenizer.model and training.init_from is not None:
-            raise ValueError("tokenizer.model: the model of training.init_from has its own tokenizer; drop one of them")
+            raise ValueError("tokenizer.model: the model of training.init_from has its own tokenizer; set only one")
         for name in ("batch_tokens", "micro_batch_tokens"):
             if (size := getattr(training, name)) != "auto" and size < data.max_tokens:
                 raise ValueError(f"training.{name} {size} is below data.max_tokens {data.max_tokens}")
@@ -440,7 +444,7 @@ class Config(Section):
         architecture = self.model.architecture
         for name, wish in (("shard", training.shard), ("compile", training.compile)):
             if wish is True and architecture != "transformer":
-                raise ValueError(f"training.{name}: only a Transformer has it, not {architecture}")
+                raise ValueError(f"training.{name} requires model.architecture=transformer, not {architecture}")
         return self
 
 

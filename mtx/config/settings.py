@@ -1,8 +1,8 @@
 """Finds a configuration, applies `key=value` overrides, validates it, and prints it with the origin of each value.
 
-Recipes and the command line both give text, which the type of each field reads, so the same text means the same in
-both: YAML's own rules would turn `no` into False and 12:30 into 750, but leave 1e-4 as text. One error reports all
-problems. `schema` defines the keys, `messages` words the problems. No torch here.
+Recipes and the command line both give text, which the type of each field parses, so the same text means the same in
+both. (YAML's own rules would turn `no` into False and 12:30 into 750, but leave 1e-4 as text.) One error reports all
+problems. `schema` defines the keys, `messages` the error texts. No torch here.
 """
 
 import io
@@ -37,7 +37,7 @@ class Resolved:
     origins: dict[str, str]
 
     def is_explicit(self, key: str) -> bool:
-        """Whether a recipe, a file or the command line sets a key, rather than a default or the preset."""
+        """Whether a recipe, a file or the command line sets a key, and not a default or the preset."""
         return self.origins[key] not in ("default", f"preset {self.config.model.preset}")
 
 
@@ -51,7 +51,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     """Read the configuration `name` (see `find_config`) and apply `key=value` overrides.
 
     Raises:
-        UsageError: naming every unknown key, with the most similar one, and every wrong value.
+        UsageError: with every unknown key, the most similar key, and every wrong value.
     """
     path = find_config(name) if name else None
     values, lines = read_yaml(path) if path else ({}, {})
@@ -63,7 +63,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
     if name and path == Path(name, "config.yaml") and "run_dir" not in settings:
         values["run_dir"] = name  # a run directory may have been moved
-    # If a setting overrides a value, or the problem concerns several keys, the file is not to blame
+    # If a setting overrides a value, or the problem concerns several keys, the file is not the cause
     lines = {key: at for key, at in lines.items() if key.partition("[")[0] not in settings and (key or not settings)}
     config = _validate(values, lines, problems)
     _refuse_unread_text(config.data, settings)
@@ -89,23 +89,23 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
 
 
 def load(path: Path) -> Config:
-    """Read the config.yaml of a run directory as it is; see `mtx.storage.run_files.load_config`."""
+    """Read the config.yaml of a run directory unchanged; see `mtx.storage.run_files.load_config`."""
     require_file(path)
     return _validate(*read_yaml(path))
 
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values of a YAML file as text, and the path:line of each key; the key `""` stands for the whole file.
+    """The values of a YAML file as text, and the path:line of each key; the key `""` is the whole file.
 
     Raises:
-        UsageError: if the file is too large or not YAML, has a key twice, or uses an alias; with path:line.
+        UsageError: with path:line, if the file is too large or not YAML, has a duplicate key, or uses an alias.
     """
     lines, seen = dict[str, str](), set[int]()
 
     def text_of(node: yaml.Node, key: str) -> Any:
         where = f"{path}:{node.start_mark.line + 1}"
         if id(node) in seen:  # aliases could put a node inside itself, or grow it a thousandfold
-            raise UsageError(f"{where}: an alias (*name), which mtx does not read")
+            raise UsageError(f"{where}: YAML aliases (*name) are not supported")
         seen.add(id(node))
         lines.setdefault(key, where)
         if isinstance(node, yaml.SequenceNode):
@@ -131,7 +131,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{path}:{line}: {error.problem}") from None
     except (yaml.YAMLError, RecursionError) as error:
-        raise UsageError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+        raise UsageError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path}: expected sections with keys, got {kind_of(values)}")
     return values, {**lines, "": str(path)}
@@ -139,12 +139,12 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
 
 def _yaml_text(path: Path) -> str:
     """The text of a configuration; UsageError if it is not a regular file of text, or too large."""
-    if not path.is_file():  # a pipe would be waited for
+    if not path.is_file():  # reading a pipe would block
         raise UsageError(f"{path}: expected a configuration file")
     with open_binary(path) as file, errors_named(path):
         data = file.read(_MAX_YAML_BYTES + 1)
     if len(data) > _MAX_YAML_BYTES:
-        raise UsageError(f"{path}: a configuration has at most {_MAX_YAML_BYTES:,} bytes")
+        raise UsageError(f"{path}: too large for a configuration file (at most {_MAX_YAML_BYTES:,} bytes)")
     return "\n".join(decoded_lines(io.BufferedReader(io.BytesIO(data)), path))
 
 
@@ -165,7 +165,7 @@ def _on_one_line(value: Any) -> str:
 
 
 def dump_with_origins(resolved: Resolved) -> str:
-    """The configuration as YAML, with the origin of each value in a comment behind it."""
+    """The configuration as YAML, each value followed by its origin in a comment."""
 
     def lines(tree: Mapping[str, Any], prefix: str) -> Iterator[str]:
         indent = "  " * prefix.count(".")
@@ -187,7 +187,7 @@ def describe_key(key: str) -> tuple[str, str]:
     choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
     words = [" ".join((field.description or "").split()), *([f"one of {', '.join(choices)}"] if choices else [])]
     is_needed = field.is_required() and default is None
-    return "; ".join(words), "none, it must be set" if is_needed else _on_one_line(default)
+    return "; ".join(words), "none (required)" if is_needed else _on_one_line(default)
 
 
 def recipe_dir() -> Path:
@@ -211,7 +211,7 @@ def recipe_facts(name: str) -> list[str]:
 def find_config(name: str) -> Path:
     """The file of a configuration: `name` is a shipped recipe, a run directory, or a path.
 
-    A recipe takes precedence over a directory of the same name in the current directory, which is `./NAME`.
+    A recipe takes precedence over a directory of the same name; write `./NAME` for the directory.
 
     Raises:
         UsageError: if there is none, with the most similar recipe or key.
@@ -227,7 +227,7 @@ def find_config(name: str) -> Path:
         return path
     if exists(path) and path.is_file():
         help = mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
-        raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"if it is your text: {help}")
+        raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {help}")
     near = nearest(name, recipe_names())
     sections = {key.partition(".")[0] for key in key_names()}
     about = did_you_mean(near) if near else about_unknown(name, [*sections, *key_names()])
@@ -256,20 +256,20 @@ def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
 
 
 def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
-    """Refuse overrides that name local text which nothing would read; a configuration file may name both sources."""
+    """Refuse overrides with local text that nothing would read; a configuration file may name both sources."""
     if data.generator is not None:
-        source, help = "data.generator", "data.generator=null reads local text"
+        source, help = "data.generator", "use data.generator=null to read local text"
     elif data.hub is not None and data.dir is None:
-        source, help = "data.hub", "data.hub=null reads local text only, or data.dir=DIR"
+        source, help = "data.hub", "use data.hub=null or data.dir=DIR to read local text"
     else:
         return
     for name in ("train", "valid", "test", "dir"):
         if f"data.{name}" in settings and getattr(data, name):
-            raise UsageError(f"data.{name}: names local text, but this recipe takes its text from {source}", help)
+            raise UsageError(f"data.{name}: this recipe reads its text from {source}, not from local files", help)
 
 
 def _validate(values: dict[str, Any], lines: dict[str, str], problems: Sequence[str] = ()) -> Config:
-    """The configuration, or one error with all of its problems and, from `lines`, where they stand."""
+    """The configuration, or one error with all of its problems and their places from `lines`."""
     try:
         config = Config.model_validate(values)
         if not problems:
@@ -281,7 +281,7 @@ def _validate(values: dict[str, Any], lines: dict[str, str], problems: Sequence[
     raise UsageError(text, f"mtx config {known[0]} explains it" if known else "mtx config RECIPE lists all keys")
 
 
-# The keys that may change between two starts of a run, as pydantic's `exclude`; every other key is fixed.
+# The keys that may change when a run is resumed, as pydantic's `exclude`; every other key is fixed.
 MAY_CHANGE: dict[str, Any] = {
     "run_dir": True,
     "sizes": True,
@@ -316,5 +316,5 @@ def fixed_differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
 
 
 def fixed_settings(config: Config) -> dict[str, Any]:
-    """The fixed settings as nested values for JSON, which `Config.model_validate` reads with defaults for the rest."""
+    """The fixed settings as nested values for JSON; `Config.model_validate` fills in the defaults of the rest."""
     return config.model_dump(mode="json", exclude=MAY_CHANGE)

@@ -1,8 +1,8 @@
 """Changes the text of some training pairs in each epoch: case, end punctuation, typing errors, terms.
 
-People write so, and a model that has not seen it translates worse. Case and end punctuation change on both sides, as in
-the augmentation of OpusTrainer (Bogoychev et al. 2023), typing errors in the source alone. What a place of an epoch's
-order holds is a function of the seed, the epoch and the place, so a resumed run has the same text. No torch.
+People write like this, and a model that has not seen such text translates it worse. Case and end punctuation change on
+both sides, as in OpusTrainer (Bogoychev et al. 2023), typing errors only in the source. The text at a position of an
+epoch is a function of the seed, the epoch and the position, so a resumed run has the same text. No torch.
 Flow: token store -> `EpochText`: the augmentations, then perhaps BPE-dropout -> the batch sampler.
 """
 
@@ -23,7 +23,7 @@ from mtx.data.tokenizer import Tokenizer
 
 TYPO_SHARE = 0.1  # of the words that can have one
 _END = re.compile(r"(?<=\w)[\s.!?…。！？।؟]+$")
-_WORD = re.compile(r"[^\W\d_]{4,}")  # shorter words often become others
+_WORD = re.compile(r"[^\W\d_]{4,}")  # shorter words often become other words
 
 TERMS_SHARE = 0.2  # of the pairs of an epoch that `Terms` changes
 _MOST_TERMS = 3  # of a pair
@@ -33,42 +33,43 @@ _ONE_MORE = 0.2  # of the made-up terms have one word more, because terms of sev
 _FRAGMENT, _LENGTH = (2, 4), (4, 12)  # letters of a fragment, and of a made-up word
 
 
-# Changes the source and the target of a pair, which is still a pair of translations; the generator, the only source of
-# chance, is seeded from the run's seed, the epoch, the number of the chunk in it, and the place in the chunk. To add
-# one, write a function or a class, and add a line to `AUGMENTATIONS`: a name and what changes a pair. The name is that
-# of its setting, the share of the pairs that it changes, each epoch others: a field of `TrainingConfig` in
-# config/schema.py, such as `upper_case`. They are applied in the order of the list, and a longer list draws other pairs
-# for all of them. A pair stays as it is if a side would become empty or longer than data.max_tokens.
+# An augmentation changes the source and the target of a pair, which remain translations of each other. The generator,
+# its only source of randomness, is seeded from the run's seed, the epoch, the number of the chunk in it, and the
+# position in the chunk. To add one, write a function or a class, and add a line to `AUGMENTATIONS`: its name and the
+# function. The name is also its setting, the share of pairs that it changes (other pairs in each epoch): a field of
+# `TrainingConfig` in config/schema.py, such as `upper_case`. They are applied in the order of the list, and a longer
+# list draws other pairs for all of them. A pair is unchanged if a side would become empty or longer than
+# data.max_tokens.
 Augmentation = Callable[[str, str, random.Random], tuple[str, str]]
 
 
 def change_case(src: str, tgt: str, rng: random.Random, case: Case) -> tuple[str, str]:
-    """Both sides in capital letters, or with a capital letter at the beginning of each word."""
+    """Both sides in upper case, or in title case."""
     return in_case(src, case), in_case(tgt, case)
 
 
 def drop_end_punctuation(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
-    """Both sides without the punctuation after their last words."""
+    """Both sides without final punctuation."""
     return _END.sub("", src), _END.sub("", tgt)
 
 
 def make_typing_errors(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
-    """A source in which a tenth of the longer words have a letter too few or too many, or two in the wrong order."""
+    """A source with a typing error in a tenth of the longer words: a missing, doubled or transposed letter."""
     return _WORD.sub(lambda match: _mistype(match[0], rng) if rng.random() < TYPO_SHARE else match[0], src), tgt
 
 
 def _mistype(word: str, rng: random.Random) -> str:
-    at = rng.randrange(1, len(word) - 1)  # the first and the last letter stay, as in most typing errors
+    at = rng.randrange(1, len(word) - 1)  # the first and the last letter are kept, as in most typing errors
     start, letter, rest = word[:at], word[at], word[at + 1 :]
     return start + rng.choice((rest, letter + letter + rest, rest[:1] + letter + rest[1:]))
 
 
 class Terms:
-    """Writes the translations of one to three terms beside them, between marks; see `glossary`.
+    """Writes the translations of one to three terms after them, between marks; see `glossary`.
 
-    The model should take the translation that stands beside a term, whichever it is (Dinu et al. 2019). So most of
-    these translations are made-up words, which stand in the target too: there is nothing to remember, only to copy.
-    Only terms of which the target has the translation are taken.
+    The model should copy the translation given after a term, whatever it is (Dinu et al. 2019). So most of these
+    translations are invented words, which also replace the words of the target: they can only be copied, not
+    remembered. Only terms whose translation is in the target are used.
     """
 
     def __init__(self, glossary: Glossary):
@@ -81,7 +82,7 @@ class Terms:
         terms = list(dict.fromkeys(match.src for match in matches))
         rng.shuffle(terms)
         number = rng.randint(1, _MOST_TERMS)
-        chosen = dict[str, tuple[str, str]]()  # what is written of a term and of its translation; "" is the term itself
+        chosen = dict[str, tuple[str, str]]()  # the written term ("": unchanged) and its written translation
         edits, taken = list[tuple[int, int, str]](), set[int]()
         for term in terms:
             translation = self._glossary.terms[term]
@@ -106,7 +107,7 @@ class Terms:
 
 
 def make_up(term: str, letters: Sequence[str], rng: random.Random) -> str:
-    """As many words as the term has, or one more, of random fragments of `letters`, with its capital letters."""
+    """Invented words from random fragments of `letters`: as many as the term has, or one more, in its letter case."""
     if not letters:
         return term
     words = [_make_word(letters, rng) for _ in term.split()]
@@ -132,14 +133,14 @@ AUGMENTATIONS: dict[str, Augmentation] = {
     "title_case": partial(change_case, case="title"),
     "no_end_punctuation": drop_end_punctuation,
     "typing_errors": make_typing_errors,
-}  # and `Terms`, the last, because none may touch its marks; its setting is data.terms
+}  # and `Terms`, which is last because no other may change its marks; its setting is data.terms
 
 
 def epoch_text(config: Config, store: TokenStore, tokenizer: Tokenizer, terms: Glossary | None) -> Encode | None:
-    """What gives each epoch its own text or pieces, as the configuration says; None if all epochs have the same.
+    """The encoder that gives each epoch its own text or subwords; None if all epochs have the same.
 
     Args:
-        terms: what the model learns to use a glossary from.
+        terms: the terms from which the model learns to use a glossary.
     """
     augmentations = [(augmentation, getattr(config.training, name)) for name, augmentation in AUGMENTATIONS.items()]
     if terms is not None:
@@ -150,9 +151,9 @@ def epoch_text(config: Config, store: TokenStore, tokenizer: Tokenizer, terms: G
 
 
 class EpochText:
-    """Chunks of an epoch's order in which some pairs have changed text, and perhaps all have other pieces.
+    """Chunks of an epoch in which some pairs have changed text, and perhaps all pairs have other subwords.
 
-    A tag at the beginning of a source stays.
+    A tag at the start of a source is kept.
 
     Args:
         augmentations: in the order in which they are applied, each with the share of the pairs that it changes.
@@ -174,7 +175,7 @@ class EpochText:
         self._dropouts = [BpeDropout(tokenizer, self._seed, rate, self._max_tokens, target) for target in sides]
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
-        """The pairs of a chunk; `number` is that of the chunk in its epoch."""
+        """The pairs of a chunk; `number` is the number of the chunk in its epoch."""
         key = (self._seed, epoch, number)
         sides = self._store.src, self._store.tgt
         src, tgt = (side.sentences(pairs) for side in sides)

@@ -1,8 +1,8 @@
-"""Pairs of a file whose units name their languages: a translation memory, a bilingual file, a catalogue of messages.
+"""Pairs of a file whose units name their languages: a translation memory, a bilingual file, a message catalogue.
 
-`translation_memories` parses the formats into units, each with a text in some languages. This module finds in each the
-sides that are asked for, whatever their order and region: en-GB serves en. A unit without one of them is left out
-and counted. Flow: `Unit` -> `PairBlock`.
+`translation_memories` parses the formats into units, each with a text in several languages. This module finds source
+and target in each, whatever their order and region: en-GB serves en. A unit without one of them is skipped and
+counted. Flow: `Unit` -> `PairBlock`.
 """
 
 import itertools
@@ -23,10 +23,10 @@ from mtx.errors import DataError, UsageError
 from mtx.storage.text_files import printable
 
 NO_TRANSLATION = "not translated"
-UNKNOWN = ""  # the language of a side that the file does not name
+UNKNOWN = ""  # an unnamed language
 _MOST_PAIRS = 1000  # of one unit
 _SHOWN_CHARS = 100  # of the languages in a message
-_MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the form that is usually meant
+_MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the usual form
 _NOT_DIGITS = re.compile(r"\D")
 
 
@@ -48,7 +48,7 @@ class Unit:
     """A sentence in several languages, and the line of the file at which it begins.
 
     Attributes:
-        src_language: that of the source, if the file says it beside the variants.
+        src_language: the source language, if the file names it separately.
     """
 
     line: int
@@ -60,7 +60,7 @@ class Unit:
 class BilingualReader:
     """A `Reader` of files whose units name their languages. A unit with several translations gives several pairs.
 
-    Markup and entities are taken out, as in documents.
+    Markup and entities are removed, as in documents.
 
     Attributes:
         units: reads the units of a file.
@@ -95,7 +95,7 @@ class BilingualReader:
             has_pairs |= bool(lines)
             yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
         if not present:
-            raise DataError(f"{path}: holds no units")
+            raise DataError(f"{path}: no units")
         if not has_pairs:
             counts = ", ".join(f"{name or 'unnamed'} ({count:,})" for name, count in present.most_common())
             problem = f"no unit is in both {languages[0]} and {languages[1]}"
@@ -103,10 +103,10 @@ class BilingualReader:
 
 
 def require_languages(path: Path, named: Languages, languages: Languages) -> None:
-    """Refuse a document in other languages than those of a model, as far as both name them.
+    """Refuse a document in other languages than the model's, if both name their languages.
 
     Raises:
-        UsageError: if one of them is another; the message has all four.
+        UsageError: with all four languages, if they differ.
     """
     for name, language in zip(named, languages, strict=True):
         if name and language not in PLAIN_NAMES and match_rank(name, language) is None:
@@ -143,9 +143,9 @@ def _find_serving(unit: Unit, asked: str) -> list[Variant]:
 
 @lru_cache
 def match_rank(tag: str, asked: str) -> int | None:
-    """How well a language tag of a file serves a language that is asked for; the lower the better, None for not at all.
+    """How well a language tag of a file matches a language; lower is better, None for no match.
 
-    0: the same. 1: it is more special, en-GB for en. 2: it is more general, en for en-GB.
+    0: the same. 1: more specific, en-GB for en. 2: more general, en for en-GB.
     """
     tag, asked = tag.replace("_", "-"), tag_of(asked).replace("_", "-")
     if tag.casefold() == asked.casefold():
@@ -162,6 +162,6 @@ def match_rank(tag: str, asked: str) -> int | None:
 
 
 def _covers(general: Language, special: Language) -> bool:
-    """Whether a tag has no script and territory but those of another, as far as that implies them."""
+    """Whether the script and territory of a tag are given or implied by another tag."""
     whole = special.maximize()
     return general.script in (None, whole.script) and general.territory in (None, whole.territory)

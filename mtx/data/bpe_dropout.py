@@ -1,9 +1,9 @@
-"""Cuts the words of the training text into other pieces in each epoch: BPE-dropout. No torch, no text.
+"""BPE-dropout: splits the words of the training text differently in each epoch. No torch, no text.
 
-BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267) skips each merge with some probability. SentencePiece can do it
-too, but draws other pieces in each process, whatever its seed is; a resumed run would have other text. So the merges
-are made here, word by word: SentencePiece's pieces never begin in one word and end in the next. A word's random cuts
-are drawn once, `_NUM_CUTS` of them, and each occurrence takes one of these.
+BPE-dropout (Provilkov et al. 2020, arXiv 1910.13267) skips each merge with some probability. SentencePiece also
+supports it, but draws other pieces in each process, whatever its seed is; a resumed run would have other text. So the
+merges are made here, word by word: SentencePiece's pieces never cross word boundaries. `_NUM_CUTS` random splits of a
+word are drawn once, and each occurrence uses one of them.
 Flow: chunks of text (`mtx.data.augmentation`) -> `BpeDropout` -> the batch sampler.
 """
 
@@ -18,12 +18,12 @@ from mtx.data.sentencepiece_models import BYTE, SPACE
 from mtx.data.tokenizer import Tokenizer
 
 _NUM_CUTS = 32
-_MAX_CUTS = 2_000_000  # of words, that are kept in memory
+_MAX_CUTS = 2_000_000  # splits of words kept in memory
 Word = tuple[int, ...]  # the ids of its pieces
 
 
 class BpeDropout:
-    """Cuts the sentences of one side; it keeps the cuts of their words.
+    """Splits the sentences of one side; it caches the splits of words.
 
     Args:
         rate: the probability that a merge is skipped.
@@ -38,7 +38,7 @@ class BpeDropout:
         self._rate = rate
         self._max_tokens = max_tokens
         self._cut_word = cache(self._merge)
-        # Pieces that no merge makes, such as symbols that the user defined, stay whole, and end a word.
+        # Pieces without a merge, such as user-defined symbols, stay whole, and end a word.
         symbols = [token for token in self._texts if self._merge((token,), None) != (token,)]
         for symbol in symbols:
             del self._texts[symbol]
@@ -49,7 +49,7 @@ class BpeDropout:
         }
 
     def __call__(self, sentences: list[list[int]], rng: np.random.Generator) -> list[list[int]]:
-        """The ids of the sentences with other pieces."""
+        """The ids of the sentences after BPE-dropout."""
         if self._cut_word.cache_info().currsize > _MAX_CUTS:
             self._cut_word.cache_clear()
         draws = iter(rng.integers(_NUM_CUTS, size=sum(map(len, sentences)), dtype=np.uint8).tolist())
@@ -57,7 +57,7 @@ class BpeDropout:
         return [new if len(new) <= self._max_tokens else ids for new, ids in zip(cut, sentences, strict=True)]
 
     def cut(self, ids: list[int], draws: Sequence[int]) -> list[int]:
-        """The ids of a sentence with other pieces; `draws` has a number below `_NUM_CUTS` for each word, or more."""
+        """The ids of a sentence after BPE-dropout; `draws` has a number below `_NUM_CUTS` for at least each word."""
         starts = [place for place, token in enumerate(ids) if not place or token in self._begins]
         new = list[int]()
         for (start, end), draw in zip(pairwise((*starts, len(ids))), draws, strict=False):
@@ -65,17 +65,17 @@ class BpeDropout:
         return new
 
     def _merge(self, word: Word, draw: int | None) -> Word:
-        """The ids of a word after BPE, in which `draw` decides which merges are skipped; None skips none.
+        """The ids of a word after BPE; `draw` determines the skipped merges, and None skips none.
 
-        As in SentencePiece, the best of all possible merges is made next, the leftmost of several; one that was skipped
-        stays so until one of its two pieces changes. Ids that are not pieces of text, such as `</s>`, stay as they are.
+        As in SentencePiece, the best possible merge is made next, the leftmost of equal ones; a skipped merge stays
+        skipped until one of its two pieces changes. Ids that are not pieces of text, such as `</s>`, are kept.
         """
         if any(token not in self._texts for token in word):
             return word
         rng = random.Random(f"{self._seed} {draw} {word}")
         rate = 0.0 if draw is None else self._rate
         symbols = [character for token in word for character in self._texts[token]]
-        skipped: set[int] = set()  # places of the first piece of a merge
+        skipped: set[int] = set()  # positions of the first piece of a merge
         while True:
             pairs = enumerate(map("".join, pairwise(symbols)))
             possible = [(self._ranks[text], at) for at, text in pairs if text in self._ranks and at not in skipped]
@@ -87,6 +87,6 @@ class BpeDropout:
                 continue
             symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
             skipped = {place - (place > at) for place in skipped if place not in (at - 1, at, at + 1)}
-        if any(symbol not in self._ids for symbol in symbols):  # a character without a piece of its own
+        if any(symbol not in self._ids for symbol in symbols):  # a character without a piece
             return word
         return tuple(self._ids[symbol] for symbol in symbols)

@@ -1,7 +1,7 @@
 """Filters for training pairs: a pair is cleaned, or dropped for a reason. Also the hashes that find duplicates.
 
-These functions are pure and run on tens of millions of pairs, one by one. Validation and test text is not filtered;
-there, pairs that `clean_pair` would drop are only counted.
+These functions are pure and run on tens of millions of pairs, one by one. Validation and test sets are not filtered;
+pairs that `clean_pair` would drop there are only counted.
 Flow: sources -> cleaning -> tokenizer -> token store, driven by `prepare`.
 """
 
@@ -24,14 +24,13 @@ CONTROL = "control characters"
 NOT_UTF8 = "not UTF-8"
 DUPLICATE = "duplicate"
 OLDER = "older translation"
-HELD_OUT = "source held out"  # pairs of other text with a source that is held out of the own text
+HELD_OUT = "source held out"  # pairs of general text with a source that is held out of the own text
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
 
-# White space that is not text: all characters that some program takes as the end of a line, TAB and US.
+# White space that is not text: all characters that some programs treat as line ends, TAB and US.
 _SEPARATORS = re.compile("[\t-\r\x1c-\x1f\x85\u2028\u2029]")
-# The rest of Unicode's control characters (Cc), lone surrogates, and U+FFFD, which other programs write for bytes that
-# they could not read.
+# The other control characters of Unicode (Cc), lone surrogates, and U+FFFD, which programs write for unreadable bytes.
 _DAMAGE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]")
 # Any character except white space, controls, Unicode's Default_Ignorable_Code_Point and the empty Braille cell, U+2800.
 _VISIBLE = re.compile(
@@ -43,7 +42,7 @@ _VISIBLE = re.compile(
 def clean_text(text: str) -> str:
     """Replace line separators and control white space by spaces, and strip spaces from both ends.
 
-    All other characters stay: joiners, no-break spaces, direction marks, emoji, and the damage that `clean_pair` finds.
+    All other characters are kept: joiners, no-break spaces, direction marks, emoji, and the damage for `clean_pair`.
     """
     if not text.isprintable():  # printable text has no separators; this test is several times faster
         text = _SEPARATORS.sub(" ", text)
@@ -51,7 +50,7 @@ def clean_text(text: str) -> str:
 
 
 def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
-    """The cleaned pair, or the reason to drop it: the first that holds, in this order.
+    """The cleaned pair, or the first reason to drop it, in this order.
 
     empty: a side has no visible character. not UTF-8: a side has bytes that are not UTF-8, which the readers escape.
     control characters: a side has a control, another lone surrogate or U+FFFD. too long: a side has too many characters
@@ -96,7 +95,7 @@ def hash_pairs(src: Iterable[str], tgt: Iterable[str]) -> NDArray[np.uint64]:
 
 def _hashed_bytes(text: str) -> bytes:
     if not text.isascii():
-        text = unicodedata.normalize("NFC", text)  # returns at once what a quick check finds to be in NFC
+        text = unicodedata.normalize("NFC", text)  # fast if the text is in NFC already
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -106,10 +105,10 @@ def _hashes(texts: Iterable[bytes]) -> NDArray[np.uint64]:
 
 
 def find_newest(hashes: NDArray[np.uint64], dates: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """For each pair whether its date is the latest of the pairs with its source; of equal dates the last pair's is.
+    """Whether each pair is the latest of the pairs with its source; of equal dates, the last pair is.
 
     Args:
-        hashes: those of the sources.
+        hashes: the hashes of the sources.
     """
     latest_first = np.argsort(dates, kind="stable")[::-1]
     are_newest = np.empty(hashes.size, np.bool_)
@@ -118,7 +117,7 @@ def find_newest(hashes: NDArray[np.uint64], dates: NDArray[np.uint64]) -> NDArra
 
 
 def find_first(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """For each hash whether it is the first of its kind."""
+    """Whether each hash is the first of its value."""
     is_first = np.zeros(hashes.size, np.bool_)
     is_first[np.unique(hashes, return_index=True)[1]] = True
     return is_first

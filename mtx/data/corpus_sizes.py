@@ -1,7 +1,7 @@
-"""Chooses the sizes and the regularisation that suit the training text, for a recipe with `sizes: corpus`.
+"""Chooses model sizes and regularisation by the amount of training text, for recipes with `sizes: corpus`.
 
-A table has a row for each amount of text; docs/decisions.md has the measurements. A run that has begun keeps what was
-chosen for it. No torch.
+A table has a row for each amount of text; docs/decisions.md has the measurements. A resumed run keeps its chosen
+values. No torch.
 Flow: `Resolved` -> `choose_sizes` -> `Resolved`, in which the origin of each chosen value is its reason.
 """
 
@@ -44,7 +44,7 @@ _ROWS: dict[int, tuple[float, ...]] = {
     1_000_000: (6, 6, 512, 2_048, 8, 0.1, 0.1, 8_192, 4_000, 20, 8, 0, 0),
     5_000_000: (6, 6, 512, 2_048, 8, 0.1, 0.1, 25_000, 4_000, 10, 8, 0, 0),
 }
-# What does not depend on the amount of text, but must not change under a run that has begun with another version.
+# Values that do not depend on the amount of text, but must not change when another version resumes a run.
 _SAME = {
     "training.max_steps": None,
     "training.learning_rate": None,
@@ -55,14 +55,14 @@ _SAME = {
 }
 KEYS = (*_NAMES, *_SAME)
 
-_PAIR_BYTES = 130  # of UTF-8 in a pair of the text that the table was measured with, both sides together
-_COPIES_FROM_BYTES = 100  # a side: captions of 65 need no copies to learn from their sources, news of 156 do
-_MOST_PAIRS = 3_000_000  # which are counted; more make no difference
+_PAIR_BYTES = 130  # UTF-8 bytes of a pair in the text of the measurements, both sides together
+_COPIES_FROM_BYTES = 100  # per side: captions of 65 bytes need no copies to learn from their sources, news of 156 do
+_MOST_PAIRS = 3_000_000  # at which counting stops; more make no difference
 _UNKNOWN = 29_000  # the row that is shown while there is no text
 
 
 def nearest_row(num_pairs: float) -> int:
-    """The row for so much text, by the ratio to the pairs of the row."""
+    """The row for an amount of text, by the ratio to the pairs of the row."""
     return min(_ROWS, key=lambda pairs: abs(math.log(pairs / max(1.0, num_pairs))))
 
 
@@ -72,7 +72,7 @@ def row_values(row: int) -> dict[str, Any]:
 
 
 def measure(data: DataConfig) -> tuple[int, int]:
-    """The pairs of the training text, as it is before cleaning, and the bytes of both sides; up to `_MOST_PAIRS`.
+    """The number of pairs of the training text before cleaning, and their bytes; up to `_MOST_PAIRS` pairs.
 
     Raises:
         UsageError, DataError: if it cannot be read.
@@ -87,7 +87,7 @@ def measure(data: DataConfig) -> tuple[int, int]:
 
 
 def choose_sizes(resolved: Resolved) -> Resolved:
-    """Set the keys of the table that neither a recipe nor the command line sets; those of a run stay as they are.
+    """Set the keys of the table that neither a recipe nor the command line sets; a run keeps its values.
 
     Raises:
         UsageError, DataError: if the training text cannot be read.
@@ -107,11 +107,11 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     side_bytes = 0.0
     if config.data.train or config.data.hub or config.data.generator:
         num_pairs, num_bytes = measure(config.data)
-        row = nearest_row(num_bytes / _PAIR_BYTES)  # for so many pairs of the measured length as hold this text
+        row = nearest_row(num_bytes / _PAIR_BYTES)  # for the number of pairs of the measured length with these bytes
         side_bytes = num_bytes / max(1, 2 * num_pairs)
         pairs = f"{num_pairs:,} pairs" + (" or more" if num_pairs >= _MOST_PAIRS else "")
-        why = f"of the measured sizes the nearest to {pairs} of {side_bytes:.0f} bytes a side"
-    # a model that starts from another, and one of short pairs, use their sources without copies
+        why = f"the measured size nearest to {pairs} of {side_bytes:.0f} bytes per side"
+    # a model that starts from another, and a model of short pairs, use their sources without copies
     if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES:
         given.add("training.copied_target_ratio")
     values = row_values(row)
@@ -119,5 +119,5 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     values = {key: value for key, value in values.items() if key not in given}
     chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":
-        chosen.origins["tokenizer.vocab_size"] = f"about {auto_vocab_sizes(num_pairs)[0]:,} pieces ({why})"
+        chosen.origins["tokenizer.vocab_size"] = f"about {auto_vocab_sizes(num_pairs)[0]:,} subwords ({why})"
     return chosen

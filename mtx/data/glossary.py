@@ -1,8 +1,8 @@
 """Terms and their translations: read from a file, learned from text, found in a sentence, written into it.
 
-A model that learned it (`Terms` of `augmentation`) takes the translation that stands beside a term between three marks:
+A model trained with `Terms` of `augmentation` copies the translation given next to a term between three marks:
 `see the` mark `house` mark `Haus` mark `today`. In text the marks are control characters, which `clean_text` removes
-from all that users write, so only `mark_term` can set them; `tokenizer` turns them into ids of their own.
+from user text, so only `mark_term` can set them; `tokenizer` maps them to reserved ids.
 Flow: a file of source TAB target, or training text and `learn_lexicon` -> `Glossary` -> `annotate` -> tokenizer.
 """
 
@@ -27,18 +27,18 @@ MAX_TERM_CHARS = 200
 logger = logging.getLogger(__name__)
 
 _TERM = re.compile(f"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{1,{MAX_TERM_CHARS}}}")
-_LAST_COMBINING = 0x1F000  # beyond it, only variation selectors combine with letters
+_LAST_COMBINING = 0x1F000  # above it, only variation selectors combine with letters
 _FROM_SPREADSHEET = "open the table in a spreadsheet and save it as text with TABs (tab delimited), in UTF-8"
 _HEADINGS = {("source", "target"), ("source term", "target term"), ("src", "tgt"), ("term", "translation")}
 _JOINERS = "\u200c\u200d"
 
-_MIN_PAIRS = 3  # of a lexicon, in which a word occurs
+_MIN_PAIRS = 3  # pairs in which a word of a lexicon must occur
 _MIN_DICE = 0.5
-_MOST_PAIRS = 1000  # of one word that are looked at, evenly drawn; a more frequent word is counted by these
+_MOST_PAIRS = 1000  # evenly drawn pairs of a frequent word that are counted
 
 
 class Match(NamedTuple):
-    """A term in a text: from `start` to `end`, as the glossary writes it, with its translation."""
+    """A term in a text, from `start` to `end`, in the glossary's spelling, with its translation."""
 
     start: int
     end: int
@@ -59,11 +59,11 @@ class Glossary:
 
     @classmethod
     def read(cls, path: Path) -> "Glossary":
-        """Read a file with a term, a TAB and its translation in each line; empty lines and a third column are skipped.
+        """Read a file with a term, a TAB and its translation per line; empty lines and a third column are skipped.
 
         Raises:
             UsageError: if the file is missing or not text.
-            DataError: if a line is not a pair of terms, a term has two translations, or there is none.
+            DataError: if a line is not a pair of terms, a term has two translations, or there are no terms.
         """
         terms = dict[str, str]()
         for number, line in enumerate(read_lines(path, "strict"), 1):
@@ -71,31 +71,31 @@ class Glossary:
                 continue
             sides = [_nfc(side.strip()) for side in line.split("\t")]
             if len(sides) == 3:
-                log_once(f"{path}: its third column is taken for notes and left out")
+                log_once(f"{path}: skipping the third column")
                 sides.pop()
             if len(sides) != 2 or not all(map(_TERM.fullmatch, sides)):
                 each = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
                 raise DataError(f"{path}:{number}: expected source term TAB target term, {each}", _FROM_SPREADSHEET)
             src, tgt = sides
             if not terms and (src.lower(), tgt.lower()) in _HEADINGS:
-                logger.warning("%s:%d: %s and %s are taken for a heading and left out", path, number, src, tgt)
+                logger.warning("%s:%d: skipping %s and %s, probably a heading", path, number, src, tgt)
                 continue
             if terms.setdefault(src, tgt) != tgt:
                 both = f"{printable(terms[src])} and {printable(tgt)}"
                 raise DataError(f"{path}:{number}: {printable(src)} has two translations, {both}; expected one")
         if not terms:
-            raise DataError(f"{path}: has no terms, expected lines of source term TAB target term")
+            raise DataError(f"{path}: no terms, expected lines of source term TAB target term")
         return cls(terms)
 
     def lines(self) -> Iterator[str]:
-        """The lines of the file that `read` reads."""
+        """The lines of a file for `read`."""
         return (f"{src}\t{tgt}\n" for src, tgt in self.terms.items())
 
     def matches(self, text: str) -> list[Match]:
-        """The terms in a text that is in NFC, in its order.
+        """The terms in an NFC text, in order.
 
-        Terms are whole words, or any characters in scripts without spaces. The longest is taken first; what overlaps
-        it is skipped. A term whose first word is in lower case also matches with a capital at its beginning.
+        Terms are whole words, or any characters in scripts without spaces. The longest term wins; terms that overlap
+        it are skipped. A term with a lower-case first word also matches with an initial capital.
         """
         words = word_spans(text)
         found = list[Match]()
@@ -116,7 +116,7 @@ class Glossary:
         return sorted(matches)
 
     def annotate(self, text: str) -> str:
-        """The text with the translation beside each term, between marks; without terms it stays as it is."""
+        """The text with the translation after each term, between marks; unchanged without terms."""
         normal = _nfc(text)
         matches = self.matches(normal)
         marked = ((m.start, m.end, mark_term(normal[m.start : m.end], m.tgt)) for m in matches)
@@ -124,13 +124,13 @@ class Glossary:
 
 
 def mark_term(term: str, translation: str) -> str:
-    """A term with its translation beside it, between marks."""
+    """A term followed by its translation, between marks."""
     before_term, before_translation, after = tuple(TERM_MARKS)
     return f"{before_term}{term}{before_translation}{translation}{after}"
 
 
 def replace_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
-    """A text with something else in some places, each from where to where, in their order."""
+    """A text with some of its parts replaced, given by their spans in order."""
     parts, done = list[str](), 0
     for start, end, new in spans:
         parts += [text[done:start], new]
@@ -139,13 +139,13 @@ def replace_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
 
 
 def find_words(term: str, text: str) -> list[tuple[int, int]]:
-    """From where to where a term stands in a text as whole words, in this case, without overlap."""
+    """The spans of a term in a text as whole words, case-sensitive, without overlap."""
     matches = Glossary({term: term}).matches(text) if term in text else []
     return [(match.start, match.end) for match in matches if text[match.start : match.end] == term]
 
 
 def num_used(translations: Sequence[str], text: str) -> int:
-    """How many of these translations of terms a text has, each once; also with a capital at its beginning."""
+    """The number of these term translations in a text, each counted once, also with an initial capital."""
     if not translations:
         return 0
     expected = Counter(translation for translation in map(_nfc, translations) if translation.strip())
@@ -154,27 +154,27 @@ def num_used(translations: Sequence[str], text: str) -> int:
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:
-    """From where to where each word stands; a letter of a script without spaces and a sign are words too."""
+    """The span of each word; signs and letters of scripts without spaces are words too."""
     return [match.span() for match in _word().finditer(text)]
 
 
 @functools.cache
 def _word() -> re.Pattern[str]:
-    """Python's own \\w has no combining characters, without which Hindi words would fall apart."""
+    """Python's own \\w lacks combining characters, so it would split Hindi words."""
     characters = map(chr, range(0x300, _LAST_COMBINING))
     marks = "".join(c for c in characters if unicodedata.category(c).startswith("M"))
     return re.compile(f"(?:(?![{WITHOUT_SPACES}])[\\w{marks}{_JOINERS}])+|\\S")
 
 
 def letters_of(terms: Iterable[str]) -> list[str]:
-    """The letters of each word of some terms, in lower case."""
+    """The letters of each word of the terms, in lower case."""
     words = (word.lower() for term in terms for word in term.split())
     letters = ("".join(c for c in word if c.isalpha() or unicodedata.category(c).startswith("M")) for word in words)
     return [word for word in letters if word]
 
 
 def _decapitalize(text: str, size: int) -> str:
-    """A text whose first word, of this size, only begins with a capital, with a small letter there."""
+    """A text with its first letter in lower case, if the first word (of this length) has only an initial capital."""
     word, lowered = text[:size], text[:size].lower()
     return lowered + text[size:] if len(lowered) == size and lowered[1:] == word[1:] else text
 
@@ -184,7 +184,7 @@ def _nfc(text: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a text that have a letter; in scripts without spaces, two letters that stand side by side."""
+    """The words of a text with at least one letter; in scripts without spaces, pairs of adjacent letters."""
     spans = word_spans(text)
     words = [text[start:end] for start, end in spans if 1 < end - start <= MAX_TERM_CHARS and text[start].isalpha()]
     for (start, middle), (same, end) in pairwise(spans):
@@ -194,11 +194,11 @@ def _words(text: str) -> list[str]:
 
 
 def learn_lexicon(blocks: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Glossary:
-    """The translation of each source word that has a clear one; no two words have the same.
+    """The translation of each source word that has a clear one; no two words share a translation.
 
-    Dice's coefficient of two words is the number of pairs that have both, over the mean of the numbers that have each.
-    Each word keeps its best partner. That finds names, nouns and other words with one usual translation, in seconds; it
-    is no dictionary.
+    Dice's coefficient of two words is the number of pairs with both, over the mean of the numbers of pairs with each.
+    Each word keeps its best partner. In seconds, this finds names, nouns and other words with one usual translation; it
+    does not build a dictionary.
 
     Args:
         blocks: the source and the target texts of pairs; their words are kept in memory.

@@ -1,11 +1,11 @@
 """The validation and test sets: those that the user configures, and those held out of the training text.
 
-A configured set is used exactly as it is and never filtered. If one is not configured, the pairs of the own text
+A configured set is used unchanged and never filtered. If a set is not configured, the pairs of the own text
 (`Corpora.own`) whose source has one of the k smallest (test) or k largest (validation) hashes are held out, and other
 training text loses the pairs with these sources. Equal sources therefore stay together, and if the corpus changes, no
-sentence moves from the validation set to the test set or back. k is a twentieth of the
-number of different sources, but at most MAX_HELD_OUT. Once it is at that limit and the corpus grows, sentences with
-smaller or larger hashes enter these sets, and those that they displace become training text.
+sentence moves from the validation set to the test set or back. k is a twentieth of the number of different sources, at
+most MAX_HELD_OUT. If the corpus grows beyond that limit, sentences with smaller or larger hashes enter these sets, and
+the displaced ones become training text.
 Flow: corpora -> `EvalSet` -> `prepare`, which removes the held-out pairs from the training text.
 """
 
@@ -39,10 +39,10 @@ class EvalSet:
     """A validation or test set.
 
     Attributes:
-        is_held_out: whether it is taken from the training text; else it is configured.
+        is_held_out: whether it is taken from the training text instead of being configured.
         blocks: its text.
         src_hashes: the hashes of its sources, sorted.
-        would_drop: the number of pairs that cleaning would drop, for each reason; none is dropped.
+        would_drop: the number of pairs that cleaning would drop, by reason; none is dropped.
         num_cut: sides cut to `data.max_tokens`.
         num_leaks: training pairs whose source is in a configured set; `leak` is the first of them.
     """
@@ -59,7 +59,7 @@ class EvalSet:
 
     @property
     def kind(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return "validation" if self.store == VALID_STORE else "test"
 
     def report(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
 
 
 def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
-    """Fill a configured set, exactly as it is."""
+    """Fill a configured set, unchanged."""
     left_out = Counter[str]()
     for block in corpus.blocks():
         left_out.update({reason: group.count for reason, group in block.left_out.items()})
@@ -100,16 +100,16 @@ def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
         eval_set.blocks.append(block)
         eval_set.src_hashes = np.union1d(eval_set.src_hashes, hash_texts(map(clean_text, block.src)))
     for reason, count in left_out.items():
-        log.info("the %s set %s: %s left out, %s", eval_set.kind, corpus.name, counted(count, "unit"), reason)
+        log.info("the %s set %s: %s skipped, %s", eval_set.kind, corpus.name, counted(count, "unit"), reason)
     if not eval_set.src_hashes.size:
-        raise DataError(f"the {eval_set.kind} set {corpus.name!r} holds no pairs")
+        raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
 
 
 def choose_sources(sets: list[EvalSet], corpora: Corpora, src_hashes: NDArray[np.uint64]) -> None:
-    """Say of each set that is not configured which sources it holds out.
+    """Choose the held-out sources of each set that is not configured.
 
     Args:
-        src_hashes: those of the cleaned own text.
+        src_hashes: the hashes of the sources of the cleaned own text.
     """
     src_hashes = np.unique(src_hashes)
     text = ", ".join(corpus.name for corpus in corpora.own)
@@ -117,22 +117,22 @@ def choose_sources(sets: list[EvalSet], corpora: Corpora, src_hashes: NDArray[np
     for eval_set in sets:
         if eval_set.is_held_out:
             kind = eval_set.kind
-            log.info("no %s set is given: %s source sentences are held out of %s", kind, f"{size:,}", text)
+            log.info("no %s set configured: holding out %s source sentences of %s", kind, f"{size:,}", text)
             eval_set.src_hashes = src_hashes[-size:] if eval_set.store == VALID_STORE else src_hashes[:size]
 
 
 def hold_out(
     pairs: Any, is_left: NDArray[np.bool_], sets: list[EvalSet], corpus: str, is_own: bool
 ) -> NDArray[np.bool_]:
-    """Put held-out pairs of a training corpus into their sets; returns which of its pairs have such a source.
+    """Add held-out pairs of a training corpus to their sets; returns the mask of pairs with held-out sources.
 
-    A pair whose source is in a configured set stays and is counted as a leak.
+    A pair whose source is in a configured set is kept and counted as a leak.
 
     Args:
         pairs: a table of `prepare.CLEANED`.
         is_left: the pairs to consider.
         corpus: the name of the corpus.
-        is_own: whether it is a part of `Corpora.own`; else a pair with a held-out source goes into no set.
+        is_own: whether it is a part of `Corpora.own`; otherwise pairs with held-out sources are added to no set.
     """
     is_held_out = np.zeros(pairs.num_rows, np.bool_)
     for eval_set in sets:

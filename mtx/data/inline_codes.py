@@ -1,7 +1,7 @@
-"""What stands inside of text and is no text: placeholders, addresses, emoji, markup, entities and escaped line breaks.
+"""Codes inside text: placeholders, addresses, emoji, markup, entities and escaped line breaks.
 
-One table for training, where markup goes, and for translation, where each code is kept and comes back once
-(`mtx.documents.markup`). Of several codes that begin at one character, the first one here counts: the longest.
+One table for training, which removes markup, and for translation, which keeps each code and restores it once
+(`mtx.documents.markup`). If several codes start at the same character, the first (longest) one here counts.
 """
 
 import html
@@ -11,7 +11,7 @@ from itertools import pairwise
 from mtx.data.languages import IDEOGRAPHS
 
 _EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
-# An address of a page, without the punctuation behind it, or of mail. Text of scripts without spaces ends it.
+# A web address without trailing punctuation, or a mail address. Text in scripts without spaces ends it.
 ADDRESS = (
     r"(?i:(?<![a-z0-9_])(?:(?:https?|ftp|file)://|www\.))"
     rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{1,2000}}(?<![.,;:!?\]}}’])"
@@ -59,15 +59,15 @@ _CODES = "|".join(
         rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\d\#*]\ufe0f\u20e3",
     ]
 )
-CODE = re.compile(rf"(?:{_CODES})(?:[-/.:](?:{_CODES}))*+")  # those that only a sign joins are one
-# A message of ICU with texts for several numbers or cases
+CODE = re.compile(rf"(?:{_CODES})(?:[-/.:](?:{_CODES}))*+")  # codes joined by a sign alone are one
+# An ICU message with texts for several numbers or cases
 CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|choice)\s*,")
-# An escaped line break or tab, and no \\name of a macro
+# An escaped line break or tab, but not the \\name of a macro
 BREAK = re.compile(r"(?<!\\)(?:\\r)?\\[nt](?![a-z])|(?<=[^\s\\:])(?:\\r)?\\n")
 _PATH_OR_BREAK = re.compile(f"({_PATH})|{BREAK.pattern}")
-# Elements, and comments. What has a space inside may be text, unless it is an element of HTML or has an attribute.
-_LESS = r"(?!(?<=%)<\w{1,100}>[\d.]{0,9}[a-z](?!\w))</?"  # and no placeholder of Ruby, as in %<name>s
-_INSIDE = rf"(?>[^<>{{\[$]|{TEMPLATE}|[{{\[$])"  # a template is no end of it
+# Elements, and comments. Markup with a space inside may be text, unless it is an HTML element or has an attribute.
+_LESS = r"(?!(?<=%)<\w{1,100}>[\d.]{0,9}[a-z](?!\w))</?"  # but not a Ruby placeholder, as in %<name>s
+_INSIDE = rf"(?>[^<>{{\[$]|{TEMPLATE}|[{{\[$])"  # a template does not end it
 ELEMENT = re.compile(
     rf"{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
     rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s(?!\w+ \w+>){_INSIDE}{{0,1000}})?/?>|<!--.{{0,2000}}?-->"
@@ -83,20 +83,20 @@ _WHITE_SPACE = re.compile(
 )
 LETTER = rf"[^\W\d_{IDEOGRAPHS}]"  # of a script with spaces
 ALONE = "\x03"  # a code without text
-SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code that stands for a space: between words
+SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in place of a space: between words
 
 
 _SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
 
 
 def has_codes(text: str) -> bool:
-    """Whether anything in a text is a code."""
+    """Whether a text contains a code."""
     patterns = (CODE, BREAK, ELEMENT, ENTITY, CHOICE)
     return bool(_SIGN.search(text)) and any(pattern.search(text) for pattern in patterns)
 
 
 def is_white_space(text: str) -> bool:
-    """Whether a code of another program that is called so, or shows or holds this, is a line break or other space."""
+    """Whether a code of another program with this name, display text or content is a line break or other space."""
     return _WHITE_SPACE.fullmatch(html.unescape(text)) is not None
 
 
@@ -121,11 +121,11 @@ def accelerator(text: str) -> re.Match[str] | None:
 
 
 def strip_codes(text: str) -> str:
-    """Removes the markup of a text to train on: elements and escaped line breaks go, entities become characters.
+    """Removes the markup of training text: drops elements and escaped line breaks, and decodes entities.
 
     So do the marks of accelerators.
 
-    Placeholders stay: they are words of the sentence.
+    Placeholders are kept: they are words of the sentence.
     """
     if mark := accelerator(text):
         text = text.replace(mark[0], mark[1] or "")

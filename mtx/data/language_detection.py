@@ -1,12 +1,11 @@
-"""In which language is a text, and which two does a file of pairs have?
+"""Detects the language of a text, and the two languages of a file of pairs.
 
-Flow: some sentences -> py3langid -> `Profile` -> how much a text looks like each language. A language that py3langid
-does not know is judged by the letters of its script, and Latin letters alone say nothing. Sentences of which it is not
-sure count for no language. Of a single sentence only `rank_languages` says something: which of a few languages is the
-likeliest.
+Flow: some sentences -> py3langid -> `Profile` -> how much a text looks like each language. Languages unknown to
+py3langid are judged by the letters of their script; Latin letters alone are not informative. Uncertain sentences count
+for no language. For a single sentence only `rank_languages` is useful: it ranks a few languages by likelihood.
 
-The languages of a file are named by its header, which is the first line of a table, the keys of JSON, the columns of
-Parquet, the attributes of XML, or the header of PO. Else its text shows them.
+The languages of a file are named by its header (the first line of a table, the keys of JSON, the columns of Parquet,
+the attributes of XML, or the header of PO), or else detected from its text.
 """
 
 import contextlib
@@ -40,13 +39,13 @@ from mtx.storage.text_files import printable, read_lines
 
 _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
-_TIMES_OTHERS, _FEWEST_WORDS = 10, 5  # of a text that is taken to be in one language and in no other
-_LOOKS_ALIKE, _TIMES = 0.5, 1.5  # likeness; how many times that of another language or text
-_ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # different sentences, and letters; less tells nothing
-_SAMPLE = 4_000  # pairs that are looked at
+_TIMES_OTHERS, _FEWEST_WORDS = 10, 5  # for a text to be in one language and in no other
+_LOOKS_ALIKE, _TIMES = 0.5, 1.5  # similarity; minimum ratio to another language or text
+_ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # minimum number of different sentences, and of letters
+_SAMPLE = 4_000  # inspected pairs
 _SHOWN_CHARS = 200  # of the languages in a message
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
-_ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; beside two other languages an identifier and a number
+_ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
 
 
 @cache
@@ -64,7 +63,7 @@ class Profile:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Profile":
-        """The profile of some sentences; one that repeats itself counts once."""
+        """The profile of some sentences; repeated sentences count once."""
         different = set(texts)
         letters = _letters(different)
         if len(different) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
@@ -72,9 +71,9 @@ class Profile:
         return cls(_by_key((_detector().classify(text)[0], 1 / len(different)) for text in different), letters)
 
     def likeness(self, language: str) -> float | None:
-        """The share of the sentences in a language, or of the letters in its script if the detector does not know it.
+        """The share of the sentences in a language, or of letters in its script if the detector does not support it.
 
-        None if nothing is known of the language, or the text is too small.
+        None if the language is unknown, or the text is too small.
         """
         if not self.letters:
             return None
@@ -84,7 +83,7 @@ class Profile:
         return None if script == "Latn" else _share_in_script(self.letters, script)
 
     def other_language(self, language: str) -> str | None:
-        """The code of the language that a text looks like, if that is clearly another than the given one."""
+        """The code of the language that a text looks like, if it is clearly not the given one."""
         own = self.likeness(language)
         best = max(KNOWN, key=lambda key: self.languages[key])
         is_other = own is not None and self.languages[best] >= max(_LOOKS_ALIKE, _TIMES * own)
@@ -92,7 +91,7 @@ class Profile:
 
 
 def language_of(texts: Iterable[str]) -> str | None:
-    """The code of the language that some sentences are in; None if they are too few, or it is not clear."""
+    """The code of the language of some sentences; None if they are too few, or it is unclear."""
     shares = Profile.of(texts).languages
     *_, (second, _), (best, language) = sorted((shares[key], key) for key in KNOWN)
     return language if best >= max(_LOOKS_ALIKE, _TIMES * second) else None
@@ -101,7 +100,7 @@ def language_of(texts: Iterable[str]) -> str | None:
 def are_exchanged(src: Profile, tgt: Profile, languages: Languages) -> bool:
     """Whether the source text looks like the target language and the target text like the source language.
 
-    One language is enough of which something is known; if it is so of both, both must look exchanged.
+    One known language is enough; if both are known, both must look swapped.
     """
     is_known = False
     for there, here, language in ((tgt, src, languages[0]), (src, tgt, languages[1])):
@@ -114,10 +113,10 @@ def are_exchanged(src: Profile, tgt: Profile, languages: Languages) -> bool:
 
 
 def rank_languages(text: str, languages: Sequence[str]) -> list[tuple[str, float]]:
-    """Some languages, the likeliest for a short text first, each with its share of the likelihood in per cent.
+    """Some languages, the most likely for a short text first, each with its share of the likelihood in per cent.
 
-    A language that the detector does not know gets what it leaves, by the letters of its script. All shares are 0
-    without letters, and for a text that is in none of the languages.
+    Languages that the detector does not support get the remaining likelihood, by the letters of their scripts. All
+    shares are 0 without letters, and for a text in none of the languages.
     """
     weights = dict.fromkeys(languages, 0.0)
     if letters := _letters([text]):
@@ -132,9 +131,9 @@ def rank_languages(text: str, languages: Sequence[str]) -> list[tuple[str, float
 
 
 def is_surely_in(text: str, language: str, others: Iterable[str]) -> bool:
-    """Whether a text of five words or more is in a language, and in none of some others; its lines as well.
+    """Whether a text of at least five words, and each of its lines, is in a language and in none of some others.
 
-    False if the detector does not know one of the languages: it would take Silesian for Polish.
+    False if the detector does not support one of the languages: it would take Silesian for Polish.
     """
     lines = [
         line for line in (text, *text.split("\n")) if len(_LONE_LETTER.sub(r"\g<0> ", line).split()) >= _FEWEST_WORDS
@@ -175,7 +174,7 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
         columns: data.columns.
 
     Raises:
-        UsageError: if they cannot be told; the help has the command that names them.
+        UsageError: if they are unknown; the help has the command that names them.
         DataError: if the file cannot be read.
     """
     reader = reader_of(path)
@@ -185,14 +184,14 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
         found, origin = _languages_of_table(path, reader, columns)
     src, tgt = found if len(found) == 2 else (None, None)
     if not src or not tgt or src == tgt:
-        has = ", ".join(filter(None, found)) or "no header that names them, and its text does not tell"
+        has = ", ".join(filter(None, found)) or "no header with languages, and its text is not clear"
         command = mtx_command("train", path, "data.src=en", "data.tgt=de")
-        raise UsageError(f"{path}: which languages are in it? It has {printable(has[:_SHOWN_CHARS])}", command)
+        raise UsageError(f"{path}: cannot tell its two languages: found {printable(has[:_SHOWN_CHARS])}", command)
     return src, tgt, origin
 
 
 def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
-    """The languages of units, the source first: without regions if two differ so, and by their text without names."""
+    """The languages of units, the source first: without regions if two still differ; by their text if unnamed."""
     read = list(islice(units, _SAMPLE))
     sample = [unit.variants for unit in read]
     present = dict.fromkeys(variant.language for variants in sample for variant in variants)
@@ -206,7 +205,7 @@ def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
 
 
 def _languages_of_table(path: Path, reader: Reader, columns: Columns) -> tuple[list[str | None], str]:
-    """The languages that the columns of a table (of data.columns, or all) are named by, or else those of its text."""
+    """The languages in the column names of a table (of data.columns, or all), or else the languages of its text."""
     names = _column_names(path, reader)
     if columns:
         numbers = {str(number): name for number, name in enumerate(names, 1)}
@@ -215,7 +214,7 @@ def _languages_of_table(path: Path, reader: Reader, columns: Columns) -> tuple[l
     if len(named) > 2:
         named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
     if len(named) >= 2:
-        # JSON and Parquet name a text by a key, which must be given as it is
+        # JSON and Parquet name a text by a key, which must be given verbatim
         is_by_key = not isinstance(reader, TableReader) and not columns
         return [*(named.values() if is_by_key else named)], "its header"
     block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
@@ -223,14 +222,14 @@ def _languages_of_table(path: Path, reader: Reader, columns: Columns) -> tuple[l
 
 
 def _column_names(path: Path, reader: Reader) -> list[str]:
-    """What may name the columns of a table: its first row, the keys of its first object, or its columns."""
+    """The possible column names of a table: its first row, the keys of its first object, or its columns."""
     if reader is read_parquet:
         with open_parquet(path) as file:
             return list(file.schema.names)  # also those inside of `translation`
     lines = read_lines(path)
     if isinstance(reader, TableReader):
         return next(reader.rows(path, lines), [])
-    with contextlib.suppress(ValueError, RecursionError, TypeError, AttributeError):  # the reader says what is wrong
+    with contextlib.suppress(ValueError, RecursionError, TypeError, AttributeError):  # the reader reports the problem
         row = json.loads(next(lines, "{}"))
         return [*row, *row.get("translation", ())]
     return []

@@ -1,7 +1,7 @@
-"""What mtx knows about languages: their names, codes and scripts (by langcodes), and whether words have spaces between.
+"""Facts about languages: their names, codes and scripts (by langcodes), and whether they write spaces between words.
 
-The names tell a header from a pair (`tables`), and a message calls languages by them. Codes are read in all spellings
-(`zh`, `zho`, `zh-CN`, `zh_Hans`, `cmn`). Where a code says nothing (`tgt`), the letters of a text show its script.
+The names distinguish a header from a pair (`tables`), and are used in messages. Codes are read in all spellings (`zh`,
+`zho`, `zh-CN`, `zh_Hans`, `cmn`). If a code is not informative (`tgt`), the letters of a text show its script.
 """
 
 import re
@@ -12,7 +12,7 @@ from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
 Languages = tuple[str, str]  # of source and target, by their codes or names
-# Of each language its name in English, its own name, and its word for English
+# For each language its name in English, its own name, and its word for English
 KNOWN = {
     "af": ("Afrikaans", "Afrikaans", "Engels"),
     "ar": ("Arabic", "العربية", "الإنجليزية"),
@@ -75,7 +75,7 @@ _CHINESE_SHARE = 0.8  # of Han letters; Japanese has fewer
 
 
 def code_of(language: str) -> str:
-    """The shortest code of a language, without script and region: de for `deu`, `de-AT`, `German`; else the given."""
+    """The shortest code of a language, without script and region: de for `deu`, `de-AT`, `German`; else unchanged."""
     try:
         return Language.get(tag_of(language)).language or language
     except LanguageTagError:
@@ -84,7 +84,7 @@ def code_of(language: str) -> str:
 
 @lru_cache
 def script_of(language: str) -> str:
-    """The ISO 15924 code of the script that a language is usually written in; empty if nothing is known of it."""
+    """The ISO 15924 code of the usual script of a language; empty if unknown."""
     try:
         return Language.get(tag_of(language)).maximize().script or ""
     except LanguageTagError:
@@ -92,7 +92,7 @@ def script_of(language: str) -> str:
 
 
 def tag_of(language: str) -> str:
-    """The code of a language in `KNOWN` that is given by its name; everything else stays."""
+    """The code of a language in `KNOWN` for its name; everything else is unchanged."""
     return _BY_NAME.get(language.casefold(), language)
 
 
@@ -112,7 +112,7 @@ def tokenizer_of(language: str, texts: Iterable[str]) -> str:
 
     Args:
         texts: text of the language, the references; if most of its letters belong to scripts without spaces, it
-            counts as such a language whatever its code says.
+            counts as such a language whatever its code.
     """
     script = script_of(language)
     if script in _CHINESE:
@@ -127,7 +127,7 @@ def tokenizer_of(language: str, texts: Iterable[str]) -> str:
 
 
 def writes_spaces(language: str, texts: Iterable[str]) -> bool:
-    """Whether a language writes spaces between words, by its code and by text of it, as `tokenizer_of` decides."""
+    """Whether a language writes spaces between words, by its code and text, see `tokenizer_of`."""
     return counts_words(tokenizer_of(language, texts))
 
 

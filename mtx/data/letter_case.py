@@ -1,9 +1,9 @@
-"""Sentences in capital letters and in title case, and the same sentences as they are usually written.
+"""Truecasing of sentences in upper case and in title case.
 
-A model that has seen little of such text cuts its words into single letters and translates them badly. So such text is
-truecased and then translated, and the translation gets the case of its source (`mtx.decoding.translator`).
-Which words have a capital usually, the pieces of the tokenizer tell: it knows `Haus` as a whole, and `haus` in two. Of
-names that are words, too (`US`), they tell nothing.
+A model that has seen little of such text splits its words into single letters and translates them badly. So such text
+is truecased and then translated, and the translation gets the case of its source (`mtx.decoding.translator`).
+The tokenizer shows the usual case of a word: `Haus` is one piece, `haus` two. Names that are also words (`US`) remain
+ambiguous.
 """
 
 import re
@@ -16,18 +16,18 @@ Case = Literal["upper", "title"]
 CountTokens = Callable[[list[str]], list[int]]  # of each text, </s> included
 
 _WORD = re.compile(r"[^\W\d_](?:['’]?[^\W\d_]|[\u0300-\u036f])*")  # with the combining marks of scripts with case
-_BEGINNING = re.compile(r"(?<!\S)[^\W\d_]")  # a letter that begins a word between spaces
+_BEGINNING = re.compile(r"(?<!\S)[^\W\d_]")  # the first letter of a word after a space
 _FEWEST_TITLE_WORDS = 3  # two words may be a name
-_FEWEST_LETTERS = 4  # fewer, all in capitals, are mostly an abbreviation
+_FEWEST_LETTERS = 4  # fewer upper-case letters are mostly an abbreviation
 _SENTENCE_START = re.compile(r"(?:^|[.!?…][\"'’”»)]*\s)[\W_]{0,20}(?=[^\W\d_])")
 _PRONOUN = re.compile(r"I(?:['’].*)?")  # of English
-_WHOLE = 2  # the tokens of a word that is one piece, with </s>
-_KNOWN_SHARE = 0.2  # of the words of a title are whole pieces in small letters only; names are not
+_WHOLE = 2  # the tokens of a one-piece word, with </s>
+_KNOWN_SHARE = 0.2  # minimum share of words in a title that are single pieces only in lower case; names are not
 _DOTTED = frozenset(["tr", "az", "crh"])  # languages in which I and i are two letters: I ı and İ i
 
 
 def case_of(text: str) -> Case | None:
-    """upper: at least two letters, all of them capitals; title: at least three words, each with a capital first."""
+    """upper: at least two letters, all of them upper case; title: at least three words with initial capitals."""
     if text.isupper():  # letters without case count as neither here
         letters = [character for character in text if character.isalpha()]
         return "upper" if len(letters) > 1 and all(map(str.isupper, letters)) else None
@@ -38,13 +38,13 @@ def case_of(text: str) -> Case | None:
 def truecase(
     sentence: str, case: Case, language: str, count_tokens: CountTokens, kept: Sequence[tuple[int, int]] = ()
 ) -> str | None:
-    """A sentence in capitals or in title case as it is usually written; None if the tokenizer knows it no better so.
+    """A truecased sentence in upper case or title case; None if the tokenizer does not handle it better.
 
-    The first word has a capital. Another word has small letters if it has fewer pieces so than with a capital, or is
-    one piece, or was all in capitals and has as many pieces.
+    The first word gets a capital. Another word gets lower case if it then has fewer pieces than with a capital, or is
+    one piece, or was in upper case and has the same number of pieces.
 
     Args:
-        kept: from where to where words stay as they are.
+        kept: spans of words that are not changed.
     """
     words: list[str] = _WORD.findall(sentence)
     if case == "upper" and sum(map(len, words)) < _FEWEST_LETTERS:
@@ -75,11 +75,11 @@ def truecase(
 
 def _lower(text: str, language: str) -> str:
     text = text.replace("I", "ı") if code_of(language) in _DOTTED else text
-    return text.replace("İ", "i").lower()  # Python would make two characters of it
+    return text.replace("İ", "i").lower()  # Python would convert it to two characters
 
 
 def in_case(text: str, case: Case, language: str = "") -> str:
-    """A text in capital letters, or with a capital at the beginning of each word."""
+    """A text in upper case or in title case."""
     has_dotted = code_of(language) in _DOTTED
     if case == "title":
         return _BEGINNING.sub(lambda match: "İ" if has_dotted and match[0] == "i" else match[0].title(), text)

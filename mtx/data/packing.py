@@ -1,7 +1,7 @@
 """Turns the sentences of each step into micro-batches of one fixed shape, ahead of the device.
 
-Which sentences a step has is decided in `sampler`. Memory and devices change only how the step is cut here. This is the
-only module of `data` that needs torch.
+`sampler` decides the sentences of a step. Memory and devices only change how the step is divided here. This is the only
+module of `data` that needs torch.
 Flow: `Step` -> `assign` to micro-batches -> `pack` into a `PackedBatch` -> `load_steps`, a thread -> `to_device`.
 """
 
@@ -19,10 +19,10 @@ from torch import Tensor
 from mtx.data.sampler import Ints, Lengths, SamplerState, Step, src_budget
 
 if TYPE_CHECKING:
-    from mtx.data.token_store import TokenStore  # loads pyarrow, which the search does without
+    from mtx.data.token_store import TokenStore  # loads pyarrow, which the search does not need
 
 _MAX_KERNEL_SENTENCES = 65_535  # CUDA starts a block for each sentence in the second dimension of a grid
-_MANY = 32  # micro-batches, from which on `_distribute` takes longer than a step, so `_deal` is tried first
+_MANY = 32  # micro-batches, above which `_distribute` takes longer than a step, so `_deal` is tried first
 _NUM_AHEAD = 5  # steps that are prepared before they are needed
 
 
@@ -62,8 +62,8 @@ def micro_batch_shape(
     Args:
         ratio: source tokens per target token.
         tokens_per_sentence: mean number of target tokens of a sentence, for an attention kernel whose work grows with
-            `max_sentences`: there is room for a quarter more sentences than usual, at most as many as the kernel takes.
-            A step of more sentences opens more micro-batches. None means room for all sentences that a step can have.
+            `max_sentences`: there is room for a quarter more sentences than usual, up to the limit of the kernel. A
+            step with more sentences gets more micro-batches. None: room for all sentences that a step can have.
     """
     least = -(-batch_tokens // (micro_batch_tokens * num_ranks)) * num_ranks
     if tokens_per_sentence is None:
@@ -94,7 +94,7 @@ def _round_up(size: float) -> int:
 
 
 def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> list[Ints]:
-    """Cut a step into k micro-batches of consecutive sentences, or if one does not fit, distribute the sentences.
+    """Divide a step into k micro-batches of consecutive sentences, or if one does not fit, distribute the sentences.
 
     The order of sentences within a micro-batch does not matter, because attention sorts them itself.
 
@@ -117,10 +117,10 @@ def _all_fit(lengths: Ints, groups: list[Ints], shape: Shape) -> bool:
 
 
 def _deal(lengths: Ints, k: int) -> list[Ints]:
-    """Deal sentences to micro-batches in rounds of one for each, longest first, without a look at the room.
+    """Deal sentences to micro-batches in rounds, one for each, longest first, without checking the room.
 
-    Rounds even out in turn how much longer the source side is than the target side, and the sum of both: the sentence
-    with the largest such number goes to the micro-batch with the smallest.
+    Rounds alternately balance the length difference of source and target, and the sum of both: the sentence with the
+    largest value goes to the micro-batch with the smallest.
     """
     lengths = np.stack([lengths[0] - lengths[1], lengths.sum(axis=0)])
     order = np.argsort(-lengths[1], kind="stable")
@@ -298,7 +298,7 @@ class LoadedStep:
     """The micro-batches of one optimizer update, in host memory.
 
     Attributes:
-        micro_batches: those of this rank: with R ranks, rank r has the micro-batches r, r + R, r + 2R and so on.
+        micro_batches: of this rank: with R ranks, rank r has the micro-batches r, r + R, r + 2R and so on.
         num_src_tokens, num_tgt_tokens: of the whole step, on all ranks.
         after: the data position of the next step.
     """
@@ -320,10 +320,10 @@ def load_steps(
 ) -> Generator[LoadedStep, None, None]:
     """The planned steps, each as k (rarely more) micro-batches of one shape; a thread prepares them ahead.
 
-    All ranks have as many; where sentences need more than k, empty micro-batches fill up.
+    All ranks have the same number; if sentences need more than k, empty micro-batches are added.
 
     Args:
-        pin: whether they lie in page-locked memory, which belongs to the CUDA device of the caller.
+        pin: whether to use page-locked memory, which belongs to the CUDA device of the caller.
     """
 
     def prepare() -> LoadedStep | None:

@@ -4,7 +4,7 @@
 
 The training text is read once, in blocks. `workers` clean and encode the blocks; this process collects the results in
 order, so the data does not depend on the number of workers. Between cleaning and encoding, the pairs are in a temporary
-Arrow file, with their 64-bit hashes, which find older translations, duplicates and held-out sources.
+Arrow file with their 64-bit hashes, which identify older translations, duplicates and held-out sources.
 The data directory appears as a whole or not at all, and training needs nothing else afterwards (`token_store`).
 """
 
@@ -55,9 +55,9 @@ from mtx.storage.streams import shows_progress
 log = logging.getLogger(__name__)
 
 MAX_TOKENIZER_PAIRS = 500_000
-_FEW_PAIRS = 100_000  # are encoded, and learned from, in this process
-_SPLIT_LINES = 10_000  # of the training text, in which sentences are counted
-_FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # pairs of a corpus; with more, and a larger share, it is refused
+_FEW_PAIRS = 100_000  # up to this size, this process encodes the text and trains the tokenizer
+_SPLIT_LINES = 10_000  # lines of the training text in which sentences are counted
+_FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
 # Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of the
 # source and of both sides. Large strings, because a batch may hold more than 2 GiB.
@@ -80,8 +80,8 @@ class Tally:
 
     Attributes:
         is_own: whether the corpus is one of `Corpora.own`.
-        keeps_newest: whether of several translations of a source only the newest is learned.
-        weight: how often each pair is used per epoch; `_choose_weights` sets it where the corpus has none.
+        keeps_newest: whether only the newest of several translations of a source is used.
+        weight: how often each pair is used per epoch; `_choose_weights` sets it if the corpus has none.
     """
 
     corpus: Corpus
@@ -121,7 +121,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
     """Make `data_dir` from the text that the configuration names, as a whole or not at all.
 
     Args:
-        tokenizer: used unchanged; None means the one of `tokenizer.model`, or a new one from the training text.
+        tokenizer: used unchanged; None: the one of `tokenizer.model`, or a new one trained on the training text.
 
     Returns:
         The content of sources.json.
@@ -132,7 +132,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         DataError: if text cannot be read or much of it is not UTF-8, a set is empty, or nothing is left to train on.
     """
     if data_dir.exists() and any(data_dir.iterdir()):
-        raise UsageError(f"{data_dir}: holds files already", "remove it to prepare the data again")
+        raise UsageError(f"{data_dir}: not empty", "delete it to prepare the data again")
     data = config.data
     corpora = replace(find_corpora(data), is_adaptation=config.training.init_from is not None)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
@@ -155,7 +155,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         _clean(tallies, data, cleaned)
         is_chosen = _choose(cleaned, tallies, sets, corpora)
         text = ChosenText(cleaned, is_chosen, MAX_TOKENIZER_PAIRS, config.seed)
-        log.info("cleaning: %s pairs left of %s", f"{text.num_pairs:,}", _counts(tallies))
+        log.info("cleaning: %s pairs kept of %s", f"{text.num_pairs:,}", _counts(tallies))
         _choose_weights(tallies)
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
@@ -174,15 +174,15 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
 
 
 def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
-    """Refuse a tokenizer without a tag, the marks of terms or the merges that the settings need."""
+    """Refuse a tokenizer that lacks a tag, term marks or merges that the settings need."""
     log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
     if missing := [tag for tag in tags if tag not in tokenizer.tags]:
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
     if config.data.terms is not None and not tokenizer.marks:
-        raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "data.terms=null")
+        raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "set data.terms=null")
     if config.training.bpe_dropout and not all(tokenizer.models.merges(side)[1] for side in (False, True)):
-        text = f"training.bpe_dropout needs a BPE model, and that of {origin} is another"
+        text = f"training.bpe_dropout needs a BPE model, but {origin} has another kind"
         raise UsageError(text, "training.bpe_dropout=0")
 
 
@@ -209,20 +209,20 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
             error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
             of_all = f"{count:,} of the {tally.read:,} pairs"
             if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
-                raise DataError(f"{error}; so are {of_all}", error.help)
-            log.warning("%s; %s are dropped for that", error, of_all)
+                raise DataError(f"{error}; nor are {of_all}", error.help)
+            log.warning("%s; dropping %s", error, of_all)
 
 
 def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
-    """The results for blocks of pairs, with a bar on a terminal."""
+    """The results for blocks of pairs, with a progress bar on a terminal."""
     return tqdm(results, description, unit=" pairs", unit_scale=BLOCK_PAIRS, disable=not shows_progress(), leave=False)
 
 
 def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Any]:
-    """Clean a block of pairs, which comes with the number of its corpus.
+    """Clean a block of pairs, given with the number of its corpus.
 
     Returns:
-        That number, the dropped pairs by reason, and a batch of `CLEANED` with the others.
+        The corpus number, the dropped pairs by reason, and a batch of `CLEANED` with the others.
     """
     number, pairs = block
     kept, dropped = list[tuple[int, str, str, int]](), dict(pairs.left_out)
@@ -240,9 +240,9 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
 
 
 def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora) -> NDArray[np.bool_]:
-    """For each cleaned pair whether it is learned from; older translations, duplicates and held-out pairs are not.
+    """Whether each cleaned pair is used for training; older translations, duplicates and held-out pairs are not.
 
-    Counts the others, and puts held-out pairs into their sets.
+    Counts the pairs that are not used, and adds held-out pairs to their sets.
     """
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned))).read_all()
     corpus, src_hashes = table["corpus"].to_numpy(), table["src_hash"].to_numpy()
@@ -253,7 +253,7 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     is_chosen = is_newest.copy()
     is_chosen[is_newest] = find_first(table["pair_hash"].to_numpy()[is_newest])
     stop = 0
-    for tally in tallies:  # the pairs of a corpus lie together
+    for tally in tallies:  # the pairs of a corpus are consecutive
         rows = slice(stop, stop + tally.kept)
         stop = rows.stop
         pairs, is_new, is_left = table[rows], is_newest[rows], is_chosen[rows]
@@ -269,10 +269,10 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
 
 
 def _choose_weights(tallies: list[Tally]) -> None:
-    """Give text beside the own one, where it has no weight, the largest up to 1 with which it is used no more often.
+    """Set missing weights of general text: at most 1, so that it is used at most as often as the own text.
 
     Raises:
-        DataError: if nothing is left of the own text.
+        DataError: if no pairs of the own text remain.
     """
     own = [tally for tally in tallies if tally.is_own]
     if not (num_own := sum(tally.kept for tally in own)):
@@ -281,15 +281,15 @@ def _choose_weights(tallies: list[Tally]) -> None:
         if not tally.is_own and tally.corpus.weight is None:
             tally.weight = min(1.0, num_own / max(1, tally.kept))
             log.info(
-                f"{tally.corpus.name}: its {tally.kept:,} pairs have the weight {tally.weight:.3g}, so that they are "
-                f"used no more often than the {num_own:,} of {own[0].corpus.name}"
+                f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
+                f"used at most as often as the {num_own:,} of {own[0].corpus.name}"
             )
 
 
 def _check_weights(tallies: list[Tally]) -> None:
-    """Refuse weights with which an epoch has less than one sentence, or more than the memory of its order allows.
+    """Refuse weights that make an epoch shorter than one sentence, or too long to keep its order in memory.
 
-    With less, a step could span any number of epochs.
+    With a shorter epoch, a step could span any number of epochs.
     """
     num_pairs = sum(tally.weight * tally.kept for tally in tallies)
     if not 1 <= num_pairs <= MAX_EPOCH_PAIRS:
@@ -302,10 +302,10 @@ def _check_weights(tallies: list[Tally]) -> None:
 
 @dataclass(frozen=True)
 class ChosenText:
-    """The pairs that are learned from, in the file of cleaned pairs. Iterating gives the sentences of a sample of them.
+    """The training pairs in the file of cleaned pairs. Iterating yields the sentences of a sample of them.
 
-    Tokenizer and terms are learned from the sample: both sides of about `max_sample` evenly drawn pairs, or of all.
-    Every iteration gives the same.
+    Tokenizer and terms are learned from the sample: both sides of all pairs, or of about `max_sample` evenly drawn
+    ones. Every iteration yields the same sentences.
     """
 
     cleaned: Path
@@ -315,11 +315,11 @@ class ChosenText:
 
     @property
     def num_pairs(self) -> int:
-        """The number of pairs that are learned from."""
+        """The number of training pairs."""
         return int(self.is_chosen.sum())
 
     def batches(self) -> Iterator[Any]:
-        """The pairs that are learned from, in record batches without dates and hashes; none is empty."""
+        """The training pairs, in non-empty record batches without dates and hashes."""
         stop = 0
         with pa.OSFile(os.fsencode(self.cleaned)) as file:  # the pages of a memory-mapped file would stay in memory
             reader = pa.ipc.open_file(file)
@@ -343,24 +343,24 @@ class ChosenText:
 
 
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
-    """Learn from much text in another process: SentencePiece ignores signals and holds the whole sample in memory."""
+    """Train the tokenizer, on large text in another process: SentencePiece ignores signals and keeps all of it."""
     has_marks = config.data.terms is not None
     learn = partial(train_tokenizer, config=config.tokenizer, num_pairs=text.num_pairs, tags=tags, has_marks=has_marks)
     [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=text.num_pairs <= _FEW_PAIRS)
-    log.info("tokenizer: %s pieces", f"{tokenizer.num_pieces:,}")
+    log.info("tokenizer: %s subwords", f"{tokenizer.num_pieces:,}")
     return tokenizer
 
 
 def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]:
-    """Write the terms that a model learns from; returns their number for the report, nothing if there are none."""
+    """Write the terms that a model learns from; returns their number for the report, or nothing."""
     if config.data.terms is None:
         return {}
     terms = learn_lexicon(text.sample())
     if not terms.terms:
-        problem = "data.terms: no words of the training text translate each other often enough"
+        problem = "data.terms: no word pairs in the training text are frequent enough"
         if config.training.init_from is None:
             raise DataError(problem, "data.terms=null")
-        log.warning("%s; the model learns no more terms", problem)
+        log.warning("%s; skipping term training", problem)
         return {}
     durable.write_text(path, "".join(terms.lines()))
     log.info("terms: %s", f"{len(terms.terms):,}")
@@ -370,7 +370,7 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]
 def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], max_tokens: int, path: Path) -> None:
     """Write the training store without the pairs that are too long."""
     tags = [tally.corpus.tag for tally in tallies]
-    threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # then workers do it
+    threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # workers encode large text
     encode = partial(encode_block, tokenizer=tokenizer, tags=tags, max_tokens=max_tokens, num_threads=threads)
 
     def kept_pairs(results: Iterator[Any]) -> Iterator[Any]:
@@ -392,7 +392,7 @@ def encode_block(
 
     Args:
         tags: the tag of each corpus, or None.
-        max_tokens: the largest number of ids on a side; longer pairs are dropped.
+        max_tokens: the maximum number of ids on a side; longer pairs are dropped.
         num_threads: see `Tokenizer.encode`.
 
     Returns:
@@ -408,7 +408,7 @@ def encode_block(
 
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Any]:
-    """Encode a validation or test set. Ids beyond `max_tokens` are cut: only the loss uses ids, BLEU uses the text."""
+    """Encode a validation or test set. Ids beyond `max_tokens` are cut: only the loss uses ids; BLEU uses the text."""
     for block in eval_set.blocks:
         src_ids = tokenizer.encode(block.src)
         tgt_ids = tokenizer.encode(block.tgt, target=True)
@@ -421,7 +421,7 @@ def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Ite
 
 
 def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
-    """What report.json says of the text in the training store; `language` is that of the source."""
+    """The entry of report.json about the text in the training store; `language` is the source language."""
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
     lines, _ = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SPLIT_LINES)))
     return {
@@ -433,7 +433,7 @@ def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
 
 
 def _report(tallies: list[Tally], sets: list[EvalSet]) -> dict[str, Any]:
-    """What report.json says of the pairs that were read."""
+    """The entry of report.json about the pairs that were read."""
     examples = {reason: example for tally in reversed(tallies) for reason, example in tally.examples.items()}
     dropped = _dropped(tallies).most_common()
     return {
@@ -458,4 +458,4 @@ def _counts(tallies: list[Tally]) -> str:
 
 
 def _nothing_left(tallies: list[Tally]) -> DataError:
-    return DataError(f"nothing is left to train on: {_counts(tallies)}")
+    return DataError(f"no pairs left to train on: {_counts(tallies)}")

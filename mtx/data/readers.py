@@ -1,6 +1,6 @@
-"""Which function reads a file of pairs? The seam for formats: `Reader`, and the list of those that there are.
+"""Which function reads a file of pairs? The interface for formats: `Reader`, and the list of all readers.
 
-Files are found by `sources`, which also reads the splits of a dataset of the hub. `tables` reads two parallel files.
+`sources` finds the files, and also reads the splits of a dataset on the hub. `tables` reads two parallel files.
 """
 
 import re
@@ -19,8 +19,8 @@ from mtx.storage.text_files import bilingual_form, read_lines
 class Reader(Protocol):
     """Reads the pairs of a file; each call starts from the first pair.
 
-    A new format is a module with such a function, which imports nothing of this one, and a line in `READERS` with the
-    ending of its files, in small letters and without the dot. This one reads lines such as `dog = Hund`:
+    A new format is a module with such a function, which imports nothing from this one, and a line in `READERS` with
+    its file extension in lower case, without the dot. This one reads lines such as `dog = Hund`:
 
         from mtx.data.languages import Languages
         from mtx.data.tables import ESCAPE, Columns, Pair, PairBlock, in_blocks
@@ -37,26 +37,26 @@ class Reader(Protocol):
                 raise DataError(f"{where}: no ' = ', expected SOURCE = TARGET")
             return src, tgt
 
-    `read_lines` opens gzip, too. `in_blocks` numbers the pairs 1, 2, 3: a format with more than one line a pair yields
-    `PairBlock`s itself, of `BLOCK_PAIRS` pairs (`mtx.data.tables`), with the line at which each pair begins. A format
+    `read_lines` also opens gzip files. `in_blocks` numbers the pairs 1, 2, 3. A format with more than one line per pair
+    yields `PairBlock`s itself, of `BLOCK_PAIRS` pairs (`mtx.data.tables`), with the first line of each pair. A format
     whose units name their languages is a `BilingualReader` instead.
     """
 
     def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
-        """Yield all pairs in the order of the file, in blocks of some thousands, each pair with its line.
+        """Yield all pairs in the order of the file, in blocks of a few thousand, each pair with its line.
 
-        No text has a line feed in it. A byte that is not UTF-8 is a lone surrogate, which cleaning finds.
+        No text contains a line feed. A byte that is not UTF-8 becomes a lone surrogate, which cleaning finds.
 
         Args:
             languages: source and target, for a file that names its sides by languages.
-            columns: data.columns, for a file with more than two columns; others ignore it.
+            columns: data.columns, for a file with more than two columns; other readers ignore it.
 
         Raises:
-            DataError: at something that is not a pair; the message is `path:line: got, expected`.
+            DataError: with `path:line: got, expected`, at anything that is not a pair.
         """
 
 
-# By the ending of a file's name, in small letters. A memory may also be known by what it holds (`bilingual_form`).
+# By file extension, in lower case. A translation memory is also recognised by its content (`bilingual_form`).
 READERS: dict[str, Reader] = {
     "tsv": read_tsv,
     "csv": read_csv,
@@ -66,29 +66,29 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(["xliff", "xlf", "sdlxliff", "mqxliff", "mxliff"], BilingualReader(read_xliff, "xliff")),
     **dict.fromkeys(["po", "pot"], BilingualReader(read_po, "po")),
 }
-# A local name with such an ending is one file; any other name means two files, one for each language.
+# A local name with such an extension is one file; any other name is the prefix of two files, one for each language.
 FILE_ENDING = re.compile(rf"\.({'|'.join(READERS)})(\.gz)?$", re.IGNORECASE)
 
 
 def reader_of(path: Path) -> Reader:
-    """The reader of a file of pairs: by what it holds, whatever its name is, or else its ending, or its first line.
+    """The reader of a file of pairs: by its content, else its extension, else its first line.
 
     Raises:
-        UsageError: if there is no such file, or it holds something else.
+        UsageError: if there is no such file, or it has other content.
     """
-    if path.name.lower().endswith(".parquet"):  # its reader says what is wrong with it
+    if path.name.lower().endswith(".parquet"):  # its reader reports problems
         return read_parquet
     if held := bilingual_form(path):
         return READERS[held]
     if ending := FILE_ENDING.search(path.name):
         return READERS[ending[1].lower()]
-    line = next(read_lines(path), "")  # of a file with another ending, such as the .txt that spreadsheets write
+    line = next(read_lines(path), "")  # of a file with another extension, such as the .txt that spreadsheets write
     if line.startswith("{"):
         return read_jsonl
     if line and "\t" not in line:
         help = (
-            "pairs are source TAB target, one a line; with commas or semicolons the name must end in .csv; JSON is one "
-            "object a line; two files NAME.en and NAME.de are named NAME"
+            "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; write "
+            "JSON as one object per line; give two files NAME.en and NAME.de as NAME"
         )
-        raise UsageError(f"{path}: its first line is no pair: it has no TAB", help)
+        raise UsageError(f"{path}: its first line is not a pair: it has no TAB", help)
     return read_tsv

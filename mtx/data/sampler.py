@@ -1,7 +1,7 @@
 """Decides which sentence pairs make up which training step. No torch, no files.
 
 The pairs of a step are a pure function of the seed, the position in the data and the token budget. They depend neither
-on the memory of the device nor on the number of micro-batches; cutting a step into those is the work of `batches`.
+on the memory of the device nor on the number of micro-batches, into which `batches` divides a step.
 Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `batches`.
 """
 
@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 Lengths = npt.NDArray[np.int32]  # tokens of sentences, `</s>` included
 Weights = npt.NDArray[np.float64] | None
 
-CHUNK = 4096  # places of an epoch that are encoded again at once
+CHUNK = 4096  # positions of an epoch that are re-encoded at once
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,18 @@ class SamplerState:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some pairs in a row of an epoch's order.
+    """Consecutive pairs of an epoch's order.
 
     Attributes:
-        sides: source and target (`token_store.Side`) of pairs that were encoded again, of which sentence i belongs to
-            `pairs[i]`; empty if the pairs are as in the store.
+        sides: source and target (`token_store.Side`) of re-encoded pairs, where sentence i belongs to `pairs[i]`; empty
+            if the pairs are as in the store.
     """
 
     pairs: Ints
     sides: tuple[Any, ...] = ()
 
     def take(self, places: slice) -> "Chunk":
-        """The pairs at these places."""
+        """The pairs at these positions."""
         return Chunk(self.pairs[places], tuple(side.take(places) for side in self.sides))
 
 
@@ -54,7 +54,7 @@ class Step:
 
     Attributes:
         src_lengths, tgt_lengths: tokens of each of these pairs.
-        sides: see `Chunk`; there may be more sentences than in the step.
+        sides: see `Chunk`; they may have more sentences than the step.
     """
 
     pairs: Ints
@@ -90,8 +90,8 @@ class BatchSampler:
     Args:
         src_lengths, tgt_lengths: tokens of each pair, `</s>` included, int [num_pairs].
         weights: see `epoch_order`.
-        encode: encodes a chunk of an epoch again (`mtx.data.augmentation`); None takes the pieces of the store.
-        longest: the most source tokens of a sentence; None: that of these pairs.
+        encode: re-encodes a chunk of an epoch (`mtx.data.augmentation`); None: use the pieces of the store.
+        longest: the maximum number of source tokens of a sentence; None: from these pairs.
 
     Attributes:
         ratio: source tokens per target token of an epoch.
@@ -137,13 +137,13 @@ class BatchSampler:
             parts.append(self._chunk(epoch, index // CHUNK).take(slice(first, first + num_pairs)))
             index += len(parts[-1].pairs)
             num_pairs -= len(parts[-1].pairs)
-        if len(parts) == 1:  # of a single one nothing is copied
+        if len(parts) == 1:  # without a copy
             return parts[0]
         sides = zip(*(part.sides for part in parts), strict=True)
         return Chunk(np.concatenate([part.pairs for part in parts]), tuple(side.joined(more) for side, *more in sides))
 
     def epochs(self, position: SamplerState) -> float:
-        """The number of epochs that are done at `position`, with the part of the one that is not."""
+        """The number of epochs at `position`, including the fraction of the current one."""
         return position.epoch + position.index / len(self._order(position.epoch))
 
     def step(self, position: SamplerState) -> Step:
@@ -156,7 +156,7 @@ class BatchSampler:
                 src, tgt = self._src_lengths[chunk.pairs], self._tgt_lengths[chunk.pairs]
             budgets = (src, self._src_budget), (tgt, self._tgt_budget)
             size = min(int(lengths.cumsum().searchsorted(budget, side="right")) for lengths, budget in budgets)
-            if size < num_pairs:  # a budget is used up, so pairs beyond these cannot matter
+            if size < num_pairs:  # a budget is used up, so further pairs do not matter
                 break
         assert size > 0, "a budget below the longest sentence is refused by the configuration"
         epoch, index = position.epoch, position.index + size
@@ -174,7 +174,7 @@ class BatchSampler:
 
 
 def src_budget(batch_tokens: int, ratio: float, longest: int) -> int:
-    """The most source tokens of a step: the target budget times the source/target ratio, but at least one sentence."""
+    """The maximum source tokens of a step: the target budget times the source/target ratio, at least one sentence."""
     return max(round(batch_tokens * ratio), longest)
 
 

@@ -1,7 +1,7 @@
-"""Splits a line of running text into sentences, with the library sentencex and a few rules of our own.
+"""Splits a line of running text into sentences, with the library sentencex and a few additional rules.
 
-A line that is cut in the wrong place loses more than one that stays whole, so a boundary of the library counts only if
-it looks like one. Languages that end a sentence without a mark, such as Thai, stay whole.
+A wrong split is worse than a missing one, so a boundary of the library counts only if it looks like one. Languages
+without sentence marks, such as Thai, are not split.
 """
 
 import re
@@ -33,7 +33,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     """A function that splits a line into its sentences, without the spaces between them.
 
     Args:
-        language: a code such as en; for a language that the library does not have, its general rules apply.
+        language: a code such as en; for other languages the library's general rules apply.
     """
     code = code_of(language)
     abbreviation = _INITIAL_OR_ORDINAL if code in _DOTTED_ORDINALS else _INITIAL
@@ -65,7 +65,7 @@ def multi_sentence_share(lines: Sequence[str], language: str) -> float:
 
 
 def joined_sentences(sentences: Sequence[str]) -> str:
-    """The text of several sentences: with spaces between them, except beside Chinese and Japanese characters."""
+    """The text of several sentences: with spaces between them, except next to Chinese and Japanese characters."""
     text = ""
     for sentence in filter(None, sentences):
         is_close = not text or _is_ideographic(text[-1]) or _is_ideographic(sentence[0])
@@ -79,6 +79,6 @@ def _may_end(before: str, after: str) -> bool:
 
 
 def _is_ideographic(character: str) -> bool:
-    """Whether it is a letter or a mark of a script that writes no spaces between sentences."""
+    """Whether it is a letter or a mark of a script without spaces between sentences."""
     is_wide = unicodedata.east_asian_width(character) in ("W", "F") and unicodedata.category(character)[0] in "LP"
     return is_wide and not unicodedata.name(character, "").startswith("HANGUL")

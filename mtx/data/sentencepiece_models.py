@@ -1,7 +1,7 @@
 """The SentencePiece models of a tokenizer: one joint model for both languages, or one for each side.
 
-They turn text into pieces and pieces into ids. Normalization, `</s>`, tags and control characters are the work of
-`tokenizer`, which uses either kind.
+They turn text into pieces and pieces into ids. `tokenizer` uses either kind and handles normalization, `</s>`, tags and
+control characters.
 """
 
 import re
@@ -20,20 +20,20 @@ EOS_ID = 0
 UNK_ID = 1
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
 SPACE = "▁"  # SentencePiece's sign before a word
-BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a piece that stands for a byte
+BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a byte piece
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can hold them, UTF-8 cannot
-_MANY = 100  # texts, of which SentencePiece takes a list faster than one by one
+_MANY = 100  # texts that SentencePiece encodes faster as a list than one by one
 
 
 def piece_bytes(piece: str) -> bytes:
-    """The text of a piece in UTF-8, with a space before a word; nothing of `</s>`, and `?` of `<unk>`."""
+    """The text of a piece in UTF-8, with a space before a word; empty for `</s>`, and `?` for `<unk>`."""
     if BYTE.fullmatch(piece):
         return bytes([int(piece[3:5], 16)])
     return b"" if piece == EOS else b"?" if piece == UNK else piece.replace(SPACE, " ").encode()
 
 
 def _encoded(processor: Any, texts: list[str], num_threads: int, **options: Any) -> list[list[Any]]:
-    """Ids or pieces of texts; few are encoded one by one, since SentencePiece starts threads for every list."""
+    """Ids or pieces of texts; a few texts are encoded one by one, since SentencePiece starts threads for every list."""
     if len(texts) < _MANY:
         return [processor.encode(text, **options) for text in texts]
     encoded: list[list[Any]] = processor.encode(texts, num_threads=num_threads, **options)
@@ -41,7 +41,7 @@ def _encoded(processor: Any, texts: list[str], num_threads: int, **options: Any)
 
 
 class JointModel:
-    """One SentencePiece model for both sides; the ids are its own, with `</s>` 0 and `<unk>` 1.
+    """One SentencePiece model for both sides, with its own ids, `</s>` 0 and `<unk>` 1.
 
     Attributes:
         pieces: the piece of each id.
@@ -69,13 +69,13 @@ class JointModel:
         return [self._processors[True].decode(sentence) for sentence in ids]
 
     def language_token(self, text: str) -> str:
-        """The language token at the start of a source; empty if there is none, as in all models of mtx."""
+        """The language token at the start of a source; always empty, since mtx models have none."""
         return ""
 
     def merges(self, target: bool) -> tuple[dict[int, str], dict[str, int]]:
-        """The merges of a BPE model: the text of each id of a piece, and the rank of each text that a merge makes.
+        """The merges of a BPE model: the text of each piece id, and the rank of each merged text.
 
-        The lower the rank, the earlier the merge. A model that is not BPE has none.
+        The lower the rank, the earlier the merge. Other models have no merges.
         """
         processor, texts, scores = self._processors[target], dict[int, str](), dict[str, float]()
         for number in range(processor.get_piece_size()):
@@ -134,10 +134,10 @@ class SplitModel(JointModel):
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of ids below `num_pieces`, by the model of the target side.
 
-        `<unk>` and language tokens are left out, as with `skip_special_tokens` in transformers.
+        `<unk>` and language tokens are skipped, as with `skip_special_tokens` in transformers.
         """
         pieces = ([self.pieces[token] for token in sentence if token not in self._silent] for sentence in ids)
-        # SentencePiece returns a piece that only the source model has unchanged, with its ▁.
+        # SentencePiece returns a piece of the source model only unchanged, with its ▁.
         return [self._processors[True].decode(sentence).replace(SPACE, " ").strip() for sentence in pieces]
 
 
@@ -145,7 +145,7 @@ def _processor(model: bytes) -> Any:
     processor = sentencepiece.SentencePieceProcessor()
     processor.LoadFromSerializedProto(model)
     if (size := processor.get_piece_size()) > MAX_PIECES:
-        raise RuntimeError(f"{size:,} pieces are too many")
+        raise RuntimeError(f"too many pieces: {size:,}")
     try:
         processor.id_to_piece(list(range(size)))
     except UnicodeDecodeError:
@@ -175,10 +175,9 @@ def read_split(src_path: Path, tgt_path: Path, vocabulary: dict[str, int]) -> Sp
 
 
 def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
-    """Read the models of the two sides, or one for both, of any program, and give their pieces the ids of mtx.
+    """Read the models of the two sides, or one for both, of any program, and assign mtx's ids to their pieces.
 
-    Control symbols and unused pieces, which no text becomes, get no id. The pieces of the target side that the source
-    side does not have follow those that it has.
+    Control symbols and unused pieces get no id. Pieces of only the target side follow the pieces of the source side.
 
     Raises:
         DamagedFileError: if a file is not a SentencePiece model, or they are too large.
@@ -201,11 +200,11 @@ def _read_model(path: Path) -> tuple[bytes, Any]:
     try:
         return model, _processor(model)
     except RuntimeError as error:
-        raise DamagedFileError(f"{path}: is not a SentencePiece model ({' '.join(str(error).split())})") from None
+        raise DamagedFileError(f"{path}: not a SentencePiece model ({' '.join(str(error).split())})") from None
 
 
 def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
-    """Check the vocabulary of a split model that was read from `path`, and return it.
+    """Check the vocabulary of a split model from `path`, and return it.
 
     Raises:
         DamagedFileError: if it does not name each id from 0 on, with `</s>` 0, `<unk>` 1 and `<pad>` last.
@@ -219,6 +218,6 @@ def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
         or _SURROGATE.search("".join(vocabulary))
     ):
         known = "</s> 0, <unk> 1, <pad> last"
-        raise DamagedFileError(f"{path}: its pieces are not 3 to {MAX_PIECES:,} with the ids from 0 on, {known}")
+        raise DamagedFileError(f"{path}: expected 3 to {MAX_PIECES:,} pieces with ids from 0, {known}")
     checked: dict[str, int] = vocabulary
     return checked

@@ -1,7 +1,7 @@
-"""Finds the parallel text that the configuration names: local files, a dataset of the hub, or the demo's file.
+"""Finds the parallel text of the configuration: local files, a dataset on the hub, or the demo's file.
 
-Everything is found before any work starts. A later start compares the local files with those in sources.json.
-`readers` says who reads a file; the splits of a dataset are read here, by the `datasets` library.
+Everything is found before any work starts. When a run resumes, local files are compared with those in sources.json.
+`readers` chooses the reader of a file; the splits of a dataset are read here, by the `datasets` library.
 Flow: files, hub or demo -> `Corpora` -> blocks of pairs -> cleaning -> tokenizer -> token store.
 """
 
@@ -42,8 +42,8 @@ class Corpus:
         blocks: streams the pairs; every call starts from the first. It raises a DataError at a line or record that is
             not a pair, or if the sides have different lengths.
         files: the local files that it is read from.
-        is_memory: whether it is a translation memory or the like, which may have older translations too.
-        weight: None means 1, or with `training.init_from` what keeps it from outweighing the own text.
+        is_memory: whether it is a translation memory or similar, which may also contain older translations.
+        weight: None is 1, or with `training.init_from` the weight that keeps it from outweighing the own text.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Corpus:
     tag: str | None = None
 
     def not_utf8(self, line: int) -> DataError:
-        """The error for a corpus that is not UTF-8: it names the first such line of its files, or `line` of a table."""
+        """The error for a corpus that is not UTF-8, with the first such line of its files, or `line` of a table."""
         try:
             for file in self.files:
                 if not file.name.lower().endswith(".parquet"):  # whose rows are counted
@@ -62,7 +62,7 @@ class Corpus:
                         pass
         except DataError as error:
             return error
-        return DataError(f"{self.name}:{line}: is not UTF-8")
+        return DataError(f"{self.name}:{line}: not UTF-8")
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class Corpora:
     """The text of a run. For `valid` or a test set that is None, a part of `own` will be held out.
 
     Attributes:
-        tests: if it is empty, the only test set is held out.
-        is_adaptation: whether a model is adapted to the first text; the others only preserve what it knows.
+        tests: if empty, the only test set is held out.
+        is_adaptation: whether a model is adapted to the first corpus; the others only preserve its general quality.
     """
 
     train: list[Corpus]
@@ -81,7 +81,7 @@ class Corpora:
 
     @property
     def own(self) -> list[Corpus]:
-        """The training text that translations are to be like: what has no tag; in an adaptation the first of it."""
+        """The training text that translations should resemble: corpora without a tag; in an adaptation the first."""
         untagged = [corpus for corpus in self.train if corpus.tag is None] or self.train
         return untagged[:1] if self.is_adaptation else untagged
 
@@ -96,7 +96,7 @@ class Corpora:
 
 
 def find_corpora(data: DataConfig) -> Corpora:
-    """Find all text that the configuration names. Downloads a dataset of the hub.
+    """Find all text that the configuration names. Downloads a dataset from the hub.
 
     Raises:
         UsageError: if no training text is configured, or a file is missing or of another kind.
@@ -128,7 +128,7 @@ def find_corpora(data: DataConfig) -> Corpora:
 
 
 def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of a key and a name: the key stands for the test set in file names and in scores.json."""
+    """Pairs of a key and a name: file names and scores.json refer to the test set by its key."""
     used = {"run", "format"}  # the other keys of scores.json
     for name in names:
         base = FILE_ENDING.sub("", Path(name).name)
@@ -144,10 +144,10 @@ def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 def _find(data: DataConfig, name: str, key: str) -> Corpus:
     """The text of `name`, an entry of data.train, data.valid or data.test (the `key`).
 
-    Without one of the usual endings it is two files, or else a single file whose form its first line shows.
+    Without one of the usual extensions it is two files, or else one file whose first line shows its format.
 
     Raises:
-        UsageError: if there is no such file, or it holds something else than text.
+        UsageError: if there is no such file, or it is not text.
     """
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
     missing = " or ".join(map(str, candidates))
@@ -165,10 +165,10 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path))]
     path = next(filter(_is_file, candidates), None)
     if path is None:
-        help = "a name means DIR/NAME.LANG[.gz] of data.dir, data.src, data.tgt, or a file with its path and its ending"
+        help = "give a file with its extension, or NAME for DIR/NAME.LANG[.gz] with data.dir, data.src and data.tgt"
         if key != "train":
-            help = f"without data.{key} a part of the training text is held out (data.valid=null); {help}"
-        raise UsageError(f"data.{key}: {name!r} was not found: there is no {missing}", help)
+            help = f"data.valid=null holds out a part of the training text; {help}"
+        raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     reader = reader_of(path)
     read = partial(reader, path, data.languages, data.columns)
     return Corpus(name, read, (path,), isinstance(reader, BilingualReader))
@@ -187,7 +187,7 @@ def _is_file(path: Path) -> bool:
     mode = _mode(path)
     if mode and not stat.S_ISREG(mode):
         kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device (a corpus is read more than once)"
-        raise UsageError(f"{path}: expected a file, this is {kind}")
+        raise UsageError(f"{path}: expected a file, got {kind}")
     return mode > 0
 
 
@@ -199,7 +199,7 @@ def _read_demo(part: str) -> Iterator[PairBlock]:
 def _unreachable(hub: HubConfig) -> str | None:
     """The reason why the hub cannot be reached; None if it can, or if `hub` names a local folder.
 
-    A single request is enough. `datasets` itself would try for half a minute to two minutes.
+    A single request is enough; `datasets` itself would retry for half a minute to two minutes.
     """
     if Path(hub.name).is_dir():
         return None
@@ -215,11 +215,11 @@ def _unreachable(hub: HubConfig) -> str | None:
 def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     """The splits that `hub` names, downloaded unless they are in the cache.
 
-    The entries of `data.test`, as far as there are any, name the test splits in order. If the hub cannot be reached,
-    only the cache is read.
+    The entries of `data.test`, if any, name the test splits in order. If the hub cannot be reached, only the cache is
+    read.
     """
     unreachable = _unreachable(hub)
-    import datasets  # the import takes seconds, so local files do without it
+    import datasets  # the import takes seconds, which local files do not need
 
     if unreachable:
         datasets.config.HF_HUB_OFFLINE = True  # makes `datasets` read the cache without trying to connect many times
@@ -235,7 +235,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     try:
         subset = {"data_dir": hub.subset} if hub.revision == _CONVERTED else {"name": hub.subset}
         builder = datasets.load_dataset_builder(hub.name, revision=hub.revision, **subset)
-        log.info("%s: reading from the cache; %s", hub.name, unreachable or "what is not there is downloaded")
+        log.info("%s: reading from the cache; %s", hub.name, unreachable or "missing files are downloaded")
         builder.download_and_prepare()
         train = find(hub.train)
         valid = None if hub.valid is None else find(hub.valid)
@@ -246,10 +246,10 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
         reason = short(cause or error)
-        help = "local files need no hub: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
+        help = "to use local files: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
         if unreachable and isinstance(error, ConnectionError):
             reason = f"{unreachable}, and it is not in the cache"
-            help += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR another cache"
+            help += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR sets the cache"
         raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", help) from error
 
 
@@ -257,14 +257,14 @@ def _read_dataset(name: str, dataset: Any, columns: Pair) -> Iterator[PairBlock]
     try:
         yield from column_blocks(name, dataset.with_format("arrow").iter(BLOCK_PAIRS), columns)
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name}: cannot be read: {short(error)}") from None
+        raise DataError(f"{name}: cannot read it: {short(error)}") from None
 
 
 def describe_files(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, Any]:
-    """The content of sources.json: path, size, time and sha256 of each local file that the data is made from.
+    """The content of sources.json: path, size, time and sha256 of each local file of the data.
 
-    They are the files of text and the SentencePiece models of `tokenizer.model`. It lies
-    beside the prepared data, not in it: the hash of the data tells what a run learns from, wherever its files were.
+    These are the text files and the SentencePiece models of `tokenizer.model`. It is next to the prepared data, not in
+    it, so that the hash of the data depends only on what a run learns from, wherever its files were.
 
     Raises:
         UsageError: if one is missing.
@@ -274,9 +274,9 @@ def describe_files(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, An
 
 
 def find_changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig) -> list[Path]:
-    """The files that differ from those in a sources.json; missing ones do not count, nor does a missing record.
+    """The files that differ from those in a sources.json; missing files and records are ignored.
 
-    A record that cannot be read counts as one that differs.
+    An unreadable record counts as different.
     """
     entries = _read_record(record)
     if entries is None:
@@ -294,7 +294,7 @@ def recorded_text(record: Path) -> list[tuple[str, str]]:
 
 
 def _read_record(record: Path) -> list[tuple[Path, dict[str, Any]]] | None:
-    """The files in a sources.json, of which there are none without it; None if it cannot be read."""
+    """The files in a sources.json, empty if it is missing; None if it cannot be read."""
     try:
         stored = durable.read_json(record)["files"] if record.exists() else []
         return [(Path(entry["path"]), entry) for entry in stored]

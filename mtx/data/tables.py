@@ -1,17 +1,17 @@
 """Pairs in blocks, and their readers for text and tables: two parallel files, TSV, CSV, JSON lines, Parquet.
 
-Which columns hold the two sides follows from data.columns, or from a header: it names them by a language (its code, its
-name in English, or its own name) or by a word for source and target. A table of two columns may do without.
+The columns of source and target come from data.columns, or from a header that names them by language (its code, its
+name in English, or its own name) or by a word for source and target. A table of two columns needs no header.
 
-A spreadsheet writes the cell `He said "no" twice` as `"He said ""no"" twice"`. In other TSV files a quote is a
-character like any other: `"Hello," he said.` stays, and so does a sentence that is wholly in quotes. So a TSV file is
-decided as a whole, from the first lines with quotes: it was written by a spreadsheet if every quote there follows the
-spreadsheet's rules, and if some cell has a doubled quote, a TAB or a CR in its quotes, as only a spreadsheet writes it.
-In a CSV file quotes always follow these rules (RFC 4180), so a cell may have a line break in it.
+A spreadsheet writes the cell `He said "no" twice` as `"He said ""no"" twice"`. In other TSV files a quote is an
+ordinary character: `"Hello," he said.` is kept, and so is a sentence that is entirely in quotes. So mtx decides for
+each TSV file, from its first lines with quotes, whether a spreadsheet wrote it: every quote there must follow the
+spreadsheet's rules, and some cell must have a doubled quote, a TAB or a CR in its quotes, which only spreadsheets
+write. In a CSV file quotes always follow these rules (RFC 4180), so a cell may contain a line break.
 
-Every sentence is one line: no reader yields a line feed. A byte that is not UTF-8 is a lone surrogate in it (Python's
-surrogateescape); training drops such pairs, and validation and test text is refused for them.
-Errors name path:line. Flow: file -> rows -> `PairBlock`; `readers` says which function reads a file.
+Every sentence is one line: no reader yields a line feed. A byte that is not UTF-8 becomes a lone surrogate (Python's
+surrogateescape). Training drops such pairs; validation and test sets with such pairs are refused.
+Errors name path:line. Flow: file -> rows -> `PairBlock`; `readers` chooses the function that reads a file.
 """
 
 import contextlib
@@ -41,17 +41,17 @@ BLOCK_PAIRS = 16_384
 ESCAPE: Literal["surrogateescape"] = "surrogateescape"  # keeps bytes that are not UTF-8, for cleaning to find
 Columns = tuple[str, ...]  # data.columns: none, or those of source and target
 Pair = tuple[str, str]
-PLAIN_NAMES = ("src", "tgt")  # of columns, and of languages that are not named
+PLAIN_NAMES = ("src", "tgt")  # of columns, and of unnamed languages
 _EXAMPLE_CHARS = 80
 _LINE_BREAK = re.compile("\r?\n")
 _DECLARED = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # in the first line of CSV, for Excel
-_DECIDING_LINES = 16_384  # from which a file is decided, the first of them the first with a quote
-_SEPARATORS = "\t;,"  # of CSV; where several fit equally well, the first counts: texts have commas more often
-_SEPARATING_LINES = 1000  # from which the separator is decided
+_DECIDING_LINES = 16_384  # that decide whether a spreadsheet wrote a file, from the first line with a quote
+_SEPARATORS = "\t;,"  # of CSV; if several fit equally well, the first one wins: commas are the most common in text
+_SEPARATING_LINES = 1000  # that decide the separator
 _CELL = r'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\t\n]*+)'
-_BY_RULES = re.compile(rf"{_CELL}(?:[\t\n]{_CELL})*+")  # lines, in which a quoted cell may have a line break in it
+_BY_RULES = re.compile(rf"{_CELL}(?:[\t\n]{_CELL})*+")  # lines, whose quoted cells may contain line breaks
 _QUOTED_CELL = re.compile(r'(?:^|\t)"[^"\t\r\n]*+(?:""|[\t\r])', re.MULTILINE)  # up to what needed the quotes
-# In English, and in the languages that translation tools are most often set to
+# In English and in the most common interface languages of translation tools
 _SOURCE = {
     "src", "source", "source text", "source segment", "source sentence", "source language", "original",
     "ausgangstext", "quelltext", "quelle", "ausgangssprache", "texte source", "langue source", "texto de origen",
@@ -64,7 +64,7 @@ _TARGET = {
 }  # fmt: skip
 _NUMBER = re.compile("[1-9][0-9]{0,3}")
 _SHOWN_CHARS = 300  # of a list of columns
-_COLUMNS_HELP = "data.columns=SRC,TGT names the two, each by its number from 1 or by its name in the first line"
+_COLUMNS_HELP = "set data.columns=SRC,TGT, each a number (from 1) or a name in the first line"
 
 
 @dataclass
@@ -96,8 +96,8 @@ class PairBlock:
 
     Attributes:
         lines: the 1-based line or record of each pair.
-        dates: when each pair was changed last, as a number that grows with time; empty if the corpus has no dates.
-        left_out: what the reader found beside these pairs and left out, by reason.
+        dates: the last change of each pair, as a number that grows with time; empty if the corpus has no dates.
+        left_out: what the reader skipped in addition to these pairs, by reason.
     """
 
     lines: Sequence[int]
@@ -116,10 +116,10 @@ def in_blocks(pairs: Iterator[Pair], first_line: int = 1) -> Iterator[PairBlock]
 
 
 def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
-    """The pairs of two files whose lines n are translations of each other.
+    """The pairs of two parallel files: line n of one is the translation of line n of the other.
 
     Raises:
-        DataError: if the files have different numbers of lines; the message has both.
+        DataError: with both line counts, if they differ.
     """
     sides = read_lines(src_path, ESCAPE), read_lines(tgt_path, ESCAPE)
 
@@ -139,10 +139,10 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
 
 @dataclass(frozen=True)
 class TableReader:
-    """A `Reader` of rows of cells; `find_sides` says which columns count, and whether there is a header to skip.
+    """A `Reader` of rows of cells; `find_sides` finds the columns, and whether there is a header to skip.
 
     Attributes:
-        rows: gives the cells of each row, from the lines of a file; a line break in a cell becomes a space.
+        rows: returns the cells of each row, from the lines of a file; a line break in a cell becomes a space.
     """
 
     rows: Callable[[Path, Iterator[str]], Iterator[list[str]]]
@@ -162,8 +162,8 @@ class TableReader:
             if not row:
                 return "", ""
             help = (
-                "in .tsv, cells are separated by one TAB, and none has a line break in it; in .csv they are separated "
-                "by a comma, a semicolon or a TAB, and a cell that has one in it is quoted"
+                "in .tsv files, cells are separated by one TAB and have no line breaks; in .csv files, cells are "
+                "separated by commas, semicolons or TABs, and a cell that contains one is quoted"
             )
             raise DataError(f"{path}:{number}: {counted(len(row), 'column')}, expected {width}", help)
 
@@ -174,14 +174,14 @@ class TableReader:
 def find_sides(path: Path, rows: list[list[str]], languages: Languages, columns: Columns) -> tuple[int, int, bool]:
     """The columns of source and target, from 0, and whether the first row is a header.
 
-    They follow from data.columns or else from a header; of two columns without one, the first is the source. Logs once
-    which header is skipped.
+    They come from data.columns or from a header; in two columns without a header, the first is the source. Logs a
+    skipped header once.
 
     Args:
-        rows: the first two rows, or the only one. If both name the sides, these are columns of language codes.
+        rows: the first two rows, or the only one. If both name the sides, they are columns of language codes.
 
     Raises:
-        DataError: if there are more than two columns and nothing says which; the message lists them.
+        DataError: with a list of the columns, if there are more than two and nothing identifies the two.
     """
     first_row, named = rows[0], _header_sides(rows[0], languages)
     if rows[1:] and named == _header_sides(rows[1], languages):
@@ -194,17 +194,17 @@ def find_sides(path: Path, rows: list[list[str]], languages: Languages, columns:
     elif len(first_row) <= 2:
         src, tgt, has_header = 0, 1, False
     else:
-        problem = f"which are {' and '.join(languages)}? It has {_list_columns(first_row)}"
+        problem = f"cannot find the columns of {' and '.join(languages)} among {_list_columns(first_row)}"
         raise DataError(f"{path}: {problem}", _COLUMNS_HELP)
     if has_header:
         shown_src, shown_tgt = (f"column {at + 1}, {first_row[at]!r}" for at in (src, tgt))
         sides = f"the source is {shown_src}, the target is {shown_tgt}"
-        log_once(f"{path}: its first line is a header and is left out; {sides}")
+        log_once(f"{path}: skipping the header in the first line; {sides}")
     return src, tgt, has_header
 
 
 def _header_sides(row: list[str], languages: Languages) -> tuple[int, int] | None:
-    """The columns that a row names as source and target; None if it does not, and so is no header."""
+    """The columns that a row names as source and target; None if it is not a header."""
     if tuple(row) == languages:
         return 0, 1
     cells = list(map(_strip_brackets, row))
@@ -216,23 +216,23 @@ def _header_sides(row: list[str], languages: Languages) -> tuple[int, int] | Non
 
 
 def language_of_column(name: str) -> str | None:
-    """The code of the language that a column is named by, as its code or its name; None for other words."""
+    """The language code for a column name that is a code or the name of a language; None for other words."""
     code = code_of(_strip_brackets(name))
     return code if key_of(code) in KNOWN else None
 
 
 def _strip_brackets(cell: str) -> str:
-    """A cell without what stands in brackets: english for `English (US)`."""
+    """A cell without its part in brackets: english for `English (US)`."""
     return cell.partition("(")[0].strip().casefold().replace("_", "-")
 
 
 def _index(path: Path, row: list[str], column: str) -> int:
-    """The column that an item of data.columns means: a number from 1, or a name in the first row."""
+    """The column for an item of data.columns: a number from 1, or a name in the first row."""
     if _NUMBER.fullmatch(column) and int(column) <= len(row):
         return int(column) - 1
     same = [at for at, cell in enumerate(row) if cell.strip().casefold() == column.casefold()]
     if len(same) != 1:
-        problem = "several columns are called" if same else "there is no column"
+        problem = "several columns are named" if same else "there is no column"
         raise DataError(f"{path}: {problem} {column!r}; it has {_list_columns(row)}", _COLUMNS_HELP)
     return same[0]
 
@@ -243,14 +243,14 @@ def _list_columns(row: list[str]) -> str:
 
 def _join(names: Iterable[str]) -> str:
     text = ", ".join(names)
-    return text[:_SHOWN_CHARS] + "..." * (len(text) > _SHOWN_CHARS) or "nothing in it"
+    return text[:_SHOWN_CHARS] + "..." * (len(text) > _SHOWN_CHARS) or "nothing"
 
 
 def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
-    """The rows of a CSV file, whose separator is a comma, a semicolon or a TAB; a blank line is a row without cells.
+    """The rows of a CSV file, separated by commas, semicolons or TABs; a blank line is a row without cells.
 
     Raises:
-        DataError: at a row whose quotes are not those of CSV.
+        DataError: at a row with invalid quotes.
     """
     deciding = list(islice(lines, _SEPARATING_LINES))
     declared = _DECLARED.fullmatch("".join(deciding[:1]))
@@ -262,8 +262,8 @@ def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
             yield row
             first_line = reader.line_num + 1
     except csv.Error as error:
-        help = 'in CSV, a cell with a quote, a separator or a line break in it is quoted: "He said ""no"", and left"'
-        raise DataError(f"{path}:{first_line}: is no row of CSV: {error}", help) from None
+        help = 'quote cells that contain a quote, a separator or a line break: "He said ""no"", and left"'
+        raise DataError(f"{path}:{first_line}: invalid CSV row: {error}", help) from None
 
 
 def _csv_reader(lines: Iterable[str], separator: str) -> Any:
@@ -271,7 +271,7 @@ def _csv_reader(lines: Iterable[str], separator: str) -> Any:
 
 
 def csv_separator(lines: list[str]) -> str:
-    """The separator by which most rows, up to the first wrong quote, have one number of columns, and more than one."""
+    """The separator with which most rows, up to the first wrong quote, have the same number of columns, two or more."""
 
     def agreement(separator: str) -> int:
         widths = Counter[int]()
@@ -286,7 +286,7 @@ def rows_of_tsv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
     """The columns of each line of a TSV file, without the quotes of a spreadsheet if one wrote the file.
 
     Raises:
-        DataError: if a spreadsheet wrote a cell with a line break in it.
+        DataError: if a cell of a spreadsheet contains a line break.
     """
     for number, line in enumerate(lines, 1):
         if '"' not in line:
@@ -295,13 +295,13 @@ def rows_of_tsv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
         deciding = [line, *islice(lines, _DECIDING_LINES - 1)]
         is_quoted = is_spreadsheet(deciding)
         if is_quoted:
-            log_once(f"{path}: a spreadsheet wrote it; the quotes that it put around cells are taken off")
+            log_once(f"{path}: written by a spreadsheet; removing the quotes around cells")
         rest = enumerate(chain(deciding, lines), number)
         yield from (_cells(path, at, line) if is_quoted else line.split("\t") for at, line in rest)
 
 
 def is_spreadsheet(lines: list[str]) -> bool:
-    """Whether a spreadsheet wrote these lines of a file; the last one may be cut inside of a cell."""
+    """Whether a spreadsheet wrote these lines of a file; the last one may be cut inside a cell."""
     text = "\n".join(lines)
     return bool(_BY_RULES.fullmatch(text + '"' * (text.count('"') % 2)) and _QUOTED_CELL.search(text))
 
@@ -312,13 +312,13 @@ def _cells(path: Path, number: int, line: str) -> list[str]:
     except csv.Error:
         if line.count('"') % 2 == 0:
             return line.split("\t")
-        help = "a line is a pair: replace the line breaks inside the cells by spaces, and save the file again"
-        raise DataError(f"{path}:{number}: a cell that a spreadsheet quoted continues on the next line", help) from None
+        help = "each line is one pair: replace the line breaks inside cells by spaces, and save the file again"
+        raise DataError(f"{path}:{number}: a quoted cell continues on the next line", help) from None
 
 
 @functools.cache
 def log_once(text: str) -> None:
-    """Log it once, although the file is read several times."""
+    """Log a message once, although the file is read several times."""
     log.info(text)
 
 
@@ -358,10 +358,10 @@ def _join_lines(text: str) -> str:
 def _find_names(problem: str, names: list[str], languages: Languages, columns: Columns) -> Pair:
     """The keys or columns of source and target: data.columns alone, or the languages (if they differ) or src and tgt.
 
-    They may be inside of `translation`, where the name is `translation.KEY`.
+    They may be inside `translation`; then the name is `translation.KEY`.
 
     Raises:
-        DataError: if there are no such names, with this problem and a list of the names.
+        DataError: with this problem and a list of the names, if there are no such names.
     """
     usual = (languages, PLAIN_NAMES) if languages[0] != languages[1] else (PLAIN_NAMES,)
     pairs = (columns,) if columns else usual
@@ -373,7 +373,7 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     expected = ", or ".join(map(" and ".join, pairs))
     raise DataError(
         f"{problem} {_join(map(repr, names))}, expected {expected}, or translation: {{...}} with them",
-        "data.columns=SRC,TGT gives the names of the two",
+        "set data.columns=SRC,TGT to their names",
     )
 
 
@@ -387,23 +387,23 @@ def read_parquet(path: Path, languages: Languages, columns: Columns = ()) -> Ite
 @contextlib.contextmanager
 def open_parquet(path: Path) -> Iterator[Any]:
     """A Parquet file in the block; raises DataError if it cannot be read."""
-    import pyarrow.parquet  # takes a quarter of a second, for which lines of text need not wait
+    import pyarrow.parquet  # takes a quarter of a second, which other text does not need
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: cannot be read as Parquet: {short(error)}") from None
+        raise DataError(f"{path}: invalid Parquet file: {short(error)}") from None
 
 
 def find_columns(where: str, schema: Any, languages: Languages, names: Columns = ()) -> Pair:
-    """The columns of source and target, by data.columns (`names`) or else as `_find_names` says.
+    """The columns of source and target, from data.columns (`names`) or by `_find_names`.
 
     Raises:
-        DataError: if there are no such columns; the message lists the columns.
+        DataError: with a list of the columns, if there are no such columns.
     """
     columns = schema.empty_table().flatten().column_names
-    return _find_names(f"{where}: has the columns", columns, languages, names)
+    return _find_names(f"{where}: the columns are", columns, languages, names)
 
 
 def column_blocks(where: str, tables: Iterable[Any], columns: Pair) -> Iterator[PairBlock]:

@@ -163,10 +163,10 @@ class TokenStore:
         return [src[pair].as_py() for pair in pairs.tolist()], [tgt[pair].as_py() for pair in pairs.tolist()]
 
     def with_copies(self, weight: float) -> "TokenStore":
-        """These pairs, and after them a copy of each, whose source is the target too; the ids are not copied.
+        """These pairs, followed by a copy of each with the target also as source; the ids are not copied.
 
         Args:
-            weight: of a copy, relative to that of its pair; the copies of a corpus have a number of their own.
+            weight: of a copy, relative to its pair; the copies of a corpus form another corpus.
         """
         tgt = self.tgt
         src_twice, tgt_twice = (
@@ -186,7 +186,7 @@ class TokenStore:
 
 
 def _side(path: Path, tokens: Ids, batches: list[Any], column: str) -> Side:
-    """View the ids of `column` in place, by the distance of each batch's values from the start of the mapped file."""
+    """View the ids of `column` in place, by the offset of each batch's values in the mapped file."""
     starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     for ids in (batch[column] for batch in batches):
         offsets = ids.offsets.to_numpy()
@@ -204,9 +204,8 @@ class PreparedData:
     """What training and evaluation need: token ids, their tokenizer, and the report on the preparation.
 
     Attributes:
-        sha256: of the SHA-256 of every file but that of the run's settings, so it stands for all of the data.
-        terms: words and terms that translate each other, from which the model learns to use a glossary (`terms`); None
-            without data.terms.
+        sha256: of the SHA-256 of every file except the run's settings; it identifies the data.
+        terms: word pairs from which the model learns to use a glossary; None without data.terms.
     """
 
     train: TokenStore
@@ -222,7 +221,7 @@ def load_prepared(data_dir: Path) -> PreparedData:
     """Verify and open what `prepare` wrote.
 
     Raises:
-        DamagedFileError: if a file is missing or changed; the message names it.
+        DamagedFileError: with the file, if one is missing or changed.
     """
     tokenizer_files = Tokenizer.file_names_in(data_dir)
     durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files])
@@ -237,6 +236,6 @@ def load_prepared(data_dir: Path) -> PreparedData:
 
 
 def load_valid(data_dir: Path) -> TokenStore:
-    """Verify and open the validation set alone, also that of a stranger's run; raises DamagedFileError."""
+    """Verify and open only the validation set, also of an untrusted run; raises DamagedFileError."""
     durable.verify(data_dir, [VALID_STORE], only_needed=True, limits={VALID_STORE: _MAX_VALID_BYTES})
     return TokenStore.open(data_dir / VALID_STORE)

@@ -4,11 +4,11 @@
     |------------ num_pieces -----------|
     |--------------- num_ids = rows of the output layer ----| pad_id
 
-A tag marks the source sentences of one part of the training text (`tag` in data.train, such as BT for back-translated
-text); each tag takes one reserved symbol, from the first on. The marks around terms (`glossary`) take the last three,
-if the model learns them. Published models with one SentencePiece model for each side have no reserved symbols
+A tag marks the source sentences of one training corpus (`tag` in data.train, such as BT for back-translated text);
+each tag uses one reserved symbol, starting with the first. The marks around terms (`glossary`) use the last three, if
+the model learns them. Published models with one SentencePiece model for each side have no reserved symbols
 (`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence is ordinary text. NFC is applied
-here and not inside SentencePiece, whose own rules rewrite m² to m2.
+here and not in SentencePiece, whose own rules rewrite m² to m2.
 """
 
 import io
@@ -47,7 +47,7 @@ Form = Literal["nfc", "nmt_nfkc", "none"]
 _WRONG_SIZE = re.compile(
     r"Vocabulary size (?:too high .* a value <= (\d+)|is smaller than required_chars\. \d+ vs (\d+))"
 )
-# Pieces for `vocab_size: auto`, each with the most pairs of a text that it suits (measurements: docs/decisions.md).
+# Vocabulary sizes for `vocab_size: auto`, each with its maximum number of pairs (measurements: docs/decisions.md).
 _AUTO_SIZES = {4_000: 17_000, 8_000: 400_000, 16_000: 2_236_000, 32_000: math.inf}
 _MARK = re.compile(f"([{TERM_MARKS}])")
 _MARK_NAMES = ("term-source", "term-target", "term-end")  # no tag can have such a name
@@ -60,12 +60,12 @@ def normalize(text: str, form: Form) -> str:
 
 
 class Tokenizer:
-    """SentencePiece models with mtx's ids around them; safe to use from several threads.
+    """SentencePiece models with mtx's ids; thread-safe.
 
     Attributes:
         num_pieces: pieces of the vocabulary, including `</s>` and `<unk>`.
         num_ids: pieces and reserved symbols, which are the rows of the output layer.
-        pad_id: the id after all of these, equal to `num_ids`.
+        pad_id: the last id, equal to `num_ids`.
         tags: the reserved id of each tag.
         marks: the reserved id of each of `TERM_MARKS`; empty if the model does not learn terms.
         models: the joint model, or the models of the two sides.
@@ -87,7 +87,7 @@ class Tokenizer:
         self._names = [*models.pieces, *(f"<{name}>" for name in reserved), PAD]
 
     def is_same(self, other: "Tokenizer") -> bool:
-        """Whether another tokenizer gives every text the same token ids."""
+        """Whether another tokenizer encodes every text to the same token ids."""
         return self.models.files == other.models.files and self._description() == other._description()
 
     def encode(
@@ -95,7 +95,7 @@ class Tokenizer:
     ) -> list[list[int]]:
         """Normalised token ids of texts. Each list ends in `</s>` and begins with the id of `tag`, if there is one.
 
-        The characters of `TERM_MARKS` in a source become `marks`, if there are such.
+        The characters of `TERM_MARKS` in a source become `marks`, if the tokenizer has them.
 
         Args:
             num_threads: threads of SentencePiece; -1 is one per core.
@@ -119,8 +119,8 @@ class Tokenizer:
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of token ids, one line each, without `</s>`, reserved symbols and padding.
 
-        Pieces that stand for single bytes (for characters without a piece of their own) can form line breaks and other
-        control characters; each becomes a space.
+        Byte pieces (for characters without a piece) can form line breaks and other control characters; each becomes a
+        space.
         """
         pieces = [[token for token in sentence if token < self.num_pieces] for sentence in ids]
         return [_CONTROLS.sub(" ", text) for text in self.models.decode(pieces)]
@@ -130,7 +130,7 @@ class Tokenizer:
         return self.models.language_token(text)
 
     def terms(self, ids: list[int]) -> list[str]:
-        """The translations that stand beside the terms of a source."""
+        """The translations given after the terms of a source."""
         if not self.marks:
             return []
         _, before, after = self.marks.values()
@@ -174,7 +174,7 @@ class Tokenizer:
         are_tags = isinstance(tags, dict) and len(tags) <= most and all(map(TAG.fullmatch, tags))
         tokenizer = cls(models, form, list(tags), has_marks) if are_tags and form in get_args(Form) else None
         if tokenizer is None or any(description.get(key) != value for key, value in tokenizer._description().items()):
-            raise DamagedFileError(f"{json_path}: its normalization, tags or pieces are not those of {file_names[0]}")
+            raise DamagedFileError(f"{json_path}: its normalization, tags or pieces do not match {file_names[0]}")
         return tokenizer
 
     def _description(self) -> dict[str, Any]:
@@ -183,7 +183,7 @@ class Tokenizer:
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
-    """The files of `tokenizer.model`, without the links that lead to them; raises UsageError if one is missing."""
+    """The files of `tokenizer.model` with links resolved; raises UsageError if one is missing."""
     for name in config.model:
         if not Path(name).is_file():
             raise UsageError(f"tokenizer.model {name}: no such file")
@@ -193,7 +193,7 @@ def given_models(config: TokenizerConfig) -> list[Path]:
 def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     """The tokenizer of `tokenizer.model`, with the models' own normalization; None if the setting is not used.
 
-    Of the files of a model of mtx it is that model's tokenizer, with its tags and marks.
+    For the files of an mtx model it is that model's tokenizer, with its tags and marks.
 
     Raises:
         UsageError: if a file is missing, or mtx cannot use its pieces.
@@ -210,37 +210,37 @@ def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
 
 
 def auto_vocab_sizes(num_pairs: int) -> list[int]:
-    """The number of pieces that `vocab_size: auto` means for a text of so many pairs, and after it the larger ones."""
+    """The vocabulary size of `vocab_size: auto` for a number of pairs, followed by the larger ones."""
     return [size for size, most_pairs in _AUTO_SIZES.items() if num_pairs <= most_pairs]
 
 
 def train_tokenizer(
     sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str], has_marks: bool = False
 ) -> Tokenizer:
-    """Learn joint BPE pieces with byte fallback; the same sentences give the same bytes on every machine.
+    """Train a joint BPE model with byte fallback; the same sentences give the same bytes on every machine.
 
     Args:
         sentences: both languages, in any order; kept in memory.
-        config: the number of pieces and the normalization.
-        num_pairs: the size of the corpus, which determines the number of pieces with `vocab_size: auto`.
+        config: the vocabulary size and the normalization.
+        num_pairs: the size of the corpus, which determines the vocabulary size with `vocab_size: auto`.
         tags: names that get a reserved symbol each, in this order.
-        has_marks: whether the model learns terms, whose marks take three reserved symbols.
+        has_marks: whether the model learns terms, whose marks use three reserved symbols.
 
     Raises:
         DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
     """
     tags = list(dict.fromkeys(tags))
     if len(tags) > (most := NUM_RESERVED - len(TERM_MARKS) * has_marks):
-        raise UsageError(f"data.train has {len(tags)} tags ({', '.join(tags)}), at most {most} are possible")
+        raise UsageError(f"data.train: expected at most {most} tags, got {len(tags)} ({', '.join(tags)})")
     vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
     model = _train(sentences, vocab_sizes, config)
     return Tokenizer(JointModel(model), config.normalization, tags, has_marks)
 
 
 def _train(sentences: Iterable[str], vocab_sizes: list[int], config: TokenizerConfig) -> bytes:
-    """Learn a model with the first of the ascending `vocab_sizes` that has room for every character.
+    """Train a model with the first of the ascending `vocab_sizes` that has room for every character.
 
-    With `auto`, a text that does not fill this size gives a model with fewer pieces.
+    With `auto`, a text too small for this size gives a model with fewer pieces.
     """
     text = [_CONTROLS.sub(" ", normalize(replace_surrogates(line), config.normalization)) for line in sentences]
     for vocab_size in vocab_sizes:
@@ -266,9 +266,9 @@ def _train(sentences: Iterable[str], vocab_sizes: list[int], config: TokenizerCo
             message = " ".join(str(error).split())
         wrong_size = _WRONG_SIZE.search(message)
         if wrong_size is None:
-            raise DataError(f"SentencePiece cannot learn a tokenizer from this text: {message}")
+            raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}")
         most, least = wrong_size.groups()
-    problem = f"is more than this corpus can fill; the largest is {most}"
+    problem = f"is too large for this corpus; the maximum is {most}"
     if least:
-        problem = f"is less than its characters need; the least is {least}"
+        problem = f"is too small for its characters; the minimum is {least}"
     raise DataError(f"tokenizer.vocab_size {vocab_size} {problem}", f"tokenizer.vocab_size={most or least}, or auto")

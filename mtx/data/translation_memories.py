@@ -1,9 +1,10 @@
-"""TMX, XLIFF and PO: reads the units of translation memories, bilingual files and catalogues of messages.
+"""TMX, XLIFF and PO: reads the units of translation memories, bilingual files and message catalogues.
 
-TMX 1.1 to 1.4b and XLIFF 1.0 to 1.2 and 2.x, also of Trados, memoQ and Phrase, are XML from strangers: nothing is
-fetched, entities are refused, and depth and memory are bounded. Expat reads UTF-8, UTF-16 and the encodings of one byte
-that a file declares. In PO, gettext's format, fuzzy and obsolete entries are skipped, and the header is not a message.
-It names the target language alone. The singular of a message goes with the first form and its plural with the last.
+TMX 1.1 to 1.4b and XLIFF 1.0 to 1.2 and 2.x, including files of Trados, memoQ and Phrase, are untrusted XML: nothing
+is fetched, entities are refused, and depth and memory are bounded. Expat reads UTF-8, UTF-16 and any single-byte
+encoding that a file declares. In PO (gettext), fuzzy and obsolete entries are skipped, and the header, which names
+only the target language, is not a message. The singular of a message is paired with its first form, its plural with
+its last.
 Errors name path:line. Flow: a file, or the text of a document -> a `Node` or a `Message` for each unit ->
 `bilingual.Unit` to train on, or segments to translate (`documents.bilingual_documents`).
 """
@@ -35,11 +36,11 @@ _TAG = re.compile(r"<!--.*?-->|<\?.*?\?>|<(?:[^>\"']|\"[^\"]*\"|'[^']*')*+>", re
 _CHUNK_BYTES = 1 << 12  # so that few nodes are alive at once
 _MAX_TOKEN_BYTES = 1 << 20  # of a tag, comment or the like
 
-# Inline elements. An opening code and its closing one are a pair; all are code of another program, with what they hold.
+# Inline elements. An opening code and its closing code are a pair; all are code of another program, with their content.
 OPENING_CODES = {"bpt", "bx", "sc", "sm"}
 CLOSING_CODES = {"ept", "ex", "ec", "em"}
 CODES = OPENING_CODES | CLOSING_CODES | {"it", "ph", "ut", "x"}
-_ABOUT_CODE = ("type", "ctype", "subType", "equiv-text", "equiv", "disp")  # attributes that may say what a code is
+_ABOUT_CODE = ("type", "ctype", "subType", "equiv-text", "equiv", "disp")  # attributes that may describe a code
 DELETED = "x-sdl-deleted"  # the type of a mark: of tracked changes
 UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
 SIDES = {"source", "seg-source", "target"}
@@ -51,11 +52,11 @@ class Node:
     """An element of a unit, or one around units.
 
     Attributes:
-        name: without the prefix of the format's own elements; those of other programs keep one. A comment or a
-            processing instruction has none.
+        name: without the prefix of the format; elements of other programs keep theirs. Empty for comments and
+            processing instructions.
         parent: for a unit, and an element around units.
-        start, end: in a document, from where to where it goes.
-        inner_start, inner_end: in a document, the same of its content; the end, if it is an empty tag.
+        start, end: in a document, its position.
+        inner_start, inner_end: in a document, the position of its content; the end, if it is an empty tag.
         children: its elements and its text; empty around units.
     """
 
@@ -82,7 +83,7 @@ class Node:
 
     @property
     def is_space(self) -> bool:
-        """Whether it is a code that stands for a line break or other white space."""
+        """Whether it is a code for a line break or other white space."""
         texts = [self.attributes.get(name, "") for name in _ABOUT_CODE]
         if self.name in CODES:
             texts.append("".join(child for child in self.children if isinstance(child, str)))
@@ -94,21 +95,21 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
 
     Args:
         format: TMX or XLIFF.
-        text: the text of the file, if it is a document that was decoded; the file itself is read otherwise.
+        text: the decoded text of a document; None to read the file.
 
     Raises:
         UsageError: if the file is missing.
-        DataError: if it is not in this format, declares entities, is nested too deeply or damaged, or its encoding is
-            not read.
+        DataError: if it is not in this format, declares entities, is nested too deeply or damaged, or has an
+            unsupported encoding.
     """
     data = None if text is None else text.encode("utf-8", "surrogatepass")
     with open_bytes(path) if data is None else io.BytesIO(data) as file, errors_named(path):
-        encoding: str | None = "UTF-8"  # of a document, whatever its declaration says: it was decoded by that
+        encoding: str | None = "UTF-8"  # of a document, whatever it declares: it is already decoded
         if data is None:
             beginning = file.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]  # type: ignore[attr-defined]
             encoding = wide_encoding(beginning) or ("UTF-8" if declared_encoding(beginning) == "utf-8" else None)
-        elif b"\0" in data:  # by which expat would take it for UTF-16
-            raise DataError(f"{path}: is not XML: it holds NUL", "save it in UTF-8")
+        elif b"\0" in data:  # expat would take it for UTF-16
+            raise DataError(f"{path}: invalid XML: it contains a NUL byte", "save it in UTF-8")
         tree = _Tree(path, format, encoding, text or "", data or b"")
         chunk = b"\n"
         while chunk:
@@ -117,11 +118,11 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
                 tree.parser.Parse(chunk, not chunk)
             except expat.ExpatError as error:
                 problem = expat.ErrorString(error.code)
-                help = "if it is not in UTF-8, its first line must say encoding=NAME"
-                raise DataError(f"{path}:{error.lineno}: is not XML: {problem}", help) from None
-            except (LookupError, ValueError) as error:  # Python has no such codec for single bytes
-                help = "save it in UTF-8, in the XML declaration too"
-                raise DataError(f"{path}: its encoding is not read ({error})", help) from None
+                help = "if it is not in UTF-8, its first line must declare encoding=NAME"
+                raise DataError(f"{path}:{error.lineno}: invalid XML: {problem}", help) from None
+            except (LookupError, ValueError) as error:  # Python has no such single-byte codec
+                help = "save it in UTF-8, also in the XML declaration"
+                raise DataError(f"{path}: unsupported encoding ({error})", help) from None
             if file.tell() - tree.parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
                 raise tree.refused(f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
             if tree.unit and tree.parser.CurrentByteIndex - tree.unit_start > MAX_UNIT_BYTES:
@@ -131,11 +132,11 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
 
 
 class _Tree:
-    """Makes the nodes of a file, by the events of expat.
+    """Builds the nodes of a file from the events of expat.
 
     Attributes:
-        units: those that are complete and have not been taken.
-        open: the open elements, of which `unit` may be one.
+        units: the complete units that have not been taken yet.
+        open: the open elements, which may include `unit`.
     """
 
     def __init__(self, path: Path, format: str, encoding: str | None, document: str, data: bytes):
@@ -147,20 +148,20 @@ class _Tree:
         self.prefix = ""
         self.parser = parser = expat.ParserCreate(encoding)
         parser.buffer_text = True
-        parser.specified_attributes = True  # a DTD can give an element others, of any size
+        parser.specified_attributes = True  # a DTD can add attributes of any size to an element
         parser.StartElementHandler, parser.EndElementHandler = self.start, self.end
         parser.CharacterDataHandler = self.text
         parser.CommentHandler = parser.ProcessingInstructionHandler = self.other
         parser.EntityDeclHandler, parser.SkippedEntityHandler = self.declared_entity, self.unknown_entity
 
     def at(self) -> int:
-        """The place in the document that is being read, in characters."""
+        """The current position in the document, in characters."""
         start, self.num_bytes = self.num_bytes, self.parser.CurrentByteIndex
         self.num_characters += len(self.data[start : self.num_bytes].decode("utf-8", "surrogatepass"))
         return self.num_characters
 
     def place(self, node: Node) -> None:
-        """Note where the tag of a node goes in the document."""
+        """Note the position of a node's tag in the document."""
         if tag := _TAG.match(self.document, self.at()):
             node.start = tag.start()
             node.inner_start = node.inner_end = node.end = tag.end()
@@ -170,7 +171,7 @@ class _Tree:
         if not around:
             local, expected = name.rpartition(":")[2], self.format.lower()
             if local != expected:
-                raise DataError(f"{self.path}: is not {self.format}: its first element is not {expected}")
+                raise DataError(f"{self.path}: not {self.format}: its first element is not {expected}")
             self.prefix = name.removesuffix(local)
         elif len(around) >= MAX_DEPTH:
             raise self.refused(f"elements are nested more than {MAX_DEPTH} deep")
@@ -183,7 +184,7 @@ class _Tree:
             around[-1].children.append(node)
         elif around:
             node.parent = around[-1]
-            if name == "header":  # what it says counts for all
+            if name == "header":  # it applies to all units
                 node.parent.attributes |= attributes
             if name in _UNITS:
                 self.unit, self.unit_start = node, self.parser.CurrentByteIndex
@@ -201,7 +202,7 @@ class _Tree:
     def text(self, text: str) -> None:
         if self.unit:
             children = self.open[-1].children
-            if children and isinstance(children[-1], str):  # a text comes in pieces, also of a placeholder
+            if children and isinstance(children[-1], str):  # expat splits a text, even inside a placeholder
                 children[-1] += text
             else:
                 children.append(text)
@@ -213,7 +214,7 @@ class _Tree:
             self.open[-1].children.append(comment)
 
     def declared_entity(self, name: str, *_: object) -> None:
-        raise self.refused(f"it declares the entity {printable(name[:40])}, which mtx does not read")
+        raise self.refused(f"it declares the entity {printable(name[:40])}; entities are not supported")
 
     def unknown_entity(self, name: str, is_parameter: bool) -> None:
         if not is_parameter:
@@ -224,7 +225,7 @@ class _Tree:
 
 
 def plain_text(node: Node) -> str:
-    """The text of an element on one line, without codes and what they hold, and without deleted text."""
+    """The text of an element on one line, without codes, their content, and deleted text."""
     return _join(_texts(node))
 
 
@@ -247,7 +248,7 @@ def _texts(node: Node) -> Iterator[str]:
 
 def read_tmx(path: Path) -> Iterator[Unit]:
     """The units of a translation memory; a tuv without a seg has no text."""
-    origin: Node | None = None  # what names the language of the source: the header
+    origin: Node | None = None  # the header, which names the source language
     for unit in read_units(path, "TMX"):
         variants = list[Variant]()
         for tuv in unit.named("tuv"):
@@ -267,9 +268,9 @@ def _date(node: Node) -> int:
 
 
 def read_xliff(path: Path) -> Iterator[Unit]:
-    """The segments of a bilingual file; one without a translation has its source alone.
+    """The segments of a bilingual file; one without a translation has only its source.
 
-    Proposals are no translations, nor are targets that still hold the source.
+    Proposals do not count as translations, nor do targets that still hold the source.
     """
     for unit in read_units(path, "XLIFF"):
         sides = sides_of(unit)
@@ -288,7 +289,7 @@ def read_xliff(path: Path) -> Iterator[Unit]:
 
 
 def _texts_of_marks(side: Node) -> dict[str, str]:
-    """The text of each segment of a side by its number; one that tags divide has several marks."""
+    """The text of each segment of a side by its number; a segment divided by tags has several marks."""
     texts = defaultdict[str, list[str]](list)
     for mark in marks_of(side):
         texts[mark.attributes.get("mid", "")] += _texts(mark)
@@ -296,7 +297,7 @@ def _texts_of_marks(side: Node) -> dict[str, str]:
 
 
 def sides_of(unit: Node) -> dict[str, Node]:
-    """The source, seg-source and target of a unit, as far as there are any."""
+    """The source, seg-source and target of a unit, if it has them."""
     return {child.name: child for child in unit.children if isinstance(child, Node) and child.name in SIDES}
 
 
@@ -330,7 +331,7 @@ class Message:
     """A message of a catalogue.
 
     Attributes:
-        line: that of its first keyword; lines count from 1.
+        line: the line of its first keyword, from 1.
         texts: the text of each keyword: msgid, msgstr[0] and the like.
         lines: the first and the last line of each keyword.
         flags_line: the line of its flags, such as `#, fuzzy`; None without one.
@@ -350,7 +351,7 @@ class Message:
 
     @property
     def languages(self) -> tuple[str, str]:
-        """The languages of the catalogue by its header; empty, that is UNKNOWN, for one that it does not name."""
+        """The languages of the catalogue by its header; empty (UNKNOWN) for an unnamed one."""
         return self.field("X-Source-Language"), self.field("Language")
 
     def field(self, name: str) -> str:
@@ -360,10 +361,10 @@ class Message:
 
 
 def read_po(path: Path) -> Iterator[Unit]:
-    """The messages of a catalogue, one after the other; one without a translation has its source alone.
+    """The messages of a catalogue, one after the other; one without a translation has only its source.
 
     Raises:
-        DataError: if a line is no PO, or the text is not in UTF-8.
+        DataError: if a line is not valid PO, or the text is not in UTF-8.
     """
     src_language = tgt_language = UNKNOWN
     with open_bytes(path) as file:
@@ -373,7 +374,7 @@ def read_po(path: Path) -> Iterator[Unit]:
                 continue
             texts = message.texts
             forms = [] if message.is_fuzzy else [text for key, text in texts.items() if key.startswith("msgstr")]
-            has_one_form = "msgid_plural" in texts and len(forms) == 1  # which is that of any number
+            has_one_form = "msgid_plural" in texts and len(forms) == 1  # it serves any number
             for source, translations in [("msgid", forms[:1]), ("msgid_plural", forms[-1:])][has_one_form:]:
                 if source in texts:
                     variants = [Variant(src_language, join_lines(texts[source]))]
@@ -382,10 +383,10 @@ def read_po(path: Path) -> Iterator[Unit]:
 
 
 def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
-    """The messages of a catalogue's lines, its header too, without the obsolete ones; `path` is for messages.
+    """The messages of a catalogue's lines, with its header, without obsolete ones; `path` is for error messages.
 
     Raises:
-        DataError: if a line is no PO.
+        DataError: if a line is not valid PO.
     """
     message, following = Message(), Message()
     keyword = ""
@@ -412,13 +413,13 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
             message.lines[keyword] = first, number
             message.texts[keyword] += "".join(map(_unescape, _STRING.findall(match[2] or "")))
         else:
-            raise DataError(f"{path}:{number}: is no line of PO, expected a keyword and a text in quotes")
+            raise DataError(f'{path}:{number}: invalid PO syntax, expected keyword "text"')
     if message.texts:
         yield message
 
 
 def _unescape(text: str) -> str:
-    """The text of a string, whose escapes stand for characters, or by their numbers for bytes."""
+    """The text of a string: its escapes are characters or, as numbers, bytes."""
     if "\\" not in text:
         return text
     octets = _ESCAPE.sub(_octet, text.encode().decode("latin-1"))

@@ -1,9 +1,9 @@
 """Worker processes: apply a function to many items on all cores, in order, with few items in memory at a time.
 
-They are for work in Python, for which one process uses only one core. They keep no state between two items.
-`prepare` uses them for blocks of pairs.
+They are for Python code, which uses only one core per process. They keep no state between items. `prepare` uses them
+for blocks of pairs.
 A worker is a new interpreter that imports only what its function needs. It is not forked, because torch's threads do
-not survive that, and unlike multiprocessing's own workers it does not import the program's `__main__`. It ignores
+not survive a fork, and unlike multiprocessing's own workers it does not import the program's `__main__`. It ignores
 signals and ends when its connection closes, however this process ends. `ProcessPoolExecutor` is not used, because it
 can wait forever after a worker was killed; docs/decisions.md has the measurements.
 """
@@ -23,8 +23,8 @@ from typing import Any, TypeVar
 from mtx.errors import STOPPING_SIGNALS, MtxError
 from mtx.machine import num_cores
 
-MAX_WORKERS = 16  # with a few more, this process, which reads and writes, would be the slowest
-FEW_ITEMS = 6  # this process does the first items; only with more is it worth starting workers
+MAX_WORKERS = 16  # with a few more, this process, which reads and writes, would be the bottleneck
+FEW_ITEMS = 6  # this process does the first items; workers are worth starting only for more
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -38,12 +38,12 @@ def map_in_workers(
 ) -> Generator[Result, None, None]:
     """The function's results in the order of the items; reads ahead one item per worker.
 
-    The workers end with the iterator; `contextlib.closing` does not wait for Python to notice that it is left.
+    The workers end with the iterator; use `contextlib.closing` to end them at once.
 
     Args:
         function: a function of a module, or a `partial` of one; it and the items must be picklable.
-        num_workers: None is one per core; with 1 all work is done in this process.
-        few_items: the first items are done in this process; None means FEW_ITEMS.
+        num_workers: None: one per core; 1: all work is done in this process.
+        few_items: the number of first items that are done in this process; None: FEW_ITEMS.
 
     Raises:
         Exception: the function's own.
@@ -72,9 +72,9 @@ def map_in_workers(
 
 
 class Worker:
-    """One process, which works on one item at a time, so the two sides never both wait to send.
+    """One process, which works on one item at a time, so that both sides never wait to send at once.
 
-    It leads a group of its own; when it ends, the connection breaks.
+    It leads its own process group; when it ends, the connection breaks.
     """
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Worker:
             )
 
     def send(self, function: Callable[[Any], Any], item: Any) -> None:
-        """Give it an item; its function is one of a module, or a `partial` of one."""
+        """Send it an item; its function is a module's function, or a `partial` of one."""
         try:
             self._connection.send((function, item))
         except OSError:
@@ -111,7 +111,7 @@ class Worker:
     def _ended(self) -> MtxError:
         code = self._process.wait()
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-        return MtxError(f"a worker process {how}", "perhaps memory ran out; the same command starts again")
+        return MtxError(f"a worker process {how}", "possibly out of memory; rerun the same command to retry")
 
     def end(self) -> None:
         self._connection.close()
@@ -120,7 +120,7 @@ class Worker:
 
 
 def serve(fd: int) -> None:
-    """Be a worker: apply functions to items from the connection with file descriptor `fd` until it closes."""
+    """Worker entry point: apply functions to items from the connection with file descriptor `fd` until it closes."""
     for number in STOPPING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     gc.disable()  # Python's search for reference cycles took a seventh of the time, and lists of ids have none

@@ -110,7 +110,7 @@ class CTranslate2Engine:
         described = model_description.read(path, _FILES, name=EXPORT_CONFIG)
         info, tokenizer = described.info, Tokenizer.load(path)
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != tokenizer.vocabulary():
-            raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: is not the vocabulary of the tokenizer")
+            raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
         device = str(placement.device)
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
@@ -248,7 +248,7 @@ class CTranslate2Engine:
     ) -> dict[tuple[int, ...], float]:
         """Returns the hypotheses of one source, cut to the limit, with `</s>`, and their log-probabilities.
 
-        CTranslate2's scores leave out the prefix, and the end of a hypothesis that it cut; there it is NaN.
+        CTranslate2's scores omit the prefix, and the end of a hypothesis that it cut; there it is NaN.
         """
         if not any(map(math.isfinite, scores)):
             raise MtxError(NO_SCORES)
@@ -263,7 +263,7 @@ class CTranslate2Engine:
 
 
 def _open_runtime(path: Path, device: str, precision: str | None, num_workers: int, num_threads: int) -> Any:
-    """Opens the model in CTranslate2, on a CPU with so many threads for each worker."""
+    """Opens the model in CTranslate2, on a CPU with this number of threads for each worker."""
     runtime = library()
     kind, _, index = device.partition(":")
     try:

@@ -35,7 +35,7 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
     library()
     vocabulary = loaded.tokenizer.vocabulary()
     if len(set(vocabulary)) < len(vocabulary):
-        raise DamagedFileError("the tokenizer has two equal pieces, which CTranslate2 cannot tell apart")
+        raise DamagedFileError("the tokenizer has two equal subwords, which CTranslate2 does not support")
     longest = max(_MIN_POSITIONS, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
     num_positions = loaded.model.num_tgt_positions or longest
     settings = {

@@ -44,12 +44,12 @@ _MAX_BYTES = 5_000_000_000  # of all conversions together; the one that was used
 
 
 def load(model: str | Path, search: SearchOptions, placement: Placement) -> Translator:
-    """Loads MODEL, a model directory, run, export or ensemble A+B, for the engine that `choose_engine` takes.
+    """Loads MODEL, a model directory, run, export or ensemble A+B, for the engine of `choose_engine`.
 
     Raises:
         UsageError: there is no such model, device or precision.
         DamagedFileError: a file of the model is missing or damaged.
-        MtxError: CTranslate2 is needed, and cannot be used.
+        MtxError: CTranslate2 is required, but cannot be used.
     """
     models = require_models(model)
     is_export = (models[0] / EXPORT_CONFIG).is_file()
@@ -76,21 +76,21 @@ def load(model: str | Path, search: SearchOptions, placement: Placement) -> Tran
 
 
 def choose_engine(placement: Placement, is_export: bool, only_torch: str | None) -> EngineName:
-    """The engine that translates: torch or ctranslate2, or auto, which is CTranslate2 if it can be used, else torch.
+    """The engine that translates: torch or ctranslate2, or auto: CTranslate2 if it can be used, else torch.
 
     Args:
-        only_torch: what is asked for that CTranslate2 cannot do. torch draws each sample by the seed, its line and its
-            number alone.
+        only_torch: requested features that CTranslate2 lacks. In torch, a sample depends only on the seed, its line and
+            its number.
 
     Raises:
-        UsageError: CTranslate2 is needed for what only torch has.
+        UsageError: CTranslate2 is requested with a feature of torch only.
     """
     asked, precision, device = placement.engine, placement.precision, placement.device
     if asked == "torch" or (asked == "auto" and precision in ("bf16", "tf32")):
         return "torch"
     if asked == "ctranslate2" or precision in ("fp16", "int8") or is_export:
         if only_torch:
-            raise UsageError(f"only the engine torch has {only_torch}", "leave it out, or take --engine torch")
+            raise UsageError(f"only the engine torch supports {only_torch}", "use --engine torch")
         return "ctranslate2"
     is_on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
     return "auto" if is_on_cpu and not only_torch else "torch"
@@ -108,7 +108,7 @@ def has_gpu() -> bool:
 def _open_ctranslate2(
     model: Path, placement: Placement, is_export: bool
 ) -> "tuple[CTranslate2Engine, Tokenizer, Mapping[str, Any]]":
-    """Opens an export, or MODEL's conversion in the cache, which is made again if it is damaged."""
+    """Opens an export, or MODEL's conversion in the cache, converting it again if it is damaged."""
     from mtx.decoding.ctranslate2_engine import CTranslate2Engine
 
     if is_export:
@@ -118,13 +118,13 @@ def _open_ctranslate2(
     try:
         return CTranslate2Engine.open(export, placement)
     except DamagedFileError as error:
-        logger.warning("%s; it is made again", error)
+        logger.warning("%s; converting the model again", error)
         shutil.rmtree(export, ignore_errors=True)
         return CTranslate2Engine.open(cached_export(model, precision), placement)
 
 
 def fill_cache(model: Path) -> None:
-    """Converts a model now, so that its first translation here need not wait."""
+    """Converts a model now, so that the first translation does not have to wait."""
     if not has_gpu():
         try:
             cached_export(model)
@@ -148,7 +148,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
     root = find_model(model)
     if not (root / MANIFEST).is_file():
         help = mtx_command("train", model) if is_run(model) else None
-        raise UsageError(f"{model}: is not a model directory, nor a run that has one", help)
+        raise UsageError(f"{model}: not a model directory or a run with one", help)
     version = library().__version__
     check_is_transformer(model_description.read(root, (WEIGHTS,)).config)
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
@@ -166,7 +166,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
                 _remove_oldest(cache, export)
     except OSError as error:
         command = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
-        problem = f"{cache}: cannot be written: {error.strerror or error}"
+        problem = f"{cache}: cannot write it: {error.strerror or error}"
         raise MtxError(problem, f"write it elsewhere: {command} -o DIR") from None
     return export
 
@@ -174,13 +174,11 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
 def check_is_transformer(config: ModelConfig) -> None:
     """Raises UsageError for a model of another architecture, which no other program runs."""
     if config.architecture != "transformer":
-        raise UsageError(
-            f"a model of model.architecture={config.architecture} cannot be exported, only a Transformer can"
-        )
+        raise UsageError(f"a model of model.architecture={config.architecture} cannot be exported (only transformer)")
 
 
 def _identity(root: Path) -> str:
-    """A hash of what a conversion is made from: the weights, the configuration and the tokenizer."""
+    """A hash of the sources of a conversion: the weights, the configuration and the tokenizer."""
     entries = durable.read_manifest(root)
     names = (WEIGHTS, MODEL_CONFIG, *Tokenizer.file_names_in(root))
     return hashlib.sha256(json.dumps([entries[name]["sha256"] for name in names]).encode()).hexdigest()[:32]
@@ -188,19 +186,19 @@ def _identity(root: Path) -> str:
 
 def _convert(root: Path, export: Path, precision: str) -> None:
     if (root / WEIGHTS).stat().st_size > _SECONDS_BYTES:
-        logger.info("%s: converting for CTranslate2 in %s, which is done once", root, precision)
+        logger.info("%s: converting for CTranslate2 in %s (only once)", root, precision)
     from mtx.decoding import model_directory
     from mtx.decoding.ctranslate2_writer import write_ctranslate2
 
     durable.remove_temporaries(export.parent)
     loaded = model_directory.load(root)
     if not export.name.startswith(_identity(root)):
-        raise DamagedFileError(f"{root}: changed while it was read")
+        raise DamagedFileError(f"{root}: changed while being read")
     write_ctranslate2(loaded, export, precision)
 
 
 def _remove_oldest(cache: Path, newest: Path) -> None:
-    """Removes the conversions that were used longest ago until all together have at most `_MAX_BYTES`."""
+    """Removes the least recently used conversions until the others have at most `_MAX_BYTES` in total."""
     size = 0
     for path in sorted(filter(Path.is_dir, cache.iterdir()), key=lambda path: -path.stat().st_mtime):
         size += sum(file.stat().st_size for file in path.iterdir())

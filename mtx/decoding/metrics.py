@@ -28,13 +28,13 @@ Scores = dict[str, Any]
 
 
 def score_line(name: str, scores: Scores) -> str:
-    """The line that `train` and `evaluate` print."""
+    """The score line of `train` and `evaluate`."""
     bleu, ter = scores["bleu"], f"  TER {scores['ter']['score']:.1f}" if "ter" in scores else ""
     return f"{name} BLEU {bleu['score']:.2f}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
 
 
 def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
-    """Whether sacreBLEU's TER could take more than half an hour; a warning says so.
+    """Whether sacreBLEU's TER could take more than half an hour; logs a warning if so.
 
     Its time grows with the length of a line to the power of 3.5, to 28 s for one line of 300 words that has little in
     common with its reference (docs/benchmarks.md); beyond that length it searches less and grows slowly.
@@ -44,7 +44,7 @@ def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> 
         num_words = min(len(hypothesis.split()), len(reference.split()))
         seconds += 0.57 * (min(num_words, 300) / 100) ** 3.5 * max(1, num_words / 300)
     if seconds > _LONGEST_TER_S:
-        logger.warning("TER is left out: on lines as long as these it could take %.0f minutes", seconds / 60)
+        logger.warning("skipping TER: it could take %.0f minutes on such long lines", seconds / 60)
     return seconds > _LONGEST_TER_S
 
 
@@ -57,7 +57,7 @@ def score(
     """Corpus BLEU, chrF2 and, unless it would take too long, TER, each with sacreBLEU's signature.
 
     Args:
-        tgt: target language, which decides BLEU's tokenizer together with the references (`tokenizer_of`).
+        tgt: target language, which determines BLEU's tokenizer together with the references (`tokenizer_of`).
         more_references: further translations of the same sources, each a list of lines.
 
     Raises:
@@ -68,7 +68,7 @@ def score(
     streams = [references, *more_references]
     for stream in streams:
         if len(hypotheses) != len(stream):
-            raise DataError(f"{len(hypotheses)} hypotheses for {len(stream)} references")
+            raise DataError(f"expected {len(stream)} hypotheses, one for each reference, got {len(hypotheses)}")
     if not hypotheses:
         raise DataError("nothing to score: no lines")
 
@@ -85,15 +85,15 @@ def corpus_score(metric: Any, hypotheses: Sequence[str], *references: Sequence[s
 
 
 def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:
-    """Warn if BLEU says nothing about a test set; chrF2 does."""
+    """Warn if BLEU is not informative on a test set; chrF2 still is."""
     if too_short_for_bleu(references, tgt):
-        logger.warning("%s: %s; chrF2 is the score to go by", name, TOO_SHORT)
+        logger.warning("%s: %s; use chrF2 instead", name, TOO_SHORT)
 
 
 def write_test_set(
     directory: Path, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], scores: Scores
 ) -> None:
-    """Write src.txt, hyp.txt, ref.txt and scores.json; a directory that is there is replaced."""
+    """Write src.txt, hyp.txt, ref.txt and scores.json; an existing directory is replaced."""
     texts = {SOURCE_TEXT: map(clean_text, sources), HYPOTHESIS_TEXT: hypotheses, REFERENCE_TEXT: references}
     with durable.new_directory(directory) as new:
         for name, lines in texts.items():

@@ -77,7 +77,7 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
         _check_header(content)
         return dict(safetensors.torch.load(content))
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # the last: odd shapes
-        raise DamagedFileError(f"{path}: cannot be read: {error}") from None
+        raise DamagedFileError(f"{path}: cannot read it: {error}") from None
 
 
 def _check_header(content: bytes) -> None:
@@ -99,12 +99,12 @@ def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Map
     """Raise DamagedFileError unless names, shapes and types are those of `expected` and all numbers are finite."""
     for name in sorted({*tensors, *expected}):
         if name not in tensors or name not in expected:
-            raise DamagedFileError(f"{path}: {'lacks' if name in expected else 'holds an unknown tensor'} {name}")
+            raise DamagedFileError(f"{path}: {'missing' if name in expected else 'unknown'} tensor {name}")
         if tensors[name].shape != expected[name].shape or tensors[name].dtype != expected[name].dtype:
             got, right = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], expected[name]))
             raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
         if not bool(tensors[name].isfinite().all()):
-            raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
+            raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
 
 
 def _load_weights(described: ModelDescription, tokenizer: Tokenizer, path: Path) -> LoadedModel:
@@ -151,7 +151,7 @@ def load(directory: Path) -> LoadedModel:
         return _load_checkpoint(RunLayout(directory))
     if (directory / EXPORT_CONFIG).is_file():
         help = mtx_command("translate", directory, "--engine", "ctranslate2")
-        raise UsageError(f"{directory}: is an export for CTranslate2", help)
+        raise UsageError(f"{directory}: an export for CTranslate2", help)
     described, tokenizer = model_description.read(directory, (WEIGHTS,)), Tokenizer.load(directory)
     if (stored := described.info["num_ids"]) != tokenizer.num_ids:
         raise DamagedFileError(f"{directory}: the model has {stored} outputs, the tokenizer {tokenizer.num_ids}")

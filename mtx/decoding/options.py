@@ -76,16 +76,16 @@ class Sampling:
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """What is searched for.
+    """Options of the search.
 
     Attributes:
-        beam_size: 1 is greedy search; None means the model's own, which `of_model` fills in, or else 4.
-        length_penalty: alpha of ((5 + |Y|) / 6)^alpha; None means the model's own, or else 0.6.
-        max_length: most target tokens, `</s>` included; None means the source's number of tokens + 50.
-        sampling: None means beam search.
-        split_sentences: whether the sentences of a line are translated one by one; None means if the model was trained
-            on single sentences.
-        n_best: how many hypotheses of a line are wanted; samples are all wanted.
+        beam_size: 1 is greedy search; None: the model's own, which `of_model` fills in, or else 4.
+        length_penalty: alpha of ((5 + |Y|) / 6)^alpha; None: the model's own, or else 0.6.
+        max_length: maximum number of target tokens, with `</s>`; None: the source's number of tokens + 50.
+        sampling: None: beam search.
+        split_sentences: whether to translate the sentences of a line one by one; None: if the model was trained on
+            single sentences.
+        n_best: number of hypotheses of a line; all samples are returned.
 
     Raises:
         TypeError, ValueError: for a value of another type, or out of its range.
@@ -127,11 +127,11 @@ class Placement:
 
     Attributes:
         device: auto, cpu, cuda, cuda:1 or mps.
-        precision: None means fp32, or that of an export; torch searches in bf16 on a GPU that multiplies it fast. tf32
-            is fp32 with products in TF32 on CUDA, for scores.
-        threads: on a CPU; None means all cores that this process may use, and never more.
-        batch_tokens: source tokens that are decoded together; None means what is fast for the engine and the device.
-        engine: auto is what `choose_engine` takes.
+        precision: None: fp32, or the precision of an export; on a GPU that is fast in it, torch searches in bf16. tf32 is
+            fp32 with products in TF32 on CUDA, for scores.
+        threads: CPU threads, at most the cores of this process; None: all of them.
+        batch_tokens: source tokens decoded together; None: a fast size for the engine and the device.
+        engine: auto: see `choose_engine`.
 
     Raises:
         UsageError: there is no such engine, or it lacks the precision.
@@ -206,12 +206,12 @@ Attention: TypeAlias = "npt.NDArray[np.float32]"  # [T, S]
 
 
 class Engine(Protocol):
-    """Finds translations of token ids. It knows no text, and several threads may call it at the same time.
+    """Finds translations of token ids, without access to text. Thread-safe.
 
     Attributes:
-        name: what `--engine` calls it.
-        num_tgt_positions: the most tokens of a translation, `</s>` included; `sys.maxsize` means any number.
-        num_calls: how many calls at the same time are faster than one after the other.
+        name: its name in `--engine`.
+        num_tgt_positions: maximum number of tokens in a translation, with `</s>`; `sys.maxsize`: unlimited.
+        num_calls: number of concurrent calls that are faster than consecutive ones.
     """
 
     name: ClassVar[EngineName]

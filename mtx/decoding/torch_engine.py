@@ -82,10 +82,8 @@ class TorchEngine:
         first = loaded[0]
         for path, other in zip(paths, loaded, strict=True):
             if not other.tokenizer.is_same(first.tokenizer):
-                help = f"train one with the tokenizer of the other: tokenizer.model={paths[0]}/model/tokenizer.model"
-                raise UsageError(
-                    f"{paths[0]} and {path}: have different tokenizers, so they cannot search together", help
-                )
+                help = f"train one with the other's tokenizer: tokenizer.model={paths[0]}/model/tokenizer.model"
+                raise UsageError(f"{paths[0]} and {path}: an ensemble needs models with the same tokenizer", help)
             config = other.model.config
             if config.architecture == "transformer":
                 head_size = config.d_model // config.num_heads
@@ -99,7 +97,7 @@ class TorchEngine:
     def model(self) -> TranslationModel:
         """The only model; UsageError for an ensemble."""
         if len(self.models) > 1:
-            raise UsageError("an ensemble of models only translates", "give one of its models")
+            raise UsageError("not supported for an ensemble", "use one of its models")
         return self.models[0]
 
     def search(
@@ -164,7 +162,7 @@ class TorchEngine:
                 self._kept.clear()
             # Here the error is gone, and with it the tensors of its frames.
             free_unused_memory(self.device)
-            logger.info("out of memory (%s): batches have %s source tokens now", shortage, f"{self.batch_tokens:,}")
+            logger.info("out of memory (%s): reducing batches to %s source tokens", shortage, f"{self.batch_tokens:,}")
 
     def _search(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
         models, groups = self.search_models, list(self._groups(requests))

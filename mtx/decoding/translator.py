@@ -51,8 +51,8 @@ class Hypothesis:
 
     Attributes:
         score: the log-probability after the length penalty; with `Sampling.mbr` the mean chrF against all samples.
-        num_missing: how many terms of the glossary it should use and does not.
-        is_cut: whether a sentence was longer than the model takes, and was translated in parts.
+        num_missing: the number of glossary terms that it should use and does not.
+        is_cut: whether a sentence was too long for the model and was translated in parts.
     """
 
     text: str
@@ -64,14 +64,14 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Part:
-    """What is translated at once, a sentence or a part of it.
+    """A unit of translation, a sentence or a part of it.
 
     Attributes:
-        ids: of its tokens, with `</s>`.
-        case: what its translation gets.
+        ids: its token ids, with `</s>`.
+        case: the letter case of its translation.
         prefix: the target ids that its translations must begin with, without `</s>`.
-        is_cut: whether it is a part of a sentence that is longer than the model takes.
-        own: its translation, where that is the sentence itself.
+        is_cut: whether it is a part of a sentence that is too long for the model.
+        own: its translation, if it is the sentence itself.
     """
 
     ids: list[int]
@@ -101,8 +101,8 @@ class Translator:
 
     Args:
         info: of the model's directory: src, tgt, max_tokens, and perhaps beam_size, length_penalty and
-            multi_sentence_share. A model without the last one, which was imported, counts as trained on single
-            sentences, which nearly all parallel text consists of.
+            multi_sentence_share. An imported model without the last one counts as trained on single sentences,
+            like nearly all parallel text.
         load_torch: loads the same model for torch, which computes log-probabilities and attention maps; None if that
             is the engine.
 
@@ -141,7 +141,7 @@ class Translator:
     def load(cls, model: str | Path, **options: Unpack[LoadOptions]) -> "Translator":
         """Loads a model directory, the model of a run directory, an export, or an ensemble A+B of several models.
 
-        The options are the fields of `SearchOptions` and of `Placement`, which say what they mean.
+        The options are the fields of `SearchOptions` and of `Placement`.
 
         Raises:
             UsageError: there is no such model, engine, device or precision.
@@ -164,11 +164,11 @@ class Translator:
         """Use the terms of a glossary from now on; None uses none.
 
         Raises:
-            UsageError: if the model did not learn terms.
+            UsageError: if the model has not learned terms.
         """
         if glossary is not None and not self.tokenizer.marks:
             raise UsageError(
-                "this model did not learn terms, so it cannot use a glossary", "mtx train ... data.terms=auto"
+                "this model cannot use a glossary, because it has not learned terms", "mtx train ... data.terms=auto"
             )
         self.glossary = glossary
 
@@ -193,12 +193,12 @@ class Translator:
 
         Args:
             prefixes: for each line the text that its translations must begin with.
-            n_best: how many hypotheses the caller reads; there may be more. None means all.
+            n_best: the number of hypotheses that the caller needs; there may be more. None: all.
 
         Raises:
             TypeError: `lines` or `prefixes` is no list of str.
             ValueError: there are not as many prefixes as lines.
-            DataError: the model has no positions for a prefix and a token after it; nothing was translated.
+            DataError: a prefix is too long for the model; nothing was translated.
         """
         require_lines(lines, prefixes)
         parts = self.split(lines, prefixes)
@@ -215,8 +215,8 @@ class Translator:
         if is_split and self.options.split_sentences is None and not self._has_logged_split:
             self._has_logged_split = True
             logger.info(
-                "a line has several sentences: each is translated alone, as this model learned from single sentences "
-                "(--no-split-sentences leaves lines whole)"
+                "translating the sentences of a line one by one, since this model was trained on single sentences "
+                "(--no-split-sentences keeps lines whole)"
             )
         ids = iter(self.tokenizer.encode([language + text for of_line in sentences for language, text, _ in of_line]))
         prefix_ids = [[EOS_ID]] * len(lines)
@@ -235,7 +235,7 @@ class Translator:
             by_line.append([replace(part, prefix=prefix[:-1]) for part in parts[:1]] + parts[1:])
         if not self._has_logged_cut and any(part.is_cut for parts in by_line for part in parts):
             self._has_logged_cut = True
-            logger.warning("a sentence has more than %d pieces and is translated in parts", self.max_tokens)
+            logger.warning("a sentence has more than %d subwords and is translated in parts", self.max_tokens)
         return by_line
 
     def _is_own_translation(self, text: str) -> bool:
@@ -383,7 +383,7 @@ class Translator:
         encoded = self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
         for line, ids in zip(lines, encoded, strict=True):
             if len(ids) > limit:
-                raise DataError(f"{name} {line[:40]!r} … has {len(ids)} pieces, the model takes {limit}")
+                raise DataError(f"{name} {line[:40]!r} … has {len(ids)} subwords, the model supports {limit}")
         return encoded
 
 
@@ -401,7 +401,7 @@ def require_lines(lines: Sequence[str], others: Sequence[str] | None = None) -> 
             if not isinstance(line, str):
                 raise TypeError(f"line {number} is of the type {type(line).__name__}, expected str")
     if others is not None and len(others) != len(lines):
-        raise ValueError(f"there are {len(lines)} lines, but {len(others)} to go with them")
+        raise ValueError(f"expected {len(lines)} lines, got {len(others)}")
 
 
 def best_combinations(parts: Iterable[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
@@ -439,8 +439,8 @@ def pairwise_chrf() -> Any:
 def mean_chrf(samples: Sequence[str]) -> list[float]:
     """Returns for each sample its mean chrF, 0 to 100, with all samples as references, itself included.
 
-    This is the utility of Minimum Bayes risk decoding (`Sampling.mbr`): the samples stand for what the model takes to
-    be possible, and the one with the highest mean utility against all of them has the least expected loss under the
+    This is the utility of Minimum Bayes risk decoding (`Sampling.mbr`): the samples represent the model's
+    distribution, and the one with the highest mean utility against all of them has the least expected loss under the
     model (Kumar & Byrne 2004; with samples Eikema & Aziz 2020). The utility is chrF2 of sentences, as sacreBLEU
     computes it by default; fastchrf (Vamvas & Sennrich 2024) does so faster. Equal samples are compared once, and count
     as often as they were drawn.

@@ -1,8 +1,8 @@
-"""XLIFF, TMX and PO as documents: what has no translation, and how translations are written.
+"""XLIFF, TMX and PO as documents: finds untranslated segments, and writes translations.
 
 Only translations change. In XLIFF 1 a new target has the state needs-review-translation, and the segments of its
-seg-source; what is locked stays, and so does what a person has confirmed. In TMX a unit without a text in the target
-language gets one. In PO a new translation is marked fuzzy, PO's word for unsure.
+seg-source; locked and confirmed translations are kept. In TMX a unit without text in the target language gets one. In
+PO a new translation is marked fuzzy, PO's word for unsure.
 Flow: text -> nodes or messages with their places (`mtx.data`) -> `Marked` segments -> translations -> `Edit`.
 """
 
@@ -53,12 +53,12 @@ _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 _SPACES = re.compile(r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|-{1,2}\w(?:\S| (?! )){0,60}  +)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
-_COPIES = 0.9  # the share of targets that repeat their source in a file that no one has translated
+_COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
 _PROTECTED = frozenset(["protected", DELETED])  # types of marks whose text is not translated
 
 
 def with_attribute(tag: str, name: str, value: str) -> str:
-    """An opening tag with an attribute of this value: in its place, or behind all others."""
+    """An opening tag with an attribute set to this value, in place or after all others."""
     for match in _ATTRIBUTE.finditer(tag):
         if match[1] == name:
             return tag[: match.start(2)] + quoteattr(value) + tag[match.end(2) :]
@@ -81,14 +81,13 @@ def _opened(tag: str) -> str:
 
 
 def parse(document: str, node: Node, keeps_lines: bool = False) -> Marked:
-    """The text and tags in an element: codes with what they hold, the parts of pairs, and tags that stand alone.
+    """The text and tags in an element: codes with their content, the ends of pairs, and single tags.
 
-    Elements of HTML that are text there, as in &lt;b&gt;, are tags too.
+    Elements of HTML written as text, as in &lt;b&gt;, are tags too.
 
     Args:
-        keeps_lines: line breaks and tabs are tags, as the element says xml:space="preserve" or has one as
-            a reference; else only
-            blank lines are, and others are white space.
+        keeps_lines: line breaks and tabs are tags, because the element has xml:space="preserve" or a line break as a
+            reference; else only blank lines are tags, and others are white space.
     """
     line_end = "\r\n" if "\r\n" in document[node.start : node.inner_end] else "\n"
     parts = mark_up(_parts(document, node, line_end), escape)
@@ -118,7 +117,7 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
 
 
 def with_lines(parts: Marked, spaces: re.Pattern[str] = _SPACES) -> Marked:
-    """The parts of a segment, in which white space between words, by default line breaks and tabs, is a tag."""
+    """The parts of a segment; white space between words, by default line breaks and tabs, becomes a tag."""
     result = Marked()
     for number, part in enumerate(parts):
         if isinstance(part, Tag) or not spaces.search(part):
@@ -139,7 +138,7 @@ def write_xml(marked: Marked) -> str:
 _STATE = "needs-review-translation"
 _QUALIFIER = "mt-suggestion"  # XLIFF 1.2, section 3.2: what a machine proposed
 _TRUE = frozenset(["true", "yes", "1", "locked"])
-# What says that a translation is locked, and that a person has confirmed it, by the attribute's name without its prefix
+# The values of locked and of confirmed translations, by attribute name without prefix
 _LOCKED = {"locked": _TRUE}
 _CONFIRMED = {
     **_LOCKED,
@@ -158,8 +157,8 @@ def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document
     """The edits that translate a document.
 
     Args:
-        languages: those of the model.
-        overwrite: whether existing translations are replaced, but for those that a person has confirmed.
+        languages: the languages of the model.
+        overwrite: whether existing translations are replaced, except confirmed ones.
 
     Raises:
         UsageError: if the document is in other languages.
@@ -188,7 +187,7 @@ def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document
 
 
 def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
-    """The units whose target is their source again, and whether a program has written them so: none is translated."""
+    """The units whose target is a copy of the source, and whether a program has written nearly all so."""
     targets, copies, has_states = 0, set[Node](), False
     for unit in units:
         sides = sides_of(unit)
@@ -210,12 +209,12 @@ def _log_copies(path: Path, count: int, what: str = "kept (--overwrite replaces)
 
 
 class _XliffPlan:
-    """What is translated of a unit, and how its target is written.
+    """The segments to translate in a unit, and how its target is written.
 
     Attributes:
-        segments: each part of the document that is translated, a mark or a side, with its text and tags.
+        segments: each part of the document to translate, a mark or a side, with its text and tags.
         given: marks whose content in a new target is known.
-        is_whole: whether the target is written as a whole, with the source's segments; else its own marks are filled.
+        is_whole: whether the target is written as a whole, with the source's segments; else its marks are filled in.
     """
 
     def __init__(self, document: str, unit: Node, overwrite: bool):
@@ -262,9 +261,9 @@ class _XliffPlan:
         return self.unit.name == "segment"
 
     def _parts_of(self, target: Node, marks: list[Node]) -> list[tuple[Node, Node]]:
-        """The marks of both sides, by their number; without those whose number stands twice.
+        """The marks of both sides, by number; without marks whose number occurs twice.
 
-        A target that lacks some of them, and has nothing outside of its own, is written as a whole.
+        A target that lacks some of them, and has nothing outside its marks, is written as a whole.
         """
         own = marks_of(target)
         sources, targets = ({_number(mark): mark for mark in side} for side in (marks, own))
@@ -310,7 +309,7 @@ class _XliffPlan:
         yield replace_text(at, at, document[begin : template.inner_end] + after)
 
     def _target_tag(self, tag: str) -> str:
-        """The opening tag of a target that has a new translation; XLIFF 2 has its states elsewhere."""
+        """The opening tag of a target with a new translation; XLIFF 2 has its states elsewhere."""
         if self._is_version_2:
             return tag
         tag = with_attribute(tag, "state", _STATE)
@@ -326,13 +325,13 @@ class _XliffPlan:
 
 
 def _is_frozen(unit: Node) -> bool:
-    """Whether it says that it is not to be translated, or what is around it."""
+    """Whether it or an enclosing element has translate="no"."""
     node = unit.nearest("translate")
     return node is not None and node.attributes["translate"] == "no"
 
 
 def _definitions(node: Node) -> Iterator[Node]:
-    """The definitions of a unit's segments, which Trados keeps beside the sides."""
+    """The definitions of a unit's segments, which Trados keeps outside source and target."""
     for child in node.children:
         if isinstance(child, Node) and child.name not in SIDES:
             if child.name.endswith(":seg") and "id" in child.attributes:
@@ -345,12 +344,12 @@ def _number(mark: Node) -> str:
 
 
 def _says(attributes: Mapping[str, str], what: Mapping[str, frozenset[str]]) -> bool:
-    """Whether one of some attributes has such a value, by its name without the prefix."""
+    """Whether one of the attributes has one of these values, by its name without prefix."""
     return any(value.lower() in what.get(name.rpartition(":")[2], ()) for name, value in attributes.items())
 
 
 def _language_edit(document: str, file: Node, tgt: str) -> Iterator[Edit]:
-    """The edit that names the target language of a file that names none."""
+    """The edit that declares the target language of a file without one."""
     attributes = file.attributes
     if {"target-language", "trgLang"}.isdisjoint(attributes) and tgt not in PLAIN_NAMES:
         key = "trgLang" if "srcLang" in attributes else "target-language"
@@ -386,7 +385,7 @@ def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: 
 
 
 def _find_variant(variants: list[Node], language: str) -> Node | None:
-    """The variant in a language: of the nearest region, with text if one has some."""
+    """The variant in a language: of the nearest region, preferably with text."""
     ranked = [
         (rank, not plain_text(variant), number)
         for number, variant in enumerate(variants)
@@ -426,11 +425,11 @@ def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: s
 def _require_utf_8(path: Path, header: Message) -> None:
     charset = _CHARSET.search(header.field("Content-Type"))
     if charset and charset[1].lower() not in _UTF_8:
-        raise DataError(f"{path}: its header says charset={charset[1]}", "msgconv --to-code=UTF-8 makes it UTF-8")
+        raise DataError(f"{path}: its header has charset={charset[1]}", "convert it with msgconv --to-code=UTF-8")
 
 
 def _lines(text: str) -> list[tuple[int, int]]:
-    """From where to where each line goes, without its white space at the end, by its number from 1."""
+    """The span of each line, without white space at its end, by its number from 1."""
     spans, at = [(0, 0)], 0
     for line in text.split("\n"):
         spans.append((at, at + len(line.rstrip())))
@@ -439,7 +438,7 @@ def _lines(text: str) -> list[tuple[int, int]]:
 
 
 def _mark_up(text: str) -> Marked:
-    """A message as text and tags: placeholders, markup, line breaks inside of it, and the spaces between columns."""
+    """A message as text and tags: placeholders, markup, line breaks inside it, and the spaces between columns."""
     return with_lines(mark_up([text]))
 
 

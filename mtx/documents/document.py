@@ -1,7 +1,7 @@
-"""Documents that `mtx translate` keeps as they are but for their text: XLIFF, TMX, PO, HTML, Markdown and subtitles.
+"""Documents in which `mtx translate` changes only the text: XLIFF, TMX, PO, HTML, Markdown and subtitles.
 
-Flow: bytes -> text -> segments with tags -> translations -> edits of the text -> bytes. The parsers are loaded for a
-document only: lines of text do not wait for them.
+Flow: bytes -> text -> segments with tags -> translations -> edits of the text -> bytes. The parsers are loaded only for
+documents, not for lines of text.
 """
 
 import re
@@ -26,13 +26,13 @@ def translate_document(
     overwrite: bool,
     translate: Callable[[list[Marked]], list[Marked]],
 ) -> bytes:
-    """The bytes of a document whose text is translated.
+    """The bytes of a document with its text translated.
 
     Args:
-        kind: what `kind_of_document` found.
-        languages: those of the model.
+        kind: from `kind_of_document`.
+        languages: the languages of the model.
         overwrite: whether existing translations are replaced.
-        translate: gives the translations of segments.
+        translate: translates segments.
 
     Raises:
         UsageError: if it is too large, or compressed.
@@ -41,9 +41,9 @@ def translate_document(
     with errors_named(path), path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
     if data.startswith(_GZIP):
-        raise UsageError(f"{path}: is compressed", shell_command("gzip", "-dk", path))
+        raise UsageError(f"{path}: compressed documents are not supported", shell_command("gzip", "-dk", path))
     if len(data) > MAX_BYTES:
-        raise UsageError(f"{path}: is larger than {format_size(MAX_BYTES)}", "divide it")
+        raise UsageError(f"{path}: larger than {format_size(MAX_BYTES)}", "divide it")
     text, encoding = decode(path, data, kind)
     from mtx.documents import bilingual_documents, html, markdown, subtitles
 
@@ -78,23 +78,23 @@ _LATIN_1 = frozenset(["iso-8859-1", "iso8859-1", "latin-1", "latin1", "us-ascii"
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the bytes of a document become text and back: a codec of Python, and the byte order mark before the text."""
+    """The encoding of a document: a Python codec, and the byte order mark before the text."""
 
     codec: str
     mark: bytes = b""
 
     def encode(self, text: str) -> bytes:
-        """The bytes of a text; a character that the encoding lacks becomes a reference, as in XML and HTML."""
+        """The bytes of a text; a character that the encoding lacks becomes a character reference of XML and HTML."""
         return self.mark + text.encode(self.codec, "xmlcharrefreplace")
 
 
 @dataclass(frozen=True)
 class Edit:
-    """What stands from one character to another becomes a translation; where both are equal, it is put in between.
+    """Replaces a span of characters by a translation; an empty span is an insertion.
 
     Attributes:
-        segment: what is translated; empty where the text is known.
-        write: gives the translation, with the white space that its source had at both ends, as the document writes it.
+        segment: the text to translate; empty if the new text is known.
+        write: formats the translation for the document, with the white space at both ends of its source.
     """
 
     start: int
@@ -104,17 +104,17 @@ class Edit:
 
 
 def replace_text(start: int, end: int, text: str) -> Edit:
-    """What stands from one character to another becomes this text."""
+    """An edit that replaces a span of characters by this text."""
     return Edit(start, end, [], lambda _: text)
 
 
 def segments(edits: Iterable[Edit]) -> list[Marked]:
-    """What has to be translated for some edits."""
+    """The segments to translate for some edits."""
     return [edit.segment for edit in edits if edit.segment]
 
 
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
-    """The text with all edits, which are in its order and do not overlap; takes as many translations as they need."""
+    """The text after all edits, which are in order and do not overlap; consumes the translations that they need."""
     parts = list[str]()
     end = 0
     rest = iter(translations)
@@ -136,22 +136,21 @@ def decode(path: Path, data: bytes, kind: str) -> tuple[str, Encoding]:
     """The text of a document, without a byte order mark, and how to encode it again. `kind`: see `translate_document`.
 
     Raises:
-        DataError: if it is not in UTF-8, UTF-16 or the encoding that it declares, or would not be written again
-            as it was.
+        DataError: if it is not in UTF-8, UTF-16 or its declared encoding, or cannot be written back unchanged.
     """
     encoding = _encoding(data, kind)
     try:
         text = data.removeprefix(encoding.mark).decode(encoding.codec)
         if encoding.encode(text) == data:
             return text, encoding
-        raise DataError(f"{path}: its encoding is not written again as it is ({encoding.codec})", "save it in UTF-8")
+        raise DataError(f"{path}: cannot write its encoding back unchanged ({encoding.codec})", "save it in UTF-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         guess = likely_encoding(data[max(0, error.start - 1000) : error.start + 1000])
         perhaps = f", perhaps {guess}" if guess else ""
-        raise DataError(f"{path}:{line}: is not {encoding.codec.upper()}{perhaps}", "save it in UTF-8") from None
-    except (LookupError, ValueError):  # no codec has this name, or one that is no encoding of text
-        raise DataError(f"{path}: its encoding is not read ({encoding.codec})", "save it in UTF-8") from None
+        raise DataError(f"{path}:{line}: not {encoding.codec.upper()}{perhaps}", "save it in UTF-8") from None
+    except (LookupError, ValueError):  # not a codec, or not a text encoding
+        raise DataError(f"{path}: unsupported encoding ({encoding.codec})", "save it in UTF-8") from None
 
 
 def _encoding(data: bytes, kind: str) -> Encoding:
@@ -164,7 +163,7 @@ def _encoding(data: bytes, kind: str) -> Encoding:
     if kind == "html" and not declared and (meta := _META.search(data[:_META_BYTES])):
         declared = meta[1].decode().lower()
         if not data.isascii() and is_utf8(data.decode("utf-8", "surrogateescape")):
-            declared = "utf-8"  # whatever the page says: no text in another encoding looks like it
+            declared = "utf-8"  # whatever the page declares: text in other encodings is not valid UTF-8
         elif declared in _LATIN_1:
             declared = "cp1252"  # as browsers read it
     return Encoding(declared or "utf-8")

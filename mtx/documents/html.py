@@ -1,7 +1,8 @@
-"""A web page as a document: the text of its blocks, and of the attributes that a reader sees. See `documents.document`.
+"""A web page as a document: the text of its blocks, and of visible attributes. See `documents.document`.
 
-Inline elements are tags of a sentence, all others end it. Scripts, styles, code and what says translate="no" stay.
-Templates (Jinja, Liquid, PHP, ERB ...) are found first, by their own ends, and are tags, whatever they hold.
+Inline elements are tags of a sentence; all others end it. Scripts, styles, code and elements with translate="no" are
+kept. Templates (Jinja, Liquid, PHP, ERB ...) are found first, by their own delimiters, and are tags with all their
+content.
 """
 
 import html
@@ -27,14 +28,14 @@ _INLINE = frozenset(
 _VOID_INLINE = frozenset(["br", "img", "input", "wbr"])
 _UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "svg", "math", "object", "picture", "canvas", "rp", "rt"])
 _UNTOUCHED = frozenset(["script", "style", "pre", "textarea", "template", "noscript", "iframe", "xmp", "noembed"])
-_KINDS = {  # of parts, by the parser's method that is called for them
+_KINDS = {  # of parts, by the method of the parser
     "handle_starttag": "start",
     "handle_startendtag": "empty",
     "handle_endtag": "end",
     "handle_data": "text",
     **dict.fromkeys(["handle_comment", "handle_decl", "handle_pi", "unknown_decl"], "other"),
 }
-_SEEN = frozenset(["alt", "title", "placeholder", "aria-label"])  # attributes whose text a reader sees
+_SEEN = frozenset(["alt", "title", "placeholder", "aria-label"])  # visible attributes
 _SEEN_META = re.compile(r"((og|twitter):)?(title|description)", re.IGNORECASE)
 _BUTTONS = frozenset(["submit", "button", "reset"])
 _ENDED_BY = {
@@ -45,8 +46,8 @@ _ENDED_BY = {
     "option": {"option", "optgroup"},
 }
 _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
-_MOST_UNFINISHED = 1000  # tags without an end between two that have one
-_UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # a tag that does not end, which browsers read in their own ways
+_MOST_UNFINISHED = 1000  # unclosed tags between two closed ones
+_UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
 _NO_BREAK_SPACE = "\xa0"
 # A block of Liquid that holds code or a comment is one template; PHP at the end of a page need not end.
 _TEMPLATE = re.compile(
@@ -54,7 +55,7 @@ _TEMPLATE = re.compile(
 )
 _TEMPLATE_ENDS = {"<?": r"\?>", "<?php": r"\?>|\Z", "<%": "%>", "{%": "%}", "{#": r"\#}", "={": "}"}
 _MOST_TEMPLATE = 2000  # characters of one in braces
-_FILLER = "\ue000"  # stands for each character of a template
+_FILLER = "\ue000"  # replaces each character of a template
 _FILLED = re.compile(rf"{_FILLER}(?:(?:[{_FILLER}\n]|[-/.:](?={_FILLER}))*{_FILLER})?")
 
 
@@ -64,9 +65,9 @@ class _Part:
 
     Attributes:
         kind: text; start, end or empty (<x/>) for a tag; other for comments and the like; kept for damaged markup.
-        name: that of a tag.
-        last: for the start of an element that has an end, the number of the part that is its end.
-        is_frozen: whether it is not to be translated.
+        name: the name of a tag.
+        last: for the start of an element, the number of the part with its end, if it has one.
+        is_frozen: whether it must not be translated.
     """
 
     start: int
@@ -79,7 +80,7 @@ class _Part:
 
 
 def read_attributes(path: Path, text: str, tgt: str = "") -> Iterator[Edit]:
-    """The edits that translate the values of attributes that a reader sees, and name the language `tgt` of the page.
+    """The edits that translate the values of visible attributes, and declare the language `tgt` of the page.
 
     Raises:
         DataError: if the page is damaged; `path` is for the message.
@@ -103,7 +104,7 @@ def _write_value(quote: str, translation: Marked) -> str:
 
 
 def _attributes(text: str, part: _Part) -> Iterator[tuple[str, int, int]]:
-    """The name of each attribute of a tag, once, and from where to where its value goes, with its quotes."""
+    """The name of each attribute of a tag, once, and the span of its value including quotes."""
     at, names = part.start + 1 + len(part.name), set[str]()
     while match := _ATTRIBUTE.match(text, at, part.end):
         at, name = match.end(), match[1].lower()
@@ -160,7 +161,7 @@ def _escape(text: str) -> str:
 
 
 def _spans(text: str) -> Iterator[tuple[int, int, Marked]]:
-    """From where to where each run of text and inline tags goes, and itself."""
+    """The span of each run of text and inline tags, and the run."""
     run = Marked()
     run_start = 0
     at = 0
@@ -185,7 +186,7 @@ def _spans(text: str) -> Iterator[tuple[int, int, Marked]]:
 
 
 def _parts(text: str) -> list[_Part]:
-    """The parts of a page, in their order, which have all of its characters."""
+    """The parts of a page, in order; together they contain all of its characters."""
     parts = _Parser(text).parts
     for part, end in zip(parts, [*(part.start for part in parts[1:]), len(text)], strict=False):
         part.end = end
@@ -202,8 +203,8 @@ def _parts(text: str) -> list[_Part]:
 
 
 def _freeze(parts: list[_Part]) -> None:
-    """Mark what is not to be translated: by its own attributes, or by those of the nearest element that says so."""
-    enclosing = [(len(parts), False)]  # up to which part an element goes, and what it says
+    """Mark parts that must not be translated, by their attributes or the nearest enclosing element that has some."""
+    enclosing = [(len(parts), False)]  # the last part of an element, and whether it is frozen
     for number, part in enumerate(parts):
         while number > enclosing[-1][0]:
             enclosing.pop()
@@ -221,7 +222,7 @@ def _freeze(parts: list[_Part]) -> None:
 
 
 def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
-    """The last part of an element whose end tag was left out, as HTML allows: before the next of its kind."""
+    """The last part of an element with an omitted end tag, as HTML allows: before the next of its kind."""
     name, at = parts[number].name, number + 1
     while at < bound:
         part = parts[at]
@@ -232,17 +233,17 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
 
 
 def _refuse_unfinished(path: Path, text: str) -> None:
-    """Refuse a page with very many tags that do not end, which the parser of Python 3.11 reads again and again."""
+    """Refuse a page with very many unclosed tags, which the parser of Python 3.11 reads again and again."""
     line = 1
     for part in text.split(">"):
         if part.count("<") > _MOST_UNFINISHED:
             line += part.count("\n", 0, part.index("<"))
-            raise DataError(f"{path}:{line}: tags do not end; expected > after <")
+            raise DataError(f"{path}:{line}: unclosed tags; expected > after <")
         line += part.count("\n")
 
 
 class _Parser(HTMLParser):
-    """Finds the parts of a page as a browser does."""
+    """Finds the parts of a page like a browser."""
 
     def __init__(self, text: str):
         super().__init__()
@@ -255,11 +256,11 @@ class _Parser(HTMLParser):
 
     def _add(self, kind: str, name: str, attributes: Sequence[tuple[str, str | None]] = ()) -> None:
         line, column = self.getpos()
-        if not (kind == "text" and self.parts and self.parts[-1].kind == "text"):  # a text may come in pieces
+        if not (kind == "text" and self.parts and self.parts[-1].kind == "text"):  # the parser may split a text
             self.parts.append(_Part(self._lines[line - 1] + column, kind, name, dict(reversed(attributes))))
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """What begins with `<![` is a comment, up to its end; the library's own version fails for some."""
+        """Treat everything from `<![` to its end as a comment; the library's own version fails for some."""
         end = "]]>" if self.rawdata.startswith("<![CDATA[", i) else ">"
         found = self.rawdata.find(end, i)
         if found < 0:

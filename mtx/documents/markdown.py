@@ -1,9 +1,9 @@
 """A text in Markdown as a document: headings, paragraphs, items and cells. See `documents.document`.
 
-Emphasis and links are tags of a sentence; code, addresses, HTML and templates stay. The lines of a paragraph become
-one line. markdown-it-py finds the blocks, by their lines, and what is inside of them; where each part stands in the
-text is noted by its rules here. It knows CommonMark with tables; lines of the dialects of documentation sites
-(admonitions, containers, attributes, imports of MDX) are blank for it, and stay but for their titles.
+Emphasis and links are tags of a sentence; code, addresses, HTML and templates are kept. The lines of a paragraph become
+one line. markdown-it-py finds the blocks, by their lines, and their content; rules of this module note the position of
+each part in the text. It supports CommonMark with tables; for lines of the dialects of documentation sites
+(admonitions, containers, attributes, imports of MDX) it gets blank lines, and only their titles are translated.
 """
 
 import re
@@ -23,7 +23,7 @@ _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _COMPONENT = (  # a tag of MDX, whose attributes may be code
     rf"</?[A-Z][\w.]*+(?:\s+(?:[\w:-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
 )
-# Text that is no text to translate: addresses, footnotes, pictures by name, formulas, attributes, links of wikis, codes
+# Text that is not translated: addresses, footnotes, pictures by name, formulas, attributes, wiki links, codes
 _KEPT = re.compile(
     r"\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]|\[\^[^\]\s]{1,100}\]:?|\[(?:TOC|toc)\]|\+\+\w[\w+-]{0,100}\+\+|%%[^%\n]{1,1000}%%"
     r"|(?<!=)==(?!=)|(?<=\s)\^[\w-]{1,100}(?=\n|\Z)|:[a-z0-9_+-]{1,40}:(?!\w)|\$\$[^$]{1,1000}\$\$|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
@@ -34,8 +34,8 @@ _KEPT = re.compile(
 _FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
 _CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
-_MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # what a text may have that is no plain one
-_WHOLE = "autolink"  # markup of links that are one tag with their text
+_MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # text with a match may be more than plain text
+_WHOLE = "autolink"  # markup of links that form one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
 # Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`, `:::{tip} Title` with `:option: value` behind;
@@ -68,7 +68,7 @@ _CODE_LINE = re.compile(
     re.MULTILINE,
 )
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
-_SPACE = "\ue000"  # stands for a space in the address of a link
+_SPACE = "\ue000"  # replaces a space in the address of a link
 _DEFINITION = re.compile(r"^([ \t>]*)([:~]|\(@[\w-]{0,7}\))(?=[ \t]+\S)", re.MULTILINE)
 
 
@@ -88,7 +88,7 @@ def read(text: str) -> list[Edit]:
 
 
 def _mask_dialects(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """The text with blank lines in place of those that CommonMark does not know, and from where to where titles go."""
+    """The text with blank lines in place of lines outside CommonMark, and the spans of their titles."""
     titles = list[tuple[int, int]]()
 
     def blank(match: re.Match[str]) -> str:
@@ -121,7 +121,7 @@ def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str)
             continue  # a tab in the indentation, of which a part belongs to the text
         (begin, column), (last_begin, stop) = places[0] or (0, 0), places[-1] or (0, 0)
         last = first + len(parts) - 1
-        prefix = lines[last][:last_begin] if len(parts) > 1 else ""  # what stands before each line but the first
+        prefix = lines[last][:last_begin] if len(parts) > 1 else ""  # the prefix of each line except the first
         start = starts[first] + begin
         end = starts[last] + stop
         segment = _mark_up(token, prefix)
@@ -130,7 +130,7 @@ def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str)
 
 
 def _place(line: str, part: str, start: int) -> tuple[int, int] | None:
-    """From where to where a part of a text goes in its line; None if it is not there."""
+    """The span of a part of a text in its line; None if it is not in the line."""
     for text in (part.strip().replace("|", r"\|"), part.strip()):  # as a cell writes it
         if (begin := line.find(text, start)) >= 0:
             return begin, begin + len(text)
@@ -138,7 +138,7 @@ def _place(line: str, part: str, start: int) -> tuple[int, int] | None:
 
 
 def _mark_up(token: Token, prefix: str = "") -> Marked:
-    """The text and tags of what is inside a block."""
+    """The text and tags inside a block."""
     content = token.content
     parts = Marked()
     at = 0
@@ -148,7 +148,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             continue
         start, end = child.meta["span"]
         if child.type == "text" or start < at:
-            continue  # a mark that marks nothing, or inside of another tag
+            continue  # an empty mark, or a mark inside another tag
         if child.type == "text_special":
             parts += [*_split_kept(content[at:start], at == 0), child.content]
             at = end
@@ -181,7 +181,7 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
 
 
 def _split_kept(text: str, is_first: bool) -> Marked:
-    """Text outside of Markdown's own marks; what is no text in it is a tag."""
+    """Text outside Markdown's own marks, with codes as tags."""
     first = _FIRST_KEPT.match(text) if is_first else None
     if first is None:
         return with_tags([text], _KEPT, _kept_tag)
@@ -189,16 +189,16 @@ def _split_kept(text: str, is_first: bool) -> Marked:
 
 
 def _kept_tag(text: str) -> Tag:
-    """The tag of what is no text; the two ends of a link of a wiki with words, [[page|words]], are a pair."""
+    """The tag of a code; the two ends of a wiki link with words, [[page|words]], are a pair."""
     if text == "]]":
         return Tag(text, "close", "wiki")
     return Tag(text, "open", "wiki") if text.startswith("[[") and text.endswith("|") else Tag(text)
 
 
 def _write(parse: Parse, source: str, prefix: str, is_cell: bool, translation: Marked) -> str:
-    """A translation as Markdown that is read as these words and tags, escaped if need be; the source if there is none.
+    """A translation as Markdown that parses to these words and tags, escaped if necessary; the source if impossible.
 
-    Emphasis that would not be read as such, as around some parts of a word, is left out, and so are line breaks.
+    Emphasis that would not be recognised, as around some parts of a word, is dropped, and so are line breaks.
     """
     plain = [part for part in translation if isinstance(part, str) or part.pair not in _EMPHASIS]
     is_safe = all(isinstance(part, str) and not _MARK.search(part) for part in translation)
@@ -213,7 +213,7 @@ def _write(parse: Parse, source: str, prefix: str, is_cell: bool, translation: M
 
 
 def _escape(translation: Marked) -> Marked:
-    """A translation whose text makes no marks, nor blocks at the beginning of a line."""
+    """A translation whose text forms no marks, nor blocks at the start of a line."""
     parts, is_at_start = Marked(), True
     for part in translation:
         if isinstance(part, str):
@@ -240,12 +240,12 @@ def _texts_and_kinds(marked: Marked) -> list[str]:
 
 
 def _parser(has_indented_text: bool) -> Parse:
-    """A parser whose tokens inside of blocks know from where to where they go (`meta["span"]`).
+    """A parser whose tokens inside blocks have their spans (`meta["span"]`).
 
     Args:
-        has_indented_text: whether what is indented is the text of an admonition, and no code.
+        has_indented_text: whether indented text is the text of an admonition instead of code.
 
-    It remembers the addresses that a text defines for its links, for the texts that follow.
+    It keeps the addresses that a text defines for its links, for the following texts.
     """
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["fragments_join", "text_join"])
     if has_indented_text:
@@ -257,7 +257,7 @@ def _parser(has_indented_text: bool) -> Parse:
 
 
 def _note_spans(name: str, rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
-    """A rule that also notes the spans of the tokens that it makes."""
+    """A rule that also notes the spans of its tokens."""
 
     def noted(state: StateInline, silent: bool) -> bool:
         start, first = state.pos, len(state.tokens)

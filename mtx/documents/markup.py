@@ -21,8 +21,8 @@ _BREAK, _OPEN, _CLOSE = "\x00\x01\x02"
 _SIGN = re.compile("[\x00-\x03]")
 _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("\x03+|[\x00-\x02]")
 _CUT = re.compile("[\x00 ]")  # where a word ends
-_BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation behind a word, unlike that of .txt or .50
-# Entities of which the character could be markup, or be lost; others are characters of a word
+_BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
+# Entities whose characters could be markup or be lost; others are characters of a word
 _KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{'|'.join(sorted(_KEPT_ENTITIES))}")
 Kind = Literal["open", "close", "alone"]
@@ -33,9 +33,9 @@ class Tag:
     """A tag inside a sentence.
 
     Attributes:
-        raw: the tag as the document writes it, with what belongs to it and is no text.
-        pair: what an opening and its closing tag have in common; None for a tag that stands alone.
-        is_break: whether it stands for a line break or a space, so that the words on both sides are two.
+        raw: the tag as written in the document, with all its code.
+        pair: the common identifier of an opening and its closing tag; None for a single tag.
+        is_break: whether it is a line break or a space, so that it separates words.
     """
 
     raw: str
@@ -45,7 +45,7 @@ class Tag:
 
 
 def element_tag(markup: str) -> Tag:
-    """The tag of HTML markup such as <b>, </b> or <br/>; a comment stands alone, and so does what has no end."""
+    """The tag of HTML markup such as <b>, </b> or <br/>; comments and tags without an end are single tags."""
     match = re.match(r"<(/?)(\w+)", markup)
     name = match[2].lower() if match else ""
     if match is None or markup.endswith("/>") or name in VOID or "</" in markup[1:]:
@@ -61,9 +61,9 @@ class Placed:
     """A tag at a character of the bare text.
 
     Attributes:
-        tags: the tag, and those directly behind it if all are alone, as in `%d%%`: they stay together.
-        before, after: the characters that stood beside it; a space at an end, nothing beside another tag.
-        ends_word: whether it ended a word whose end no space shows: a line break, or the first of two elements.
+        tags: the tag and the single tags directly after it, as in `%d%%`: they stay together.
+        before, after: the neighbouring characters; a space at an end, empty next to another tag.
+        ends_word: whether it ended a word without a space: a line break, or the first of two elements.
     """
 
     tags: tuple[Tag, ...]
@@ -74,12 +74,12 @@ class Placed:
 
     @property
     def is_word(self) -> bool:
-        """Whether it stands for a word."""
+        """Whether it replaces a word."""
         return self.tags[0].kind == "alone" and not self.tags[0].is_break
 
 
 def bare(marked: Marked) -> tuple[str, list[Placed]]:
-    """The text without its tags, and the tags with their places; runs of white space become one space."""
+    """The text without its tags, and the tags with their positions; runs of white space become one space."""
     tags = (part for part in marked if isinstance(part, Tag))
     signs = (_SIGN.sub(" ", part) if isinstance(part, str) else _sign(part) for part in marked)
     whole = f" {_SPACES.sub(' ', ''.join(signs)).strip(' ')} "
@@ -95,7 +95,7 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
             cut = whole.find(_CLOSE, start, max(start, whole.rfind(_OPEN, start, end)))
         if SEAM.match(whole, start):
             cut = start
-        # a full stop behind a placeholder follows the word before it, as it would without the placeholder
+        # a full stop after a placeholder follows the word before it, as without the placeholder
         has_space = cut >= 0 and text != "" and end < len(whole) and not _BEFORE_END.match(whole, end - 1)
         for group in _GROUP.finditer(whole, start, end):
             first, last = group.span()
@@ -116,7 +116,7 @@ def has_letters(marked: Marked) -> bool:
 
 
 def with_edges(source: Marked, translation: Marked) -> Marked:
-    """A translation with the white space that its source had at both ends."""
+    """A translation with the white space at both ends of its source."""
     text = "".join(part if isinstance(part, str) else "\0" for part in source)
     before = text[: len(text) - len(text.lstrip())]
     after = text[max(len(before), len(text.rstrip())) :]
@@ -127,15 +127,15 @@ def with_edges(source: Marked, translation: Marked) -> Marked:
 
 
 def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:
-    """Text and tags as the document writes them; `escape` is for the text."""
+    """Text and tags as written in the document; `escape` is for the text."""
     return "".join(escape(part) if isinstance(part, str) else part.raw for part in marked)
 
 
 def mark_up(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
-    """The parts of a segment, in which elements that are written as text, and all other codes, are tags.
+    """The parts of a segment; elements written as text, and all other codes, become tags.
 
     Args:
-        escape: writes text as the document does, which tags are already.
+        escape: escapes text for the document; tags are already escaped.
     """
     parts = [part if isinstance(part, Tag) else ENTITY.sub(_unescape, part) for part in marked]
     return with_codes(with_tags(parts, ELEMENT, lambda text: replace(element_tag(text), raw=escape(text))), escape)
@@ -146,9 +146,9 @@ def _unescape(entity: re.Match[str]) -> str:
 
 
 def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
-    """The parts of a segment, in which placeholders, addresses and the like are tags; see `mark_up`.
+    """The parts of a segment; placeholders, addresses and the like become tags, see `mark_up`.
 
-    So is an element that holds no letter, such as <sup>[1]</sup>, as a whole.
+    So does an element that holds no letter, such as <sup>[1]</sup>, as a whole.
     """
     parts = with_tags(marked, _CODE, lambda text: replace(_code_tag(text), raw=escape(text)))
     result = Marked()
@@ -164,7 +164,7 @@ def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
 
 
 def _code_tag(text: str) -> Tag:
-    """The tag of a code: an escaped line break, a part of a pair of Phrase, {b>words<b}, or what stands alone."""
+    """The tag of a code: an escaped line break, one end of a pair of Phrase ({b>words<b}), or a single tag."""
     if text.startswith("{") and text.endswith(">"):
         return Tag(text, "open", f"code {text[1:-1]}")
     if text.startswith("<") and text.endswith("}"):
@@ -173,7 +173,7 @@ def _code_tag(text: str) -> Tag:
 
 
 def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag]) -> Marked:
-    """The parts of a segment, in which what matches a pattern is a tag."""
+    """The parts of a segment; matches of a pattern become tags."""
     parts = Marked()
     for part in marked:
         if isinstance(part, Tag):
@@ -188,7 +188,7 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
 
 
 def without_accelerator(marked: Marked) -> tuple[Marked, str]:
-    """A segment without the mark of an accelerator, as in &File and _File, and the mark with its letter, or nothing."""
+    """A segment without its accelerator mark, as in &File and _File, and the mark with its letter, or nothing."""
     text = "".join(part for part in marked if isinstance(part, str))
     match = accelerator(text)
     if match is None:
@@ -198,9 +198,9 @@ def without_accelerator(marked: Marked) -> tuple[Marked, str]:
 
 
 def with_accelerator(marked: Marked, mark: str) -> Marked:
-    """A translation with the mark of an accelerator: before its letter, else before the first one.
+    """A translation with the accelerator mark: before its letter, else before the first letter.
 
-    Where no letter is on a keyboard, as in Chinese, both stand behind the text in parentheses.
+    Without Latin letters, as in Chinese, both are appended to the text in parentheses.
     """
     if not mark:
         return marked
@@ -213,5 +213,5 @@ def with_accelerator(marked: Marked, mark: str) -> Marked:
 
 
 def is_choice(marked: Marked) -> bool:
-    """Whether a segment is a message of ICU with texts for several numbers or cases, which is code in part."""
+    """Whether a segment is an ICU message with texts for several numbers or cases, which is partly code."""
     return any(CHOICE.search(part) for part in marked if isinstance(part, str))

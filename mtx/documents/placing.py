@@ -1,7 +1,7 @@
-"""Puts the tags of a sentence into its translation, at the words that they belong to.
+"""Puts the tags of a sentence into its translation, at the matching words.
 
-Every tag that went in comes out once, pairs well nested. Where a tag goes follows from the alignment of the words,
-which the model's cross attention gives. Flow: see `markup`.
+Every tag of the source appears once in the translation, with pairs well nested. Its position follows from the word
+alignment of the model's cross attention. Flow: see `markup`.
 """
 
 import re
@@ -15,12 +15,12 @@ from mtx.data.inline_codes import LETTER
 from mtx.documents.markup import Marked, Placed
 
 _INK = re.compile(r"\S(?:.*\S)?", re.DOTALL)
-# Between two letters, but for ideographs, or between two digits: the 2 of CO2 may have a tag
+# Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
 _WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
-_OPENING = frozenset(["", *"([{«„‘¿¡"])  # what no space follows, or precedes; nor at the ends of a text
+_OPENING = frozenset(["", *"([{«„‘¿¡"])  # characters without a space next to them; "" is an end of the text
 _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
-_MOST_WORK = 1_000_000  # tags times words, which took a second
+_MOST_WORK = 1_000_000  # tags times words, about a second
 
 
 class Link(NamedTuple):
@@ -37,7 +37,7 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
 
     Args:
         src, tgt: the bare text of both sides.
-        links: the parts of the translation, in its order; where there are none, tags are placed in proportion.
+        links: the parts of the translation, in its order; without links, tags are placed proportionally.
     """
     if not tags:
         return [tgt]
@@ -47,12 +47,12 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
 
 
 def in_proportion(src: str, tgt: str) -> list[Link]:
-    """Links each word of a translation to the same place in the source, where nothing better is known."""
+    """Links each word of a translation proportionally to the source, as a fallback."""
     return [Link(m.start(), m.end(), m.start() * len(src) / len(tgt)) for m in re.finditer(r"\S+", tgt)]
 
 
 def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
-    """The links, joined where a cut between two would divide a word; without the space around them.
+    """The links, joined where a boundary would divide a word, without surrounding space.
 
     Punctuation is one unit for each character.
     """
@@ -63,7 +63,7 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
             continue
         start, end = match.span()
         if units and units[-1].end == start and _WITHIN_WORD.match(tgt, start):
-            units[-1] = units[-1]._replace(end=end)  # the first piece decides for the word
+            units[-1] = units[-1]._replace(end=end)  # the first piece determines the word's link
         elif any(map(str.isalnum, match[0])):
             units.append(Link(start, end, link.src))
         else:
@@ -73,7 +73,7 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
 
 
 def _write(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
-    """A translation with tags, each with its character, in their order; spaces around them are as in the source."""
+    """A translation with tags at the given characters, in order; spaces around them are as in the source."""
     result, end = Marked(), 0
     for at, group in groupby(placed, key=lambda item: _next_ink(tgt, item[0])):
         result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
@@ -82,16 +82,16 @@ def _write(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
 
 
 def _next_ink(text: str, at: int) -> int:
-    """Where the next character follows that is no space, or the end of the text."""
+    """The position of the next character other than a space, or of the end of the text."""
     match = _INK.search(text, at)
     return match.start() if match else len(text)
 
 
 def _space(tags: Sequence[Placed], before: str, following: str) -> Marked:
-    """The tags of one place, with spaces before, between and behind them: as in the source, and so that words are two.
+    """The tags of one position, with spaces before, between and after them as in the source and between words.
 
     Args:
-        before, following: the translation up to here, and its next character, which is no space.
+        before, following: the translation up to here, and its next character, not a space.
     """
     first = tags[0]
     last = tags[-1]
@@ -105,7 +105,7 @@ def _space(tags: Sequence[Placed], before: str, following: str) -> Marked:
         ),
         last.after.isspace() or (following.isalnum() and _stands_apart(last, last.after)),
     ]
-    if not before[-1:].isspace():  # only what stands for a word needs spaces here
+    if not before[-1:].isspace():  # only tags that replace a word need spaces here
         kinds = "".join(placed.tags[0].kind for placed in tags)
         is_word = any(placed.is_word for placed in tags) or "openclose" in kinds
         spaces[0] &= is_word and not first.ends_word and preceding not in _OPENING
@@ -120,14 +120,14 @@ def _space(tags: Sequence[Placed], before: str, following: str) -> Marked:
 
 
 def _stands_apart(placed: Placed, neighbour: str) -> bool:
-    """Whether a tag stands for a word, whose neighbour in the source was no letter or digit."""
+    """Whether a tag replaces a word, and its neighbour in the source was not a letter or digit."""
     return placed.is_word and neighbour != "" and not neighbour.isalnum()
 
 
 def _nest(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
-    """The tags in an order in which all pairs are nested, and where in it each pair begins and ends.
+    """The tags in an order in which all pairs are nested, and the start and end of each pair in it.
 
-    A pair that overlaps another grows: its end moves behind what is open inside of it.
+    A pair that overlaps another grows: its end moves after the tags that are open inside it.
     """
     lasts, open_tags = dict[int, int](), defaultdict[str | None, list[int]](list)
     for number, tag in enumerate(placed.tags[0] for placed in tags):
@@ -156,7 +156,7 @@ def _nest(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
 def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed]]:
     """The tags, each with its character of the translation, in the order of the result."""
     order, pairs = _nest(tags)
-    pairs[-1] = len(order)  # the sentence, as if it were in a pair
+    pairs[-1] = len(order)  # the sentence, as if it were enclosed in a pair
     result, todo = list[tuple[int, Placed]](), [(0, len(whole.tgt), -1)]
     while todo:
         start, stop, number = todo.pop()
@@ -183,7 +183,7 @@ def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed
 
 @dataclass(frozen=True)
 class _Aligned:
-    """A sentence and its translation, or a part of this: from `start` to `stop`, with its units."""
+    """A sentence and its translation, or a part of the translation from `start` to `stop`, with its units."""
 
     src: str
     tgt: str
@@ -192,15 +192,15 @@ class _Aligned:
     stop: int
 
     def part(self, start: int, stop: int) -> "_Aligned":
-        """What is between two characters of the translation."""
+        """The part between two characters of the translation."""
         units = [unit for unit in self.units if start <= unit.start and unit.end <= stop]
         return replace(self, units=units, start=start, stop=stop)
 
     def span(self, first: Placed, last: Placed, around: tuple[int, int]) -> tuple[int, int]:
-        """From where to where a pair of tags encloses the translation, or where a single tag goes.
+        """The span that a pair of tags encloses in the translation, or the position of a single tag.
 
         Args:
-            around: from where to where the source goes that this part translates.
+            around: the span of the source that this part translates.
         """
         if (first.at, last.at) == around:
             return self.start, self.stop
@@ -215,9 +215,9 @@ class _Aligned:
         return start, self.stop if is_last else end
 
     def _run(self, start: int, end: int) -> tuple[int, int] | None:
-        """The run of units with the most that translate a part of the source, and the least others.
+        """The run of units with the most translations of a part of the source, and the fewest others.
 
-        A word counts 1 or -1, punctuation 1 if the part has it, too, else 0: it is unclear what it translates.
+        A word counts 1 or -1. Punctuation counts 1 if the part has it too, else 0, since its source is unclear.
         """
         part = self.src[start:end]
         best: tuple[int, int] | None = None
@@ -232,7 +232,7 @@ class _Aligned:
         return best
 
     def _point(self, placed: Placed, around: tuple[int, int]) -> int:
-        """Where a tag goes that encloses nothing: beside the word or sign that it stood beside."""
+        """The position of a tag that encloses nothing: next to the translation of its neighbouring word or sign."""
         at = placed.at
         if at in around:
             return self.start if at == around[0] else self.stop
@@ -243,19 +243,19 @@ class _Aligned:
         preceding, following = self.src[max(0, at - 2) : at].strip()[-1:], self.src[at]
         is_before = not placed.after.isspace() and (_is_sign(following) or placed.before.isspace())
         units = self._alike(following if is_before else preceding)
-        beside = [unit for unit in units if (unit.src >= at) == is_before]
-        is_before ^= not beside and units[0].is_word
-        unit = self._nearest(beside or units, at)
+        near = [unit for unit in units if (unit.src >= at) == is_before]
+        is_before ^= not near and units[0].is_word
+        unit = self._nearest(near or units, at)
         return unit.start if is_before else unit.end
 
     def _alike(self, part: str) -> Sequence[Link]:
-        """The units that may translate a part of the source, wherever their links go: words, or the same signs."""
+        """The units that may translate a part of the source, whatever their links: words, or the same signs."""
         words = [unit for unit in self.units if unit.is_word]
         signs = [unit for unit in self.units if not unit.is_word and self.tgt[unit.start : unit.end] in part]
         return (signs if not any(map(str.isalnum, part)) else words) or words or self.units
 
     def _nearest(self, units: Sequence[Link], at: float) -> Link:
-        """The unit that is nearest to a character of the source, by its link, then by its place."""
+        """The unit nearest to a character of the source, by its link, then by its position."""
         expected = at * len(self.tgt) / len(self.src)
         return min(units, key=lambda unit: (abs(unit.src - at), abs((unit.start + unit.end) / 2 - expected)))
 

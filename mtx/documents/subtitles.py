@@ -1,7 +1,7 @@
-"""Subtitles as a document, SRT and WebVTT: the text of each cue; numbers, times, notes and styles stay.
+"""Subtitles as a document, SRT and WebVTT: the text of each cue; numbers, times, notes and styles are kept.
 
-The lines of a cue are one text, which is divided into as many lines again; each speaker's, after a dash or
-a name, is its own.
+The lines of a cue are one text, which is divided into the same number of lines again. The text of each speaker, after a
+dash or a name, is separate.
 """
 
 import itertools
@@ -17,7 +17,7 @@ _TIMES = re.compile(
     r"[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}[ \t]*-+>[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}"
 )
 _TAG = re.compile(r"<[^<>]{1,200}>|\\[Nh]")
-# What begins the words of another speaker, or a sound; names, brackets and notes belong to the text
+# The start of the words of another speaker, or of a sound; names, brackets and notes belong to the text
 _DASH = re.compile(r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[(\[♪#*]|[A-Z][A-Z .'\d]{1,30}:\s)")
 
 _SOUND = re.compile(r"[(\[]([^()\[\]]*)[)\]]")  # a line in brackets is its own
@@ -26,7 +26,7 @@ _SOUND = re.compile(r"[(\[]([^()\[\]]*)[)\]]")  # a line in brackets is its own
 def read(text: str) -> Iterator[Edit]:
     """The edits that translate the cues."""
     at, is_cue = 0, False
-    cue = list[tuple[int, int]]()  # from where to where each line of its text goes
+    cue = list[tuple[int, int]]()  # the span of each line of its text
     for line in [*text.split("\n"), ""]:
         content = line.rstrip()
         is_time = bool(_TIMES.match(line))
@@ -58,7 +58,7 @@ def _cue_edits(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
 
 
 def _write(num_lines: int, line_end: str, translation: Marked) -> str:
-    """A translation in at most so many lines, of about the same length."""
+    """A translation divided into at most this number of lines, of about the same length."""
     text = raw([part if isinstance(part, str) else Tag(part.raw.replace(" ", "\0")) for part in translation])
     widths = itertools.count(max(1, len(text) // num_lines))
     wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for width in widths)

@@ -1,4 +1,4 @@
-"""Translates segments with tags inside: bare, with the tags put back where the cross attention says (`placing`)."""
+"""Translates segments with tags: first without tags, which are then placed by the cross attention (`placing`)."""
 
 import re
 from collections.abc import Sequence
@@ -31,12 +31,12 @@ _BALANCING_ROUNDS, _LEAST = 5, 1e-9
 
 @dataclass
 class _Sentence:
-    """A sentence of a segment: where it begins in the segment's bare text, and in that of the translation.
+    """A sentence of a segment: its start in the segment's bare text, and in the bare translation.
 
     Attributes:
-        language: the language token of its segment (`>>fra<<`), if it stands before an earlier sentence.
-        pieces: those of the translation as the model wrote it.
-        links: the parts of its translation, with what they translate.
+        language: the language token of its segment (`>>fra<<`), if it precedes an earlier sentence.
+        pieces: the pieces of the translation as written by the model.
+        links: the parts of its translation, with their sources.
     """
 
     text: str
@@ -49,7 +49,7 @@ class _Sentence:
 
 
 def translate_segments(translator: Translator, segments: Sequence[Marked]) -> list[Marked]:
-    """Returns the translations of some segments, each with all tags of its source. A segment without text stays."""
+    """Returns the translations of segments, each with all tags of its source. A segment without text is kept."""
     pieces = [_pieces(segment) for segment in segments]
     flat = [piece for some in pieces for piece in some]
     translated = map(with_edges, flat, _translate(translator, flat))
@@ -57,9 +57,9 @@ def translate_segments(translator: Translator, segments: Sequence[Marked]) -> li
 
 
 def _pieces(segment: Marked) -> list[Marked]:
-    """A segment cut at the tags between sentences that no pair encloses; each of them is a piece.
+    """A segment split at the tags between sentences outside all pairs; each such tag is a part.
 
-    So is a break behind a short line, unless the next one begins with a small letter.
+    So is a break after a short line, unless the next one begins with a small letter.
     """
     pieces, depth, length = [Marked()], 0, 0
     for part, following in zip_longest(segment, segment[1:], fillvalue=""):
@@ -106,7 +106,7 @@ def translate_lines(translator: Translator, lines: Sequence[str], n_best: int | 
 
 
 class BareLine(NamedTuple):
-    """A plain line, its text without codes, and these."""
+    """A plain line, its text without codes, and the codes."""
 
     line: str
     text: str
@@ -122,7 +122,7 @@ def without_codes(line: str) -> BareLine:
 def put_codes_back(
     translator: Translator, translations: Sequence[tuple[BareLine, list[Hypothesis]]]
 ) -> list[list[Hypothesis]]:
-    """The hypotheses of bare lines with the codes of these. A line that is its own translation stays as it is."""
+    """The hypotheses of bare lines with the codes of the lines. A line that is its own translation is kept."""
     sentences = [
         [_Sentence(line.text, 0, translation=each.text, pieces=each.pieces) for each in found]
         for line, found in translations
@@ -155,7 +155,7 @@ def _sentences(translator: Translator, text: str, tags: Sequence[Placed]) -> lis
 
 
 def _join(sentences: Sequence[_Sentence]) -> str:
-    """The translation of a segment; notes where in it each sentence begins."""
+    """The translation of a segment; notes the start of each sentence in it."""
     text = ""
     for sentence in sentences:
         text = joined_sentences([text, sentence.translation])
@@ -173,7 +173,7 @@ def _links(sentences: Sequence[_Sentence]) -> list[Link]:
 
 
 def _link(translator: Translator, sentences: Sequence[_Sentence]) -> None:
-    """Finds the links of sentences; in proportion for one that is too long for the model to look at as a whole."""
+    """Finds the links of sentences; proportional ones for a sentence that is too long for the model."""
     if not sentences:
         return
     tokenizer, limit = translator.tokenizer, translator.max_tokens
@@ -192,14 +192,14 @@ def _link(translator: Translator, sentences: Sequence[_Sentence]) -> None:
 
 
 def _as_translated(translator: Translator, sentence: _Sentence) -> tuple[str, str]:
-    """Source and translation as the model has seen them: not in capitals or title case, if it does not know them so."""
+    """Source and translation as seen by the model: truecased, if the model does not handle capitals or title case."""
     text, case = translator.truecase(sentence.text)
     spelled = b"".join(map(piece_bytes, sentence.pieces)).decode("utf-8", "replace")
     return text, spelled.strip() if case else sentence.translation
 
 
 def _link_pieces(attention: Attention, src_ends: list[float], tgt_ends: list[float]) -> list[Link]:
-    """Links each piece of the translation to the middle of the source piece that it translates by the attention."""
+    """Links each piece of the translation to the middle of its source piece, by the attention."""
     links = list[Link]()
     src_ends = [0.0, *src_ends]
     tgt_ends = [0.0, *tgt_ends]
@@ -212,9 +212,9 @@ def _link_pieces(attention: Attention, src_ends: list[float], tgt_ends: list[flo
 
 
 def _balance(attention: Attention) -> Attention:
-    """Attention in which each source piece gets as much as another, and so does each piece of the translation.
+    """Balanced attention: each source piece gets the same total, and so does each piece of the translation.
 
-    Some pieces draw the attention of many others, such as the first noun or a full stop. Sinkhorn and Knopp 1967.
+    Some pieces attract the attention of many others, such as the first noun or a full stop. Sinkhorn and Knopp 1967.
     """
     for axis in (1, 0) * _BALANCING_ROUNDS if len(attention) > 1 else ():
         attention = attention / np.maximum(attention.sum(axis, keepdims=True), _LEAST)
@@ -222,12 +222,12 @@ def _balance(attention: Attention) -> Attention:
 
 
 def _ends(pieces: Sequence[str], text: str) -> list[float]:
-    """Where each piece ends in a text, in characters, also if normalisation has changed its length."""
+    """The end of each piece in a text, in characters, even if normalisation has changed its length."""
     ends, data = list[int](), b""
     for piece in pieces:
         data += piece_bytes(piece)
         ends.append(len(data.decode("utf-8", "ignore")) - 1)  # the first piece begins with a space
     if ends:
-        ends[-1] = ends[-2] if len(ends) > 1 else 0  # `</s>` is no text
+        ends[-1] = ends[-2] if len(ends) > 1 else 0  # `</s>` has no text
     scale = len(text) / ends[-1] if ends and ends[-1] > 0 else 1.0
     return [max(0, end) * scale for end in ends]

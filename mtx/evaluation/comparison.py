@@ -1,7 +1,7 @@
-"""Comparison of systems: in which settings runs differ, which system is better, and how `mtx compare` prints it.
+"""Comparison of systems: the settings in which runs differ, the better system, and the output of `mtx compare`.
 
-Flow: paths of systems -> `groups_of`, which takes runs that differ only in the seed as one; hypotheses + references ->
-`compare` -> `Comparison` of a test set; those of all test sets -> `Results` -> `output_lines`. The first system is the
+Flow: paths of systems -> `groups_of`, which groups runs that differ only in the seed; hypotheses + references ->
+`compare` -> `Comparison` of one test set; all comparisons -> `Results` -> `output_lines`. The first system is the
 baseline. This module translates nothing; `test_set_scores.system_outputs` provides the hypotheses.
 """
 
@@ -30,7 +30,7 @@ from mtx.formatting import counted
 from mtx.storage.run_files import RunLayout, is_run, load_config
 
 _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
-# these change neither what a run learns nor how
+# these keys do not affect training
 LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
 TEXT = "text"  # the key for the files that runs were prepared from
 _PLACES = {"data.dir", "data.train", "data.valid", "data.test", "tokenizer.model"}  # where these files are
@@ -66,7 +66,7 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     Runs that differ in the seed and in nothing else are one group.
 
     Args:
-        names: what the systems are called where a label names no settings.
+        names: labels of systems without differing settings.
     """
     members = defaultdict[tuple[str, int], list[int]](list)
     seen = Counter[str]()
@@ -98,7 +98,7 @@ def setting_text(value: object) -> str:
 
 
 def _load(run: Path) -> dict[str, Any]:
-    """What is compared of a run: its settings by their dotted keys, and under `TEXT` its recorded files."""
+    """The compared values of a run: its settings by dotted key, and its recorded files under `TEXT`."""
     paths = RunLayout(run)
     values = {key: value for key, value in leaves(load_config(paths).model_dump()) if key not in LOCATION_KEYS}
     return {**values, TEXT: [f"{name} {sha256[:8]}" for name, sha256 in recorded_text(paths.sources)]}
@@ -130,8 +130,8 @@ class Comparison:
     """The result of `compare`.
 
     Attributes:
-        groups: the systems as they are compared: runs that differ only in their seeds are one group.
-        decided_by: the name of the metric that the headline goes by: BLEU, or chrF2 where BLEU says nothing.
+        groups: the compared groups of systems: runs that differ only in their seeds are one group.
+        decided_by: the name of the metric of the headline: BLEU, or chrF2 where BLEU is not informative.
         length_unit: words, or characters if the target language writes no spaces.
     """
 
@@ -148,22 +148,22 @@ class Comparison:
         return len(self.groups) < len(self.names)
 
     def test(self) -> str:
-        """Which test the p-values are of, and against what, as a sentence; empty where nothing is tested."""
+        """A sentence on the test and the baseline of the p-values; empty if nothing is tested."""
         if len(self.groups) < 2:
             return ""
-        kind, test = "system", "sacreBLEU's paired bootstrap, which counts the sentences only"
+        kind, test = "system", "sacreBLEU's paired bootstrap, which accounts for the choice of sentences only"
         if self.has_seeds():
             kind = "group"
-            seeds = "a test that counts other seeds and other sentences (Obuchowski and Rockette 1995)"
+            seeds = "a test that accounts for random seeds and the choice of sentences (Obuchowski and Rockette 1995)"
             test = f"{seeds}, or for two single systems by {test}"
-        return f"p is that of the difference to the first {kind}, {self.groups[0].label}, by {test}"
+        return f"p is for the difference to the first {kind}, {self.groups[0].label}, by {test}"
 
     def headline(self) -> list[str]:
-        """The verdicts by the metric that decides: a sentence for each group except the first."""
+        """The verdicts by the deciding metric: a sentence for each group except the first."""
         return self.verdicts(self.decided_by)
 
     def verdicts(self, *names: str) -> list[str]:
-        """For each group except the first a sentence by each metric, or by each of these names.
+        """A sentence for each group except the first, by each metric or by each of these names.
 
         Runs of one group are never compared with each other.
         """
@@ -182,11 +182,11 @@ class Comparison:
         if gain == 0:
             return f"{group.label} and {baseline.label} are equal in {metric.name}"
         difference = f"{'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} {metric.name}"
-        significance = "which may be chance" if score.p_value >= SIGNIFICANCE_LEVEL else "and not by chance"
+        significance = "which may be due to chance" if score.p_value >= SIGNIFICANCE_LEVEL else "and not by chance"
         test = "paired bootstrap"
         numbers = len(group.members), len(baseline.members)
         if max(numbers) > 1:
-            if min(numbers) == 1 and score.p_value < SIGNIFICANCE_LEVEL:  # the test takes its spread from the other
+            if min(numbers) == 1 and score.p_value < SIGNIFICANCE_LEVEL:  # the test uses the spread of the other group
                 one, several = (group, baseline) if numbers[0] == 1 else (baseline, group)
                 significance += f" if other seeds of {one.label} would vary as those of {several.label}"
             test = f"{numbers[0]} run{'s' * (numbers[0] > 1)} against {numbers[1]}, over seeds and sentences"
@@ -209,8 +209,8 @@ def compare(
 
     Args:
         metrics: some of bleu, chrf and ter.
-        tgt: target language, which decides BLEU's tokenizer and the unit of lengths.
-        groups: from `groups_of`; by default each system is compared by itself.
+        tgt: target language, which determines BLEU's tokenizer and the unit of lengths.
+        groups: from `groups_of`; by default each system is a group.
 
     Raises:
         DataError: if a system has more or fewer lines than there are references, or there are none.
@@ -265,7 +265,7 @@ class Results:
     Attributes:
         runs: the names of the runs among the systems.
         differing_keys: the settings in which these differ, each with its value in every run.
-        unfinished: what is not done yet of a run, by its name.
+        unfinished: the states of unfinished runs, by name.
         test_sets: the comparison on each test set.
     """
 
@@ -275,15 +275,15 @@ class Results:
     test_sets: dict[str, Comparison]
 
     def notes(self) -> list[str]:
-        """What a reader of the verdict has to know."""
+        """What readers of the verdict should know."""
         [comparison, *_] = self.test_sets.values()  # the groups of all test sets are the same
         smallest = min(len(group.members) for group in comparison.groups)
         notes = [f"{run} {state}; its translations are of an earlier step" for run, state in self.unfinished.items()]
         if not comparison.has_seeds() and len(self.runs) > 1 and self.differing_keys.keys() - {"seed"}:
             seeds = "train each with seed=1, seed=2 and seed=3, and compare all"
-            notes.append(f"each setting has one run, and with another seed it may score otherwise: {seeds}")
+            notes.append(f"each setting has only one run, and another seed may change its score: {seeds}")
         if comparison.has_seeds() and len(comparison.groups) > 1 and smallest < _FEW_SEEDS:
-            notes.append("with fewer than three runs of a setting, only a large difference can be told from chance")
+            notes.append("with fewer than three runs per setting, only large differences are significant")
         return notes
 
     def headlines(self) -> list[str]:
@@ -310,11 +310,11 @@ def output_lines(results: Results, form: Format) -> list[str]:
 
 
 def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]]]:
-    """The lines of words and the tables, each with its head, that a comparison consists of."""
+    """The parts of a comparison: lines of text, and tables with their heads."""
     yield from results.headlines()
     yield from (f"note: {note}" for note in results.notes())
     if has_details and results.differing_keys:
-        yield from ["", "what differs:"]
+        yield from ["", "differences:"]
         for key, values in results.differing_keys.items():
             of_runs = (f"{setting_text(v)} ({n})" for v, n in zip(values, results.runs, strict=True))
             yield f"  {key}: {', '.join(of_runs)}"
@@ -336,7 +336,7 @@ def length_table(result: Comparison) -> list[list[str]]:
 
 
 def score_table(result: Comparison) -> list[list[str]]:
-    """A head, a row for each group, with its p-values, and one for each run of several seeds; without empty columns."""
+    """A head, a row for each group with p-values, and a row for each run of several seeds; without empty columns."""
     rows = [["", "runs", *(text for metric in result.metrics for text in (metric.name, "95%", "p"))]]
     for number, group in enumerate(result.groups):
         is_single = len(group.members) == 1
@@ -373,9 +373,9 @@ _ESCAPES: dict[Style, dict[int, str]] = {
 
 
 def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
-    """The lines of a table whose first column holds names and is aligned left, all others right.
+    """The lines of a table; the first column, with names, is aligned left, all others right.
 
-    Each of `rows` has as many cells as `head`. LaTeX needs no package; its special characters are escaped.
+    Each of `rows` has as many cells as `head`. The LaTeX needs no package; special characters are escaped.
     """
     cells = [[cell.translate(_ESCAPES[style]) for cell in row] for row in (head, *rows)]
     if style == "markdown":

@@ -1,12 +1,12 @@
 """BLEU as two publications computed it, for comparison with their numbers: Moses tokenization, no smoothing.
 
 Flow: hypotheses and references -> `Protocol.tokenized` -> sacreBLEU, which does not tokenize them again. These scores
-are printed beside sacreBLEU's own and never replace them, because BLEU depends on the tokenizer. sacremoses replaces
-Moses's Perl scripts of 2017.
+are printed in addition to sacreBLEU's own and never replace them, because BLEU depends on the tokenizer. sacremoses
+replaces Moses's Perl scripts of 2017.
 
 - `aiayn`: Vaswani et al. 2017, by tensor2tensor's get_ende_bleu.sh: Unicode punctuation made ASCII, tokenizer.perl,
-  German compounds split at hyphens, multi-bleu.perl. Lower quotes („) are replaced
-  too, as they had been in the reference translations that the scores of the paper come from.
+  German compounds split at hyphens, multi-bleu.perl. Lower quotes („) are also replaced, as in the reference
+  translations of the paper's scores.
 - `multi30k-lc`: Elliott et al. 2016 and Wu et al. 2021: lowercase.perl, normalize-punctuation.perl, tokenizer.perl,
   multi-bleu.perl.
 """
@@ -26,7 +26,7 @@ LANGUAGES = {"aiayn": ("de", "fr"), "multi30k-lc": ("de", "en", "fr", "cs")}  # 
 # The Perl script reads bytes. Matches do not overlap, so every second hyphen stays between one-byte parts (a-b-c), but
 # not in ä-ö-ü, whose letters have two bytes.
 _COMPOUND = re.compile(rb"(\S)-(\S)")
-# The end of a sentence or clause, and one that stands at a word; a tokenizer puts a space between them.
+# The end of a sentence or clause, and one attached to a word; a tokenizer puts a space between them.
 _END = re.compile(r"[.,!?]+(?=\s|$)")
 _ATTACHED_END = re.compile(r"[^\s.,!?][.,!?]+(?=\s|$)")
 
@@ -57,9 +57,9 @@ class Protocol:
         return {**bleu, "signature": bleu["signature"].replace("tok:none", f"tok:{tokenization}")}
 
     def tokenized(self, references: Sequence[str], *others: Sequence[str]) -> tuple[list[list[str]], str]:
-        """Tokenize all texts, unless most references with punctuation are tokenized already.
+        """Tokenize all texts, unless most references with punctuation are already tokenized.
 
-        So a test set of the recipe multi30k-en-de-lc keeps its own tokens, and `&quot;` is not escaped again.
+        This keeps the tokens of the recipe multi30k-en-de-lc, and does not escape `&quot;` again.
 
         Returns:
             The texts, and the steps that were applied.
@@ -77,7 +77,7 @@ def find(name: str, tgt: str) -> Protocol:
     """The protocol with this name, for a target language.
 
     Raises:
-        UsageError: if no scores by this protocol are published for the language, or sacremoses is not installed.
+        UsageError: if this protocol has no published scores for the language, or sacremoses is not installed.
     """
     given, tgt = tgt or "files, whose language is unknown", code_of(tgt)
     if tgt not in LANGUAGES[name]:

@@ -1,12 +1,12 @@
-"""Scores of systems with significance tests: sacreBLEU's paired ones, and one over seeds for runs with several.
+"""Scores of systems with significance tests: sacreBLEU's paired tests, and a test over seeds for groups of runs.
 
 Flow: hypotheses of several systems + references -> `significance_tests` -> one `MetricComparison` for each metric. The
 group of the first system is the baseline. sacreBLEU's default seed makes the results reproducible.
 
 With several seeds a score varies because another seed gives another model, and because another test set has other
-sentences. `seeds_p_value` counts both: runs are nested in their settings, and all translate the same sentences. This is
-the design of Obuchowski and Rockette (1995), for readers of two kinds of images, with the degrees of freedom of Hillis
-(2007). docs/decisions.md compares its rate of false alarms with other tests.
+sentences. `seeds_p_value` accounts for both: runs are nested in their settings, and all translate the same sentences.
+This is the design of Obuchowski and Rockette (1995), for readers of two kinds of images, with the degrees of freedom of
+Hillis (2007). docs/decisions.md compares its rate of false alarms with other tests.
 """
 
 import math
@@ -23,7 +23,7 @@ from mtx.decoding.metrics import ter_takes_too_long
 
 METRICS = ("bleu", "chrf", "ter")
 _NUM_SAMPLES, _SEED = 1000, 12345  # of the bootstrap, as in sacreBLEU
-_MOST_FREEDOM = 1e4  # degrees of freedom from which on Student's distribution is taken for the normal one
+_MOST_FREEDOM = 1e4  # degrees of freedom above which Student's distribution is taken to be normal
 SIGNIFICANCE_LEVEL = 0.05  # a difference with a smaller p-value is significant
 
 
@@ -44,7 +44,7 @@ class SystemScore:
 
     @property
     def interval_text(self) -> str:
-        """The interval as it is shown."""
+        """The interval as text."""
         return "{:.1f} to {:.1f}".format(*self.interval)
 
 
@@ -55,8 +55,8 @@ class GroupScore:
     Attributes:
         mean: over the runs of the group.
         deviation: sample standard deviation over them; None for a single one.
-        p_value: of the difference to the first group; None for this one. It is 1 if two single systems have the same
-            score, for which sacreBLEU's test would give 0.0001.
+        p_value: of the difference to the first group; None for the first group. It is 1 if two single systems have the
+            same score, for which sacreBLEU's test would return 0.0001.
     """
 
     mean: float
@@ -82,7 +82,7 @@ class MetricComparison:
         return self.name == "TER"
 
     def gain(self, index: int) -> float:
-        """How many points a group is better than the first one."""
+        """The number of points by which a group is better than the first one."""
         difference = self.groups[index].mean - self.groups[0].mean
         return -difference if self.is_error else difference
 
@@ -114,9 +114,9 @@ def significance_tests(
 def _compare(
     systems: Sequence[System], references: list[str], metric: Any, groups: Sequence[list[int]]
 ) -> MetricComparison:
-    """One metric of all systems and groups, with the scores of each on the same bootstrap samples of sentences.
+    """One metric of all systems and groups, with their scores on the same bootstrap samples of sentences.
 
-    They are computed from the statistics of each sentence, which are enough for the score of any set of sentences.
+    The scores are computed from sentence statistics, which suffice for the score of any set of sentences.
     """
     from sacrebleu.significance import estimate_ci
 
@@ -160,11 +160,11 @@ def seeds_p_value(
 ) -> float:
     """The two-sided p-value of the difference between the mean scores of two groups of runs.
 
-    The variance of this difference is s²/n of each group, which is that of its seeds, plus `_of_sentences`. A group of
-    one run is taken to vary with its seed as the other one does.
+    The variance of this difference is s²/n of each group (the variance over its seeds) plus `_of_sentences`. A group
+    of one run is assumed to vary with its seed like the other group.
 
     Args:
-        scores: of each run on the test set.
+        scores: the score of each run on the test set.
         resampled: scores of each run on the same bootstrap samples of its sentences, float [runs, samples].
         first, second: the runs of the two groups, as indices; at least one group has two.
     """
@@ -185,10 +185,10 @@ def seeds_p_value(
 
 
 def _of_sentences(covariance: NDArray[np.float64], first: list[int], second: list[int]) -> float:
-    """By how much the choice of sentences favours one of two groups, whatever the seeds, as a variance of the scores.
+    """How much the choice of sentences favours one of two groups, independently of seeds, as a variance of scores.
 
-    Runs of one setting rise and fall together over the samples of sentences. If they do so more than runs of different
-    settings, the sentences have a part in the difference of the settings.
+    The scores of runs of one setting are correlated over the samples of sentences. If this correlation is higher than
+    between settings, the sentences contribute to the difference of the settings.
     """
 
     def mean(rows: list[int], columns: list[int]) -> float:
@@ -199,7 +199,7 @@ def _of_sentences(covariance: NDArray[np.float64], first: list[int], second: lis
 
 
 def student(t: float, freedom: float) -> float:
-    """The probability that Student's t with `freedom` degrees of freedom is farther from 0 than `t`.
+    """The probability that Student's t with `freedom` degrees of freedom is further from 0 than `t`.
 
     With t = sqrt(freedom) * tan(angle) the density is cos(angle)^(freedom - 1), which is integrated numerically.
     """

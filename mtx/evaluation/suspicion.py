@@ -1,4 +1,4 @@
-"""What is suspicious of a translation, without any reference: it repeats itself, or copies its source."""
+"""Finds suspicious translations without a reference: repetitions, and copies of the source."""
 
 import re
 from typing import Literal
@@ -8,21 +8,21 @@ from mtx.data.languages import WITHOUT_SPACES
 
 Suspicion = Literal["repetition", "copy"]
 
-# A letter of a script that puts no spaces between words, or a word
+# A letter of a script without spaces between words, or a word
 _TOKEN = re.compile(rf"[{WITHOUT_SPACES}]|[^\W_](?:[^\W_]|[\u0300-\u036f])*")
 _STUTTER = re.compile(r"([^\W\d_]{1,10}?)\1{4}")
-_LONGEST_UNIT = 20  # tokens of what is repeated
+_LONGEST_UNIT = 20  # tokens of a repeated unit
 _FEWEST_TIMES, _FEWEST_OF_ONE_LETTER = 3, 5
 _PHRASE_WORDS, _PHRASE_CHARS = 3, 6  # at least; ideographs are words of one character
-_FEWEST_WORDS = 3  # of a copy: names and numbers are copied with good reason
+_FEWEST_WORDS = 3  # of a copy: it is right to copy names and numbers
 
 
 def suspicion(src: str, translation: str) -> Suspicion | None:
-    """What is suspicious of a translation; None if nothing is.
+    """Why a translation is suspicious; None if it is not.
 
-    repetition: some words stand at least three times in a row, or a phrase twice, and more often than any in the
-    source. Or some letters stand at least five times in a row in a word, and nothing so often in the source.
-    copy: it is the source, which has at least three words that are no placeholders or addresses.
+    repetition: words are repeated at least three times in a row, or a phrase twice, and more often than any in the
+    source. Or letters are repeated at least five times in a row in a word, and nothing as often in the source.
+    copy: it equals the source, which has at least three words other than placeholders and addresses.
     """
     of_src = _repetitions(src)
     stutters = _STUTTER.search(translation) and not _STUTTER.search(src) and of_src < _FEWEST_OF_ONE_LETTER
@@ -33,7 +33,7 @@ def suspicion(src: str, translation: str) -> Suspicion | None:
 
 
 def _repetitions(text: str) -> int:
-    """How often some words stand in a row, at most; 0 if not often. Twice is often for a phrase."""
+    """The most repetitions of any words in a row; 0 if there are few. For a phrase, two are many."""
     tokens, most = _TOKEN.findall(text), 0
     for length in range(1, min(_LONGEST_UNIT, len(tokens) // 2) + 1):
         run, fewest = 0, 2 if length >= _PHRASE_WORDS else _FEWEST_TIMES

@@ -2,8 +2,8 @@
 
 Flow: `TestSet` and translator -> hypotheses -> `scores.score` -> `Scores`, with files in evaluation/NAME of a run.
 `evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
-`measure_gains` compares the two when training has ended: before/NAME and evaluation/NAME -> `Gain` -> scores.json ->
-`advice`. `score_with_glossary` also counts the terms that a model uses.
+After training, `measure_gains` compares the two: before/NAME and evaluation/NAME -> `Gain` -> scores.json -> `advice`.
+`score_with_glossary` also counts the terms that a model uses.
 For `mtx compare`, `system_outputs` collects the hypotheses of several systems, which `comparison.py` then compares.
 """
 
@@ -58,7 +58,7 @@ def translate_and_score(
     """Translate a test set and score the hypotheses.
 
     Args:
-        directory: where src.txt, hyp.txt, ref.txt and scores.json are written; None writes nothing.
+        directory: the directory for src.txt, hyp.txt, ref.txt and scores.json; None writes nothing.
         protocol: adds a BLEU score by this published protocol.
     """
     normalization = translator.tokenizer.normalization
@@ -88,9 +88,9 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
     return score_translations(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
 
 
-# What scores are low for, if only hypotheses or only references are so
+# Forms that lower the scores if only the hypotheses or only the references have them
 _FORMS: dict[str, Callable[[str], object]] = {
-    "in pieces (▁, @@ or ##)": re.compile(r"▁|@@(?:\s|$)|(?:^|\s)##\w").search,
+    "split into subwords (▁, @@ or ##)": re.compile(r"▁|@@(?:\s|$)|(?:^|\s)##\w").search,
     "tokenised": re.compile(rf"\s[.,](?:\s|$)|@-@|&(?:apos|quot|amp|#91);|[{IDEOGRAPHS}]\s[{IDEOGRAPHS}]").search,
     "not in NFC": lambda line: not unicodedata.is_normalized("NFC", line),
 }
@@ -101,14 +101,14 @@ def _warn_of_form(path: Path, hypotheses: Sequence[str], references: Sequence[st
     for form, is_so in _FORMS.items():
         own, others = (sum(map(bool, map(is_so, lines))) / max(1, len(lines)) for lines in (hypotheses, references))
         if abs(own - others) >= _OTHER_FORM:
-            shares = f"{own:.0%} of its lines are {form}, and {others:.0%} of the references"
-            logger.warning("%s: %s; scores compare plain text in one form", path, shares)
+            shares = f"{own:.0%} of its lines are {form}, but {others:.0%} of the references"
+            logger.warning("%s: %s; scores are valid only if both have the same form", path, shares)
 
 
 def score_translations(
     hypotheses: list[str], test_set: TestSet, normalization: str, protocol: Protocol | None
 ) -> Scores:
-    """The scores of translations of a test set that `normalize_lines` has normalised; the references will be."""
+    """The scores of translations normalised by `normalize_lines`; this function normalises the references."""
     references, *more_references = (
         normalize_lines(lines, normalization) for lines in (test_set.references, *test_set.more_references)
     )
@@ -126,7 +126,7 @@ def score_lines(name: str, scores: Scores) -> list[str]:
         if bleu := scores.get(protocol):
             lines.append(f"{name} {protocol} BLEU {bleu['score']:.2f}  {bleu['signature']}")
     if terms := scores.get("terms"):
-        num_terms, text = terms["num_terms"], "no term of the glossary occurs"
+        num_terms, text = terms["num_terms"], "the glossary terms do not occur"
         if num_terms:
             share, share_without = terms["used"] / num_terms, terms["used_without"] / num_terms
             text = f"{share:.1%} of {num_terms:,} terms used, {share_without:.1%} without the glossary"
@@ -142,7 +142,7 @@ def system_outputs(
     All text is normalised to NFC if any of the models or runs normalises.
 
     Args:
-        translators: a translator for each of `paths` for which the test set has no hypotheses yet.
+        translators: a translator for each of `paths` without hypotheses in the test set.
     """
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():
@@ -156,14 +156,14 @@ def system_outputs(
 
 
 class ScoresBefore(Hook):
-    """Scores the model that a run starts from, before it is trained, into before/NAME; at the end, what has changed."""
+    """Scores the initial model of a run into before/NAME before training, and the changes at the end."""
 
     def on_start(self, trainer: "Trainer") -> None:
         config = trainer.config
         if trainer.state.init_sha256 and not trainer.state.step:
             from mtx.training import init_from
 
-            logger.info("scoring %s before it is trained", config.training.init_from)
+            logger.info("scoring %s before training", config.training.init_from)
             before = init_from.translator(config, trainer.runtime.device)
             evaluate_tests(before, trainer.data, config, trainer.paths.before)
 
@@ -176,7 +176,7 @@ class ScoresBefore(Hook):
 def evaluate_tests(
     translator: Translator, data: PreparedData, config: Config, directory: Path, protocol: Protocol | None = None
 ) -> dict[str, Scores]:
-    """Translate and score every test set of a run, into `directory` if the search is the run's own."""
+    """Translate and score every test set of a run, into `directory` with the run's own search options."""
     scores = {}
     options, own = translator.options, config.decoding
     is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
@@ -205,10 +205,10 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
 def score_with_glossary(
     translator: Translator, test_set: TestSet, glossary: Glossary, protocol: Protocol | None = None
 ) -> tuple[Scores, Scores]:
-    """Translate a test set without a glossary and with it, and score both; the second tells how its terms were used.
+    """Translate a test set without and with a glossary, and score both; the second score counts the used terms.
 
     Raises:
-        UsageError: if the model did not learn terms.
+        UsageError: if the model has not learned terms.
     """
     normalization, sources = translator.tokenizer.normalization, test_set.sources
     translator.use_glossary(glossary)
@@ -223,7 +223,7 @@ def score_with_glossary(
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> tuple[int, int]:
-    """The number of terms in the sources, and of those whose translation occurs in that of their line, each once."""
+    """The number of terms in the sources, and of terms whose translation occurs in the line's translation."""
     num_terms = used = 0
     for source, translation in zip(*(normalize_lines(side, "nfc") for side in (sources, translations)), strict=True):
         expected = [match.tgt for match in glossary.matches(source)]
@@ -232,10 +232,10 @@ def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequenc
     return num_terms, used
 
 
-_MOST_LOST = 1.0  # points of the deciding metric by which a test set may fall without a word about it
-_GENTLER = "keep the model of before, or try a third of training.learning_rate or fewer epochs"
-_KEEP = "mix more general text into data.train, or try a third of training.learning_rate or fewer epochs"
-_MORE = "take more epochs, a higher training.learning_rate or more text"
+_MOST_LOST = 1.0  # points of the deciding metric that a test set may lose without a warning
+_GENTLER = "keep the original model, or try a third of training.learning_rate or fewer epochs"
+_KEEP = "add more general text to data.train, or try a third of training.learning_rate or fewer epochs"
+_MORE = "use more epochs, a higher training.learning_rate or more text"
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Change:
 
     @property
     def points(self) -> float:
-        """By how much the score has risen."""
+        """The improvement of the score."""
         return self.after - self.before
 
     def __str__(self) -> str:
@@ -259,11 +259,11 @@ class Change:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a training has changed on one test set.
+    """The changes on one test set by training.
 
     Attributes:
-        is_own: whether it is text to adapt to: held out of the own text, or without such a set the first test set.
-        changes: in BLEU and in chrF2; the first decides, which is chrF2 where BLEU says nothing.
+        is_own: whether it is text to adapt to: held out of the own text, or else the first test set.
+        changes: in BLEU and in chrF2; the first decides, which is chrF2 where BLEU is not informative.
     """
 
     test: str
@@ -271,12 +271,12 @@ class Gain:
     changes: Annotated[list[Change], Field(min_length=1)]
 
     def line(self) -> str:
-        """The line that `mtx train` prints after the scores."""
+        """The line of `mtx train` after the scores."""
         return f"{self.test} {'; '.join(map(str, self.changes))}"
 
 
 def gain_lines(paths: RunLayout) -> list[str]:
-    """What `mtx train` prints after the scores of a run that started from a model, read from its scores.json."""
+    """The output of `mtx train` after the scores of a run that started from a model, from its scores.json."""
     gains = stored_gains(durable.read_json(paths.model / SCORES)["run"], paths.model / SCORES)
     return [*(gain.line() for gain in gains), *map(str, advice(gains))]
 
@@ -290,12 +290,12 @@ def advice(gains: Sequence[Gain]) -> list[Advice]:
             text = f"{gain.test} falls by {-change.points:.1f} {change.metric}"
             problems.append(Advice(text, _GENTLER if gain.is_own else _KEEP))
         elif gain.is_own and not (change.points > 0 and change.p_value < SIGNIFICANCE_LEVEL):
-            problems.append(Advice(f"{gain.test} gains nothing beyond chance", _MORE))
+            problems.append(Advice(f"{gain.test} does not improve significantly", _MORE))
     return problems
 
 
 def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[Gain]:
-    """The gains of all test sets that a run has translated before and after its training.
+    """The gains on all test sets that a run has translated before and after training.
 
     Args:
         tests: the entries of the test sets in report.json.
@@ -307,7 +307,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[
         try:
             before, after = (_lines(path / name, HYPOTHESIS_TEXT) for path in (paths.before, paths.evaluation))
         except DamagedFileError as error:
-            logger.warning("%s; what training has changed on %s is not known", error, name)
+            logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue
         references = _lines(paths.evaluation / name, REFERENCE_TEXT)
         systems = [System("before", before), System("after", after)]
@@ -327,12 +327,12 @@ def _lines(directory: Path, name: str) -> list[str]:
 
 
 def stored_gains(run: Mapping[str, Any], path: Path) -> list[Gain]:
-    """The gains in the entry `run` of a scores.json; empty for a run that started from no model.
+    """The gains in the entry `run` of a scores.json; empty for a run that did not start from a model.
 
     Raises:
-        DamagedFileError: naming `path`, if they are not what mtx writes.
+        DamagedFileError: with `path`, if the entry has unexpected content.
     """
     try:
         return TypeAdapter(list[Gain]).validate_python(run.get("gains", []))
     except ValidationError:
-        raise DamagedFileError(f"{path}: run.gains: does not hold the gains of a training") from None
+        raise DamagedFileError(f"{path}: run.gains: unexpected content") from None

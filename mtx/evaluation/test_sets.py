@@ -29,10 +29,10 @@ class TestSet:
     """One test set.
 
     Attributes:
-        tgt: target language; empty if it is not known.
-        sources: lines to translate; empty if nothing is to be translated.
+        tgt: target language; empty if unknown.
+        sources: lines to translate; empty for none.
         more_references: further translations of the same sources, each a list of lines.
-        hypotheses: existing translations by the run directory or file that they come from.
+        hypotheses: existing translations, by their run directory or file.
     """
 
     name: str
@@ -44,7 +44,7 @@ class TestSet:
 
 
 def changed_copies(test_set: TestSet) -> list[TestSet]:
-    """Copies of a test set for each of `AUGMENTATIONS`, the same at every call."""
+    """Copies of a test set for each of `AUGMENTATIONS`, the same in every call."""
     copies = []
     for name, change in AUGMENTATIONS.items():
         rng = random.Random(name)
@@ -93,12 +93,12 @@ def sacrebleu_test_set(name: str, direction: str) -> TestSet:
     tgt = target_language(direction)
     directions = sacrebleu.get_langpairs_for_testset(name)  # none if there is no such test set
     if direction not in directions:
-        there = f"it has {', '.join(directions)}" if directions else "sacrebleu --list names the test sets"
-        raise UsageError(f"sacreBLEU has no test set named {name} of direction {direction}", there)
+        there = f"it has {', '.join(directions)}" if directions else "sacrebleu --list prints the test sets"
+        raise UsageError(f"sacreBLEU has no test set {name} for the direction {direction}", there)
     try:
         paths = [sacrebleu.get_source_file(name, direction), *sacrebleu.get_reference_files(name, direction)]
     except (OSError, SystemExit) as error:
-        raise MtxError(f"test set {name} could not be downloaded: {error}") from None
+        raise MtxError(f"cannot download the test set {name}: {error}") from None
     sources, references, *more_references = (_read(Path(path)) for path in paths)
     return TestSet(name.replace("/", "-"), tgt, sources, references, more_references)
 
@@ -114,7 +114,7 @@ def test_set_of_files(systems: Sequence[Path], src: Path | None, ref: Path, tgt:
     """
     models = [path for path in systems if path.is_dir()]
     if models and src is None:
-        raise UsageError(f"{models[0]}: is a directory, whose model needs the source text", "--src FILE --ref FILE")
+        raise UsageError(f"{models[0]}: this model needs the source text", "--src FILE --ref FILE")
     sources, references = ([], _read(ref)) if src is None else parallel_lines(src, ref)
     hypotheses = {path: _read(path) for path in systems if path not in models}
     return TestSet(ref.name, tgt, sources, references, hypotheses=hypotheses)
@@ -129,23 +129,23 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
         name: selects one test set.
 
     Raises:
-        UsageError: if there is no run, no such test set, or more than one although there are files.
+        UsageError: if there is no run, no such test set, or more than one for files of hypotheses.
         DataError: if the references of two runs differ.
     """
     runs, files = [path for path in systems if is_run(path)], [path for path in systems if not path.is_dir()]
     if not runs:
         raise UsageError(
-            f"{systems[0]}: is not a run directory; without --ref at least one system must be a run",
+            f"{systems[0]}: not a run directory; without --ref at least one system must be a run",
             "compare files with --ref FILE, models with --src FILE --ref FILE",
         )
     common = sorted(set.intersection(*({*translated_tests(RunLayout(run))} for run in runs)))
     if not common:
-        raise UsageError("these runs have no test set in common", "mtx evaluate RUN translates a run's test sets")
+        raise UsageError("these runs have no common test set", "mtx evaluate RUN translates the test sets of a run")
     names = [name] if name else common
     if names[0] not in common:
-        raise UsageError(f"--test {name}: not all of these runs have translated it; they have {', '.join(common)}")
+        raise UsageError(f"--test {name}: not translated by all of these runs; they have {', '.join(common)}")
     if files and len(names) > 1:
-        raise UsageError(f"{files[0]}: of which test set? These runs have {', '.join(names)}", f"--test {names[0]}")
+        raise UsageError(f"{files[0]}: ambiguous; choose the test set of {', '.join(names)}", f"--test {names[0]}")
     return [_test_set_of_runs(runs, files, name) for name in names]
 
 

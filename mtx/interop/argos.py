@@ -1,6 +1,6 @@
-"""Writes a model as a package of Argos Translate: a zip file that it installs without a connection.
+"""Writes a model as a package of Argos Translate: a zip file that Argos installs offline.
 
-The package has the model for CTranslate2, the SentencePiece model of the tokenizer, and a sentence splitter
+The package contains the model for CTranslate2, the SentencePiece model of the tokenizer, and a sentence splitter
 (`scripts/sentence_model.py`). Argos Translate searches with its own beam and length penalty, so a few translations
 differ from mtx's.
 """
@@ -49,7 +49,7 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
     """
     if TOKENIZER_MODEL not in loaded.tokenizer.models.files:
         raise UsageError(
-            "a package of Argos Translate has one tokenizer for both languages, and this model has two",
+            "a package of Argos Translate has one tokenizer for both languages, but this model has two",
             "--to ctranslate2",
         )
     src, tgt = (str(loaded.info[side]) for side in ("src", "tgt"))

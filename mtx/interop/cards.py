@@ -1,7 +1,7 @@
-"""Model cards: README.md of a run, of an export for CTranslate2, and of a MarianMT directory, in the form of the hub.
+"""Model cards: README.md of a run, of a CTranslate2 export, and of a MarianMT directory, in the hub's format.
 
 Flow: configuration, report, scores, comparison -> `card.md.jinja` -> text. Names of files, corpora, languages and
-licences are untrusted: they are shown as code, names without their folders, so that nothing in them is markup.
+licences are untrusted: they are formatted as code, file names without directories, so that nothing in them is markup.
 """
 
 import logging
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the hub accepts no others
+_LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the only codes that the hub accepts
 _METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
-# Those of https://huggingface.co/docs/hub/repositories-licenses that models are published under.
+# Common licences of models in https://huggingface.co/docs/hub/repositories-licenses.
 _HUB_LICENCES = {
     "agpl-3.0",
     "apache-2.0",
@@ -58,7 +58,7 @@ _HUB_LICENCES = {
 
 
 def licences_of(config: Config) -> dict[str, str]:
-    """The licences of the model and of its training text, as a user gave them, for the entry `run` of scores.json."""
+    """The licences of the model and of its training text from the settings, for the entry `run` of scores.json."""
     given = {"licence": config.model.licence, "data_licence": config.data.licence}
     return {key: value for key, value in given.items() if value}
 
@@ -97,7 +97,7 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
 
 
 class ModelCard(Hook):
-    """Writes the card with the scores; of a finished run again if its licences have changed, which are only words."""
+    """Writes the card with the scores, and again if the licences of a finished run have changed."""
 
     def on_scores(self, trainer: Trainer, scores: dict[str, Any], files: dict[str, str]) -> None:
         scores["run"] |= licences_of(trainer.config)
@@ -107,13 +107,13 @@ class ModelCard(Hook):
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         try:
             scores, before = stored_scores(paths), durable.read_json(paths.model / SCORES)["run"]
-        except (DamagedFileError, KeyError):  # no finished model, or one that will be written again
+        except (DamagedFileError, KeyError):  # no finished model, or a model that will be rewritten
             return
         run = {**{key: value for key, value in before.items() if "licence" not in key}, **licences_of(config)}
         if run != before:
             card = run_card(config, durable.read_json(paths.data / REPORT), scores, run)
             model_directory.add_scores(paths.model, {**scores, "run": run}, {CARD: card})
-            logger.info("%s: its model card gives the licences of today", paths.model)
+            logger.info("%s: updated the licences in the model card", paths.model)
 
 
 def export_card(
@@ -127,22 +127,22 @@ def export_card(
 
     Args:
         kind: ctranslate2 or marian.
-        scores: the content of scores.json beside the model.
-        comparison: of the export's translations with those of the model; None if they were not compared.
+        scores: the content of scores.json next to the model.
+        comparison: the comparison of the export's translations with the model's; None if there is none.
     """
     languages = loaded.info["src"], loaded.info["tgt"]
     return _card(kind, languages, scores, loaded=loaded, precision=precision, comparison=comparison)
 
 
 def shown(text: str) -> str:
-    """Text of others as Markdown code: on one line, and without backquotes."""
+    """Untrusted text as Markdown code: on one line, and without backquotes."""
     return f"`{_on_one_line(text).replace('`', ' ')}`"
 
 
 def _card(
     kind: str, languages: tuple[str, str], scores: Mapping[str, Any], index: Sequence[Any] = (), **values: Any
 ) -> str:
-    """A card, with the metadata that the hub reads. `scores` is the content of scores.json, which may be a stranger's.
+    """A card with the metadata for the hub. `scores` is the untrusted content of scores.json.
 
     Args:
         kind: mtx, ctranslate2 or marian.

@@ -1,6 +1,6 @@
-"""Translate lines from stdin to stdout with the CTranslate2 model beside this file: python example.py < text
+"""Translate lines from stdin to stdout with the CTranslate2 model in this directory: python example.py < text
 
-Needs ctranslate2 and sentencepiece, nothing else. Lines of more than max_tokens pieces are cut off.
+Needs only ctranslate2 and sentencepiece. Lines are cut off after max_tokens subwords.
 """
 
 import json
@@ -18,7 +18,7 @@ BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a model with byte pie
 def main() -> None:
     here = Path(__file__).resolve().parent
     settings, tokenizer = (json.loads((here / name).read_text("utf-8")) for name in ("mtx.json", "tokenizer.json"))
-    models = [here / "tokenizer.model"] * 2  # one for both sides, or one each
+    models = [here / "tokenizer.model"] * 2  # one model for both languages, or one for each
     if not models[0].exists():
         models = [here / "tokenizer.src.model", here / "tokenizer.tgt.model"]
     source, target = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in models)
@@ -37,7 +37,7 @@ def main() -> None:
         min_decoding_length=0,
         beam_size=settings["beam_size"],
         num_hypotheses=settings["beam_size"],
-        length_penalty=1e-9,  # its own is |Y|^alpha; the model's settings mean ((5 + |Y|) / 6)^alpha
+        length_penalty=1e-9,  # CTranslate2's is |Y|^alpha; the model's setting is for ((5 + |Y|) / 6)^alpha
         return_scores=True,
     )
     for line, result in zip(pieces, results, strict=True):

@@ -1,10 +1,10 @@
-"""`mtx export`: writes a model in another program's format, and compares how both translate the same lines.
+"""`mtx export`: writes a model in another program's format, and compares the translations of both.
 
-The export gets its final name only after the comparison, on a part of the run's validation text, has succeeded. If two
-scores are equal up to rounding, another program's search may choose the other hypothesis. In fp32 this changes one or
-two lines of a hundred, in fp16 a few more. int8 changes scores by far more than rounding: every tenth line differs, and
-neither translation is better. So int8 is judged by BLEU alone, on enough lines that no single line moves BLEU more than
-int8 does.
+The export gets its final name only after a successful comparison on a part of the run's validation set. If two scores
+are equal up to rounding, another program's search may choose the other hypothesis. In fp32 this changes one or two
+lines of a hundred, in fp16 a few more. int8 changes scores by far more than rounding: every tenth line differs, and
+neither translation is better. So int8 is judged by BLEU alone, on enough lines that no single line changes BLEU by
+more than int8 does.
 """
 
 import importlib
@@ -49,16 +49,16 @@ logger = logging.getLogger(__name__)
 _FORMATS = "ctranslate2", "huggingface", "argos"
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 _NUM_LINES = 200
-_LINES_FOR_BLEU = 100  # with fewer, a single line moves BLEU by more than int8 does
+_LINES_FOR_BLEU = 100  # with fewer, a single line changes BLEU by more than int8 does
 
 
-# The smallest share of identical lines, and the largest difference of BLEU, between an export and mtx.
+# The minimum share of identical lines, and the maximum BLEU difference, between an export and mtx.
 TOLERANCES = {"fp32": (0.98, 0.1), "fp16": (0.95, 0.2), "int8": (0.0, 1.0)}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """How the translations of an export compare with those of mtx.
+    """A comparison of the translations of an export and of mtx.
 
     Attributes:
         identical: share of identical lines.
@@ -74,7 +74,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class ExportResult:
-    """What was written, and its comparison with mtx; None if nothing could be compared."""
+    """A written export and its comparison with mtx; None if nothing could be compared."""
 
     directory: str
     to: str
@@ -82,13 +82,13 @@ class ExportResult:
     proof: Comparison | None
 
     def line(self) -> str:
-        """What `mtx export` prints."""
+        """The output of `mtx export`."""
         comparison = "not compared with mtx" if self.proof is None else self.proof.line()
         return f"{self.directory}  {self.to} {self.precision}  {comparison}"
 
 
 def export(model: Path, to: str, output: Path, precision: str = "fp32") -> ExportResult:
-    """Write MODEL in another program's format, provided that the export translates a run's validation text like mtx.
+    """Write MODEL in another program's format, if the export translates the run's validation set like mtx.
 
     Args:
         model: run directory or model directory.
@@ -96,7 +96,7 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
         output: an earlier export there is replaced.
 
     Raises:
-        UsageError: if `model` is not a model, the format lacks the precision, or `output` holds something else.
+        UsageError: if `model` is not a model, the format lacks the precision, or `output` has other content.
         MtxError: if the translations differ by more than `TOLERANCES`; nothing is left behind.
     """
     if to not in _FORMATS:
@@ -107,7 +107,7 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
     if to != "argos":
         check_replaceable(output, {EXPORT_CONFIG} if to == "ctranslate2" else {MARIAN_SOURCE_MODEL})
     elif output.exists() and not is_package(output):
-        raise UsageError(f"{output}: is no earlier package, so it is not replaced", "-o FILE names another file")
+        raise UsageError(f"{output}: not an earlier package, so it is not replaced", "use another -o FILE")
     if to != "huggingface":
         library()
     root, run = _model_and_run(model)
@@ -116,7 +116,7 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
         valid = load_valid(RunLayout(run).data)
         text = valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES]
     else:
-        logger.warning("there is no validation text to compare translations on; mtx compare compares on any text")
+        logger.warning("no validation set to compare translations on; use mtx compare with any text")
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
@@ -134,7 +134,7 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
             durable.name_destination(error, new, output)
             raise
         comparison = None if text is None else compare_export(root, to, new, *text)
-        if comparison is not None:  # Argos Translate searches differently: BLEU alone counts
+        if comparison is not None:  # Argos Translate searches differently: only BLEU counts
             check_tolerances(comparison, "int8" if to == "argos" else precision)
         if new.is_dir():
             kind = "marian" if to == "huggingface" else to
@@ -149,14 +149,14 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
 
 
 def default_directory(model: Path, to: str, precision: str) -> Path:
-    """The directory beside the run or the lone model directory, such as `runs/NAME-ctranslate2-int8`."""
-    beside = (_model_and_run(model)[1] or model).resolve()
+    """The directory next to the run or the lone model directory, such as `runs/NAME-ctranslate2-int8`."""
+    original = (_model_and_run(model)[1] or model).resolve()
     ending = {"argos": ENDING, "ctranslate2": f"-{to}-{precision}"}
-    return beside.with_name(beside.name + ending.get(to, f"-{to}"))
+    return original.with_name(original.name + ending.get(to, f"-{to}"))
 
 
 def _model_and_run(model: Path) -> tuple[Path, Path | None]:
-    """The directory to load MODEL from, and the run that it belongs to."""
+    """The directory to load MODEL from, and its run."""
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory")
     root = find_model(model)
@@ -168,7 +168,7 @@ def _model_and_run(model: Path) -> tuple[Path, Path | None]:
 def compare_export(
     root: Path, to: str, new: Path, sources: Sequence[str], references: Sequence[str]
 ) -> Comparison | None:
-    """Translate the text with the model `root` and with its export `new`; None if that is not possible."""
+    """Translate the text with the model `root` and its export `new`; None if that is not possible."""
     logger.info("comparing the translations of %d lines", len(sources))
     if to == "huggingface":
         return _compare_huggingface(root, new, sources, references)
@@ -195,13 +195,13 @@ def check_tolerances(comparison: Comparison, precision: str) -> None:
     if is_apart or comparison.identical < identical:
         raise MtxError(
             f"the export differs from mtx by more than {precision} allows ({identical:.0%} identical, {bleu} BLEU): "
-            f"{comparison.line()}; nothing is written",
+            f"{comparison.line()}; nothing was written",
             None if precision == "fp32" else "--precision fp32",
         )
 
 
 def _compare_huggingface(root: Path, new: Path, sources: Sequence[str], references: Sequence[str]) -> Comparison | None:
-    """Compare greedy searches, because transformers' beam search has another length penalty."""
+    """Compare by greedy search, because transformers' beam search has another length penalty."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
     except ImportError:
@@ -212,10 +212,10 @@ def _compare_huggingface(root: Path, new: Path, sources: Sequence[str], referenc
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
     lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
-    split = ours.split(lines)  # what is too long, in capitals or in title case mtx translates in its own way
+    split = ours.split(lines)  # mtx treats long lines, capitals and title case specially
     rows = [row for row, parts in enumerate(split) if len(parts) == 1 and parts[0].case is None]
     if not rows:
-        logger.warning("every line is too long for the model or in capitals, so translations were not compared")
+        logger.warning("all lines are too long for the model or in capitals, so translations were not compared")
         return None
     inputs = [lines[row] for row in rows]
     transformers.utils.logging.disable_progress_bar()
@@ -226,7 +226,7 @@ def _compare_huggingface(root: Path, new: Path, sources: Sequence[str], referenc
             **tokenizer(inputs, return_tensors="pt", padding=True),
             num_beams=1,
             do_sample=False,
-            max_length=max_length + 1,  # it counts the start token
+            max_length=max_length + 1,  # transformers counts the start token
         )
     theirs = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     return compare_translations(ours.translate(inputs), theirs, [references[row] for row in rows], ours.tgt)

@@ -1,13 +1,13 @@
-"""MarianMT directories (transformers' MarianMTModel and MarianTokenizer): a model becomes one, and one becomes a model.
+"""MarianMT directories (transformers' MarianMTModel and MarianTokenizer): export and import.
 
-transformers is not needed: the files have the form that version 4.48 and later reads. The logits equal those of mtx,
+transformers is not needed: the files have the format of version 4.48 and later. The logits equal the logits of mtx,
 which has the same architecture: a layer norm (eps 1e-5) after each residual sum, embeddings times sqrt(d_model), and
-position vectors that hold all sines first and then all cosines. MarianMT also scores pad, so its output layer has one
-more row. transformers leaves out tensors that others determine (tied matrices, computed positions).
+position vectors with all sines first and then all cosines. MarianMT also scores pad, so its output layer has one more
+row. transformers omits tensors that others determine (tied matrices, computed positions).
 
-A published directory (OPUS-MT and its like) may be a stranger's. No code of transformers runs, and nothing is
-unpickled: mtx reads JSON, SentencePiece models and one safetensors file under their fixed names. An error names what
-mtx cannot represent exactly. Older files hold copies of tensors that others determine, which must equal the original.
+A published directory (such as OPUS-MT) is untrusted. No code of transformers runs, and nothing is unpickled: mtx reads
+JSON, SentencePiece models and one safetensors file under their fixed names. Errors name features that mtx cannot
+represent exactly. Older files contain copies of tensors that others determine, which must equal the original.
 """
 
 import json
@@ -56,11 +56,11 @@ SIZES = {
     "encoder_ffn_dim": "d_ff",
     "decoder_ffn_dim": "d_ff",
 }
-PAD_BIAS = -1e4  # makes pad impossible: its exponential is 0 in every precision, and float16 holds it
+PAD_BIAS = -1e4  # makes pad impossible: its exponential is 0 in every precision, and float16 can represent it
 
 OUTPUT_BIAS = "final_logits_bias"
-# Rows of the computed position table: at least those of published models, and enough for the longest source, a tag and
-# the longest translation (EXTRA_LENGTH more, the start, </s>). transformers fails at a position beyond the table.
+# Rows of the computed position table: at least as many as in published models, and enough for the longest source, a tag
+# and the longest translation (EXTRA_LENGTH more, the start, </s>). transformers fails beyond the table.
 _MIN_POSITIONS = 512
 _EXTRA_POSITIONS = 64
 
@@ -76,7 +76,7 @@ _Values = TypeVar("_Values", bound=BaseModel)
 class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
     """config.json in the order in which mtx writes it.
 
-    A Literal is the value that mtx's models have, and a default is what the key's absence means.
+    A Literal is the value in mtx's models; a default is for a missing key.
     """
 
     architectures: Any = ["MarianMTModel"]
@@ -107,7 +107,7 @@ class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
 
 
 class ExportNote(Hook):
-    """Says before training starts that MarianMT cannot represent the model."""
+    """Logs before training that MarianMT cannot represent the model."""
 
     def on_start(self, trainer: Trainer) -> None:
         if obstacles := huggingface_obstacles(trainer.config.model):
@@ -120,7 +120,7 @@ def huggingface_obstacles(config: ModelConfig) -> list[str]:
     if config.architecture != "transformer":
         obstacles.append(f"model.architecture={config.architecture}: only a Transformer can be exported")
     if config.norm != "post":
-        obstacles.append(f"model.norm={config.norm}: MarianMT has its norms after each residual sum (model.norm=post)")
+        obstacles.append(f"model.norm={config.norm}: MarianMT has norms after each residual sum (model.norm=post)")
     if config.positions != "sinusoidal":
         obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
     return obstacles
@@ -133,9 +133,9 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
         UsageError: if MarianMT cannot represent the model.
     """
     if obstacles := huggingface_obstacles(loaded.model.config):
-        raise UsageError(f"this model cannot become a MarianMT directory: {'; '.join(obstacles)}")
+        raise UsageError(f"this model cannot be exported to MarianMT: {'; '.join(obstacles)}")
     info, pad_id = loaded.info, loaded.model.pad_id
-    # The search of mtx with the same alpha, though transformers' penalty is |Y|^alpha, not ((5 + |Y|) / 6)^alpha.
+    # mtx's search settings with the same alpha, although transformers' penalty is |Y|^alpha, not ((5 + |Y|) / 6)^alpha.
     beam_search = {"early_stopping": True, "length_penalty": info["length_penalty"]} if info["beam_size"] > 1 else {}
     generation = {
         "eos_token_id": EOS_ID,
@@ -143,7 +143,7 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
         "decoder_start_token_id": pad_id,
         "bad_words_ids": [[pad_id]],
         "forced_eos_token_id": EOS_ID,  # at the maximum length only </s> can follow
-        "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,  # it counts the start token, too
+        "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,  # includes the start token
         "num_beams": info["beam_size"],
         **beam_search,
     }
@@ -161,8 +161,8 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     pieces = [*loaded.tokenizer.vocabulary(), PAD]  # the reserved symbols and `<pad>` are at the end
     ids = {piece: token for token, piece in enumerate(pieces)}
     if len(ids) < len(pieces):
-        raise UsageError("the tokenizer has two equal pieces, which MarianTokenizer cannot tell apart")
-    objects = {  # without mtx's format number, because these are not formats of mtx
+        raise UsageError("the tokenizer has two equal subwords, which MarianTokenizer does not support")
+    objects = {  # without mtx's format number, because these are not mtx formats
         MODEL_CONFIG: _config(loaded).model_dump(),
         GENERATION_CONFIG: generation,
         TOKENIZER_CONFIG: tokenizer,
@@ -210,7 +210,7 @@ def tensors_of(model: Transformer) -> dict[str, Tensor]:
 
 
 def check_replaceable(directory: Path, marks: set[str]) -> None:
-    """Raise UsageError if an export or import would replace anything but an earlier one, which has these files."""
+    """Raise UsageError if an export or import would replace anything other than an earlier one with these files."""
     path = directory.resolve()
     is_free = path.is_dir() and not any(path.iterdir()) if os.path.lexists(directory) else True
     is_earlier = (
@@ -220,9 +220,7 @@ def check_replaceable(directory: Path, marks: set[str]) -> None:
         and not (RunLayout(path.parent).model == path and is_run(path.parent))
     )
     if not is_free and not is_earlier:
-        raise UsageError(
-            f"{directory}: is not an earlier export or import, so it is not replaced", "name a new directory"
-        )
+        raise UsageError(f"{directory}: not an earlier export or import, so it is not replaced", "use a new directory")
 
 
 class _TokenizerConfig(BaseModel, strict=True, protected_namespaces=()):
@@ -245,7 +243,7 @@ def import_marian(source: Path, target: Path) -> None:
     """Write the model directory `target` from the MarianMT directory `source`.
 
     Raises:
-        UsageError: if `source` is not such a directory, or needs a feature that mtx does not have.
+        UsageError: if `source` is not such a directory, or needs an unsupported feature.
         DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
     if not source.is_dir():
@@ -266,21 +264,21 @@ def import_marian(source: Path, target: Path) -> None:
 
 
 def _check_weights(source: Path) -> None:
-    """Say how pickled weights become the file that mtx reads."""
+    """Refuse pickled weights, with the code that converts them."""
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():
         place = repr(str(source))
         convert = f"with transformers: MarianMTModel.from_pretrained({place}).save_pretrained({place})"
-        raise UsageError(f"{pickle}: is pickle, which could run code; mtx reads {WEIGHTS} only", convert)
+        raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
 
 
 def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
-    """Read a JSON object of another program, which has no format number of mtx."""
+    """Read a JSON object of another program, without mtx's format number."""
     if optional and not path.is_file():
         return {}
     value = durable.read_untrusted_json(path)
     if not isinstance(value, dict):
-        raise DamagedFileError(f"{path}: holds no JSON object")
+        raise DamagedFileError(f"{path}: not a JSON object")
     return value
 
 
@@ -303,7 +301,7 @@ def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Valu
 
 
 def _check_fit(path: Path, given: MarianConfig) -> None:
-    """Raise UsageError for what mtx has in one way only, such as pad as the last entry of the vocabulary."""
+    """Raise UsageError for unsupported variants, such as pad elsewhere than at the end of the vocabulary."""
     pad_id = given.vocab_size - 1
     expected = {
         "decoder_attention_heads": given.encoder_attention_heads,
@@ -316,11 +314,11 @@ def _check_fit(path: Path, given: MarianConfig) -> None:
     }
     for key, value in expected.items():
         if (got := getattr(given, key)) != value:
-            raise UsageError(f"{path}: {key} is {reprlib.repr(got)}, where mtx needs {value}")
+            raise UsageError(f"{path}: {key} is {reprlib.repr(got)}, but mtx requires {value}")
 
 
 def _model_config(path: Path, given: MarianConfig) -> ModelConfig:
-    """The architecture; whether it has an output bias shows when the weights are read."""
+    """The architecture, without the output bias, which only the weights show."""
     values = {name: getattr(given, key) for key, name in SIZES.items()}
     flags = given.share_encoder_decoder_embeddings, given.tie_word_embeddings
     activation = given.activation_function.replace("silu", "swish")
@@ -332,16 +330,16 @@ def _tokenizer(source: Path, num_ids: int) -> Tokenizer:
     path = source / VOCABULARY
     vocabulary = check_vocabulary(path, _read_json(path))
     if len(vocabulary) != num_ids + 1:
-        raise DamagedFileError(f"{path}: has {len(vocabulary)} entries, {MODEL_CONFIG} says vocab_size {num_ids + 1}")
+        raise DamagedFileError(f"{path}: expected {num_ids + 1} entries ({MODEL_CONFIG}), got {len(vocabulary)}")
     models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, vocabulary)
     return Tokenizer(models, "none", [])
 
 
 def _info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
-    """Languages, longest source and search settings, with defaults for what the directory does not give.
+    """Languages, longest source and search settings, with defaults for missing values.
 
     Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
-    the penalty of mtx with the same alpha is the nearest.
+    mtx's penalty with the same alpha is the closest.
     """
     path = source / TOKENIZER_CONFIG
     text = _validated(_TokenizerConfig, path, _read_json(path, optional=True))
@@ -357,7 +355,7 @@ def _info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> 
 
 
 def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Tensor]:
-    """Read the weights in fp32 under mtx's names; an output bias of zeros is left out.
+    """Read the weights in fp32 under mtx's names, without an output bias of zeros.
 
     Raises:
         DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
@@ -370,11 +368,11 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         if tensor.dtype not in _TYPES:
             raise UsageError(f"{path}: {name} is {tensor.dtype}, mtx reads float32, float16 and bfloat16")
         if not bool(tensor.isfinite().all()):
-            raise DamagedFileError(f"{path}: {name} holds numbers that are not finite")
+            raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     for table in position_tables(config, 0):
         positions = tensors.pop(table.marian[0], None)
         if positions is not None and not _is_sinusoidal(positions, config.d_model):
-            raise UsageError(f"{path}: {table.marian[0]} is not the table of sinusoids that mtx computes")
+            raise UsageError(f"{path}: {table.marian[0]} is not mtx's table of sinusoids")
     tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_ids + 1))
     bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_ids + 1))[0, :num_ids]
     weights = {"output_bias": bias} if bool(bias.any()) else {}
@@ -383,10 +381,10 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         weight = _take(path, tensors, parameter.marian, (rows, *parameter.shape[1:]))
         if parameter.has_pad_row and bool(weight[num_ids].any()):
             name = parameter.marian[0]
-            raise UsageError(f"{path}: row {num_ids} of {name}, which is <pad>, is not zero as mtx needs it")
+            raise UsageError(f"{path}: row {num_ids} of {name} (<pad>) is not zero")
         weights[parameter.name] = weight[: parameter.shape[0]]
     if tensors:
-        raise DamagedFileError(f"{path}: holds an unknown tensor {min(tensors)}")
+        raise DamagedFileError(f"{path}: unknown tensor {min(tensors)}")
     return weights
 
 
@@ -394,11 +392,11 @@ def _take(path: Path, tensors: dict[str, Tensor], names: tuple[str, ...], shape:
     """Remove a tensor from a file's tensors and return it in fp32; its copies under other names must be equal."""
     copies = {name: tensors.pop(name).float() for name in names if name in tensors}
     if not copies:
-        raise DamagedFileError(f"{path}: lacks {names[0]}")
+        raise DamagedFileError(f"{path}: missing tensor {names[0]}")
     name, tensor = next(iter(copies.items()))
     for alias, copy in copies.items():
         if not torch.equal(copy, tensor):
-            raise DamagedFileError(f"{path}: {alias} differs from {name}, which {MODEL_CONFIG} calls the same")
+            raise DamagedFileError(f"{path}: {alias} differs from {name}, but {MODEL_CONFIG} ties them")
     if tensor.shape != shape:
         raise DamagedFileError(f"{path}: {name} is {list(tensor.shape)}, expected {list(shape)}")
     return tensor

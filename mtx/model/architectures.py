@@ -24,7 +24,7 @@ def model_class(architecture: str) -> type[TranslationModel]:
     try:
         found: type[TranslationModel] = pkgutil.resolve_name(ARCHITECTURES[architecture])
     except ModuleNotFoundError as error:
-        raise UsageError(f"model.architecture={architecture}: this mtx has no such architecture ({error})") from None
+        raise UsageError(f"model.architecture={architecture}: not available ({error})") from None
     return found
 
 

@@ -1,8 +1,8 @@
 """Attention over a packed batch in blocks, as Triton kernels: for the compiled training step on CUDA.
 
 A block takes neighbouring positions of one head, across the borders of sentences, and goes over those positions of the
-other side that its rows see. With sentences of 27 tokens these are two blocks; a kernel that gives each sentence blocks
-of its own computes mostly nothing. What a row sees is a range, and a mask hides the rest. Softmax is computed as in
+other side that its rows see. With sentences of 27 tokens these are two blocks; a kernel with separate blocks for each
+sentence computes mostly padding. What a row sees is a range, and a mask hides the rest. Softmax is computed as in
 FlashAttention: all that is kept of a row's scores is the logarithm of the sum of their powers of two. Each result is
 written by one block, so equal inputs give equal bits.
 
@@ -95,7 +95,7 @@ def _forward(  # type: ignore[no-untyped-def]
         sums = sums * shrink[:, None] + tl.dot(weights.to(v_rows.dtype), v_rows)
         total = total * shrink + tl.sum(weights, 1)
         largest = new_largest
-    total = tl.where(total > 0, total, 1.0)  # of rows behind the last one
+    total = tl.where(total > 0, total, 1.0)  # of rows after the last one
     _store(out + at, sums / total[:, None], first, num_queries, out_stride, ROWS, SIZE, WIDTH)
     tl.store(log_sums + head * num_queries + queries, largest + tl.log2(total), mask=queries < num_queries)
 

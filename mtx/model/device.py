@@ -37,7 +37,7 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         reason = _gpu_fault(0)
         if reason:
-            logger.warning("%s; the CPU is used. mtx doctor reports more", reason)
+            logger.warning("%s; using the CPU. mtx doctor reports more", reason)
         return torch.device("cuda" if torch.cuda.is_available() and not reason else "cpu")
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")

@@ -211,7 +211,7 @@ def _feed_forward(layer: EncoderLayer, x: Tensor) -> Tensor:
 
 
 class _LinearReLU(torch.autograd.Function):
-    """ReLU(x W^T + b) [N, F] without a pass of its own for ReLU; torch does not differentiate that operation."""
+    """ReLU(x W^T + b) [N, F] without a separate pass for ReLU; torch does not differentiate that operation."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -6,20 +6,20 @@
   // For each kind of attention: the pieces of its rows and columns, the labels of the axes, and an explanation.
   const KINDS = {
     cross: {
-      rows: "tgt", columns: "src", y: "piece being written", x: "source piece attended to",
-      about: "Each row is a piece of the translation. It shows how much each piece of the source counted when it was written.",
+      rows: "tgt", columns: "src", y: "subword being written", x: "source subword attended to",
+      about: "Each row is a subword of the translation. It shows how much each source subword counted when it was written.",
     },
     encoder: {
-      rows: "src", columns: "src", y: "source piece", x: "source piece attended to",
-      about: "Each row is a piece of the source. It shows how much each piece of the source counted when it was read.",
+      rows: "src", columns: "src", y: "source subword", x: "source subword attended to",
+      about: "Each row is a source subword. It shows how much each source subword counted when it was read.",
     },
     decoder: {
-      rows: "tgt", columns: "inputs", y: "piece being written", x: "earlier piece attended to",
-      about: "Each row is a piece of the translation. It shows how much each piece before it counted when it was " +
-        "written. <pad> is what every translation begins from.",
+      rows: "tgt", columns: "inputs", y: "subword being written", x: "earlier subword attended to",
+      about: "Each row is a subword of the translation. It shows how much each earlier subword counted when it was " +
+        "written. Every translation starts from <pad>.",
     },
   };
-  const SMALLEST_WORD = 9; // pixels; smaller cells of the overview have no words beside them
+  const SMALLEST_WORD = 9; // pixels; smaller cells of the overview have no words next to them
   const STEPS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   document.querySelectorAll(".attention").forEach(start);
@@ -28,7 +28,7 @@
     const part = (name) => root.querySelector(`[data-part="${name}"]`);
     const pairs = JSON.parse(root.querySelector("script").textContent);
     const tabs = [...root.querySelectorAll("[role=tab]")];
-    // A head number one above the last stands for the average of all heads.
+    // The number after the last head is the average of all heads.
     const state = { pair: 0, kind: "cross", layer: 0, head: 0, isLarge: false, row: null, column: null };
     let scale = colours(root);
 
@@ -70,8 +70,8 @@
       const [src, tgt] = pairs[state.pair].text;
       part("text").replaceChildren(label(src), " → ", label(tgt));
       part("about").textContent = KINDS[state.kind].about;
-      part("hint").textContent = state.isLarge ? "Point at a cell, or use the arrow keys; Escape leads back to all maps."
-        : "Choose a map to enlarge it and to read its weights.";
+      part("hint").textContent = state.isLarge ? "Point at a cell, or use the arrow keys; Escape returns to all maps."
+        : "Select a map to enlarge it and read its weights.";
       part("all").hidden = state.isLarge;
       part("large").hidden = !state.isLarge;
       fill(part("layer"), numbered(layers));
@@ -211,7 +211,7 @@
       part("overview").querySelectorAll("button")[index].focus();
     }
 
-    // Draws the large map with its pieces on a canvas of its own, which is downloaded.
+    // Draws the large map with its subwords on a separate canvas for download.
     function save() {
       const [, , rows, columns] = shape();
       const [cell, margin] = [24, 150];
@@ -242,7 +242,7 @@
       return `${state.kind} attention, layer ${state.layer + 1}, ${head}`;
     }
 
-    // The weights of a head, row by row; those of the average of all heads if `head` is one above the last.
+    // The weights of a head, row by row; the average of all heads if `head` is one above the last.
     function weights(layer, head) {
       const map = pairs[state.pair].kinds[state.kind];
       map.values ??= decoded(map.data);

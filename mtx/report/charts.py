@@ -1,4 +1,4 @@
-"""The learning curves of a report, for the SVG that report_macros.html draws.
+"""The learning curves of a report, as SVG coordinates for report_macros.html.
 
 Flow: `RunSummary` -> curves of its `TrainingHistory` -> places on a drawing of `WIDTH` x 180 points -> report.html.
 """
@@ -15,20 +15,20 @@ WIDTH = 288  # of a drawing, so that text stays readable on a phone
 _LEFT, _RIGHT = 43, 272  # of the plot area
 _BOTTOM, _TOP = 150, 22
 _NUM_TICKS = 6  # on an axis, at most
-# title, what it is about, unit, quantity, and the kinds of events that have it
+# title, explanation, unit, quantity, and the kinds of events that have it
 _CHARTS = (
-    ("Loss", "how unsure it is of the right piece", "nats per target token", "nll", ("train", "validation")),
+    ("Loss", "uncertainty about the next subword", "nats per target token", "nll", ("train", "validation")),
     ("Validation BLEU", "by greedy search", "BLEU", "bleu", ("validation",)),
-    ("Validation chrF2", "decides which validation is the best", "chrF2", "chrf", ("validation",)),
-    ("Learning rate", "how far each step goes", "learning rate", "learning_rate", ("train",)),
-    ("Speed", "without validation and saving", "target tokens per second", "tgt_tokens_per_s", ("train",)),
+    ("Validation chrF2", "selects the best checkpoint", "chrF2", "chrf", ("validation",)),
+    ("Learning rate", "size of each step", "learning rate", "learning_rate", ("train",)),
+    ("Speed", "excluding validation and saving", "target tokens per second", "tgt_tokens_per_s", ("train",)),
 )
 
 
 def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The charts of all quantities that any of the runs has, as the macro `chart` takes them.
+    """The charts of all quantities of the runs, as arguments of the macro `chart`.
 
-    With several runs each has its colour; with one run, training and validation have theirs.
+    Each of several runs has a colour; in a single run, training and validation have one each.
     """
     for title, about, unit, key, kinds in _CHARTS:
         lines = list[dict[str, Any]]()
@@ -56,7 +56,7 @@ def _drawing(lines: list[dict[str, Any]]) -> dict[str, Any]:
         "lines": [{**line, "points": of_line} for line, of_line in zip(lines, points, strict=True)],
         "x_ticks": x_ticks,
         "y_ticks": y_ticks,
-        # report.js reads the values under the pointer from it
+        # report.js shows the values under the pointer from it
         "data": {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last},
     }
 

@@ -1,7 +1,7 @@
-"""Warnings about a text and the plan to train on it: what is probably wrong, in plain words, and what to do.
+"""Warnings about the training text and the settings: what is probably wrong, in plain words, and what to do.
 
 The limits are rules of thumb: beyond them a value is unusual, but training still works. This module only reports;
-`mtx.data.cleaning` is what drops pairs. Flow: prepared data + configuration -> figures of the text -> `Advice`.
+`mtx.data.cleaning` drops pairs. Flow: prepared data + configuration -> figures of the text -> `Advice`.
 """
 
 from collections.abc import Iterator
@@ -27,38 +27,39 @@ _LEAKS = 0.01  # training pairs with a source of the set, for each pair of the s
 _MARKUP = 0.01
 _UNKNOWN_WORDS = 0.02
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
-_FEW_SENTENCES = 200  # with fewer, the BLEU of two equally good models may differ by a few points
+_FEW_SENTENCES = 200  # with fewer, two equally good models may differ by a few BLEU points
 _FEW_PAIRS = 3_000
 _MANY_EPOCHS, _ENOUGH_EPOCHS = 100, 40  # of a run
-_GUESS_PAIRS = 2_000  # of a set, evenly spread, by which its languages are told
-_MAX_PAIRS = 20_000  # of a set, evenly spread, by which its words and lengths are judged
-_SPREAD = 1.0  # pieces; if the lengths of a side vary less, their correlation tells nothing
+_GUESS_PAIRS = 2_000  # of a set, evenly spread, for language detection
+_MAX_PAIRS = 20_000  # of a set, evenly spread, for checks of its words and lengths
+_SPREAD = 1.0  # subwords; if the lengths of a side vary less, their correlation is not informative
 
-# What to do about dropped pairs, by the reason that `mtx.data.cleaning` gives. Nothing is to be done about duplicates,
-# older translations and held-out sources.
+# What to do about dropped pairs, by the reason from `mtx.data.cleaning`. Duplicates, older translations and held-out
+# sources need no action.
 _ABOUT_DROPPED = {
-    "empty": "a line without its translation: see that both sides have the same lines",
-    "too long": "a larger data.max_tokens keeps them; one sentence per line trains better",
-    "length ratio": "see that both sides have the same lines; a larger data.max_length_ratio keeps them",
-    "identical": "see that the target column or file is the translation",
-    "control characters": "the text is damaged: it has control characters, or U+FFFD where bytes could not be read",
-    "not UTF-8": "convert the text, for instance with iconv",
+    "empty": "some lines have no translation: check that line n of one side translates line n of the other",
+    "too long": "increase data.max_tokens to keep them; one sentence per line trains better",
+    "length ratio": "check that line n of one side translates line n of the other; increase data.max_length_ratio to "
+    "keep them",
+    "identical": "check that the target column or file is the translation",
+    "control characters": "the text is damaged: it has control characters, or U+FFFD in place of unreadable bytes",
+    "not UTF-8": "convert the text, for example with iconv",
 }
 
 
 def changed_text(record: Path, config: Config) -> list[Advice]:
-    """A warning if a file of text or a model of `tokenizer.model` is not the one that the run was prepared from."""
+    """A warning if a text file or a model of `tokenizer.model` has changed since the data was prepared."""
     if not (paths := find_changed_files(record, config.data, config.tokenizer)):
         return []
-    text = f"{paths[0]} has changed since this run prepared its data; it keeps the text that it prepared"
-    return [Advice(text, "another run_dir=DIR trains on the new text")]
+    text = f"{paths[0]} has changed since this run prepared its data; the run keeps its prepared text"
+    return [Advice(text, "use a new run_dir=DIR to train on the new text")]
 
 
 def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> list[Advice]:
-    """All warnings about prepared data and the plan to train on it; those about the text come first.
+    """All warnings about prepared data and the settings, those about the text first.
 
     Args:
-        last_step: the step at which training will end, if a forecast exists; None means by max_steps or max_epochs.
+        last_step: the forecast of the last step; None: from max_steps or max_epochs.
     """
     text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(data, config))
     return [*text, *_markup(data), *_unknown_words(data, config), *_plan(data, config, last_step)]
@@ -76,45 +77,45 @@ def _dropped(data: PreparedData) -> Iterator[Advice]:
 def _sets(data: PreparedData) -> Iterator[Advice]:
     for name, held in sets_of(data.report).items():
         if held["leaks"]["train_pairs"] >= max(1, _LEAKS * held["pairs"]):
-            help = "take them out of the training text: scores on sentences that were learned by heart are too good"
+            help = "remove them from the training text: scores on sentences seen in training are too high"
             yield Advice(f"{name}: {leaks(held)}", help)
         if held["pairs"] < _FEW_SENTENCES:
             key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
-            help = f"{key} with a few hundred sentences or more, which are not in the training text"
-            yield Advice(f"{name}: {held['pairs']:,} sentences are few; its BLEU will jump", help)
+            help = f"set {key} to at least a few hundred sentences that are not in the training text"
+            yield Advice(f"{name}: only {held['pairs']:,} sentences; its BLEU will fluctuate", help)
         if (damaged := sum(held["would_drop"].values())) >= max(1, _DROPPED * held["pairs"]):
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
-            help = "it is used as it is; see that both sides have the same lines"
+            help = "it is used unchanged; check that line n of one side translates line n of the other"
             yield Advice(f"{name}: {damaged:,} of {held['pairs']:,} pairs look damaged ({reasons})", help)
 
 
 def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
     if config.training.best_metric == "auto" and too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt):
-        help = "nothing: chrF2 decides which validation is the best and when training.patience ends training"
+        help = "no action needed: chrF2 selects the best checkpoint and controls early stopping"
         yield Advice(f"validation set: {TOO_SHORT}", help)
 
 
 def _sides(data: PreparedData, config: Config) -> Iterator[Advice]:
-    """Sides that are swapped, in another language, or do not belong together; the languages tell it best."""
+    """Warnings about sides that are swapped, in another language, or not parallel; language detection comes first."""
     languages = config.data.languages
     profiles = _profiles(data)
     swapped = [name for name, sides in profiles.items() if are_exchanged(*sides, languages)]
     if swapped:
         src, tgt = config.data.columns or ("1", "2")
         help = (
-            f"swap their files or columns (of tables: data.columns={tgt},{src}); or, if all are swapped, train the "
+            f"swap their files or columns (in tables: data.columns={tgt},{src}); or, if all are swapped, train the "
             f"other direction: data.src={languages[1]} data.tgt={languages[0]}"
         )
-        yield Advice(f"{', '.join(swapped)}: the sides are swapped", help)
+        yield Advice(f"{', '.join(swapped)}: source and target are swapped", help)
     for name in [name for name in profiles if name not in swapped]:
         for key, language, side in zip(("src", "tgt"), languages, profiles[name], strict=True):
             if other := side.other_language(language):
-                help = f"data.{key}={other} if it is; otherwise see that the right file or column is read"
+                help = f"set data.{key}={other} if it is; otherwise check that the right file or column is read"
                 yield Advice(f"{name}: the {language} side looks like {name_of(other)}", help)
     for name, store in _stores(data).items():
         if store.num_pairs >= _ENOUGH_PAIRS and (alike := length_correlation(store)) < _ALIKE:
             text = f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})"
-            yield Advice(text, "see that line n of one side is the translation of line n of the other")
+            yield Advice(text, "check that line n of one side translates line n of the other")
 
 
 def _stores(data: PreparedData) -> dict[str, TokenStore]:
@@ -123,7 +124,7 @@ def _stores(data: PreparedData) -> dict[str, TokenStore]:
 
 
 def length_correlation(store: TokenStore) -> float:
-    """The correlation of the lengths of both sides in pieces; 1 if those of a side hardly vary."""
+    """The correlation of the lengths of both sides in subwords; 1 if the lengths of a side hardly vary."""
     rows = spread(store.num_pairs, _MAX_PAIRS)
     src, tgt = store.src.lengths[rows], store.tgt.lengths[rows]
     return 1.0 if min(src.std(), tgt.std()) < _SPREAD else float(np.corrcoef(src, tgt)[0, 1])
@@ -148,17 +149,17 @@ def _profiles(data: PreparedData) -> dict[str, tuple[Profile, Profile]]:
 
 
 def _unknown_words(data: PreparedData, config: Config) -> Iterator[Advice]:
-    help = "see that the text is in the right language, and that training.init_from or tokenizer.model knows it"
+    help = "check the language of the text, and that training.init_from or tokenizer.model supports it"
     texts = data.valid.src_texts(), data.valid.tgt_texts()
     has_words = [*map(writes_spaces, config.data.languages, texts)]
     for name, store in _stores(data).items():
         for language, side, is_counted in zip(config.data.languages, (store.src, store.tgt), has_words, strict=True):
             if is_counted and (share := unknown_share(side, data.tokenizer)) >= _UNKNOWN_WORDS:
-                yield Advice(f"{name}: {share:.0%} of the {language} words are spelled in bytes or unknown", help)
+                yield Advice(f"{name}: {share:.0%} of the {language} words have unknown characters", help)
 
 
 def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
-    """The share of the words of a side with a piece that is `<unk>` or a single byte; spaces separate words."""
+    """The share of the words of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
     pieces = tokenizer.vocabulary()[: tokenizer.num_pieces]  # without tags
     sentences = side.sentences(spread(len(side.lengths), _MAX_PAIRS))
     texts = ("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
@@ -170,28 +171,26 @@ def _markup(data: PreparedData) -> Iterator[Advice]:
     pairs = list(zip(*data.train.texts(spread(data.train.num_pairs, _MAX_PAIRS)), strict=True))
     share = sum(any(strip_codes(text) != text for text in pair) for pair in pairs) / max(1, len(pairs))
     if share >= _MARKUP:
-        help = "remove them from the text, as mtx does in TMX, XLIFF and PO: documents are translated without them"
+        help = "remove them from the text, as mtx does in TMX, XLIFF and PO: the model never sees them in documents"
         yield Advice(f"{share:.0%} of the training pairs have markup or entities, such as <b> or &amp;", help)
 
 
 def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
     training, num_pairs = config.training, data.report["kept"]
     if num_pairs < _FEW_PAIRS and not training.init_from:
-        help = "more text, or training.init_from=MODEL with a model of these languages (mtx import)"
-        yield Advice(f"{num_pairs:,} pairs are few: a translator that starts from nothing needs some thousand", help)
+        help = "add text, or use training.init_from=MODEL with a model of these languages (mtx import)"
+        yield Advice(f"only {num_pairs:,} pairs: training from scratch needs a few thousand", help)
     epoch = steps_per_epoch(data.train, training)
     planned, ends_by = planned_end(training, epoch)
     last = planned if last_step is None else last_step
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
     if last > _MANY_EPOCHS * epoch and ends_by == "max_steps" and not ends_sooner:
-        text = f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs; the last ones teach nothing"
-        help = (
-            f"training.max_epochs={_ENOUGH_EPOCHS}, or training.patience=6, which ends training when it gains nothing"
-        )
+        text = f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs; the last ones rarely help"
+        help = f"set training.max_epochs={_ENOUGH_EPOCHS}, or training.patience=6 for early stopping"
         yield Advice(text, help)
     if last <= training.warmup_steps:
-        help = f"a longer training, or training.warmup_steps={max(1, last // 10)} with a smaller training.learning_rate"
-        text = f"training ends at step {last:,}, and its learning rate rises until step {training.warmup_steps:,}"
+        help = f"train longer, or set training.warmup_steps={max(1, last // 10)} with a lower training.learning_rate"
+        text = f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}"
         yield Advice(text, help)
 
 
@@ -206,13 +205,13 @@ def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def set_lines(report: dict[str, Any]) -> Iterator[str]:
-    """A line about each validation and test set: its size, and whether the training text has sentences of it."""
+    """A line about each validation and test set: its size, and whether the training text contains its sentences."""
     for name, held in sets_of(report).items():
         yield f"{name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {leaks(held)}"
 
 
 def leaks(held: dict[str, Any]) -> str:
-    """In words: how many training pairs have the source of a pair in a validation or test set, and an example.
+    """In words: how many training pairs have a source of a validation or test set, with an example.
 
     Args:
         held: the part of report.json about the set.

@@ -1,6 +1,6 @@
-"""`mtx train --dry-run`: does all that training does before its first step, takes some steps, and leaves nothing.
+"""`mtx train --dry-run`: does everything before the first step of training, times some steps, and keeps nothing.
 
-The run directory is read and never changed; files that it does not hold yet are made in a temporary directory.
+The run directory is read and never changed; files that are missing in it are made in a temporary directory.
 Flow: configuration -> data and trainer, as `mtx.training.run` makes them -> checks, real steps -> report.
 """
 
@@ -25,15 +25,15 @@ from mtx.training.hooks import require_tensorboard
 from mtx.training.run import load_initial, prepare
 from mtx.training.trainer import Trainer
 
-_WARM_UP = 2  # steps in which memory is first touched, or a graph recorded
+_WARM_UP = 2  # steps that touch memory first, or record a graph
 _TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
 
 
 def rehearse(config: Config) -> dict[str, Any]:
-    """A report on the run that `config` describes, and on the time that it takes on this machine, in seconds.
+    """A report on the run of `config` and its duration on this machine, in seconds.
 
     Raises:
-        MtxError: as training would before its first step; whether the disk has enough room is not checked.
+        MtxError: as training would before its first step, except for disk space, which is not checked.
     """
     paths = RunLayout(Path(config.run_dir))
     require_tensorboard(config)
@@ -66,8 +66,8 @@ def rehearse(config: Config) -> dict[str, Any]:
         advice = checks.changed_text(paths.sources, config) if was_prepared else []
         advice += checks.warnings(data, config, last if left["steps"] else None)
         if not left["steps"]:
-            help = f"a larger training.{left['ends_by']} continues it"
-            advice.append(Advice(f"this run has ended at step {last:,}", help))
+            help = f"increase training.{left['ends_by']} to train further"
+            advice.append(Advice(f"this run is finished at step {last:,}", help))
     return {
         "was_prepared": was_prepared,
         "data": data.report,
@@ -78,13 +78,13 @@ def rehearse(config: Config) -> dict[str, Any]:
 
 
 def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
-    """Take a few steps from the state of the run, and tell from them when training will end.
+    """Take a few steps from the state of the run, and estimate when training will end.
 
     Args:
         started: when the dry run began, on the monotonic clock.
 
     Returns:
-        step_s: the seconds of a step; tgt_tokens_per_s: the speed; steps: those that are left; total_s: the seconds to
+        step_s: the seconds of a step; tgt_tokens_per_s: the speed; steps: the remaining steps; total_s: the seconds to
         the end, without validations and scoring; ends_by: the key that ends training; may_end_sooner: by
         training.patience.
     """
@@ -121,7 +121,7 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
 def lines(report: dict[str, Any]) -> Iterator[str]:
     """The lines of the report as text."""
     data, run, left = (report[key] for key in ("data", "run", "time"))
-    how = "as this run has prepared them" if report["was_prepared"] else f"in {format_duration(left['prepare_s'])}"
+    how = "already prepared" if report["was_prepared"] else f"in {format_duration(left['prepare_s'])}"
     num_dropped = sum(dropped["pairs"] for dropped in data["dropped"].values())
     counts = f"{data['kept']:,} kept, {num_dropped:,} dropped, {data['held_out']:,} held out"
     yield f"pairs:    {data['read']:,} read, {counts} ({how})"
@@ -129,14 +129,14 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"  {dropped['pairs']:,} {reason}, such as {checks.example(dropped['example'])}"
     yield from (f"  {line}" for line in checks.set_lines(data))
     trained = f"trained on {run['device']} in {run['precision']}"
-    yield f"model:    {run['parameters']:,} parameters, {run['pieces']:,} pieces, {trained}"
-    done = f" ({run['steps_done']:,} are done)" if run["steps_done"] else ""
+    yield f"model:    {run['parameters']:,} parameters, {run['pieces']:,} subwords, {trained}"
+    done = f" ({run['steps_done']:,} done)" if run["steps_done"] else ""
     end = f"; the time limit allows only {left['steps']:,} more" if left["ends_by"] == "time_limit" else ""
     yield f"steps:    {run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
     epochs = f"the run sees the training text {run['epochs']:,.1f} times"
     yield f"  an epoch is {run['steps_per_epoch']:,.1f} steps; {epochs}"
     speed = f"{left['step_s']:.3g} s ({left['tgt_tokens_per_s']:,.0f} target tokens/s)"
-    sooner = ", or sooner by training.patience" if left["may_end_sooner"] else ""
+    sooner = ", or less with early stopping" if left["may_end_sooner"] else ""
     total = f"about {format_duration(left['total_s'])} to the end{sooner}"
     yield f"time:     {total}, without validations and scoring: {left['steps']:,} steps of {speed}"
     for advice in report["warnings"]:

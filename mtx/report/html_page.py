@@ -1,7 +1,7 @@
-"""HTML pages: one file with all its styles and scripts inside, which needs no network and no server.
+"""HTML pages: single files with inline styles and scripts, which need no network and no server.
 
-Flow: values -> a template of this package -> `render` -> HTML. The values come from models and corpora, which are not
-trusted: templates escape every value, data is embedded as JSON that cannot end its element, and the page's
+Flow: values -> a template of this package -> `render` -> HTML. The values come from untrusted models and corpora:
+templates escape every value, data is embedded as JSON that cannot end its element, and the page's
 Content-Security-Policy allows only the scripts of this package, by their hashes. `attention_page` shows the exact
 attention weights of a model: they are stored as base64 of little-endian float32, and attention.js draws them.
 """
@@ -70,7 +70,7 @@ def _policy(scripts: Sequence[str]) -> str:
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; img-src data:"
 
 
-_BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # pieces of SentencePiece for the bytes of characters that have no piece
+_BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # byte-fallback pieces of SentencePiece
 
 
 def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
@@ -89,7 +89,7 @@ def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
 
 
 def text_of(pieces: Sequence[str]) -> str:
-    """The pieces of a sentence as a line of text, with the characters that byte pieces make up."""
+    """The pieces of a sentence as a line of text, with byte pieces joined to characters."""
     text = "".join(piece for piece in pieces if piece != "</s>").replace("▁", " ").strip()
     return printable_piece(_BYTES.sub(_characters, text))
 
@@ -99,7 +99,7 @@ def _characters(found: re.Match[str]) -> str:
 
 
 def printable_piece(piece: str) -> str:
-    """A piece with invisible characters written as escapes, joiners too, because a piece may consist of one alone."""
+    """A piece with invisible characters written as escapes, including joiners, since a piece may be a single joiner."""
     return printable(piece).replace("\u200c", r"\u200c").replace("\u200d", r"\u200d")
 
 

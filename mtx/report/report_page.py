@@ -1,7 +1,7 @@
-"""The report of a run as one HTML page: how well it translates, its data, and whether more training is worthwhile.
+"""The report of a run as one HTML page: translation quality, data, and whether more training is worthwhile.
 
 Flow: run directories -> `RunSummary`, `test_set_values` -> values of report.html -> HTML. Several runs share one page.
-The template holds the words, this module computes the values.
+The template contains the words; this module computes the values.
 """
 
 import time
@@ -32,12 +32,12 @@ def report_page(roots: Sequence[Path]) -> str:
     """The report of one run, or of several runs side by side.
 
     Raises:
-        UsageError: if a directory is no run, or there are more runs than colours for them.
+        UsageError: if a directory is not a run, or there are more runs than colours.
         DataError: if two runs have different test sets of the same name.
-        DamagedFileError: if a file of a run does not hold what mtx writes into it.
+        DamagedFileError: if a file of a run has unexpected content.
     """
     if len(roots) > NUM_COLOURS:
-        raise UsageError(f"{len(roots)} runs: a report shows at most {NUM_COLOURS}")
+        raise UsageError(f"too many runs for a report: expected at most {NUM_COLOURS}, got {len(roots)}")
     runs = [read_run(root) for root in roots]
     names = [root.name or str(root) for root in roots]
     if len({*names}) < len(names):
@@ -66,7 +66,7 @@ def report_page(roots: Sequence[Path]) -> str:
 
 
 def _table(of_runs: Sequence[Mapping[str, str]], missing: str = "unknown") -> list[Row]:
-    """Rows of a table with the runs as columns, first those in which the runs differ."""
+    """Rows of a table with the runs as columns; rows in which the runs differ come first."""
     keys = dict.fromkeys(key for of_run in of_runs for key in of_run)
     rows = [(key, *(of_run.get(key, missing) for of_run in of_runs)) for key in keys]
     return sorted(rows, key=lambda row: len({*row[1:]}) == 1)
@@ -82,7 +82,7 @@ def _run_values(number: int, run: RunSummary, name: str, runs: Sequence[RunSumma
     try:
         data = _data_values(run) if run.data_report else {}
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise DamagedFileError(f"{run.paths.data / REPORT}: is not a report of mtx on prepared data") from None
+        raise DamagedFileError(f"{run.paths.data / REPORT}: not a report of mtx on prepared data") from None
     return {
         "name": name,
         "colour": number + 1,
@@ -100,7 +100,7 @@ def _run_values(number: int, run: RunSummary, name: str, runs: Sequence[RunSumma
 
 
 def _facts(run: RunSummary, data: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """The overview of a run: its most important facts, as far as they are known."""
+    """The overview of a run: its most important known facts."""
     training = run.config.training
     out_of = f" of {training.max_steps:,}" if training.max_steps and not training.max_epochs else ""
     epochs = f" ({run.history.epochs:.1f} of {training.max_epochs} epochs)" if training.max_epochs else ""
@@ -111,11 +111,11 @@ def _facts(run: RunSummary, data: dict[str, Any]) -> Iterable[tuple[str, str]]:
         yield "Is it usable?", f"{verdict.text[:1].upper()}{verdict.text[1:]}."
     yield "Is it still improving?", progress(run.history)
     yield "Trained on", data.get("pairs", "")
-    yield "Does the training text hold test sentences?", data.get("leaks", "")
+    yield "Does the training text contain test sentences?", data.get("leaks", "")
 
 
 def _data_values(run: RunSummary) -> dict[str, Any]:
-    """The tables on the training data, and what the overview says of it."""
+    """The tables on the training data, and the facts for the overview."""
     report = run.data_report
     corpora = report["corpora"]
     names = ", ".join(PurePath(corpus["name"]).name for corpus in corpora)
@@ -127,7 +127,7 @@ def _data_values(run: RunSummary) -> dict[str, Any]:
         "leaks": "; ".join(f"{name}: {leaks(test)}" for name, test in report["tests"].items()),
         "facts": [
             ("Pairs", f"{report['kept']:,} trained on, of {report['read']:,} read{held_out}"),
-            ("Pieces", f"{src_tokens:,} source, {tgt_tokens:,} target; {report['pieces']:,} different ones"),
+            ("Subwords", f"{src_tokens:,} source, {tgt_tokens:,} target; vocabulary of {report['pieces']:,}"),
         ],
         "corpora": [
             (*(corpus[key] for key in columns), ", ".join(f"{n:,} {reason}" for reason, n in corpus["dropped"].items()))

@@ -1,4 +1,4 @@
-"""What a report shows of one run: its settings and state, and the history of its training as curves.
+"""The data of a report on one run: its settings and state, and the history of its training as curves.
 
 Flow: run directory -> `read_run` -> `RunSummary`; events of metrics.jsonl -> `TrainingHistory` -> `Curve`.
 If a killed run was resumed from an earlier checkpoint, the events of the repeated steps are skipped. The time between
@@ -21,7 +21,7 @@ from mtx.storage.run_files import REPORT, SCORES, RunLayout, load_config, requir
 
 _MAX_POINTS = 400  # of a curve
 _LARGEST = 1e15  # a larger value comes from a damaged file
-# What the score must gain in the last third of the steps to make more training worthwhile: points, or nats.
+# The gain in the last third of the steps that makes more training worthwhile: points, or nats.
 _MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
 Event = dict[str, Any]
 
@@ -52,12 +52,12 @@ class TrainingHistory:
 
     @property
     def epochs(self) -> float:
-        """Passes over the training pairs so far; 0 if no event says it."""
+        """Passes over the training pairs so far; 0 if no event has them."""
         done = [event["epochs"] for event in self.of("train") if _is_number(event.get("epochs"))]
         return float(done[-1]) if done else 0.0
 
     def curve(self, kind: str, key: str) -> Curve:
-        """The values of `key` in the events of one kind; each point of a long curve is the mean of some events."""
+        """The values of `key` in the events of one kind; each point of a long curve is the mean of several events."""
         rows = [(event["step"], event["hours"], event[key]) for event in self.of(kind) if _is_number(event.get(key))]
         table = np.array(rows, dtype=np.float64).reshape(-1, 3)
         if len(table) > _MAX_POINTS:
@@ -87,11 +87,11 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Improvement:
-    """How the validation scores of a run develop.
+    """The development of a run's validation scores.
 
     Attributes:
-        key: of the metric that decides which validation is the best, in the events and in `DECIDING_METRICS`.
-        gain: by how much the best score is better than the best one of the first two thirds of the steps.
+        key: of the metric that selects the best validation, in the events and in `DECIDING_METRICS`.
+        gain: the difference of the best score and the best one of the first two thirds of the steps.
         is_last_best: whether no validation is better than the last one.
     """
 
@@ -103,16 +103,16 @@ class Improvement:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether the gain is large enough to go on for."""
+        """Whether the gain is large enough to continue training."""
         return self.gain > _MIN_GAIN[self.key]
 
 
 def improvement(history: TrainingHistory, before_cooldown: bool = False) -> Improvement | None:
-    """How the validation scores develop; None with fewer than two validations.
+    """The development of the validation scores; None with fewer than two validations.
 
     Args:
-        before_cooldown: leave out a cooldown, in which scores rise because the learning rate falls; what they gain
-            there is no sign that more training would bring more.
+        before_cooldown: ignore a cooldown, in which scores rise because the learning rate falls; a gain there does not
+            show that more training would help.
     """
     key = recorded_metric(history.of("validation"))
     validations = [event for event in history.of("validation") if _is_number(event.get(key))]
@@ -128,9 +128,9 @@ def improvement(history: TrainingHistory, before_cooldown: bool = False) -> Impr
 
 
 def progress(history: TrainingHistory) -> str:
-    """Whether a run is still improving, in words, from the scores of its validations."""
+    """Whether a run is still improving, in words, from its validation scores."""
     if (found := improvement(history)) is None:
-        return "There are not enough validations yet to tell."
+        return "Unknown: too few validations yet."
     word = (("No", "Hardly"), ("Perhaps", "Yes"))[found.is_worthwhile][found.is_last_best]
     verb, digits = ("fell", 3) if found.key == "nll" else ("rose", 1)
     rose = f"validation {DECIDING_METRICS[found.key]} {verb} by {found.gain:.{digits}f} in the last third of the steps"
@@ -158,7 +158,7 @@ class RunSummary:
 
     @property
     def gains(self) -> list[Gain]:
-        """What training has changed on each test set; empty if it started from no model."""
+        """The changes on each test set by this training; empty if it did not start from a model."""
         return stored_gains(self.provenance, self.paths.model / SCORES)
 
     @property
@@ -184,8 +184,8 @@ def read_run(root: Path) -> RunSummary:
     """Read the files of a run.
 
     Raises:
-        UsageError: if `root` is no run directory.
-        DamagedFileError: if a file of the run does not hold what mtx writes into it.
+        UsageError: if `root` is not a run directory.
+        DamagedFileError: if a file of the run has unexpected content.
     """
     paths = require_run(root)
     data_report, provenance = _read(paths.data / REPORT), _read(paths.model / SCORES).get("run", {})

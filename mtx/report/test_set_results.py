@@ -1,4 +1,4 @@
-"""What a report shows of the test sets: scores, and the sentences, the most telling ones first, with marks.
+"""The data of a report on test sets: scores, and sentences with marks, the most informative ones first.
 
 Flow: run directories -> `test_set_values` -> values of report.html; texts -> `word_diff` -> marked parts.
 """
@@ -20,14 +20,14 @@ from mtx.storage.run_files import RunLayout, translated_tests
 _MAX_TEXTS = 2000  # of a test set in a page, references and translations
 _MAX_SAMPLED = 8  # validations whose samples are shown
 _TOKEN, _CHARACTER = re.compile(r"\s*(?:\w+|[^\w\s])\s*"), re.compile(r"\s*\S\s*")
-Marked = list[tuple[str, bool]]  # parts of a text, each with whether the other text lacks it at this place
+Marked = list[tuple[str, bool]]  # parts of a text; True: the other text lacks this part here
 
 
 def test_set_values(roots: Sequence[Path], names: Sequence[str]) -> list[dict[str, Any]]:
     """The results on the test sets that all runs have translated; empty if there are none.
 
     Args:
-        names: what the report calls the runs.
+        names: the names of the runs in the report.
     """
     if not set.intersection(*({*translated_tests(RunLayout(root))} for root in roots)):
         return []
@@ -58,8 +58,8 @@ class Sentence:
 
     Attributes:
         length: words or characters of the reference.
-        ref: of a single system, its marked parts are not in the translation.
-        translations: of each system the sentence-level chrF, 0 to 100, and the hypothesis.
+        ref: with one system, parts that are missing in its translation are marked.
+        translations: the sentence-level chrF (0 to 100) and the hypothesis of each system.
     """
 
     line: int
@@ -70,9 +70,9 @@ class Sentence:
 
 
 def telling_sentences(test_set: TestSet, systems: list[list[str]], references: list[str]) -> list[Sentence]:
-    """All sentences with the hypotheses of all systems, the most telling ones first.
+    """All sentences with the hypotheses of all systems, the most informative ones first.
 
-    Of one system these are the worst by chrF, of several those on which their chrF differs most.
+    With one system these are the worst by chrF, with several the ones whose chrF differs most.
     """
     from sacrebleu.metrics import CHRF
 
@@ -93,14 +93,14 @@ def telling_sentences(test_set: TestSet, systems: list[list[str]], references: l
 
 
 def samples(run: RunSummary) -> list[dict[str, Any]]:
-    """For each sample sentence source, reference, and the translations of evenly chosen validations, by their steps.
+    """Source, reference and translations of each sample sentence, by the steps of evenly chosen validations.
 
-    The words that the reference lacks are marked in them.
+    Words that the reference lacks are marked.
     """
     events = run.validations_with_samples()
     every = -(-len(events) // _MAX_SAMPLED)
     steps: dict[tuple[str, str], list[tuple[int, Marked]]] = {}
-    for event in events[:: -every or -1][::-1]:  # the last one is among them
+    for event in events[:: -every or -1][::-1]:  # including the last one
         by_character = not writes_spaces(run.config.data.tgt, [sample["ref"] for sample in event["samples"]])
         for sample in event["samples"]:
             marked, _ = word_diff(sample["hyp"], sample["ref"], by_character)
@@ -109,7 +109,7 @@ def samples(run: RunSummary) -> list[dict[str, Any]]:
 
 
 def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Marked, Marked]:
-    """Compare two texts word by word, or character by character; the spaces beside one belong to it."""
+    """Compare two texts word by word, or character by character; the spaces around a word belong to it."""
     pattern = _CHARACTER if by_character else _TOKEN
     hyp_words, ref_words = pattern.findall(hyp), pattern.findall(ref)
     a, b = ([word.strip() for word in text] for text in (hyp_words, ref_words))

@@ -1,4 +1,4 @@
-"""What the report adds to a training: hints about unusual figures, and a report.html that is kept up to date.
+"""The report during training: hints about unusual figures, and an up-to-date report.html.
 
 A hint is not an error: training continues. Each kind of hint is given once per start of a run. Flow: prepared data,
 steps and validations -> `Hints` -> warnings and hint events; validations -> `ReportWriter` -> report.html.
@@ -38,7 +38,7 @@ class Hints(Hook):
         self._given_kinds = set[str]()
         self._window = list[float]()
         self._mean = math.inf  # of the last window
-        self._lowest, self._lowest_step = math.inf, 0  # of the means, and where its window ends
+        self._lowest, self._lowest_step = math.inf, 0  # the lowest mean, and the last step of its window
         self._lowest_valid, self._mean_then = math.inf, math.inf  # nll, and the training mean at that time
         self._num_rising = 0
 
@@ -61,7 +61,7 @@ class Hints(Hook):
                 f"the training nll rose from {self._lowest:.2f} (step {self._lowest_step:,}) to {self._mean:.2f}: the "
                 f"learning rate, now {figures['learning_rate']:.1e}, may be too high"
             )
-            self._give(trainer, step, "jump", text, "try half the training.learning_rate, or more warmup_steps")
+            self._give(trainer, step, "jump", text, "halve training.learning_rate, or increase training.warmup_steps")
 
     def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
         step, nll, lowest = trainer.state.step, validation.nll, self._lowest_valid
@@ -72,9 +72,9 @@ class Hints(Hook):
         else:
             self._num_rising += 1
             if self._num_rising >= _RISING and self._mean < self._mean_then:
-                text = f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while that of training falls"
-                help = "a larger model.dropout, a smaller model.preset or more text helps"
-                self._give(trainer, step, "overfits", f"{text}, so the model learns its text by heart", help)
+                text = f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while the training nll falls"
+                help = "use a larger model.dropout, a smaller model.preset or more text"
+                self._give(trainer, step, "overfits", f"{text}: the model overfits", help)
 
     def _give(self, trainer: Trainer, step: int, kind: str, text: str, help: str) -> None:
         if kind not in self._given_kinds:
@@ -82,11 +82,11 @@ class Hints(Hook):
             trainer.record("hint", step=step, text=str(Advice(text, help)))
 
 
-_MAX_SHARE = 0.02  # of the training time is spent on reports at most
+_MAX_SHARE = 0.02  # maximum share of the training time for reports
 
 
 class ReportWriter(Hook):
-    """Writes the report of one run again and again; no failure of it ends a training: it is a deferred error."""
+    """Rewrites the report of one run repeatedly; a failure does not end training but is a deferred error."""
 
     def __init__(self) -> None:
         self._next_at = 0.0  # the earliest time of the next update, on the monotonic clock
@@ -107,5 +107,5 @@ class ReportWriter(Hook):
         path = trainer.paths.report
         try:
             durable.write_bytes(path, report_page([trainer.paths.root]).encode())
-        except Exception as error:  # a training must not end because of its report, whatever the error is
+        except Exception as error:  # training must not end because of its report, whatever the error is
             trainer.deferred_errors.add(str(path), error)

@@ -1,8 +1,8 @@
-"""Whether the model of a run is of use, in words, and what to do next. Flow: `RunSummary`, scores -> `Advice`.
+"""Whether the model of a run is usable, in words, and what to do next. Flow: `RunSummary`, scores -> `Advice`.
 
 The words follow a rule of thumb for BLEU (https://cloud.google.com/translate/automl/docs/evaluate#bleu): below 10
-almost useless, below 20 hardly the gist, below 30 the gist with many errors, from 30 understandable, from 40 of high
-quality. They hold for text like the test text, and say nothing about other text.
+almost useless, below 20 hard to get the gist, below 30 the gist with many errors, from 30 understandable, from 40 of
+high quality. They apply to text like the test set, not to other text.
 """
 
 from collections import Counter
@@ -17,34 +17,34 @@ from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, 
 
 _WORDS = (
     "good: on text like this, most translations need few corrections",
-    "usable as a draft: understandable on text like this, but to be corrected",
-    "usable for the gist only: on text like this, the meaning is mostly clear, the grammar often wrong",
+    "usable as a draft: understandable on text like this, but needs correction",
+    "usable for the gist only: on text like this, the meaning is mostly clear, but the grammar is often wrong",
     "hardly usable: even on text like this, the meaning is often lost",
-    "not usable: it has learned too little",
+    "not usable: it has not learned enough",
 )
-# the scores from which each description holds; on Multi30k en-de a BLEU of 21 goes with a chrF2 of 45
+# the lowest score of each description; on Multi30k en-de a BLEU of 21 corresponds to a chrF2 of 45
 _LIMITS = {"BLEU": (40.0, 30.0, 20.0, 10.0, 0.0), "chrF2": (65.0, 55.0, 45.0, 35.0, 0.0)}
-_SYNTHETIC_LIMITS = (95.0, 80.0, 60.0, 30.0, 0.0)  # of BLEU where a grammar makes the text: it can all be learned
+_SYNTHETIC_LIMITS = (95.0, 80.0, 60.0, 30.0, 0.0)  # of BLEU on text of a grammar, which can be learned perfectly
 _GIST = 2  # the place of a description in `_WORDS`
 _POOR = 3
 _USELESS = 4
-_ALIKE = 0.2  # share of distinct translations below which a model does not look at its source
+_ALIKE = 0.2  # share of distinct translations below which a model ignores its source
 _FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
-_MENTIONED = 0.02  # the smallest share of faulty translations that is worth a word
-_FAULTS = {"repetition": "repeat themselves", "copy": "are the source", "empty": "are empty"}
-_FEW_EPOCHS = 5  # before which a useless model has simply not been trained
+_MENTIONED = 0.02  # the smallest share of faulty translations to mention
+_FAULTS = {"repetition": "repeat themselves", "copy": "are copies of the source", "empty": "are empty"}
+_FEW_EPOCHS = 5  # with fewer, a useless model simply needs more training
 _ENOUGH_PAIRS = 20_000
-_RISE = 0.02  # nats per token by which the validation nll rises if a model learns its text by heart
+_RISE = 0.02  # nats per token by which the validation nll rises if a model overfits
 
 
 def usability(run: RunSummary) -> Advice | None:
-    """What to think of the model of a run, by its first test set, and what to do next, which may be nothing.
+    """The verdict on the model of a run, by its first test set, and what to do next, if anything.
 
     Returns:
         The description, with the score and the shares of faulty translations; None before the run is scored.
 
     Raises:
-        DamagedFileError: if a file of the run does not hold what mtx writes into it.
+        DamagedFileError: if a file of the run has unexpected content.
     """
     paths, config = run.paths, run.config
     if not (scores := stored_scores(paths)):
@@ -81,34 +81,34 @@ def usability(run: RunSummary) -> Advice | None:
     problems = advice(run.gains)
     measured += [problem.text for problem in problems]
     help = _help(run, level)
-    if problems:  # more of the same training would not solve them
+    if problems:  # longer training would not solve them
         help = f"in another run_dir, {', and '.join(dict.fromkeys(problem.help for problem in problems))}"
     return Advice(f"{words} ({', '.join(measured)})", help)
 
 
 def _help(run: RunSummary, level: int) -> str:
-    """What to do next; empty if there is nothing to do."""
+    """What to do next; empty for nothing."""
     if level == 0:
         return ""
     reason = next((str(event.get("reason")) for event in reversed(run.history.of("end"))), "")
     if reason in ("max_steps", "max_epochs", "time_limit") and run.step:
-        help = f"a larger training.{reason} continues it"
+        help = f"increase training.{reason} to train further"
         gained = improvement(run.history, before_cooldown=True)
         if gained is not None and gained.is_worthwhile and gained.is_last_best:
             return f"training ended while it was still improving; {help}"
         if level >= _POOR and (improvement(run.history) is None or run.history.epochs < _FEW_EPOCHS):
-            return f"it has hardly been trained; {help}"
+            return f"it was hardly trained; {help}"
     if level < _GIST:
         return ""
     pairs, nll = run.data_report.get("kept", 0), run.history.curve("validation", "nll").values
-    ended = "more steps on this text would gain little"
+    ended = "more steps on this text would help little"
     if run.config.training.init_from:
-        return f"{ended}; more text, or a smaller training.learning_rate in another run_dir, may help"
+        return f"{ended}; more text, or a lower training.learning_rate in another run_dir, may help"
     if nll and nll[-1] > min(nll) + _RISE and run.config.model.dropout < 0.3:
-        return f"it learns its {pairs:,} pairs by heart; more text helps most, or model.dropout=0.3 in another run_dir"
+        return f"it overfits its {pairs:,} pairs; more text helps most, or model.dropout=0.3 in another run_dir"
     if pairs < _ENOUGH_PAIRS:
         return (
-            f"{ended}: {pairs:,} pairs are few; more text helps most, or training.init_from=MODEL in another run_dir, "
-            "with a published model of these languages (mtx import)"
+            f"{ended}: it has only {pairs:,} pairs; more text helps most, or training.init_from=MODEL in another "
+            "run_dir, with a published model of these languages (mtx import)"
         )
-    return f"{ended}; see what --dry-run says about the text, or take a larger model.preset in another run_dir"
+    return f"{ended}; check the text with --dry-run, or use a larger model.preset in another run_dir"

@@ -56,7 +56,7 @@
     if (codes.includes(wanted)) ui.target.value = wanted;
   }
 
-  // The text or a language has changed: what is shown as the translation is no longer that of the text.
+  // The text or a language has changed: the shown translation no longer belongs to the text.
   function changed() {
     const length = [...ui.text.value].length;
     const excess = length - settings.charLimit;
@@ -102,7 +102,7 @@
       setStatus(!detected ? "Translated" : `${detected === target ? "Already in" : "Translated from"} ${names[detected]}`);
       ui.note.hidden = !found.suspicion;
       ui.note.textContent = found.suspicion === "copy" ? "The translation is a copy of the text."
-        : "The translation repeats words. Check it before you use it.";
+        : "The translation repeats words. Check it before use.";
       show([found.translatedText, ...found.alternatives]);
       changed();
     } catch (error) {
@@ -160,7 +160,7 @@
   async function copy() {
     try {
       await navigator.clipboard.writeText(state.translations[0]);
-    } catch { // without https a browser has no clipboard
+    } catch { // browsers have no clipboard without HTTPS
       const area = Object.assign(document.createElement("textarea"), { value: state.translations[0] });
       document.body.append(area);
       area.select();
@@ -177,9 +177,9 @@
     try {
       response = await fetch(path, { method: "POST", headers: { "content-type": "application/json" }, body, signal });
     } catch (error) {
-      throw signal?.aborted ? error : new Error("The server does not answer. Try again in a moment.");
+      throw signal?.aborted ? error : new Error("The server does not respond. Try again in a moment.");
     }
-    const value = await response.json().catch(() => ({ error: `The server answered with the status ${response.status}.` }));
+    const value = await response.json().catch(() => ({ error: `The server responded with status ${response.status}.` }));
     if (!response.ok) throw Object.assign(new Error(value.error), { status: response.status });
     return value;
   }

@@ -1,7 +1,7 @@
-"""`mtx serve`: the application, which has LibreTranslate's interface, and what runs it.
+"""`mtx serve`: the application with LibreTranslate's interface, and its server.
 
-Flow: `Guard` (limits, a log line, and an answer to every failure) -> a route -> `TranslationQueue` -> JSON. Slow
-clients are for uvicorn, and for a reverse proxy before it.
+Flow: `Guard` (limits, a log line, and a response to every failure) -> a route -> `TranslationQueue` -> JSON. uvicorn
+and a reverse proxy in front of it handle slow clients.
 """
 
 import asyncio
@@ -44,27 +44,27 @@ _HEADERS = [
     (b"referrer-policy", b"no-referrer"),
 ]
 _METHODS = ("GET", "HEAD", "OPTIONS", "POST")
-_TAKEN_BYTES = 1 << 27  # of a body that is too large; a client that is still sending would not see the answer
+_TAKEN_BYTES = 1 << 27  # read of a body that is too large; a client that is still sending would miss the response
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may ask for, and how long the server waits: the only place with such numbers.
+    """The limits of a request and the timeouts of the server, all in one place.
 
     Attributes:
-        chars: most characters of the texts of a request, together.
-        texts: most texts of a request.
-        body_bytes: largest body. A character takes up to 12 bytes, as JSON or form.
-        connections: most open connections.
-        waiting_tokens: most tokens that wait for translation, those of all requests together. Time is in proportion to
-            tokens, of which a character that the model does not know takes up to four, and an ordinary one a quarter.
-        batch_tokens: tokens that a thread translates at once. A request waits for one such batch, and for a sentence of
-            each other request that waits, before its first sentence is translated.
-        segment_tokens: most tokens of a paragraph of HTML, which is translated at once.
-        request_s: how many seconds a translation may take, waiting included.
-        idle_s: how many seconds an open connection may wait for its next request.
+        chars: maximum number of characters in all texts of a request.
+        texts: maximum number of texts in a request.
+        body_bytes: maximum size of a body. A character takes up to 12 bytes, as JSON or form.
+        connections: maximum number of open connections.
+        waiting_tokens: maximum number of tokens waiting for translation, over all requests. Time is proportional to
+            tokens; an unknown character takes up to four tokens, an ordinary one a quarter.
+        batch_tokens: tokens that a thread translates at once. Before its first sentence is translated, a request waits
+            for one such batch and for a sentence of each other waiting request.
+        segment_tokens: maximum number of tokens in a paragraph of HTML, which is translated at once.
+        request_s: timeout of a translation in seconds, including waiting.
+        idle_s: seconds that an open connection may wait for its next request.
     """
 
     chars: int = 10_000
@@ -83,7 +83,7 @@ class Guard:
     """Middleware that limits bodies, answers failures, and records every request.
 
     Args:
-        paths: the paths that logs name; others may hold anything and count as `other`.
+        paths: the paths that logs name; others are untrusted and count as `other`.
     """
 
     app: ASGIApp
@@ -130,9 +130,9 @@ class Guard:
 
 
 async def answer(request: Request, error: Exception) -> Response:
-    """The answer to a request that is refused or has failed: {"error": text}.
+    """The response to a refused or failed request: {"error": text}.
 
-    The log names the place of a failure alone: the text of an error may hold what was translated.
+    The log contains only the place of a failure, since the text of an error may contain translated text.
     """
     headers = None
     match error:
@@ -143,17 +143,17 @@ async def answer(request: Request, error: Exception) -> Response:
         case UsageError() | DataError():
             status, text = 400, str(error)
         case ClientDisconnect():
-            status, text = 499, ""  # as of nginx; nobody receives it
+            status, text = 499, ""  # as in nginx; nobody receives it
         case _:
             place = traceback.extract_tb(error.__traceback__)[-1]
             logger.error("%s at %s:%s", type(error).__name__, place.filename, place.lineno)
             status = 500
-            text = str(error) if isinstance(error, MtxError) else "the server failed; its log says where"
+            text = str(error) if isinstance(error, MtxError) else "internal server error; see the server's log"
     return JSONResponse({"error": text}, status, headers)
 
 
 def _invalid_field(error: ValidationError) -> str:
-    """What is wrong with the first field, in the words of LibreTranslate if it has any for this."""
+    """The problem with the first invalid field, in the words of LibreTranslate if it has some."""
     first = error.errors(include_url=False)[0]
     name = first["loc"][0]
     match first["type"]:
@@ -170,8 +170,8 @@ async def finish_in_time(request: Request, work: Coroutine[Any, Any, Result], se
     """The result of some work for a request.
 
     Raises:
-        ClientDisconnect: the client has gone, so nobody needs the result.
-        HTTPException: 504, the time is over.
+        ClientDisconnect: the client has disconnected.
+        HTTPException: 504, the timeout has passed.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_until_disconnect(request.receive))
@@ -193,7 +193,7 @@ async def _until_disconnect(receive: Receive) -> None:
 
 
 class JsonFormat(logging.Formatter):
-    """A record as one line of JSON in ASCII; the dict `fields` of a record adds its own."""
+    """A record as one line of JSON in ASCII, with the dict `fields` of the record."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line: time (UTC), level, message, and fields."""
@@ -203,7 +203,7 @@ class JsonFormat(logging.Formatter):
 
 
 def log_as_json() -> None:
-    """Write the messages of mtx as JSON from now on, and the errors of the HTTP library too; none holds a text."""
+    """Write the messages of mtx and the errors of the HTTP library as JSON from now on; none contains user text."""
     library = logging.getLogger("uvicorn.error")
     library.handlers = logging.getLogger("mtx").handlers
     library.propagate = False
@@ -213,7 +213,7 @@ def log_as_json() -> None:
 
 
 _MAX_FIELDS = 100
-_TAG = re.compile("<[^<>]*>")  # roughly: enough to guess the language of what is around
+_TAG = re.compile("<[^<>]*>")  # approximate: enough to detect the language of the other text
 _STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
 
 
@@ -248,8 +248,8 @@ class Translated(Detected):
 _KINDS = ("application/json", "application/x-www-form-urlencoded")
 _CALLS: list[tuple[str, str, type[Detected] | None]] = [
     ("/translate", "Translations of a text or of a list of texts", Translated),
-    ("/detect", "The languages that a text may be in", Detected),
-    ("/languages", "The languages, and what each is translated to", None),
+    ("/detect", "The possible languages of a text", Detected),
+    ("/languages", "The languages and their target languages", None),
     ("/frontend/settings", "The settings of the page", None),
     ("/health", "Whether the server is up", None),
     ("/spec", "This description", None),
@@ -257,9 +257,9 @@ _CALLS: list[tuple[str, str, type[Detected] | None]] = [
 
 
 async def _read_fields(request: Request) -> dict[str, Any]:
-    """The fields of a request's body, if that is JSON; otherwise of its address and of its form, as in LibreTranslate.
+    """The fields of a JSON body; otherwise the fields of the URL and the form, as in LibreTranslate.
 
-    What is null, or empty except for q, counts as missing.
+    Null values count as missing, and so do empty values other than q.
 
     Raises:
         HTTPException: 400 if the body is neither a JSON object nor a form.
@@ -282,7 +282,7 @@ async def _read_fields(request: Request) -> dict[str, Any]:
 
 
 def describe_calls() -> dict[str, Any]:
-    """The answer of /spec: the calls in OpenAPI, with the fields of their bodies."""
+    """The response of /spec: the calls in OpenAPI, with the fields of their bodies."""
     calls = dict[str, Any]()
     for path, summary, fields in _CALLS:
         refusal = {"description": 'A refusal: {"error": text}'}
@@ -296,9 +296,9 @@ def describe_calls() -> dict[str, Any]:
 
 
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
-    """The HTML of the page, one file with everything inside, and its policy: its script and its styles alone run.
+    """The HTML of the page, a single file, and its policy, which allows only its own script and styles.
 
-    Names of languages come from models, and are not trusted.
+    Names of languages come from models and are untrusted.
     """
     template, style, script = (
         Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
@@ -317,10 +317,10 @@ def _hash(text: str) -> str:
 
 @dataclass(eq=False)
 class Server:
-    """The routes. One thread, that of the event loop, runs them all.
+    """The routes. The thread of the event loop runs them all.
 
     Args:
-        keys: one of them must come with a request that translates; none if nothing must come.
+        keys: API keys, one of which a translation request must have; empty if no key is needed.
     """
 
     pairs: Pairs
@@ -348,7 +348,7 @@ class Server:
         anyone = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
         guard = Middleware(Guard, limits=self.limits, paths=paths)
         app = Starlette(routes=routes, middleware=[anyone, guard], exception_handlers={HTTPException: answer})
-        app.router.redirect_slashes = False  # its redirects name the host that the request names
+        app.router.redirect_slashes = False  # its redirects contain the untrusted host of the request
         return app
 
     async def translate(self, request: Request) -> Response:
@@ -376,7 +376,7 @@ class Server:
         return JSONResponse(found if is_list else {name: values[0] for name, values in found.items()})
 
     def _limited(self, texts: list[str]) -> list[str]:
-        """Some texts, if they are not more than the limits allow."""
+        """The texts, if they are within the limits."""
         for size, limit in ((len(texts), self.limits.texts), (sum(map(len, texts)), self.limits.chars)):
             if size > limit:
                 raise HTTPException(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
@@ -385,7 +385,7 @@ class Server:
     async def _translate_all(
         self, texts: Sequence[str], sources: Sequence[str], fields: Translated
     ) -> list[Translation]:
-        """The translations in the order of the texts; those of one source language are one job of the queue."""
+        """The translations in the order of the texts; texts of one source language are one job of the queue."""
         results = dict[int, Translation]()
         for source in dict.fromkeys(sources):
             numbers = [number for number, other in enumerate(sources) if other == source]
@@ -426,14 +426,16 @@ class Server:
         sent = fields.get("api_key") or (token.strip() if scheme.lower() == "bearer" else "")
         given = str(sent).encode("utf-8", "replace")
         if not given:
-            raise HTTPException(403, "this server needs an API key: the parameter api_key")
-        if sum(secrets.compare_digest(given, key.encode()) for key in self.keys) == 0:  # all, so in equal time
+            raise HTTPException(403, "this server requires an API key: the parameter api_key")
+        if (
+            sum(secrets.compare_digest(given, key.encode()) for key in self.keys) == 0
+        ):  # compares with all, in constant time
             raise HTTPException(403, "Invalid API key")
         return fields
 
 
 def http_server(app: Starlette, limits: Limits) -> uvicorn.Server:
-    """The HTTP server, which answers the requests that have begun before it stops."""
+    """The HTTP server; it responds to running requests before it stops."""
     config = uvicorn.Config(
         app,
         http="h11",
@@ -454,7 +456,7 @@ def run(server: uvicorn.Server, listener: socket.socket) -> None:
     """Serve on a bound socket until SIGTERM, SIGINT or SIGHUP.
 
     Raises:
-        KeyboardInterrupt: after a SIGTERM or SIGINT, as they mean to mtx.
+        KeyboardInterrupt: after a SIGTERM or SIGINT, as elsewhere in mtx.
     """
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, server.handle_exit)

@@ -1,6 +1,6 @@
-"""Translates the texts of requests, plain or HTML: a queue for all of them, and the language pairs with their models.
+"""Translates the texts of requests, plain or HTML: a queue for all requests, and the language pairs with their models.
 
-A text of several lines keeps its line breaks: its lines are translated one by one, and each may have several sentences.
+A text of several lines keeps its line breaks: lines are translated one by one, and each may have several sentences.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 
 _RETRY_S = 5
 _LINE_END = re.compile("\r\n|\r|\n")
-_PAGE = Path("q")  # how messages call a text that is HTML
+_PAGE = Path("q")  # the name of an HTML text in messages
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class _Item:
     """Something to compute, such as the translation of a sentence.
 
     Attributes:
-        turn: items of all requests are taken in the order of their turns; those of one request have one turn each.
+        turn: items of all requests are taken in the order of their turns; each item of a request has its own turn.
         size: in tokens.
     """
 
@@ -54,15 +54,15 @@ class _Item:
 
 
 class TranslationQueue:
-    """Threads that compute what is submitted, in batches. A context manager: at its end, everything is computed.
+    """Threads that compute submitted items in batches. A context manager: at its end, everything is computed.
 
-    Each batch has items of all waiting requests that need the same function, one of each in turn, so that a large
-    request does not hold up a small one. While one thread handles Python objects, the others keep the engine busy.
+    Each batch has items of all waiting requests for the same function, one of each in turn, so that a large request
+    does not block a small one. While one thread handles Python objects, the others keep the engine busy.
 
     Args:
         batch_tokens: size of a batch; a single item may be larger.
-        waiting_tokens: most tokens that wait.
-        num_threads: how many batches are computed at once. Those that have nothing to do share what waits.
+        waiting_tokens: maximum number of waiting tokens.
+        num_threads: number of batches computed at once. Idle threads share the waiting items.
     """
 
     def __init__(self, batch_tokens: int, waiting_tokens: int, num_threads: int = 1):
@@ -81,26 +81,26 @@ class TranslationQueue:
 
     @property
     def waiting_tokens(self) -> int:
-        """How many tokens wait for translation."""
+        """The number of tokens waiting for translation."""
         with self._lock:
             return sum(item.size for item in self._waiting if not item.future.cancelled())
 
     def submit(
         self, function: Callable[[list[Value]], Sequence[Result]], values: Sequence[Value], sizes: Sequence[int]
     ) -> list[Future[Result]]:
-        """Compute a result for each value; one whose future is cancelled before a batch takes it is dropped.
+        """Compute a result for each value; values whose futures are cancelled before their batch are dropped.
 
         Args:
-            function: gets the values of several requests in one call.
+            function: is called with the values of several requests.
             sizes: tokens of each value, at least one.
 
         Raises:
-            HTTPException: if too much is waiting; a queue that is empty takes a request of any size.
+            HTTPException: if too much is waiting; an empty queue accepts a request of any size.
         """
         with self._lock:
             waiting = self.waiting_tokens
             if waiting and sizes and waiting + sum(sizes) > self._most_waiting:
-                text = "too much is waiting for translation; try again later"
+                text = "the server is overloaded; try again later"
                 raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
             first = self._waiting[0].turn if self._waiting else 0
             pairs = enumerate(zip(values, sizes, strict=True), first)
@@ -119,7 +119,7 @@ class TranslationQueue:
             self._compute(batch)
 
     def _take(self) -> list[_Item]:
-        """Take the next items that need one function; without any the thread is idle."""
+        """Take the next items for one function; without items the thread is idle."""
         with self._lock:
             batch, rest = list[_Item](), list[_Item]()
             room = min(self._batch_tokens, -(-self.waiting_tokens // (self._num_idle + 1)))
@@ -134,7 +134,7 @@ class TranslationQueue:
             return batch
 
     def _compute(self, batch: list[_Item]) -> None:
-        """Compute a batch; if that fails, each of its items alone, so that none spoils another."""
+        """Compute a batch; if that fails, compute its items one by one, so that only faulty ones fail."""
         try:
             results = batch[0].function([item.value for item in batch])
             done = list(zip(batch, results, strict=True))
@@ -150,9 +150,9 @@ class TranslationQueue:
 
 
 class Pair:
-    """A translator and its functions for `TranslationQueue`, which batches what is submitted for the same function.
+    """A translator and its functions for `TranslationQueue`, which batches items of the same function.
 
-    Lines are submitted in the parts that the translator translates them in, so that none, however long, takes long.
+    Lines are submitted in the parts in which the translator translates them, so that no item takes long.
     """
 
     def __init__(self, translator: Translator):
@@ -163,7 +163,7 @@ class Pair:
 
 
 class Pairs:
-    """The pairs by their languages, which are called as the models call them.
+    """The pairs by their languages, named as in the models.
 
     Raises:
         UsageError: if two models translate the same pair.
@@ -173,7 +173,7 @@ class Pairs:
         self._pairs = dict[tuple[str, str], Pair]()
         for translator in translators:
             if (languages := (translator.src, translator.tgt)) in self._pairs:
-                raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "name one of them")
+                raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "give only one of them")
             self._pairs[languages] = Pair(translator)
         self._codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
         known = ((name, code) for code in reversed(self._codes) for name in (code_of(code), code))
@@ -185,10 +185,10 @@ class Pairs:
         return next(iter(self._pairs))
 
     def get(self, source: str, target: str) -> Pair | None:
-        """The pair of two languages; None if both are one, which needs no translation.
+        """The pair of two languages; None if both are the same, which needs no translation.
 
         Raises:
-            UsageError: nothing translates the one to the other.
+            UsageError: no model translates between them.
         """
         src, tgt = self._code(source), self._code(target)
         pair = self._pairs.get((src, tgt))
@@ -197,15 +197,15 @@ class Pairs:
         return pair
 
     def languages(self) -> list[dict[str, object]]:
-        """The answer of /languages."""
+        """The response of /languages."""
         return [{"code": code, "name": name_of(code) or code, "targets": self._targets(code)} for code in self._codes]
 
     def detect(self, text: str, target: str | None = None) -> list[dict[str, object]]:
-        """The answer of /detect: the likeliest language first, with confidences in per cent.
+        """The response of /detect: the most likely language first, with confidences in per cent.
 
         Args:
-            target: only languages that are translated to this one, which raises UsageError if there are none; or this
-                one itself, if the text surely is in it.
+            target: only languages that can be translated to this one (UsageError if there are none), or this language
+                itself, if the text is certainly in it.
         """
         codes = self._codes
         if target is not None:
@@ -221,7 +221,7 @@ class Pairs:
         return [tgt for other, tgt in self._pairs if other == src]
 
     def _code(self, language: str) -> str:
-        """The code that a client means, also with another region (en for en-GB) or case."""
+        """The model's code for a client's code, also with another region (en for en-GB) or case."""
         name = language.lower().replace("_", "-")
         code = self._known.get(name) or self._known.get(name.partition("-")[0])
         if code is None:
@@ -235,7 +235,7 @@ def _named(code: str) -> str:
 
 @dataclass(frozen=True)
 class Translation:
-    """The translation of a text, others that differ from it, the next best first, and what is suspicious of it."""
+    """The translation of a text, its alternatives, best first, and why it is suspicious."""
 
     text: str
     alternatives: list[str]
@@ -248,7 +248,7 @@ async def translate_plain(
     """The translations of plain texts.
 
     Args:
-        num_alternatives: most alternatives; there are fewer if the search finds fewer.
+        num_alternatives: maximum number of alternatives; the search may find fewer.
 
     Raises:
         HTTPException: see `TranslationQueue.submit`.
@@ -275,7 +275,7 @@ async def translate_plain(
 
 
 def _joined(lines: Sequence[str], hypotheses: Sequence[list[Hypothesis]], num_alternatives: int) -> Translation:
-    """The translation of a text from those of its lines; a line with fewer hypotheses than another repeats its last."""
+    """The translation of a text, joined from its lines; a line with fewer hypotheses than another repeats its last."""
     most = max(map(len, hypotheses))
     texts = dict.fromkeys("\n".join(some[min(n, len(some) - 1)].text for some in hypotheses) for n in range(most))
     best, *others = texts
@@ -286,13 +286,13 @@ def _joined(lines: Sequence[str], hypotheses: Sequence[list[Hypothesis]], num_al
 async def translate_html(
     queue: TranslationQueue, pair: Pair, texts: Sequence[str], segment_tokens: int
 ) -> list[Translation]:
-    """The translations of texts that are HTML, each with all of its tags; without alternatives.
+    """The translations of HTML texts, each with all of its tags; without alternatives.
 
     Args:
-        segment_tokens: most tokens of a segment, such as a paragraph.
+        segment_tokens: maximum number of tokens of a segment, such as a paragraph.
 
     Raises:
-        DataError: a text has tags that do not end, or a segment that is too long.
+        DataError: a text has unclosed tags, or a segment that is too long.
         HTTPException: see `TranslationQueue.submit`.
     """
     results = list(texts)
@@ -302,9 +302,7 @@ async def translate_html(
         encoded = pair.translator.tokenizer.encode([bare(segment)[0] for segment in some], num_threads=1)
         sizes = list(map(len, encoded))
         if max(sizes, default=0) > segment_tokens:
-            raise DataError(
-                f"q: a paragraph has {max(sizes):,} tokens, more than the limit of {segment_tokens:,} for HTML"
-            )
+            raise DataError(f"q: a paragraph has {max(sizes):,} tokens, above the limit of {segment_tokens:,} for HTML")
         rest = iter(await _results(queue.submit(pair.segments, some, sizes)))
         results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]

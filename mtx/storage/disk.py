@@ -1,7 +1,7 @@
-"""The operations that change the disk, one function each; `durable` builds whole-or-nothing writes from them.
+"""The operations that change the disk, one function each; `durable` builds atomic writes from them.
 
-Everything that mtx writes goes through here, so that tests can record every operation, let any of them fail, and cut
-the power between two of them. Every OSError of these operations names its file.
+All writes of mtx go through here, so that tests can record every operation, make any of them fail, and simulate a power
+cut between two of them. Every OSError of these operations names its file.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import IO, Any
 
 @contextlib.contextmanager
 def name_in_errors(path: Path) -> Iterator[None]:
-    """Put `path` into an OSError of the block; for a file that is already open the system names none."""
+    """Put `path` into an OSError of the block, since the system does not name a file that is already open."""
     try:
         yield
     except OSError as error:
@@ -39,12 +39,12 @@ def create(path: Path, mode: int | None = None) -> IO[bytes]:
     """Open a new file for writing; an existing one is emptied.
 
     Args:
-        mode: the permission bits of a new file, which it never exceeds; by default the umask decides.
+        mode: the permission bits of a new file, never exceeded; by default from the umask.
     """
     file = File(str(path), "w", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode))
     if mode is not None:
         with contextlib.suppress(PermissionError, AttributeError):  # a file system or a system without permissions
-            os.fchmod(file.fileno(), mode)  # the umask may have taken some bits away
+            os.fchmod(file.fileno(), mode)  # the umask may have removed some bits
     return io.BufferedWriter(file)
 
 
@@ -54,7 +54,7 @@ def append(path: Path) -> io.RawIOBase:
 
 
 def write(fd: int, data: memoryview) -> int:
-    """Write to an open file; returns the number of bytes that were written."""
+    """Write to an open file; returns the number of written bytes."""
     return os.write(fd, data)
 
 
@@ -62,7 +62,7 @@ def sync(path: Path, file: IO[bytes] | None = None) -> None:
     """Return once the content of a file, or the names in a directory, would survive a power cut.
 
     Args:
-        file: `path`, where it is open for writing, with nothing left in its buffer.
+        file: `path`, if it is open for writing, with an empty buffer.
     """
     if os.name == "nt" and path.is_dir():  # Windows cannot open a directory
         return
@@ -94,7 +94,7 @@ def remove_directory(path: Path) -> None:
 
 
 def drop_from_cache(path: Path) -> None:
-    """Ask the system to read a synced file from the disk the next time, if it supports that."""
+    """Ask the system to read a synced file from the disk next time, if supported."""
     if hasattr(os, "posix_fadvise"):
         with path.open("rb") as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,11 +1,11 @@
-"""Files and directories that a power cut cannot spoil: whole-or-nothing writes, manifests, JSON, strangers' files.
+"""Files and directories that survive a power cut: atomic writes, manifests, JSON, and untrusted files.
 
-A file or a directory appears under its name whole or not at all: it is written under a temporary name next to its
-place, synced, and renamed. A directory that is replaced is renamed first; `remove_temporaries` repairs what an
-interruption left. Every directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify`
-compares the files with it and names the first that differs. mtx wrote what a manifest lists and what has a temporary
-name; a directory that holds anything else is never removed but renamed to `kept-NAME`. Files that may
-be a stranger's are read only if they are regular files of bounded size.
+A file or a directory appears under its name completely or not at all: it is written under a temporary name next to its
+place, synced, and renamed. A replaced directory is renamed first; `remove_temporaries` repairs interrupted writes.
+Every directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify` compares the
+files with it and names the first that differs. mtx wrote the files that a manifest lists and files with temporary
+names; a directory with anything else is never removed but renamed to `kept-NAME`. Untrusted files are read only if
+they are regular files of bounded size.
 """
 
 import contextlib
@@ -30,18 +30,18 @@ logger = logging.getLogger(__name__)
 FORMAT = 2  # of every file of mtx; versions of mtx with another number refuse it
 MANIFEST = "manifest.json"  # lists the files of a directory with their sizes and sha256
 TEMPORARY_PREFIX = ".tmp-"
-SET_ASIDE = ("damaged-", "kept-")  # what begins so is read by nothing
+SET_ASIDE = ("damaged-", "kept-")  # prefixes of files and directories that are never read
 _OLD_PREFIX = f"{TEMPORARY_PREFIX}old-"  # an old directory, until the new one has its name
 _TEMPORARY = re.compile(r"\.tmp-([0-9a-f]{16}|old-.+)", re.DOTALL)
 MAX_JSON_BYTES = 1 << 24  # a vocabulary of 60,000 pieces has 1.5 MB; 16 MB of braces need 400 MB of memory
-_MAX_OTHER_BYTES = 1 << 26  # of a file that a model directory need not have, such as its card
+_MAX_OTHER_BYTES = 1 << 26  # of an optional file of a model directory, such as its card
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that becomes `path` when the block ends without an error; until then the old `path` stays.
+    """A binary file that becomes `path` when the block ends without an error; until then the old `path` remains.
 
-    It has the permissions of the old one from its first byte on.
+    It has the permissions of the old file from its first byte.
     """
     temporary = _temporary(path.parent)
     try:
@@ -67,7 +67,7 @@ def _temporary(directory: Path) -> Path:
 
 
 def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
-    """Let an OSError name the destination `path` instead of the temporary file or directory, which is removed."""
+    """Remove the temporary file or directory on an OSError, and put the destination `path` into the error."""
     if isinstance(error, OSError) and error.filename is not None:
         error.filename = str(error.filename).replace(str(temporary), str(path))
 
@@ -82,7 +82,7 @@ def make_directories(path: Path) -> None:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
+    """Write a file completely or not at all."""
     with new_file(path) as file:
         file.write(data)
 
@@ -92,9 +92,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON object with the format number, which every JSON file of mtx carries.
+    """Write a JSON object with the format number, as in every JSON file of mtx.
 
-    A lone surrogate, Python's form of a byte of a path that is not UTF-8, is escaped, and JSON reads it back.
+    A lone surrogate (Python's form of a byte of a path that is not UTF-8) is escaped, and JSON reads it back.
     """
     text = json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2)
     write_bytes(path, f"{text}\n".encode("utf-8", "backslashreplace"))
@@ -112,23 +112,23 @@ def read_json(path: Path) -> dict[str, Any]:
     if version == 1:
         raise UsageError(f"{path}: made by an earlier version of mtx", "train again, or use commit 2bb7301")
     if version != FORMAT:
-        raise DamagedFileError(f"{path}: format {reprlib.repr(version)}, this version of mtx reads format {FORMAT}")
+        raise DamagedFileError(f"{path}: expected format {FORMAT}, got {reprlib.repr(version)}")
     return dict(value)
 
 
 def require_file(path: Path) -> None:
     """Check that `path` is a regular file, or a link to one in its own directory.
 
-    Links into the `blobs` of a Hugging Face cache are accepted too, because a snapshot consists of such links.
+    Links into the `blobs` of a Hugging Face cache are also accepted, because a snapshot consists of such links.
 
     Raises:
         DamagedFileError: if it is not.
     """
     if not path.is_file():
-        raise DamagedFileError(f"{path}: is missing")
+        raise DamagedFileError(f"{path}: missing file")
     home = path.parent.resolve()
     if path.is_symlink() and path.resolve().parent not in (home, home.parent.parent / "blobs"):
-        raise DamagedFileError(f"{path}: is a link that leads out of its directory", "cp -rL copies without links")
+        raise DamagedFileError(f"{path}: a link to another directory", "cp -rL copies without links")
 
 
 def require_size(path: Path, limit: int) -> None:
@@ -159,15 +159,15 @@ def read_untrusted_json(path: Path) -> Any:
     try:
         return parse_json(path.read_bytes())
     except ValueError as error:
-        raise DamagedFileError(f"{path}: is not JSON ({error})") from None
+        raise DamagedFileError(f"{path}: invalid JSON ({error})") from None
 
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
     """Yield a temporary directory that becomes `path` at the end, with a manifest, synced and read back, by one rename.
 
-    On any error the temporary directory is removed and `path` is as it was. An existing `path` is replaced by two
-    renames; if the process is killed between them, `remove_temporaries` puts the old one back.
+    On any error the temporary directory is removed and `path` is unchanged. An existing `path` is replaced by two
+    renames; if the process is killed between them, `remove_temporaries` restores the old one.
     """
     make_directories(path.parent)
     temporary, old = _temporary(path.parent), path.with_name(f"{_OLD_PREFIX}{path.name}")
@@ -177,7 +177,7 @@ def new_directory(path: Path) -> Iterator[Path]:
         write_manifest(temporary)
         for file in temporary.iterdir():
             disk.drop_from_cache(file)
-        verify(temporary)  # reads back what the disk holds, before the old directory goes
+        verify(temporary)  # reads the files back from the disk before the old directory is removed
         _settle(old)
         if os.path.lexists(path):
             disk.rename(path, old)
@@ -211,7 +211,7 @@ def _settle(old: Path) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether mtx gives such names to temporary files and directories."""
+    """Whether a name is one of mtx's names for temporary files and directories."""
     return _TEMPORARY.fullmatch(name) is not None
 
 
@@ -225,13 +225,13 @@ def has_manifest(directory: Path) -> bool:
 
 
 def foreign_entries(directory: Path) -> list[Path]:
-    """What is in a directory and was not written by mtx there; without a manifest, that is everything."""
+    """The content of a directory that mtx did not write; without a manifest, everything."""
     own = {MANIFEST, *read_manifest(directory)} if has_manifest(directory) else set[str]()
     return [path for path in directory.iterdir() if path.name not in own and not is_temporary(path.name)]
 
 
 def remove_temporaries(directory: Path) -> None:
-    """Undo what an interrupted write left in `directory`; the caller must hold the lock of the run."""
+    """Undo interrupted writes in `directory`; the caller must hold the lock of the run."""
     for path in [path for path in directory.glob(f"{TEMPORARY_PREFIX}*") if is_temporary(path.name)]:
         _settle(path) if path.name.startswith(_OLD_PREFIX) else _remove_tree(path)
 
@@ -245,7 +245,7 @@ def write_manifest(directory: Path, added: Collection[str] | None = None) -> Non
     """Sync every file of `directory`, then write its manifest, which lists them with size and sha256.
 
     Args:
-        added: if given, the manifest that is there lists these files as well now, or their new content.
+        added: if given, the existing manifest also lists these files now, or their new content.
     """
     entries = {} if added is None else read_manifest(directory)
     for path in sorted(directory.iterdir() if added is None else (directory / name for name in added)):
@@ -261,7 +261,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     path = directory / MANIFEST
     entries = read_json(path).get("files")
     if not path.read_bytes().endswith(b"\n"):
-        raise DamagedFileError(f"{path}: is cut short")
+        raise DamagedFileError(f"{path}: truncated file")
     if not isinstance(entries, dict):
         raise DamagedFileError(f"{path}: lists no files")
     return entries
@@ -274,11 +274,11 @@ def verify(
 
     Args:
         needed: file names that the manifest must list.
-        only_needed: compare these alone, not every file that the manifest lists.
-        limits: for a directory that may be a stranger's, the most bytes that the needed files may have.
+        only_needed: compare only these, not every file in the manifest.
+        limits: for an untrusted directory, the maximum sizes of the needed files in bytes.
 
     Raises:
-        DamagedFileError: naming the first file that is missing or differs, or is larger than its limit.
+        DamagedFileError: with the first file that is missing, differs, or is larger than its limit.
     """
     manifest = directory / MANIFEST
     entries = read_manifest(directory)
@@ -292,19 +292,19 @@ def verify(
         size = path.stat().st_size
         if limits is not None:
             if name not in limits and size > _MAX_OTHER_BYTES:
-                continue  # it is not needed, so it is not read
+                continue  # not needed
             require_size(path, limits.get(name, size))
         if size != entry.get("bytes") or sha256(path) != entry.get("sha256"):
-            raise DamagedFileError(f"{path}: differs from its manifest; the file is damaged")
+            raise DamagedFileError(f"{path}: damaged file (it differs from the manifest)")
 
 
 def remove_directory(path: Path) -> None:
-    """Remove a directory, unless it holds anything that mtx did not write: then it is renamed to `kept-NAME`.
+    """Remove a directory; if it contains anything that mtx did not write, rename it to `kept-NAME` instead.
 
-    It is renamed first, so that nothing finds half a directory under its name.
+    It is renamed first, so that no one finds half a directory under its name.
     """
     if path.is_symlink() or not path.is_dir() or foreign_entries(path):
-        logger.warning("%s: kept, because it holds something that mtx did not write", set_aside(path, "kept"))
+        logger.warning("%s: kept, because it contains files that mtx did not write", set_aside(path, "kept"))
         return
     removed = _temporary(path.parent)
     disk.rename(path, removed)
@@ -312,7 +312,7 @@ def remove_directory(path: Path) -> None:
 
 
 def set_aside(path: Path, word: str = "damaged") -> Path:
-    """Rename a directory to `damaged-NAME`, or `damaged-NAME-2`, which nothing reads; returns the new path."""
+    """Rename a directory to `damaged-NAME` or `damaged-NAME-2`, which is never read; returns the new path."""
     name = f"{word}-{path.name.removeprefix(_OLD_PREFIX)}"
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     aside = next(free for name in names if not os.path.lexists(free := path.with_name(name)))
@@ -321,7 +321,7 @@ def set_aside(path: Path, word: str = "damaged") -> Path:
 
 
 def remove_member(directory: Path, name: str) -> None:
-    """Remove a file from a directory and from its manifest, from the manifest first; a removed one is fine."""
+    """Remove a file from a manifest and then from its directory; a missing file is fine."""
     entries = read_manifest(directory)
     if entries.pop(name, None):
         write_json(directory / MANIFEST, {"files": entries})

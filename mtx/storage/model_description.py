@@ -1,7 +1,7 @@
 """A model directory without its weights: architecture, languages, search settings, and the files of its tokenizer.
 
-A directory may be a stranger's: every file is compared with the manifest, and is no larger than it can be. It needs no
-torch; `mtx.decoding.model_directory` adds the tokenizer and the weights.
+A directory is untrusted: every file is compared with the manifest, and its size is bounded. No torch;
+`mtx.decoding.model_directory` adds the tokenizer and the weights.
 """
 
 import sys
@@ -84,7 +84,7 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
         DamagedFileError: if a file is missing, differs from its manifest, or does not fit.
     """
     if not (directory / MANIFEST).is_file():
-        raise UsageError(f"{directory}: is not a model directory or a run directory")
+        raise UsageError(f"{directory}: not a model directory or a run directory")
     path = directory / name
     durable.verify(directory, (name,), only_needed=True, limits={name: MAX_JSON_BYTES})
     info = durable.read_json(path)
@@ -97,7 +97,7 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
 
 
 def read_run(paths: RunLayout) -> ModelDescription:
-    """The description of the model of a run that has no model directory yet.
+    """The description of the model of a run without a model directory.
 
     Raises:
         UsageError: if the run has no checkpoint.
@@ -105,7 +105,7 @@ def read_run(paths: RunLayout) -> ModelDescription:
     """
     if not checkpoint_steps(paths):
         raise UsageError(
-            f"{paths.root}: this run has no model yet", f"to continue it: {mtx_command('train', paths.root)}"
+            f"{paths.root}: this run has no model yet", f"to resume training: {mtx_command('train', paths.root)}"
         )
     report, files = paths.data / REPORT, (*tokenizer_files(paths.data), REPORT)
     durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
@@ -116,7 +116,7 @@ def read_run(paths: RunLayout) -> ModelDescription:
 
 
 def _check(path: Path, form: type[BaseModel], value: Mapping[str, Any]) -> Any:
-    """A value of the file `path` in a form; DamagedFileError with the first key that is wrong."""
+    """A value of the file `path`, validated; DamagedFileError with the first wrong key."""
     try:
         return form.model_validate(value)
     except ValidationError as error:
@@ -125,14 +125,14 @@ def _check(path: Path, form: type[BaseModel], value: Mapping[str, Any]) -> Any:
 
 
 def tokenizer_files(directory: Path) -> tuple[str, ...]:
-    """The files that the tokenizer in `directory` must have, judged by the files that are there."""
+    """The files that the tokenizer in `directory` must have, inferred from the existing files."""
     split = (TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL)
     is_split = any((directory / name).is_file() for name in split) and not (directory / TOKENIZER_MODEL).is_file()
     return (*split, TOKENIZER_JSON) if is_split else (TOKENIZER_MODEL, TOKENIZER_JSON)
 
 
 def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
-    """The most bytes that a file with the weights of this architecture can have and this machine can load.
+    """The maximum size in bytes of a file with the weights of this architecture that this machine can load.
 
     No layer of any architecture has more than 16 square matrices of its width; exports have tables of positions.
     """
@@ -143,12 +143,12 @@ def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
 
 
 def _limits(names: Collection[str]) -> dict[str, int]:
-    """The most bytes that the files of a tokenizer and a description can have."""
+    """The maximum sizes in bytes of the files of a tokenizer and a description."""
     return {name: MAX_TOKENIZER_BYTES if name.endswith(".model") else MAX_JSON_BYTES for name in names}
 
 
 def info_of(config: Config, report: Mapping[str, Any]) -> dict[str, Any]:
-    """The languages and search settings that a model directory stores, and which lines the model was trained on.
+    """The languages, search settings and kind of training lines that a model directory stores.
 
     Args:
         report: the report.json of the run's data.

@@ -1,7 +1,7 @@
-"""Rows that a long job writes as it goes, so that the same command resumes after a kill, with the same bytes.
+"""Rows that a long job writes continuously, so that the same command resumes after a kill, with the same bytes.
 
-The rows are in a file next to the output, after a line that says what they depend on. They are added in blocks of a
-fixed number, which are the same in every call; what was written of a further block is cut off.
+The rows are in a file next to the output, after a line with everything they depend on. They are added in blocks of a
+fixed number, which are the same in every call; an incomplete block is cut off.
 """
 
 import contextlib
@@ -25,11 +25,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ResumableRows:
-    """The rows of one output, in `OUTPUT.part`, which has its permissions.
+    """The rows of one output, in `OUTPUT.part` with the permissions of the output.
 
     Attributes:
-        about: what the rows depend on.
-        block_rows: the number of rows of each `append` but the last.
+        about: everything the rows depend on.
+        block_rows: the number of rows of each `append` except the last.
     """
 
     output: Path
@@ -42,10 +42,10 @@ class ResumableRows:
         return self.output.with_name(f"{self.output.name}.part")
 
     def resume(self) -> int:
-        """The number of rows that are there; a part of a block is cut off.
+        """The number of complete rows; an incomplete block is cut off.
 
         Raises:
-            UsageError: if the rows depend on something else, or the file is not one of mtx.
+            UsageError: if the rows depend on something else, or the file is not a file of mtx.
         """
         if not os.path.lexists(self.path):
             return 0
@@ -54,10 +54,10 @@ class ResumableRows:
             with self.path.open("rb") as file:
                 first = file.readline(len(self._beginning))
         if first is None or not self._beginning.startswith(first):
-            help = f"-o FILE names another file, or {shell_command('rm', self.path)} starts from scratch"
-            problem = "was begun with another model, text or search, or is not a file of mtx"
+            help = f"use another -o FILE, or start from scratch with {shell_command('rm', self.path)}"
+            problem = "was started with another model, text or search, or is not a file of mtx"
             raise UsageError(f"{self.path}: {problem}", help)
-        if first != self._beginning:  # killed while it began
+        if first != self._beginning:  # killed at the start
             disk.unlink(self.path)
             return 0
         num_done = 0
@@ -83,7 +83,7 @@ class ResumableRows:
 
     def rows(self) -> Iterator[bytes]:
         """All rows, with their line breaks."""
-        if self.path.exists():  # without a row there is no file
+        if self.path.exists():  # there is no file without a row
             with self.path.open("rb") as file:
                 next(file)
                 yield from file
@@ -95,7 +95,7 @@ class ResumableRows:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Let no other process write these rows; UsageError if one does."""
+        """Lock the rows against other processes; UsageError if another process holds the lock."""
         lock = self.path.with_name(f"{durable.TEMPORARY_PREFIX}{self.path.name}.lock")
         try:
             with FileLock(lock, timeout=0):

@@ -1,8 +1,8 @@
 """A run directory: opening it (lock, configuration, cleaning up) and its state (events, status.json, `mtx status`).
 
-mtx makes a run in a new or empty directory, or continues a run of its own. A start that fails before the run holds
-anything removes what it made. The kernel holds the lock (run.lock), so that it is free as soon as its owner is dead,
-however it died; the file stays, and its text names the last owner.
+mtx makes a run in a new or empty directory, or continues its own run. A start that fails before the run holds anything
+removes the files that it made. The kernel holds the lock (run.lock), so that it is released however its owner ends;
+the file remains, and its text names the last owner.
 """
 
 import contextlib
@@ -48,25 +48,25 @@ from mtx.storage.run_files import (
 
 logger = logging.getLogger(__name__)
 
-_ATTEMPTS = 100  # another start that cleans up at the same moment can spoil an attempt
-_DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # any other error means that the run_dir is unsuitable
+_ATTEMPTS = 100  # another start that cleans up at the same moment can make an attempt fail
+_DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # after any other error the run_dir is unsuitable
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
 _OWNER = re.compile(r"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d|")
 _MAX_LOCK_BYTES = 1000
-# The beginnings of names that file systems and desktops make by themselves, also in a volume that is called empty.
+# Prefixes of files that file systems and desktops create, even in an empty volume.
 _OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
 
 
 @contextlib.contextmanager
 def hold_lock(paths: RunLayout) -> Iterator[None]:
-    """Hold the lock of a run until the context ends; a missing run directory is made.
+    """Hold the lock of a run until the context ends; a missing run directory is created.
 
     Raises:
         MtxError: if another process holds the lock, or the disk fails.
-        UsageError: if the run directory cannot be made or written, or holds files that no run wrote.
+        UsageError: if the run directory cannot be created or written, or contains files of no run.
     """
     is_locked_before = settings.exists(paths.lock)
-    if not is_locked_before:  # no process owns it, so one can look before anything is made
+    if not is_locked_before:  # no process owns it, so it can be inspected before anything is created
         refuse_foreign(paths)
     with _take_lock(paths):
         if is_locked_before:
@@ -84,16 +84,16 @@ def _take_lock(paths: RunLayout) -> AbstractContextManager[object]:
     except Timeout:
         owner = owner_of(paths.lock)
         raise MtxError(
-            f"{paths.root}: another process works on this run{f': {owner}' if owner else ''}",
+            f"{paths.root}: in use by another process{f': {owner}' if owner else ''}",
             "wait for it, or use another run_dir",
         ) from None
     except OSError as error:
         kind = MtxError if error.errno in _DISK_FAILURES else UsageError
-        raise kind(f"run_dir {paths.root}: cannot be made or written: {error.strerror}") from None
+        raise kind(f"run_dir {paths.root}: cannot create or write it: {error.strerror}") from None
 
 
 def is_locked(lock: Path) -> bool:
-    """Whether any process, this one included, holds the lock of a run."""
+    """Whether any process, including this one, holds the lock of a run."""
     try:
         with lock.open("rb") as file:  # this user may only read the run, so FileLock cannot ask
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -105,7 +105,7 @@ def is_locked(lock: Path) -> bool:
 
 
 def owner_of(lock: Path) -> str | None:
-    """What `write_owner` wrote into a lock file, "" before it has or if it is missing; None if it is none of mtx."""
+    """The owner in a lock file, "" if it is missing or not written yet; None if it is not a lock file of mtx."""
     if lock.is_file():
         with contextlib.suppress(OSError), lock.open("rb") as file:
             text = file.read(_MAX_LOCK_BYTES).decode(errors="replace").strip()
@@ -125,8 +125,7 @@ def open_run(config: Config) -> Iterator[RunLayout]:
     """Own the run directory of `config` until the context ends.
 
     Raises:
-        UsageError: if the directory holds a run with other fixed settings, or files that no run wrote, or cannot be
-            made.
+        UsageError: if the directory holds a run with other fixed settings, or files of no run, or cannot be created.
         MtxError: if another process works on the run.
     """
     paths = RunLayout(Path(config.run_dir))
@@ -152,9 +151,9 @@ def _remove(paths: Iterable[Path]) -> None:
 
 
 def refuse_foreign(paths: RunLayout) -> None:
-    """Raise UsageError if a directory holds anything and is not the directory of a run.
+    """Raise UsageError if a directory is neither empty nor the directory of a run.
 
-    A run has a configuration with a lock, with prepared data or with a checkpoint; its user may put anything there.
+    A run has a configuration with a lock, prepared data or a checkpoint; its user may add any files.
     """
     saved = (paths.data, paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))  # of a copy without its lock
     if is_run(paths.root):
@@ -171,13 +170,13 @@ def refuse_foreign(paths: RunLayout) -> None:
         foreign = min(itertools.filterfalse(is_trace, paths.root.iterdir()), default=None)
     if foreign is not None:
         raise UsageError(
-            f"run_dir {paths.root} holds {foreign.name}, which no run of mtx wrote",
-            "run_dir=DIR names a directory that is new or empty, or that of a run",
+            f"run_dir {paths.root}: not a run directory, and not empty ({foreign.name})",
+            "set run_dir=DIR to a new or empty directory, or to a run",
         )
 
 
 def clean_up(paths: RunLayout) -> None:
-    """Undo what an interruption left in a run; the caller holds its lock."""
+    """Clean up after an interruption; the caller holds the lock of the run."""
     for directory in (paths.root, paths.checkpoints, *paths.checkpoints.glob("step-*"), paths.evaluation, paths.before):
         durable.remove_temporaries(directory)
     for step in {*checkpoint_steps(paths)} - {*full_checkpoint_steps(paths)}:
@@ -185,7 +184,7 @@ def clean_up(paths: RunLayout) -> None:
 
 
 def _record_config(paths: RunLayout, config: Config) -> None:
-    """Write config.yaml; logs what changes in a run: a setting that a repeated command omits takes its default again.
+    """Write config.yaml and log changes in a run: a setting omitted from a repeated command returns to its default.
 
     Raises:
         UsageError: see `check_settings`.
@@ -195,40 +194,40 @@ def _record_config(paths: RunLayout, config: Config) -> None:
         with contextlib.suppress(MtxError, OSError):  # no configuration yet, or an unreadable one
             changes = differences(settings.load(paths.config), config)
             if message := describe_changes(change for change in changes if change[0] != "run_dir"):
-                logger.info("%s continues with other settings: %s", paths.root, message)
+                logger.info("%s continues with changed settings: %s", paths.root, message)
     durable.write_text(paths.config, settings.dump(config))
 
 
 def check_settings(paths: RunLayout, config: Config) -> None:
-    """Check that a run that has begun can continue with `config`, which then replaces its config.yaml.
+    """Check that a run can be resumed with `config`, which then replaces its config.yaml.
 
     Raises:
-        UsageError: naming the fixed settings that differ, with both values.
+        UsageError: with both values of each fixed setting that differs.
     """
     if not (paths.config.exists() and has_begun(paths)):
         return
     if changes := describe_changes(fixed_differences(fixed_config(paths), config)):
         raise UsageError(
-            f"{paths.root} holds a run with another configuration: {changes}",
-            f"another run_dir=DIR starts a new run; to continue this one as it is: {mtx_command('train', paths.root)}",
+            f"{paths.root} is a run with another configuration: {changes}",
+            f"use another run_dir=DIR for a new run; to resume this one unchanged: {mtx_command('train', paths.root)}",
         )
 
 
 _MAX_BYTES = 1000 * MAX_COUNT  # of the events: a step has 300, so no run with a possible training.max_steps has more
 _MAX_LINE_BYTES = 1 << 20  # read at once, so that the memory stays bounded whatever the file holds
-# The keys of events that are computed with, the rest is only shown; and those that an event cannot lack.
+# The keys of events that mtx computes with (the others are only shown), and the required keys of an event.
 _NUMBERS = ("step", "bleu", "chrf", "nll", "left_s", "time", "epochs", "max_steps", "first", "last")
 _NEEDED = {"validation": ("step", "bleu"), "cooldown": ("first", "last")}
 KILLED = "killed, or its machine went down"  # the reason of a run whose process could not record one
 
-# What can decide which validation is the best: its key in the events, and its name.
+# The metrics that can select the best validation: key in the events, and name.
 DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU", "nll": "nll"}
 
 
 def read_events(metrics: Path) -> list[dict[str, Any]]:
-    """The events in a metrics.jsonl, one JSON object a line, which `training.hooks.EventLog` writes.
+    """The events in a metrics.jsonl of `training.hooks.EventLog`, one JSON object a line.
 
-    Lines that hold none are skipped, since a killed process can leave half a line.
+    Invalid lines are skipped, since a killed process can leave half a line.
     """
     if not metrics.exists():
         return []
@@ -245,7 +244,7 @@ def read_events(metrics: Path) -> list[dict[str, Any]]:
 
 
 def _is_event(value: Any) -> bool:
-    """Whether a line holds an event in which what is computed with is a number."""
+    """Whether a line is an event with numbers for the keys that mtx computes with."""
     if not (isinstance(value, dict) and isinstance(value.get("event"), str)):
         return False
     numbers = [value[key] for key in _NUMBERS if value.get(key) is not None]
@@ -255,13 +254,13 @@ def _is_event(value: Any) -> bool:
 
 
 def recorded_metric(validations: Sequence[dict[str, Any]]) -> str:
-    """The key of the metric that decided which of these validation events is the best, by the last of them."""
+    """The key of the metric that selected the best of these validation events, from the last of them."""
     named = validations[-1].get("decides") if validations else None
     return named if isinstance(named, str) and named in DECIDING_METRICS else "bleu"
 
 
 def quality(validation: Mapping[str, Any], metric: str) -> float:
-    """The figure of a validation event that is larger if the validation is better; minus infinity without one."""
+    """A number that is larger for a better validation event; minus infinity if it has none."""
     value = validation.get(metric)
     if value is None or math.isnan(value):
         return -math.inf
@@ -285,7 +284,7 @@ def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> Non
 
 @contextlib.contextmanager
 def track_status(paths: RunLayout, errors: DeferredErrors) -> Iterator[None]:
-    """Record in status.json that the run is being worked on, and how that ended."""
+    """Record in status.json that a process works on the run, and how it ended."""
     write_status(paths, errors, state="running", stage="preparing")
     try:
         yield
@@ -297,7 +296,7 @@ def track_status(paths: RunLayout, errors: DeferredErrors) -> Iterator[None]:
 
 
 def is_finished(paths: RunLayout, events: Sequence[dict[str, Any]]) -> bool:
-    """Whether a run is scored and the last of its `events`, those of metrics.jsonl, is the end of its training."""
+    """Whether a run is scored and the last of its `events` (from metrics.jsonl) is the end of training."""
     return bool(stored_scores(paths) and events and events[-1]["event"] == "end")
 
 
@@ -308,7 +307,7 @@ class RunState:
     Attributes:
         name: running, finished, stopped (training can continue), prepared, or new.
         outcome: how the run's last process ended: stopped, failed or finished; empty if unknown.
-        reason: why it ended so; empty if unknown.
+        reason: the reason; empty if unknown.
     """
 
     name: str
@@ -330,16 +329,15 @@ def run_state(paths: RunLayout, events: Sequence[dict[str, Any]]) -> RunState:
 
 @dataclass(frozen=True)
 class Status:
-    """What `mtx status` prints of a run.
+    """The content of `mtx status`.
 
     Attributes:
         state: running, finished, stopped (training can continue), prepared, or new.
-        max_steps: the step at which training ends; by training.max_epochs an estimate, None before the first step.
-        max_epochs: training.max_epochs. epochs: those that are done, with the part of the one that is not; None if
-            unknown.
-        best_step, best_metric, best_score: of the best validation so far the step, the metric that decides, its score.
-        left_s: seconds of training that are left, by the last estimate; None before the first one and at the end.
-        scores: of each test set BLEU.
+        max_steps: the last step; with training.max_epochs an estimate, None before the first step.
+        max_epochs: training.max_epochs. epochs: passes so far, as a fraction; None if unknown.
+        best_step, best_metric, best_score: step, deciding metric and score of the best validation so far.
+        left_s: remaining seconds of training by the last estimate; None before the first one and at the end.
+        scores: BLEU on each test set.
         reason: why it is not running; None if unknown.
     """
 
@@ -375,14 +373,14 @@ class Status:
         return f"{self.best_score:.2f} at step {self.best_step:,} (validation {self.best_metric})"
 
     def progress(self) -> str:
-        """How far the run has come, such as "970 of 1,100"; more than all if its max_steps has been lowered since."""
+        """The progress of the run, such as "970 of 1,100"; the step is larger if max_steps was lowered since."""
         of_steps = "" if self.max_steps is None else f" of {self.max_steps:,}"
         of_epochs = "" if self.max_epochs is None else f" (epoch {self.epochs or 0:.1f} of {self.max_epochs:,})"
         return f"{self.step:,}{of_steps}{of_epochs}"
 
 
 def unfinished(root: Path) -> str | None:
-    """What is not done yet of a run, as the end of a sentence, and the command for it; None if it is finished."""
+    """The state of an unfinished run, as the end of a sentence with the command to resume; None if it is finished."""
     status = read_status(root)
     if status.state == "finished":
         return None
@@ -394,7 +392,7 @@ def read_status(root: Path) -> Status:
 
     Raises:
         UsageError: if `root` is not a run directory.
-        DamagedFileError: naming the file that cannot be read.
+        DamagedFileError: with the unreadable file.
     """
     paths = require_run(root)
     events = read_events(paths.metrics)

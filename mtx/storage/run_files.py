@@ -1,6 +1,6 @@
-"""The files of a run and of a model directory: every name, and what they hold: settings, checkpoints, model, scores.
+"""The files of a run and of a model directory: every name and its content: settings, checkpoints, model, scores.
 
-Each question has one function, and none needs torch. `run_directory` opens a run, owns it and reads its state.
+Each question has one function; none needs torch. `run_directory` opens and locks a run and reads its state.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from mtx.storage import durable
 from mtx.storage.durable import MANIFEST
 
 if TYPE_CHECKING:
-    from mtx.config.schema import Config  # which takes as long to import as all that `mtx --help` needs
+    from mtx.config.schema import Config  # its import takes as long as all of `mtx --help`
 
 
 # In a model directory; a checkpoint has the first three, a data directory the tokenizer's
@@ -71,20 +71,20 @@ class RunLayout:
     root: Path
 
     config = _entry("config.yaml")
-    chosen = _entry("chosen.json")  # what `auto` settings became on this machine
+    chosen = _entry("chosen.json")  # the values of `auto` settings on this machine
     lock = _entry("run.lock")
     status = _entry("status.json")
     refused = _entry("refused.tsv")  # sentence pairs of a step whose loss was not finite
     metrics = _entry("metrics.jsonl")
     tensorboard = _entry("tensorboard")
     report = _entry("report.html")
-    sources = _entry("sources.json")  # the files of text that data/ was made from
+    sources = _entry("sources.json")  # the text files of data/
     data = _entry("data")
     checkpoints = _entry("checkpoints")
     model = _entry("model")
     evaluation = _entry("evaluation")
-    distilled = _entry("distilled")  # what a student learns from: its teacher's text and translations
-    before = _entry("before")  # as evaluation/, by the model of training.init_from
+    distilled = _entry("distilled")  # the training text of a student: its teacher's text and translations
+    before = _entry("before")  # like evaluation/, by the model of training.init_from
 
     def checkpoint(self, step: int) -> Path:
         """The directory of the checkpoint of `step`."""
@@ -109,7 +109,7 @@ def require_run(root: Path) -> RunLayout:
         UsageError: if `root` is not a run directory.
     """
     if not is_run(root):
-        raise UsageError(f"{root}: is not a run directory")
+        raise UsageError(f"{root}: not a run directory")
     return RunLayout(root)
 
 
@@ -119,20 +119,19 @@ def is_prepared(data_dir: Path) -> bool:
 
 
 def has_begun(paths: RunLayout) -> bool:
-    """Whether a run holds anything that was made with its configuration; from then on most settings are fixed."""
+    """Whether a run holds anything made with its configuration; from then on most settings are fixed."""
     return is_prepared(paths.data) or paths.chosen.exists() or bool(checkpoint_steps(paths))
 
 
-# Settings: those of config.yaml, of which the fixed ones (`mtx.config.settings`) must be those that the run began with.
-# The prepared data and each checkpoint hold the fixed settings, vouched for by their manifests.
+# The settings are in config.yaml. The fixed ones (`mtx.config.settings`) must not change: the prepared data and each
+# checkpoint contain them too, protected by their manifests.
 
 
 def load_config(paths: RunLayout) -> "Config":
     """The configuration of a run.
 
     Raises:
-        UsageError: if config.yaml is not a configuration or a fixed setting in it is not what the run began with; names
-            it with both values.
+        UsageError: if config.yaml is not a configuration, or a fixed setting in it has changed; with both values.
     """
     from mtx.config import settings
     from mtx.config.settings import fixed_differences
@@ -140,23 +139,23 @@ def load_config(paths: RunLayout) -> "Config":
     config = settings.load(paths.config)
     if changes := describe_changes(fixed_differences(fixed_config(paths), config)):
         new = f"{shell_command('cp', paths.config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"
-        raise UsageError(f"{paths.config}: {changes}", f"undo the change; to start a new run with it: {new}")
+        raise UsageError(f"{paths.config}: {changes}", f"undo the change, or start a new run with it: {new}")
     return config
 
 
 def describe_changes(changes: Iterable[tuple[str, Any, Any]]) -> str:
     """Settings with their new and old values, such as `seed is 2, it was 1`; empty if there are none."""
 
-    def show(value: object) -> str:  # as it is written on a command line, where that is possible
+    def show(value: object) -> str:  # as on a command line, if possible
         return repr(",".join(map(str, value)) if isinstance(value, tuple) else value)
 
     return "; ".join(f"{key} is {show(new)}, it was {show(old)}" for key, old, new in changes)
 
 
 def fixed_config(paths: RunLayout) -> "Config":
-    """A configuration with the fixed settings that a run began with.
+    """A configuration with the original fixed settings of a run.
 
-    They are in the newest checkpoint that is whole, or else in the data, or else in config.yaml.
+    They are in the newest undamaged checkpoint, else in the data, else in config.yaml.
     """
     from pydantic import ValidationError
 
@@ -166,7 +165,7 @@ def fixed_config(paths: RunLayout) -> "Config":
     states = [paths.checkpoint(step) / STATE for step in reversed(checkpoint_steps(paths))]
     for path in (*states, paths.data / SETTINGS):
         stored = None
-        with contextlib.suppress(OSError, DamagedFileError):  # training reports a damaged one, or just removes it
+        with contextlib.suppress(OSError, DamagedFileError):  # training reports or removes a damaged one
             durable.verify(path.parent, (path.name,), only_needed=True)
             stored = durable.read_json(path).get("settings")
         if stored is not None:
@@ -178,18 +177,18 @@ def fixed_config(paths: RunLayout) -> "Config":
 
 
 def checkpoint_steps(paths: RunLayout) -> list[int]:
-    """The steps that have a checkpoint, full or of the weights alone, in ascending order."""
+    """The steps of all checkpoints, with or without optimizer state, in ascending order."""
     steps = map(checkpoint_step, paths.checkpoints.glob("step-*"))
     return sorted(step for step in steps if step is not None)
 
 
 def full_checkpoint_steps(paths: RunLayout) -> list[int]:
-    """The steps from whose checkpoint training can continue, in ascending order; the files are not verified."""
+    """The steps of checkpoints that training can resume from, in ascending order; the files are not verified."""
     return [step for step in checkpoint_steps(paths) if is_full_checkpoint(paths.checkpoint(step))]
 
 
 def is_full_checkpoint(path: Path) -> bool:
-    """Whether a checkpoint has the optimizer's state. True for a damaged manifest too, which loading reports."""
+    """Whether a checkpoint has the optimizer's state. Also True for a damaged manifest, which loading reports."""
     try:
         return OPTIMIZER in durable.read_manifest(path)
     except DamagedFileError:
@@ -197,7 +196,7 @@ def is_full_checkpoint(path: Path) -> bool:
 
 
 def find_model(model: Path) -> Path:
-    """The model directory that a MODEL argument means: `model/` of a run directory, else the argument itself.
+    """The model directory of a MODEL argument: `model/` of a run directory, else the argument itself.
 
     Raises:
         UsageError: if the argument is a part of a run or a MarianMT directory.
@@ -208,17 +207,17 @@ def find_model(model: Path) -> Path:
     if is_run(model):
         return model
     if (model / MARIAN_SOURCE_MODEL).is_file():
-        help = f"{mtx_command('import', model, '-o', 'MODEL')} makes a model directory of it"
-        raise UsageError(f"{model}: is a MarianMT directory for transformers, not a model directory of mtx", help)
+        help = f"convert it with {mtx_command('import', model, '-o', 'MODEL')}"
+        raise UsageError(f"{model}: a MarianMT directory of transformers, not a model directory of mtx", help)
     is_part = any((model / name).is_file() for name in (STATE, REPORT))
     if is_part and not (model / MODEL_CONFIG).is_file():
         help = "MODEL is a run directory or a model directory"
-        raise UsageError(f"{model}: is a part of a run, not a model directory", help)
+        raise UsageError(f"{model}: a part of a run, not a model directory", help)
     return model
 
 
 def require_models(model: str | Path) -> list[Path]:
-    """The directories that a MODEL argument means: one, or those of an ensemble A+B.
+    """The directories of a MODEL argument: one, or several of an ensemble A+B.
 
     Raises:
         UsageError: if one of them is not a directory.
@@ -231,7 +230,7 @@ def require_models(model: str | Path) -> list[Path]:
 
 
 def model_identity(model: str | Path) -> str:
-    """What distinguishes the model of a MODEL argument from others: the hash of its manifest or of its checkpoints."""
+    """The identity of the model of a MODEL argument: the hash of its manifest or of its checkpoints."""
     hashes = []
     for root in map(find_model, require_models(model)):
         run = RunLayout(root)
@@ -260,5 +259,5 @@ def stored_scores(paths: RunLayout) -> dict[str, Any]:
     except (KeyError, TypeError):
         are_numbers = False
     if not are_numbers:
-        raise DamagedFileError(f"{path}: does not hold BLEU scores")
+        raise DamagedFileError(f"{path}: no BLEU scores")
     return scores

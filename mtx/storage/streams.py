@@ -1,11 +1,11 @@
-"""The standard streams: every byte is written or an error names the stream, and what is shown is safe.
+"""The standard streams: every byte is written or an error names the stream, and messages are safe for terminals.
 
-All that mtx prints goes through here. Names and texts come from strangers' files, so control characters and marks that
-turn the direction of writing are escaped before a terminal gets them. Translations are data, not messages: they go to
-`sys.stdout.buffer` as they are.
+All output of mtx goes through here. Names and texts come from untrusted files, so control characters and marks that
+change the writing direction are escaped for terminals. Translations are data, not messages: they go to
+`sys.stdout.buffer` unchanged.
 
-Another program that shares a stream may have made it non-blocking. Python then takes a pause of stdin for its end, and
-what a full pipe refuses for written, so the streams are made blocking first.
+Another program that shares a stream may have made it non-blocking. Python then mistakes a pause of stdin for its end,
+and bytes that a full pipe refuses for written ones, so the streams are made blocking first.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from mtx.storage import disk
 from mtx.storage.text_files import printable
 
 _MAX_MESSAGE_CHARS = 5000  # of a line on stderr
-_ESCAPED = "backslashreplace"  # what the locale's encoding lacks is shown by its number
+_ESCAPED = "backslashreplace"  # characters that the locale's encoding lacks are escaped
 
 
 def set_up() -> None:
-    """Buffer `sys.stdout` and `sys.stderr` however Python was started, and let their errors name them."""
+    """Buffer `sys.stdout` and `sys.stderr` however Python was started, and put their names into errors."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             os.set_blocking(stream.fileno(), True)
@@ -45,10 +45,10 @@ def _wrap(stream: Any, name: str) -> Any:
 
 
 def finish(stream: Any, is_stopped: bool = False) -> None:
-    """Write what the buffer of a standard stream holds; if that is impossible, the interpreter discards it at its end.
+    """Flush the buffer of a standard stream; if that is impossible, the interpreter discards it at exit.
 
     Args:
-        is_stopped: a signal ends mtx, which then waits for no reader.
+        is_stopped: a signal ends mtx, which then does not wait for a reader.
     """
     file = getattr(getattr(stream, "buffer", None), "raw", None)
     if isinstance(file, disk.File):
@@ -60,7 +60,7 @@ def finish(stream: Any, is_stopped: bool = False) -> None:
 
 
 def print_lines(lines: Iterable[str]) -> None:
-    """Print lines of a result; what a line must not hold on a terminal is escaped, line breaks too."""
+    """Print lines of a result; characters that are unsafe on a terminal are escaped, including line breaks."""
     print("\n".join(map(printable, lines)), flush=True)  # noqa: T201
 
 
@@ -89,7 +89,7 @@ def shows_progress() -> bool:
 
 
 def message_line(text: str) -> str:
-    """A line of a message as it may be shown: of bounded length, with control characters escaped."""
+    """A line of a message for display: of bounded length, with control characters escaped."""
     if len(text) > _MAX_MESSAGE_CHARS:
         text = f"{text[: _MAX_MESSAGE_CHARS // 2]} ... {text[-_MAX_MESSAGE_CHARS // 2 :]}"
     return printable(text)

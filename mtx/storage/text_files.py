@@ -1,8 +1,8 @@
-"""The only reader of text: its lines, its encoding, and what kind of file it is if it is not plain text.
+"""The only reader of text: its lines, its encoding, and the kind of a file that is not plain text.
 
-A line ends at LF only, so that no other character can misalign a corpus. The first bytes decide the kind of a file.
-UTF-16 and UTF-32 are certain, from a byte order mark or from the NULs next to every space and every line
-end; of all other encodings `likely_encoding` can only give the most probable one, by a name that iconv knows.
+A line ends at LF only, so that no other character can misalign a corpus. The first bytes determine the kind of a file.
+UTF-16 and UTF-32 are recognised with certainty, by a byte order mark or by the NULs next to every space and line end;
+among other encodings `likely_encoding` finds only the most probable one, by a name that iconv accepts.
 """
 
 import contextlib
@@ -23,27 +23,27 @@ from mtx.formatting import counted, shell_command
 
 logger = logging.getLogger(__name__)
 
-_PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces that texts use
-_LINE_BYTES = 2**20  # in which a text has a line end; with CRs alone it is refused
+_PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces used in text
+_LINE_BYTES = 2**20  # text must have a line end within these; text with only CRs is refused
 _SAMPLE_LINES, _SAMPLED_LINES = 100, 10_000  # invalid lines that show the encoding, and lines to find them in
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stands for a byte that is not UTF-8
 
-BEGINNING_BYTES = 1 << 16  # in which the first element of XML is named, and the first message of PO
+BEGINNING_BYTES = 1 << 16  # they contain the first element of XML, and the first message of PO
 
-CONVERT = "make it PO or XLIFF (Translate Toolkit)"
-_DOCUMENT = "save it as plain text in UTF-8, one sentence a line"
+CONVERT = "convert it to PO or XLIFF (by Translate Toolkit)"
+_DOCUMENT = "save it as plain text in UTF-8, one sentence per line"
 _EXPORT = (
-    "export the pairs from your translation tool as tab-separated text (.tsv), or as a spreadsheet and save that as "
+    "export the pairs from your translation tool as tab-separated text (.tsv), or as a spreadsheet saved as "
     '"CSV UTF-8" (.csv)'
 )
 _OFFICE = (
-    'save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, and a document as plain text in UTF-8, '
-    "one sentence a line; if it is an archive, unpack it"
+    'save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, or a document as plain text in UTF-8, '
+    "one sentence per line; unpack an archive"
 )
-_PAIRS = "mtx train reads its pairs: data.train=FILE, or data.valid or data.test"
-_PACKED = "unpack it; text may be compressed by gzip"
-_PLAIN = "text is plain UTF-8, one sentence a line; it may be compressed by gzip"
+_PAIRS = "to train on its pairs: data.train=FILE, or data.valid or data.test"
+_PACKED = "unpack it; only gzip is read"
+_PLAIN = "expected plain UTF-8 text, one sentence per line, optionally compressed with gzip"
 # Of XML, up to its first element. The groups are atomic, so that no file makes the search long.
 _PROLOG = rb"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
 
@@ -61,7 +61,7 @@ class FileKind:
     form: str | None = None
 
 
-# The first bytes of files that are not plain text; no sentence begins with them. The first that matches counts.
+# The first bytes of files that are not plain text; no sentence starts with them. The first match counts.
 _SIGNATURES: list[tuple[Any, ...]] = [
     (rb"PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
      "a zip archive or an office document", _OFFICE),
@@ -72,12 +72,12 @@ _SIGNATURES: list[tuple[Any, ...]] = [
     (_PROLOG + rb"<(martif|tbx)\b", "a term base (TBX)", _EXPORT),
     (rb"(?i)" + _PROLOG + rb"<html\b", "a web page (HTML)", _DOCUMENT),
     (rb"\s*<\?xml\s|" + _PROLOG + rb"<(resources|TS)\b", "XML", CONVERT),
-    (rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"', "a catalogue of messages (PO)", _PAIRS, "po"),
+    (rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"', "a message catalogue (PO)", _PAIRS, "po"),
     (rb"SQLite format 3\0", "a database (SQLite), such as a memory of Trados (.sdltm)", _EXPORT),
-    (rb"PAR1\x15", "a table (Parquet)", "mtx reads it as pairs if its name ends in .parquet"),
+    (rb"PAR1\x15", "a table (Parquet)", "use the extension .parquet to read it as pairs"),
     (rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|"  # tar, 7z, rar; xz, bzip2, zstd
      rb"\xfd7zXZ\0|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|\x28\xb5\x2f\xfd",
-     "an archive, or compressed, but not by gzip", _PACKED),
+     "an archive or a compressed file other than gzip", _PACKED),
     # a GIF has seven bytes after its name, of which the last is nearly always 0
     (rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]", "an image", _PLAIN),
 ]  # fmt: skip
@@ -96,14 +96,14 @@ _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UT
 _WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 _MANY_CONTROLS = 0.3  # share of the bytes; in text in UTF-16 about every second byte is a control character
 _LONGEST_CUT = 3  # bytes of a character that is cut at the end
-_STRANGE = 0.01  # share of characters that no text has, above which it is another encoding
+_STRANGE = 0.01  # share of characters foreign to text above which it is another encoding
 _DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
-# The encodings in which parallel text is found. Where several are equally probable, the first counts.
+# Common encodings of parallel text. If several are equally probable, the first counts.
 _NARROW = "cp1252 cp1251 cp932 gb18030 big5 cp949 euc_jp cp1250 koi8_r cp1253 cp1254 cp1256 cp1255 cp1257 cp874"
 
 
 def wide_encoding(beginning: bytes) -> str | None:
-    """UTF-16 or UTF-32 if a text that begins with these bytes is in one of them, with or without a byte order mark."""
+    """UTF-16 or UTF-32 if a text that starts with these bytes is in one of them, with or without a byte order mark."""
     for mark, name in _MARKS.items():
         if beginning.startswith(mark) and _is_ordinary(beginning, name):
             return name
@@ -116,14 +116,14 @@ def wide_encoding(beginning: bytes) -> str | None:
 
 
 def declared_encoding(beginning: bytes) -> str | None:
-    """The encoding that XML in single bytes declares, in small letters; UTF-8 if it declares one of two bytes."""
+    """The encoding that single-byte XML declares, in lower case; UTF-8 if it declares a two-byte encoding."""
     declared = _DECLARED.match(beginning)
     name = declared[1].decode().lower() if declared else None
     return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
 
 
 def _decode(beginning: bytes, name: str) -> str | None:
-    """The text in an encoding, without a character that is cut at the end; None if it is not in this encoding."""
+    """The text in an encoding, without a truncated character at the end; None if it is not in this encoding."""
     try:
         return beginning.decode(name)
     except UnicodeDecodeError as error:
@@ -131,7 +131,7 @@ def _decode(beginning: bytes, name: str) -> str | None:
 
 
 def _is_ordinary(beginning: bytes, name: str) -> bool:
-    """Whether nearly all characters in an encoding are such as text has."""
+    """Whether nearly all decoded characters are usual in text."""
     text = _decode(beginning, name)
     if not text:
         return False
@@ -140,7 +140,7 @@ def _is_ordinary(beginning: bytes, name: str) -> bool:
 
 
 def _has_spaces(beginning: bytes, name: str) -> bool:
-    """Whether most NULs belong to spaces and other ASCII, few to U+4E00 and the like, and line feeds are line feeds."""
+    """Whether most NULs belong to ASCII such as spaces, few to U+4E00 and the like, and line feeds are line feeds."""
     text = beginning.decode(name, "ignore")
     has_line_feeds = "\n" in text or b"\n" not in beginning
     is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * beginning.count(0)
@@ -181,7 +181,7 @@ def bilingual_form(path: Path) -> str | None:
     with open_bytes(path) as file, errors_named(path):
         kind = kind_of(file.peek(BEGINNING_BYTES))  # type: ignore[attr-defined]
     if kind and not kind.form:
-        raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
+        raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.help)
     return kind.form if kind else None
 
 
@@ -195,14 +195,14 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     try:
         file: Any = path.open("rb", BEGINNING_BYTES)
     except OSError as error:
-        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read it: {error.strerror}"
         raise UsageError(f"{path}: {reason}") from None
     with contextlib.ExitStack() as on_error, errors_named(path):
         on_error.enter_context(file)
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
         beginning = stream.peek(BEGINNING_BYTES)
         if is_plain and (kind := kind_of(beginning)):
-            raise UsageError(f"{path}: is {kind.name}, expected plain text", kind.help)
+            raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.help)
         on_error.pop_all()
     return stream  # type: ignore[no-any-return]
 
@@ -215,7 +215,7 @@ def errors_named(name: Path) -> Iterator[None]:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{name}: truncated or damaged gzip file ({error})") from None
     except OSError as error:
-        raise DataError(f"{name}: cannot be read: {error.strerror or error}") from None
+        raise DataError(f"{name}: cannot read it: {error.strerror or error}") from None
 
 
 def byte_lines(file: Iterable[bytes]) -> Iterator[bytes]:
@@ -246,7 +246,7 @@ def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
     """The lines of a UTF-8 text file, plain or gzip.
 
     Args:
-        invalid: what becomes of bytes that are not UTF-8. `replace`: U+FFFD. `surrogateescape`: one lone surrogate a
+        invalid: treatment of bytes that are not UTF-8. `replace`: U+FFFD. `surrogateescape`: one lone surrogate per
             byte, which `is_utf8` finds. `strict`: the file is refused.
 
     Raises:
@@ -261,12 +261,12 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     """The lines of a stream with their ends. Raises a DataError if its beginning is in UTF-16 or has CRs for LFs."""
     beginning = getattr(file, "peek", lambda _: b"")(BEGINNING_BYTES)  # waits no longer than reading a line
     first = file.readline(_LINE_BYTES)
-    if encoding := wide_encoding(max(beginning or b"", first, key=len)):  # of gzip, one sees the first member alone
-        raise DataError(f"{name}: is in {encoding}, expected UTF-8", _iconv(name, encoding))
+    if encoding := wide_encoding(max(beginning or b"", first, key=len)):  # gzip shows only the first member
+        raise DataError(f"{name}: expected UTF-8, got {encoding}", _iconv(name, encoding))
     if not first.endswith(b"\n"):
         if first.count(b"\r") > 1:
             help = f"tr '\\r' '\\n' < {shell_command(name)} > NEW"
-            raise DataError(f"{name}: its lines end in CR, as on an old Mac, expected LF", help)
+            raise DataError(f"{name}: lines end in CR (old Mac format), expected LF", help)
         first += file.readline()
     return itertools.chain([first] if first else [], file)
 
@@ -275,7 +275,7 @@ def _not_utf8(name: Path, number: int, line: bytes, rest: Iterator[bytes]) -> Da
     """The error for a line that is not UTF-8; it and those of the following lines show the encoding."""
     others = (other for other in itertools.islice(rest, _SAMPLED_LINES) if not is_utf8(escaped(other)))
     encoding = likely_encoding(b"\n".join([line, *itertools.islice(others, _SAMPLE_LINES)]))
-    return DataError(f"{name}:{number}: is not UTF-8{_guess(encoding)}", _iconv(name, encoding or "ENCODING"))
+    return DataError(f"{name}:{number}: not UTF-8{_guess(encoding)}", _iconv(name, encoding or "ENCODING"))
 
 
 def _guess(encoding: str | None) -> str:
@@ -304,7 +304,7 @@ def replace_invalid(line: str) -> str:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates by U+FFFD. They have no UTF-8 form, and SentencePiece and Arrow refuse them."""
+    """Replace lone surrogates by U+FFFD: they have no UTF-8 form, and SentencePiece and Arrow refuse them."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
@@ -312,7 +312,7 @@ class InvalidLines:
     """Counts the lines that are not UTF-8 in a text that was read with `surrogateescape`, and keeps some of them.
 
     Args:
-        place: where the lines are, for `log`, such as " of the prefixes".
+        place: the place of the lines for `log`, such as " of the prefixes".
     """
 
     def __init__(self, place: str = ""):
@@ -331,7 +331,7 @@ class InvalidLines:
         if self.count:
             guess = _guess(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
             num_lines = counted(self.count, "line")
-            logger.warning("%s%s held invalid UTF-8, read as U+FFFD%s", num_lines, self._place, guess)
+            logger.warning("%s%s had invalid UTF-8, replaced by U+FFFD%s", num_lines, self._place, guess)
 
 
 def printable(text: str) -> str:

@@ -1,13 +1,13 @@
-"""Translates text of one language into synthetic training pairs, in parts, so that a killed process can resume.
+"""Translates monolingual text into synthetic training pairs, in parts, so that a killed process can resume.
 
-Flow: lines -> blocks -> translations, which a file next to the output keeps -> filters -> TSV of source and target. The
+Flow: lines -> blocks -> translations, kept in a file next to the output -> filters -> TSV of source and target. The
 lines are the target side of the pairs for back-translation, and the source side for distillation.
 The blocks are the same in every call, so that a translation does not depend on where an earlier call ended.
 
 Distillation (sequence-level, Kim & Rush 2016): a small student learns from the translations of a teacher, and the two
-are compared. Flow: the teacher's text -> `write_text` -> `translate_text` -> the student's run, which is trained like
-any other -> `measure` of teacher, student and its export in int8. Each part is made once. Of a source with
-a reference, the student learns the hypothesis nearest to it, as in Mozilla's recipes.
+are compared. Flow: the teacher's text -> `write_text` -> `translate_text` -> the student's run, trained like any
+other -> `measure` of teacher, student and its int8 export. Each part is made once. For a source with a reference, the
+student learns the hypothesis nearest to the reference, as in Mozilla's recipes.
 """
 
 import itertools
@@ -46,11 +46,11 @@ VALID = "valid.tsv"
 DISTILLED = "distilled.tsv"
 _ABOUT = "teacher.json"
 _PAIRS_AT_ONCE = 100_000
-_NUM_ALONE = 30  # sentences that are translated one by one to measure the time of one
+_NUM_ALONE = 30  # sentences that are translated one by one to measure latency
 _ROUNDS = 2  # of the translation of all sentences; the faster one counts
-BLOCK_LINES = 1024  # what a killed process loses at most
-LIMITS = DataConfig.model_validate({})  # those of training text
-WORST_SHARE = 0.05  # of the pairs, by a forward model: the share that Mozilla's recipes drop
+BLOCK_LINES = 1024  # the most lines that a killed process loses
+LIMITS = DataConfig.model_validate({})  # the limits of training text
+WORST_SHARE = 0.05  # the share of pairs dropped by the score of a forward model, as in Mozilla's recipes
 
 KEPT = "kept"
 
@@ -63,12 +63,12 @@ class SyntheticText:
     """The work on one text.
 
     Attributes:
-        lines: gives the text, one sentence a line, each with a reference if there is one; called several times.
-        kept: what is translated, in blocks of lines that are translated together.
-        translate: gives the translations of some lines, given their references.
-        score: gives the log-probability per token of some lines, given their translations, by a forward model; the
-            pairs of the worst are dropped. None without such a model.
-        side: the side of the pairs that the lines are.
+        lines: returns the text, one sentence a line, each with its reference if it has one; called several times.
+        kept: the finished translations, in blocks of lines that are translated together.
+        translate: translates lines, given their references.
+        score: the log-probability per token of lines, given their translations, by a forward model; the worst pairs
+            are dropped. None without a forward model.
+        side: the side of the lines in the pairs.
     """
 
     lines: Callable[[], Iterable[Line]]
@@ -78,7 +78,7 @@ class SyntheticText:
     side: Literal["src", "tgt"] = "tgt"
 
     def run(self, progress: Callable[[int], object]) -> None:
-        """Translate the lines that are not translated yet; `progress` is called with the number of each block's.
+        """Translate the remaining lines; `progress` is called with the number of lines of each block.
 
         Raises:
             UsageError: if `kept` belongs to other translations.
@@ -95,7 +95,7 @@ class SyntheticText:
             progress(len(block))
 
     def write_pairs(self, sink: IO[bytes]) -> Counter[str]:
-        """Write the pairs for training as TSV; returns how many lines were dropped, by reason, and how many kept."""
+        """Write the training pairs as TSV; returns the numbers of dropped lines by reason, and of kept lines."""
         scores = sorted(score for _, score in self._rows() if score is not None)
         num_worst = int(WORST_SHARE * len(scores))
         worst = scores[num_worst - 1] if num_worst else -math.inf
@@ -128,14 +128,14 @@ def tsv_line(pair: Sequence[str]) -> bytes:
 
 
 def described(counts: Counter[str]) -> str:
-    """What `SyntheticText.write_pairs` has counted, such as `98 pairs of 100 lines (copy 2)`."""
+    """The counts of `SyntheticText.write_pairs` in words, such as `98 pairs of 100 lines (copy 2)`."""
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if reason != KEPT)
     pairs, lines = counted(counts[KEPT], "pair"), counted(counts.total(), "line")
     return f"{pairs} of {lines}{dropped and f' ({dropped})'}"
 
 
 def write_text(data: PreparedData, directory: Path) -> list[str]:
-    """Write the text of a prepared run as TSV files, without training pairs that have a tag; what is there stays.
+    """Write the text of a prepared run as TSV files, without tagged training pairs; existing files are kept.
 
     Returns:
         The names of the files of the test sets.
@@ -157,16 +157,16 @@ def write_text(data: PreparedData, directory: Path) -> list[str]:
 
 
 def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[str]) -> dict[str, Any]:
-    """Refuse to resume the student of another teacher or text; returns what its text is made from.
+    """Refuse to resume the student of another teacher or text; returns the origin of its text.
 
     Args:
-        text: the settings that name other text than the teacher's own.
+        text: the settings for text other than the teacher's own.
     """
     about = {"teacher": model_identity(teacher), "mono": mono and durable.sha256(mono), "text": sorted(text)}
     if not (directory / _ABOUT).exists():
         durable.write_json(directory / _ABOUT, about)
     elif {key: durable.read_json(directory / _ABOUT).get(key) for key in about} != about:
-        raise UsageError(f"{directory}: is of another teacher or of other text", "run_dir=DIR makes another student")
+        raise UsageError(f"{directory}: made from another teacher or text", "use run_dir=DIR for a new student")
     return about
 
 
@@ -177,12 +177,12 @@ def translate_text(
     about: dict[str, Any],
     progress: Callable[[int], object],
 ) -> None:
-    """Write what the student learns beside the teacher's own text: the teacher's translations, as DISTILLED.
+    """Write the synthetic pairs of the student, the teacher's translations, as DISTILLED.
 
-    Of a source with a reference the hypothesis with the highest chrF is taken, of other text the best one.
+    For a source with a reference the hypothesis with the highest chrF is used, for other text the best one.
 
     Args:
-        progress: is called with the numbers of lines that are done.
+        progress: is called with the numbers of finished lines.
     """
     output = directory / DISTILLED
     if output.exists():
@@ -205,7 +205,7 @@ def translate_text(
 
 
 def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
-    """What the teacher translates: the sources of its own text with their references, and then the lines of `mono`."""
+    """The lines for the teacher: the sources of its own text with their references, then the lines of `mono`."""
     for line in read_lines(directory / TRAIN):
         source, reference = line.split("\t")
         yield source, reference
@@ -214,7 +214,7 @@ def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
 
 
 def table(systems: dict[str, dict[str, float]]) -> list[str]:
-    """A row for each system: what `measure` gives of it."""
+    """A table with a row for the measurements of each system."""
     rows = [
         [
             name,
@@ -230,13 +230,13 @@ def table(systems: dict[str, dict[str, float]]) -> list[str]:
 
 
 def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, float]:
-    """What a model is worth and what it costs.
+    """The quality and cost of a model.
 
-    bleu and chrf of a test set, the megabytes of the weights, sentences a second of many at once as `rate`, and the
-    median of the milliseconds for one sentence alone.
+    bleu and chrf on a test set, the size of the weights in megabytes, the throughput in sentences per second as `rate`,
+    and the median latency of a single sentence in milliseconds.
 
     Args:
-        model: a model, an ensemble or an export, whose weights are in the files.
+        model: a model, an ensemble or an export with its weights in files.
     """
 
     def seconds(sources: list[str]) -> float:
@@ -245,7 +245,7 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
         return time.perf_counter() - started
 
     sources = test_set.sources
-    scores = translate_and_score(translator, test_set)  # which also warms up
+    scores = translate_and_score(translator, test_set)  # also warms up
     files = (find_model(path) / name for path in require_models(model) for name in (WEIGHTS, CTRANSLATE2_WEIGHTS))
     return {
         "bleu": scores["bleu"]["score"],

@@ -52,7 +52,7 @@ def choose(new_model: NewModel, config: Config, data: PreparedData, paths: RunLa
     """
     scores = _candidates(paths, state, config.training.checkpoint_every, config.training.average_last)
     if not scores:
-        raise MtxError(f"{paths.root}: there is no checkpoint to average", "a larger training.time_limit")
+        raise MtxError(f"{paths.root}: no checkpoint to average", "increase training.time_limit")
     if len(scores) == 1:
         return next(iter(scores))
     metric = deciding_metric(data, config)
@@ -74,7 +74,7 @@ def in_words(steps: tuple[int, ...]) -> str:
     """What the mean of these checkpoints is."""
     if len(steps) == 1:
         return f"step {steps[0]}"
-    return f"the mean of {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
+    return f"the average of {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
 
 
 def _candidates(
@@ -94,7 +94,7 @@ def _candidates(
             damaged = str(error)
             logger.warning("%s; skipping it in the average", error)
     if damaged and not intact:
-        raise DamagedFileError(f"{damaged}; no checkpoint to average is whole", START_AGAIN)
+        raise DamagedFileError(f"{damaged}; all checkpoints to average are damaged", START_AGAIN)
     last = tuple(step for step in averaged if step in intact)
     scores: dict[tuple[int, ...], float | None] = dict.fromkeys(filter(None, (last, last[len(last) // 2 :], last[-1:])))
     if best in intact:

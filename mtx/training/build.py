@@ -98,8 +98,8 @@ def choose_runtime(
     is_new = recorded is None or torch.device(recorded.device).type != device.type
     if recorded and is_new and config.device == "auto":
         raise UsageError(
-            f"{paths.chosen}: this run was started on {recorded.device}, which is not here",
-            f"device={device.type} continues without it, not bit for bit",
+            f"{paths.chosen}: this run was started on {recorded.device}, which is not available",
+            f"use device={device.type} to resume without it (not bit for bit)",
         )
     use_device(device)
     if device.type == "cuda" and training.deterministic:
@@ -194,14 +194,14 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
-        logger.warning("memory does not suffice to compare the fast step with the plain one")
+        logger.warning("not enough memory to compare the fast step with the plain one")
         return runtime
     if faults:
         eagerly = f"one operation after the other, in {choices.precision}"
         how = "without compiling it" if choices.kernel == "varlen" else eagerly
         logger.warning(
-            f"the fast step has a fault here ({'; '.join(faults)}); this run takes its steps {how}\n"
-            "  help: another run_dir=DIR tries again"
+            f"the fast step is wrong on this machine ({'; '.join(faults)}); training {how}\n"
+            "  help: use another run_dir=DIR to try again"
         )
     return choices
 
@@ -273,7 +273,7 @@ def build(
             state = checkpoint.load_newest(paths, model, optimizer)
             if state.data_sha256 != data.sha256:
                 raise DamagedFileError(
-                    f"{paths.data}: is not the data that step {state.step} of this run was trained on",
+                    f"{paths.data}: not the data of step {state.step} of this run",
                     "restore the original data, or use another run_dir=DIR",
                 )
             logger.info("resuming from step %d", state.step)

@@ -140,7 +140,7 @@ def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, averag
     needed, free = min(most, (3 * num_saves + 2) * weights), disk.free_bytes(paths.root)
     if free < needed:
         raise MtxError(
-            f"{paths.root}: {format_size(free)} are free on its disk, this run needs {format_size(needed)}",
+            f"{paths.root}: its disk has {format_size(free)} free, but this run needs {format_size(needed)}",
             "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",
         )
 
@@ -154,7 +154,7 @@ def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
     for name, tensor in tensors.items():
         if not np.isfinite(tensor.numpy()).all():
             raise MtxError(
-                f"step {step}: {name} holds numbers that are not finite; this state is not saved",
+                f"step {step}: {name} has numbers that are not finite; this state was not saved",
                 "the last checkpoint is intact; a lower training.learning_rate needs a new run_dir",
             )
 
@@ -176,7 +176,7 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
             aside = durable.set_aside(paths.checkpoint(bad))
             logger.warning("%s; resuming from step %d instead, and %s keeps the damaged one", why, step, aside)
         return state
-    raise DamagedFileError(f"{next(iter(damaged.values()))}; no checkpoint of this run is whole", START_AGAIN)
+    raise DamagedFileError(f"{next(iter(damaged.values()))}; all checkpoints of this run are damaged", START_AGAIN)
 
 
 def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -184,7 +184,7 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     durable.verify(path, (WEIGHTS, OPTIMIZER, STATE))
     state = load_state(path / STATE)
     if state.step != checkpoint_step(path):
-        raise DamagedFileError(f"{path / STATE}: is of step {state.step}")
+        raise DamagedFileError(f"{path / STATE}: belongs to step {state.step}")
     model_directory.load_weights(model, path / WEIGHTS)
     saved, own = model_directory.load_tensors(path / OPTIMIZER), moments(model, optimizer)
     model_directory.check_tensors(path / OPTIMIZER, saved, own)
@@ -198,7 +198,7 @@ def load_state(path: Path) -> State:
     try:
         return _STATE.validate_python(durable.read_json(path))
     except ValidationError as error:
-        raise DamagedFileError(f"{path}: is not the state of a training: {error.errors()[0]['msg']}") from None
+        raise DamagedFileError(f"{path}: not the state of a training run: {error.errors()[0]['msg']}") from None
 
 
 def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: int) -> None:

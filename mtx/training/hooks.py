@@ -80,7 +80,7 @@ class Progress:
         self.unread: deque[Update] = deque()
 
     def restart(self) -> None:
-        """Start a new window of the speed, so that it leaves out the time of validating and saving."""
+        """Start a new window of the speed, which excludes the time of validating and saving."""
         now = time.monotonic()
         self._started = min(self._started, now)
         self._window.clear()
@@ -98,7 +98,7 @@ class Progress:
             yield update, update.figures.tensor().tolist()
 
     def measure(self, update: Update, numbers: list[float], last: int, ends_at: float) -> dict[str, Any]:
-        """What metrics.jsonl has of an update, with the speed and the time left.
+        """The event of an update for metrics.jsonl, with the speed and the remaining time.
 
         Args:
             numbers: see `Trainer.update`.
@@ -140,17 +140,17 @@ def check_finite(
         durable.write_text(paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
     first = ", ".join(map(str, lines[:10]))
     raise MtxError(
-        f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step takes {len(pairs)} "
-        f"pairs from place {place.index} of epoch {place.epoch} on, "
+        f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step has {len(pairs)} "
+        f"pairs from position {place.index} of epoch {place.epoch}, "
         f"lines {first}, … of the training text, see {paths.refused}",
-        "the last checkpoint is intact; a lower training.learning_rate or clip_norm=1.0 needs a new run_dir",
+        "the last checkpoint is intact; use a lower training.learning_rate or clip_norm=1.0 in a new run_dir",
     )
 
 
 class Hook:
     """Something that happens around the training loop; a subclass overrides what it needs.
 
-    A new hook is a class in a module of its own, which takes no arguments, and a line `("module", "Class")` in the
+    A new hook is a class in its own module, without arguments, and a line `("module", "Class")` in the
     list of `mtx/commands/train.py`; it needs no import, and hooks are called in the order of the list. A hook reads
     the `Trainer` and changes nothing of it: training must have the same bits with and without it. One object serves a
     whole command, so what it keeps from step to step begins in `on_start`.
@@ -163,7 +163,7 @@ class Hook:
     """
 
     def on_prepared(self, config: Config, paths: RunLayout, data: "PreparedData | None") -> None:
-        """The data is there. `data` is what this start has prepared; None if an earlier one did."""
+        """When the data is prepared. `data` is prepared by this start; None if by an earlier one."""
 
     def on_start(self, trainer: "Trainer") -> None:
         """Before the first step of a start; the state of the newest checkpoint is restored."""
@@ -185,7 +185,7 @@ class Hook:
         """When the state is copied; a thread now writes the checkpoint of `trainer.state.step`."""
 
     def on_scores(self, trainer: "Trainer", scores: dict[str, Any], files: dict[str, str]) -> None:
-        """When the test sets are translated and scored; the trainer has no model any more.
+        """When the test sets are translated and scored; the trainer no longer has a model.
 
         Args:
             scores: the content of scores.json, by test set, and about the run under "run"; a hook may add to it.

@@ -65,7 +65,7 @@ def _model_directory(name: str) -> Path:
     directory = find_model(Path(name)) if settings.exists(Path(name)) else None
     if directory is None or not ((directory / MANIFEST).is_file() or is_run(directory)):
         raise UsageError(
-            f"training.init_from {name}: is not a model directory or a run directory",
+            f"training.init_from {name}: not a model directory or a run directory",
             "mtx import DIR makes a model directory of a published model",
         )
     return directory
@@ -104,7 +104,7 @@ def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -
         )
     if different:
         keys, origin = ", ".join(different), resolved.origins[different[0]]
-        logger.info("tokenizer and architecture are those of %s, which override %s of %s", name, keys, origin)
+        logger.info("using tokenizer and architecture of %s, which override %s of %s", name, keys, origin)
 
 
 def load(config: Config) -> "LoadedModel | None":
@@ -122,7 +122,7 @@ def load(config: Config) -> "LoadedModel | None":
     loaded = model_directory.load(_model_directory(name))
     free = {"preset", "dropout", "licence"}  # models with the same weights may differ in these
     if loaded.model.config.model_dump(exclude=free) != config.model.model_dump(exclude=free):
-        raise UsageError(f"training.init_from {name}: its architecture is not that of this run", _HELP)
+        raise UsageError(f"training.init_from {name}: its architecture differs from this run's", _HELP)
     return loaded
 
 
@@ -147,5 +147,5 @@ def translator(config: Config, device: str) -> "Translator":
 def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None:
     """Raise UsageError if the model's tokenizer is not the one that the data of the run was prepared with."""
     if not own.is_same(prepared):
-        text = "its tokenizer is not the one that the data of this run has"
+        text = "its tokenizer differs from the one of this run's data"
         raise UsageError(f"training.init_from {config.training.init_from}: {text}", _HELP)

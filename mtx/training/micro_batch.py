@@ -259,8 +259,8 @@ def halve(trainer: "Trainer", shortage: str) -> None:
         raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
     durable.write_json(trainer.paths.chosen, asdict(runtime))
     if trainer.ranks.size > 1:
-        raise MtxError(text, f"the same command resumes with micro-batches of {half}")
-    logger.warning("%s; micro-batches are halved from now on", text)
+        raise MtxError(text, f"rerun the same command to resume with micro-batches of {half}")
+    logger.warning("%s; halving micro-batches", text)
     trainer.optimizer.zero_grad()
     del trainer.micro_step, trainer.update_weights  # recorded graphs hold memory
     free_unused_memory(trainer.device)
@@ -286,11 +286,11 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewM
     while not _fits(config, replace(runtime, micro_batch_tokens=size, compile=False), new_model, sampler):
         if size == longest:
             raise MtxError(
-                f"{runtime.device}: a micro-batch of {longest} target tokens does not fit its memory",
-                "a smaller model.preset, or device=cpu",
+                f"{runtime.device}: not enough memory for a micro-batch of {longest} target tokens",
+                "use a smaller model.preset, or device=cpu",
             )
         size = max(-(-size // 2), longest)
-    logger.info("micro-batches of %s target tokens fit %s", f"{size:,}", runtime.device)
+    logger.info("using micro-batches of %s target tokens, which fit %s", f"{size:,}", runtime.device)
     return size
 
 
@@ -347,6 +347,6 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     if device.type == "cpu" and available is not None and needed > available:
         wants, has = format_size(needed), format_size(available)
         raise MtxError(
-            f"training {num_weights:,} parameters needs at least {wants} of memory, and {has} are free",
+            f"training {num_weights:,} parameters needs at least {wants} of memory, but {has} are free",
             "a smaller model.preset",
         )

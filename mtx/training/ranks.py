@@ -162,8 +162,8 @@ class Ranks:
         if isinstance(error, RuntimeError) and not is_out_of_memory(error) and re.search("gloo|NCCL", str(error)):
             time.sleep(_GIVE_WAY_S)
             why = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
-            text = f"the connection to another rank is lost{self._where}: {why}"
-            error = MtxError(text, "the same command resumes from the last checkpoint")
+            text = f"lost the connection to another rank{self._where}: {why}"
+            error = MtxError(text, "rerun the same command to resume from the last checkpoint")
         elif self._end_together or isinstance(error, StoppedError):
             with contextlib.suppress(RuntimeError):
                 self.all_gather_object(None)
@@ -193,7 +193,7 @@ def _hold_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def join() -> Iterator[Ranks]:
-    """Be a rank of the run in the block, the one that the launcher's environment says. When one fails, all end.
+    """Join the process group in the block, as the rank in the launcher's environment. If one rank fails, all end.
 
     Raises:
         ReportedError: on any rank but 0, instead of an error that rank 0 reports.
@@ -206,7 +206,7 @@ def join() -> Iterator[Ranks]:
     try:
         ranks = Ranks(rank, *others)
     except (RuntimeError, ValueError) as error:
-        text = f"{_rank_name(rank)}: the ranks did not find each other: {first_line(error)}"
+        text = f"{_rank_name(rank)}: the ranks could not connect: {first_line(error)}"
         raise MtxError(text, "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") from None
     try:
         yield ranks

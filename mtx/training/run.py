@@ -79,7 +79,7 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
                 stack.enter_context(track_status(paths, deferred_errors))
                 return False
             reasons = [event["reason"] for event in read_events(paths.metrics) if "reason" in event]
-            logger.info("this run is finished; a larger training.%s trains on", ["max_steps", *reasons][-1])
+            logger.info("this run is finished; increase training.%s to train further", ["max_steps", *reasons][-1])
             for hook in hooks:
                 hook.on_prepared(config, paths, None)
             return True
@@ -115,10 +115,10 @@ def _prepare_together(
         try:
             data = data or load_prepared(paths.data)
             if data.sha256 != sha256:
-                raise DamagedFileError(f"{paths.data.absolute()}: is other data")
+                raise DamagedFileError(f"{paths.data.absolute()}: different data")
         except (OSError, DamagedFileError) as error:
             help = "run_dir must be on a disk that all machines of the run share"
-            raise MtxError(f"{error}; rank 0 has prepared it", help) from None
+            raise MtxError(f"{error}; rank 0 prepared it", help) from None
 
     sha256 = ranks.run_on_rank_zero(work)
     ranks.gather(load)
@@ -148,7 +148,7 @@ def prepare(config: Config, paths: RunLayout, initial: LoadedModel | None, hooks
     if is_new:
         if checkpoint_steps(paths):  # whose model may have been trained on other token ids
             raise DamagedFileError(
-                f"{paths.data}: the prepared data of this run is gone", "use another run_dir=DIR to start again"
+                f"{paths.data}: the prepared data of this run is missing", "use another run_dir=DIR to start again"
             )
         sources = preparation.prepare(config, paths.data, tokenizer=initial.tokenizer if initial else None)
         durable.write_json(paths.sources, sources)
@@ -161,7 +161,7 @@ def prepare(config: Config, paths: RunLayout, initial: LoadedModel | None, hooks
 
 
 def _announce(trainer: Trainer) -> None:
-    """Check that the disk has room for the run, and say what will be trained."""
+    """Check that the disk has room for the run, and log what will be trained."""
     config, runtime, training = trainer.config, trainer.runtime, trainer.config.training
     last, _ = trainer.schedule.end(trainer.state)
     steps = max(0, last - trainer.state.step)
@@ -272,7 +272,7 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
         durable.verify(paths.model, (WEIGHTS, SCORES))
     except DamagedFileError as error:  # no model yet, or a damaged one, which the checkpoints can make again
         if paths.model.exists():
-            logger.info("%s; the model is written again", error)
+            logger.info("%s; writing the model again", error)
         return False
     return True
 

@@ -39,7 +39,7 @@ def learning_rate(step: int, warmup_steps: int, peak: float, cooldown: Cooldown 
 
 
 def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
-    """The number of steps in an epoch, which has each pair as often as its corpus's weight says, and its copies."""
+    """The number of steps in an epoch, which has each pair as often as its corpus's weight, and its copies."""
     if (train.weights == 1).all():  # a large corpus then needs no arrays of weights
         num_tokens = float(train.tgt.lengths.sum())
     else:
@@ -97,13 +97,13 @@ class Schedule:
         self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
 
     def learning_rate(self, state: State, step: int) -> float:
-        """That of a step; a warmup that is shorter than planned leads to the same highest rate."""
+        """The learning rate of a step; a warmup that is shorter than planned reaches the same peak."""
         training = self._training
         peak = training.learning_rate or highest_rate(self._d_model, training.warmup_steps)
         return learning_rate(step, state.warmup_steps or training.warmup_steps, peak, state.cooldown)
 
     def end(self, state: State) -> tuple[int, str]:
-        """The step at which the run will end if nothing ends it sooner, and the key that ends it there."""
+        """The step at which the run will end unless something ends it sooner, and the key that ends it there."""
         if state.cooldown is not None:
             return state.cooldown.last, state.cooldown.reason
         return planned_end(self._training, self.steps_per_epoch, state.step, self._sampler.epochs(state.position))
@@ -128,9 +128,9 @@ class Schedule:
         return state.bad_validations >= (self._training.patience or math.inf)
 
     def update(self, state: State) -> State:
-        """The state, with a cooldown when it is time for one, and with the warmup that a time limit has room for.
+        """The state, with a cooldown if it is time for one, and with the warmup that a time limit allows.
 
-        That is at most a tenth of the steps, decided once for the rest of the run.
+        The warmup is at most a tenth of the steps, decided once for the rest of the run.
         """
         cooldown = self.plan_cooldown(state)
         last = self.end_by_time_limit(state) if state.warmup_steps is None else None
@@ -140,9 +140,9 @@ class Schedule:
         steps = min(planned, max(1, round(_WARMUP_SHARE * last)))
         if steps < planned:
             logger.warning(
-                f"training.time_limit has room for about {last:,} steps, which see the text "
-                f"{last / self.steps_per_epoch:.1f} times; the learning rate rises for {steps} of them, not for "
-                f"training.warmup_steps={planned}\n  help: a longer training.time_limit, or a smaller "
+                f"training.time_limit allows about {last:,} steps "
+                f"({last / self.steps_per_epoch:.1f} epochs); the warmup takes {steps} of them instead of "
+                f"training.warmup_steps={planned}\n  help: use a longer training.time_limit, or a smaller "
                 "training.batch_tokens or model.preset"
             )
         return replace(state, cooldown=cooldown, warmup_steps=steps)
@@ -172,7 +172,7 @@ class Schedule:
     def end_by_time_limit(self, state: State) -> int | None:
         """The step at which the time limit will end training, once a few steps of this start have shown its speed.
 
-        That is the last step which the time has room for, if the next ones take as long; one more at least.
+        This is the last step within the time, if the next ones take equally long; at least one more.
         """
         step, elapsed_s, usable_s = state.step, self.now_s, self._usable_s(state)
         if usable_s == math.inf or not step:

@@ -100,7 +100,7 @@ class Trainer:
                         self.record("end", step=self.state.step, reason=reason)
         ranks.begin_step(0)
         if stop:
-            text = f"stopped by signal {stop} after step {self.state.step}; everything is saved"
+            text = f"stopped by signal {stop} after step {self.state.step}; the state is saved"
             raise StoppedError(text, stop, "rerun the same command to resume")
 
     def _start(self) -> None:

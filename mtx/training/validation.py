@@ -68,7 +68,7 @@ class Validation:
         return math.exp(min(self.nll, 700.0))
 
     def figures(self) -> dict[str, Any]:
-        """What metrics.jsonl has of a validation."""
+        """The event of a validation for metrics.jsonl."""
         samples = [vars(sample) for sample in self.samples]
         about = {"seconds": round(self.seconds, 2), "samples": samples, "decides": self.metric}
         chrf = {} if self.chrf is None else {"chrf": self.chrf}
@@ -76,22 +76,22 @@ class Validation:
 
     @property
     def score(self) -> float:
-        """The figure that decides which validation is the best, larger for a better one."""
+        """The value that selects the best validation, larger for a better one."""
         return quality(vars(self), self.metric)
 
     @property
     def later_seconds(self) -> float:
-        """The seconds that it would take if its translations were not longer than the references.
+        """The seconds of a validation whose translations were not longer than the references.
 
-        A model that has learned little repeats words up to the limit of length, which it will not do later.
+        At first, a model repeats words up to the maximum length; later it does not.
         """
         return self.seconds * min(1.0, max(_LEAST_SHARE, self.length_ratio))
 
 
 def deciding_metric(data: PreparedData, config: Config) -> str:
-    """The metric that decides which validation is the best, as its key in the events.
+    """The metric that selects the best validation, as its key in the events.
 
-    It follows from the settings and the validation text alone, so that a continued run decides as before.
+    It depends only on the settings and the validation set, so that a resumed run uses the same metric.
     """
     if config.training.best_metric != "auto":
         return config.training.best_metric
@@ -107,7 +107,7 @@ def validate_part(
         number, size: of this rank, and of all.
 
     Returns:
-        What JSON can hold: the nll summed over this rank's sentences, and their translations.
+        JSON values: the nll summed over this rank's sentences, and their translations.
     """
     rows = np.arange(number, data.valid.num_pairs, size)
     engine = TorchEngine([model], data.tokenizer, Placement(precision="tf32"))

@@ -73,9 +73,9 @@ def test_the_overview_shows_every_layer_and_head(open_page: Open, path: Path) ->
 
 def test_the_overview_has_words_on_its_axes_and_says_what_to_do(open_page: Open, path: Path) -> None:
     page = open_page(path)
-    assert "Choose a map to enlarge it" in page.locator(".attention-about").inner_text()
-    assert page.locator(".attention-above").inner_text().startswith("source piece attended to")
-    assert page.locator(".attention-corner").inner_text().startswith("piece being written")
+    assert "Select a map to enlarge it" in page.locator(".attention-about").inner_text()
+    assert page.locator(".attention-above").inner_text().startswith("source subword attended to")
+    assert page.locator(".attention-corner").inner_text().startswith("subword being written")
     rows = page.locator(".is-rows").first
     assert rows.locator("bdi").all_inner_texts() == list(TGT)
     assert page.locator(".attention-words.is-columns").count() == HEADS
@@ -130,8 +130,8 @@ def test_pointing_tells_the_weight(open_page: Open, path: Path) -> None:
     assert page.locator("[data-part=rows] bdi").all_inner_texts() == list(TGT)
     columns = page.locator("[data-part=columns] bdi").all_text_contents()
     assert columns == [*SRC[:4], "אב\\u202e", "</s>"]
-    assert page.locator("[data-part=x]").inner_text().startswith("source piece attended to")
-    assert "piece being written" in page.locator("[data-part=y]").inner_text()
+    assert page.locator("[data-part=x]").inner_text().startswith("source subword attended to")
+    assert "subword being written" in page.locator("[data-part=y]").inner_text()
     box = page.locator("[data-part=canvas]").bounding_box()
     cell = box["height"] / len(TGT)
     page.mouse.move(box["x"] + 3.5 * box["width"] / len(SRC), box["y"] + 1.5 * cell)
@@ -230,7 +230,7 @@ def test_everything_has_a_name(open_page: Open, path: Path) -> None:
     for name in (
         'region "Attention weights"', 'tablist "Which attention"', 'tab "Cross" [selected]', 'combobox "Layer"',
         'combobox "Head"', 'combobox "Sentence"', 'img "Colours from weight 0 to weight 1"',
-        'application "cross attention, layer 1, head 1: rows are piece being written',
+        'application "cross attention, layer 1, head 1: rows are subword being written',
     ):  # fmt: skip
         assert name in tree, tree
 

@@ -137,12 +137,12 @@ def test_sentences_can_be_filtered_and_those_that_differ_come_first(open_page: O
     page.get_by_role("button", name="Show more").click()
     assert sorted(shown(page)) == list(range(2, 45, 2)) and output.inner_text() == "22 of 22 shown"
     assert page.get_by_role("button", name="Show more").is_hidden()
-    page.get_by_label("With the words").fill("R2 tes")
+    page.get_by_label("Containing").fill("R2 tes")
     assert sorted(shown(page)) == [22, 24, 26, 28, 30]
     page.get_by_label("Length").select_option("1 to 10 words")
     assert shown(page) == [22]
     page.get_by_label("only where they differ").uncheck()
-    page.get_by_label("With the words").fill("")
+    page.get_by_label("Containing").fill("")
     page.get_by_label("Order").select_option("as in the test set")
     assert shown(page) == [1, 2, 3, 21, 22, 23, 41, 42, 43]
     page.get_by_label("Order").select_option("where two is better")

@@ -169,10 +169,10 @@ def test_while_it_translates_and_when_it_fails(browser: Any) -> None:
         assert output(page).inner_text() == "WAIT"
         page.get_by_label("Text to translate").fill("fail")
         page.keyboard.press("Control+Enter")
-        assert page.get_by_role("alert").inner_text() == "The server failed; its log says where"
+        assert page.get_by_role("alert").inner_text() == "Internal server error; see the server's log"
         assert page.locator("#output[aria-busy=false]").count() == 1
     page.keyboard.press("Control+Enter")
-    page.get_by_text("The server does not answer. Try again in a moment.").wait_for()
+    page.get_by_text("The server does not respond. Try again in a moment.").wait_for()
     page.context.close()
 
 
@@ -182,7 +182,7 @@ def test_a_key_is_asked_for(browser: Any) -> None:
         page.goto(address)
         page.get_by_label("Text to translate").fill("a dog")
         page.keyboard.press("Control+Enter")
-        page.get_by_text("This server needs an API key").wait_for()
+        page.get_by_text("This server requires an API key").wait_for()
         assert page.get_by_label("API key").evaluate("key => key === document.activeElement")
         page.keyboard.type(KEY)
         page.keyboard.press("Enter")

@@ -41,7 +41,7 @@ def test_a_model_is_adapted_and_compared_with_itself(adaptation: list[str], tmp_
     result = mtx("train", *adaptation, f"run_dir={run}", draws=True)
     out, err = result.stdout.decode().splitlines(), result.stderr.decode()
     assert result.returncode == 0, err
-    assert "general.tsv: its 2,000 pairs have the weight 0.09, so that they are used no more often than the 180" in err
+    assert "general.tsv: its 2,000 pairs get the weight 0.09, so that they are used at most as often as the 180" in err
     report = json.loads((run / "data" / "report.json").read_text())
     assert [corpus["weight"] for corpus in report["corpora"]] == [1.0, 0.09]
     assert [line.split()[0] for line in out[:4]] == ["heldout", "general-test", "heldout", "general-test"] and all(out)
@@ -59,7 +59,7 @@ def test_a_model_is_adapted_and_compared_with_itself(adaptation: list[str], tmp_
         assert f"{name} BLEU {bleu['before']:.1f} before, {bleu['after']:.1f} after: {points:+.1f} (p " in line
         assert (run / "before" / name / "ref.txt").read_bytes() == (run / "evaluation" / name / "ref.txt").read_bytes()
     assert all(line == line.upper() for line in load_prepared(run / "data").tests["heldout"].tgt_texts())
-    assert "What has this training changed?" in (run / "report.html").read_text(encoding="utf-8")
+    assert "What did this training change?" in (run / "report.html").read_text(encoding="utf-8")
     again = mtx("train", *adaptation, f"run_dir={run}")
     assert b"this run is finished" in again.stderr and again.stdout == result.stdout
 
@@ -102,14 +102,14 @@ def test_a_model_that_forgets_is_told(adaptation: list[str], tmp_path: Path) -> 
     assert result.returncode == 0
     lost = "general-test falls by "
     assert any(
-        line.startswith(lost) and "mix more general text" in line for line in result.stdout.decode().splitlines()
+        line.startswith(lost) and "add more general text" in line for line in result.stdout.decode().splitlines()
     )
     verdict, advice = (
         next(line for line in result.stderr.decode().splitlines() if line.startswith(word))
         for word in ("verdict: ", "advice: ")
     )
     assert lost in verdict and "a third of training.learning_rate" in advice
-    assert "mix more general text" in (run / "report.html").read_text(encoding="utf-8").partition("What has this")[2]
+    assert "add more general text" in (run / "report.html").read_text(encoding="utf-8").partition("What did this")[2]
 
 
 def test_scores_that_a_stranger_wrote(adaptation: list[str], tmp_path: Path) -> None:

@@ -69,4 +69,4 @@ def test_what_is_refused(trained: Path, tmp_path: Path, refused: Any) -> None:
     refused(2, ["--shard 3/2: expected K/N"], "back-translate", trained, mono, "-o", tmp_path / "out", "--shard", "3/2")
     refused(2, ["-o", "no directory"], "back-translate", trained, mono, "-o", tmp_path / "no" / "out")
     (tmp_path / "out.part").write_text('{"format": 2}\n')
-    refused(2, ["out.part: was begun with another"], "back-translate", trained, mono, "-o", tmp_path / "out")
+    refused(2, ["out.part: was started with another"], "back-translate", trained, mono, "-o", tmp_path / "out")

@@ -94,8 +94,8 @@ def test_text_that_changed_after_preparation_is_told(tmp_path: Path, settings: l
     assert b"has changed" not in mtx(*command).stderr and b"has changed" not in mtx(*command).stderr
     write_tsv(text, range(3000, 3200))
     told = mtx(*command).stderr.decode()
-    assert f"warning: {text} has changed since this run prepared its data; it keeps the text that it prepared" in told
-    assert told.count("warning: ") == 1 and "another run_dir=DIR trains on the new text" in told
+    assert f"warning: {text} has changed since this run prepared its data; the run keeps its prepared text" in told
+    assert told.count("warning: ") == 1 and "use a new run_dir=DIR to train on the new text" in told
     text.unlink()
     again = mtx(*command)
     assert again.returncode == 0 and b"has changed" not in again.stderr
@@ -105,7 +105,7 @@ def test_a_finished_run_tells_that_its_text_changed(run_copy: Path, corpus: Path
     durable.write_json(run_copy / "sources.json", {"files": [{"path": str(corpus), "bytes": 7}]})
     told = mtx("train", run_copy).stderr.decode()
     assert "this run is finished" in told and f"{corpus} has changed since this run" in told
-    assert "it keeps the text that it prepared" in told
+    assert "the run keeps its prepared text" in told
 
 
 def test_no_path_of_the_text_is_published(trained: Path, corpus: Path) -> None:
@@ -148,6 +148,6 @@ def test_a_model_without_a_manifest_is_set_aside(run_copy: Path) -> None:
     (run_copy / "model").mkdir()
     (run_copy / "model" / "thesis").write_text("mine")
     result = mtx("train", run_copy)
-    assert result.returncode == 0 and b"kept-model: kept, because it holds something" in result.stderr
+    assert result.returncode == 0 and b"kept-model: kept, because it contains files" in result.stderr
     assert (run_copy / "kept-model" / "thesis").read_text() == "mine"
     assert (run_copy / "model" / "model.safetensors").exists()

@@ -90,7 +90,7 @@ def test_the_slurm_script_gives_the_job_back_and_goes_on(corpus: Path, tmp_path:
     wait_until((run / "checkpoints" / "step-00000004").is_dir, job)
     job.send_signal(signal.SIGUSR1)
     _, err = job.communicate(timeout=PATIENCE_S)
-    assert job.returncode == 143 and "everything is saved" in err.decode(), err.decode()
+    assert job.returncode == 143 and "the state is saved" in err.decode(), err.decode()
     assert (spool / "requeued").read_text() == "requeue 7\n"
 
     last = max(event["step"] for event in events(run) if "step" in event)

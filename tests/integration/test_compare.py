@@ -47,7 +47,7 @@ def test_runs_are_compared_with_settings_scores_and_verdicts(runs: list[Path]) -
     assert (
         verdict.startswith("model.dropout=0.3 is worse than model.dropout=0.1 by ") and "and not by chance" in verdict
     )
-    assert note.startswith("note: with fewer than three runs of a setting")
+    assert note.startswith("note: with fewer than three runs per setting")
     table = text.split("over the seeds:\n")[1].split("\n\n")[0].split("\n")
     assert table[0].split() == ["runs", "BLEU", "95%", "p", "chrF2", "95%", "p", "TER", "95%", "p"]
     assert table[1].split()[:5] == ["model.dropout=0.1", "2", table[3].split()[1], "±", "0.00"]
@@ -95,7 +95,7 @@ def test_files_of_hypotheses_are_compared(runs: list[Path], tmp_path: Path) -> N
     hypotheses = [run / "evaluation" / "heldout" / "hyp.txt" for run in (runs[0], runs[2])]
     reference = runs[0] / "evaluation" / "heldout" / "ref.txt"
     result = mtx("compare", *hypotheses, "--ref", reference, "--fail-if-worse")
-    assert result.returncode == 3 and b"ref.txt, 20 sentences" in result.stdout and b"what differs" not in result.stdout
+    assert result.returncode == 3 and b"ref.txt, 20 sentences" in result.stdout and b"differences:" not in result.stdout
 
 
 def bleu(*arguments: object) -> list[float]:
@@ -117,7 +117,7 @@ def test_a_model_translates_the_test_set_of_a_run(trained: Path, tmp_path: Path)
     [perfect, of_run, of_model] = value["test_sets"]["heldout"]["metrics"][0]["systems"]
     assert perfect["score"] == pytest.approx(100) and of_run["score"] == of_model["score"] < 100
     words = mtx("compare", model, trained, "--test", "heldout").stdout.decode()
-    assert f"{trained} and {model} are equal in BLEU" in words and "what differs" not in words
+    assert f"{trained} and {model} are equal in BLEU" in words and "differences:" not in words
     assert (tree(trained), tree(model)) == before
 
 
@@ -155,12 +155,20 @@ def test_wrong_requests_are_refused(runs: list[Path], tmp_path: Path, refused: R
     reference = runs[0] / "evaluation" / "heldout" / "ref.txt"
     refused(2, ["two or more systems"], "compare", runs[0])
     refused(1, ["short has 1 lines, the references have 20"], "compare", runs[0], short)
-    refused(2, ["short: is not a run directory", "--ref FILE"], "compare", short, runs[0] / "model")
-    refused(2, ["model: is a directory", "--src FILE"], "compare", runs[0] / "model", short, "--ref", reference)
+    refused(2, ["short: not a run directory", "--ref FILE"], "compare", short, runs[0] / "model")
+    refused(
+        2,
+        ["model: this model needs the source text", "--src FILE"],
+        "compare",
+        runs[0] / "model",
+        short,
+        "--ref",
+        reference,
+    )
     for misplaced in (("--src", reference), ("--direction", "en-de"), ("--ref", reference, "--test", "heldout")):
         refused(2, ["go with --ref, --test goes with runs"], "compare", runs[0], runs[1], *misplaced)
-    refused(2, ["short: of which test set?", "--test "], "compare", *with_two_test_sets(runs[0]), short)
-    refused(2, ["is not a model directory"], "compare", runs[1], tmp_path)
+    refused(2, ["short: ambiguous; choose the test set", "--test "], "compare", *with_two_test_sets(runs[0]), short)
+    refused(2, ["not a model directory"], "compare", runs[1], tmp_path)
     refused(2, ["--test x", "they have heldout"], "compare", runs[0], runs[1], "--test", "x")
     refused(1, ["short has 1 lines, the references have 20"], "compare", reference, short, "--ref", reference)
     (runs[1] / "evaluation" / "heldout" / "ref.txt").write_text("another\n")
@@ -168,7 +176,7 @@ def test_wrong_requests_are_refused(runs: list[Path], tmp_path: Path, refused: R
     durable.write_manifest(runs[1] / "evaluation" / "heldout")
     refused(1, ["ref.txt: differs from the references of"], "compare", runs[0], runs[1])
     shutil.rmtree(runs[1] / "evaluation")
-    refused(2, ["no test set in common"], "compare", runs[0], runs[1])
+    refused(2, ["no common test set"], "compare", runs[0], runs[1])
 
 
 def test_control_characters_of_untrusted_names_are_escaped(tmp_path: Path) -> None:
@@ -194,7 +202,7 @@ def test_a_run_that_has_not_ended_is_named_with_the_command_that_goes_on(runs: l
     told = mtx("compare", runs[0], spaced).stdout.decode()
     assert f"\nnote: {state}; its translations are of an earlier step\n" in told
     shutil.rmtree(spaced / "evaluation")
-    refused(2, ["no test set in common"], "compare", runs[0], spaced)
+    refused(2, ["no common test set"], "compare", runs[0], spaced)
 
 
 def test_runs_on_other_text_are_no_seed_twins(runs: list[Path]) -> None:

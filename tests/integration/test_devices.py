@@ -47,7 +47,7 @@ def test_a_signal_to_the_launcher_saves_and_stops(
         process.send_signal(signal.SIGUSR1)  # only saves
     process.send_signal(number)
     returned, err = end(process)
-    check_error(returned, err, code, "everything is saved", "same command")
+    check_error(returned, err, code, "the state is saved", "same command")
 
 
 def test_a_killed_rank_ends_the_run_and_is_named(corpus: Path, tmp_path: Path) -> None:

@@ -63,5 +63,5 @@ def test_what_is_refused(trained: Path, tmp_path: Path, refused: Any) -> None:
     assert not (tmp_path / "none").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter").write_text("mine")
-    refused(2, ["letter, which no run of mtx wrote"], "distil", trained, f"run_dir={tmp_path / 'full'}")
+    refused(2, ["not a run directory, and not empty (letter)"], "distil", trained, f"run_dir={tmp_path / 'full'}")
     refused(2, ["model.layers"], "distil", trained, f"run_dir={tmp_path / 'new'}", "model.layers=3")

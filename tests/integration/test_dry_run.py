@@ -67,7 +67,7 @@ def test_lines_for_a_person(settings: list[str], tmp_path: Path) -> None:
     assert result.returncode == 0 and not (tmp_path / "run").exists()
     starts = [line.split(":")[0] for line in lines if line[:1].isalpha() and not line.startswith("warning")]
     assert starts == ["pairs", "model", "steps", "time"]
-    assert "warning: 360 pairs are few" in result.stdout.decode() and b"warning" not in result.stderr
+    assert "warning: only 360 pairs" in result.stdout.decode() and b"warning" not in result.stderr
 
 
 def test_text_that_is_not_as_it_should_be(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_text_that_is_not_as_it_should_be(tmp_path: Path) -> None:
     told = warnings(found)
     assert f"38% of the pairs are the source copied as the target, such as {train}:1: one zero" in told
     assert "test set news: 10 training pairs have a source of it" in told
-    assert "validation set: 50 sentences are few" in told
-    assert "248 pairs are few" in told
+    assert "validation set: only 50 sentences" in told
+    assert "only 248 pairs" in told
 
 
 @pytest.mark.parametrize("command", ["prepare", "train"])
@@ -112,15 +112,15 @@ def test_sides_that_are_exchanged_in_the_whole_text_are_told(tmp_path: Path) -> 
     train, languages = f"data.train={tmp_path / 'my.csv'}", ["data.src=en", "data.tgt=fr", "data.max_tokens=256"]
     arguments = ["prepare", train, *TINY, *languages]
     exchanged = mtx(*arguments, "data.columns=2,3", f"run_dir={tmp_path / 'run'}").stderr.decode()
-    told = "train: the sides are swapped"
+    told = "train: source and target are swapped"
     help = (
-        "swap their files or columns (of tables: data.columns=3,2); or, if all are swapped, train the other direction: "
+        "swap their files or columns (in tables: data.columns=3,2); or, if all are swapped, train the other direction: "
         "data.src=fr data.tgt=en"
     )
     assert f"warning: {told}\n  help: {help}\n" in exchanged
     right = mtx(*arguments, "data.columns=3,2", f"run_dir={tmp_path / 'other'}")
-    assert right.returncode == 0 and b"the sides are" not in right.stderr
-    assert b"its first line is a header and is left out; the source is column 3, 'target'" in right.stderr
+    assert right.returncode == 0 and b"are swapped" not in right.stderr
+    assert b"skipping the header in the first line; the source is column 3, 'target'" in right.stderr
     assert json.loads((tmp_path / "other" / "data" / "report.json").read_text())["read"] == 300
 
 
@@ -128,7 +128,7 @@ def test_words_in_bytes_are_told(tmp_path: Path) -> None:
     train = write_tsv(tmp_path / "train.tsv", NUMBERS)
     valid = write_pairs(tmp_path / "valid.tsv", [("ერთი ორი სამი", tgt) for _, tgt in pairs(range(2000, 2300))])
     found = dry_run(f"data.train={train}", f"data.valid={valid}", *TINY, f"run_dir={tmp_path / 'run'}")
-    assert "valid: 100% of the en words are spelled in bytes or unknown" in warnings(found)
+    assert "valid: 100% of the en words have unknown characters" in warnings(found)
 
 
 def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:
     assert found["was_prepared"] and found["time"]["prepare_s"] < 5
     assert (found["run"]["steps_done"], found["time"]["steps"]) == (40, 20)
     finished = dry_run(run_copy)
-    assert finished["time"]["steps"] == 0 and "this run has ended at step 40" in warnings(finished)
+    assert finished["time"]["steps"] == 0 and "this run is finished at step 40" in warnings(finished)
     assert tree(run_copy) == before
 
 
@@ -162,7 +162,7 @@ def test_a_run_directory_that_cannot_be_written_is_refused(
     place: str, refused: Callable[..., None], settings: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"text")
-    words = [f"run_dir {tmp_path / place}: cannot be made or written"]
+    words = [f"run_dir {tmp_path / place}: cannot create or write it"]
     refused(2, words, "train", *settings, f"run_dir={tmp_path / place}")
     assert list(tmp_path.iterdir()) == [tmp_path / "file"] and (tmp_path / "file").read_bytes() == b"text"
 
@@ -173,7 +173,7 @@ def test_a_run_directory_that_others_own_is_refused(settings: list[str], tmp_pat
     if os.access(place, os.W_OK):
         pytest.skip("this user may write everywhere")
     result = mtx("train", *settings, f"run_dir={place / 'run'}")
-    check_error(result.returncode, result.stderr.decode(), 2, "cannot be made or written: Permission denied")
+    check_error(result.returncode, result.stderr.decode(), 2, "cannot create or write it: Permission denied")
 
 
 def test_a_time_limit_and_patience(settings: list[str], tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_an_error_leaves_nothing(tmp_path: Path) -> None:
         "train", f"data.train={train}", f"data.valid={valid}", f"data.test={valid}", *TINY,
         f"run_dir={tmp_path / 'run'}", "--dry-run", first=partial(put_temporary_files_into, scratch),
     )  # fmt: skip
-    check_error(result.returncode, result.stderr.decode(), 1, "nothing is left to train on")
+    check_error(result.returncode, result.stderr.decode(), 1, "no pairs left to train on")
     assert not (tmp_path / "run").exists() and not list(scratch.glob("mtx-*"))
 
 

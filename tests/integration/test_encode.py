@@ -19,7 +19,7 @@ def rows(stdout: bytes) -> list[dict[str, Any]]:
 def test_json_and_a_matrix_hold_the_same_vectors(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(TEXT)
     printed = mtx("encode", trained / "model", stdin=TEXT)
-    assert printed.returncode == 0 and b"1 line held invalid UTF-8" in printed.stderr
+    assert printed.returncode == 0 and b"1 line had invalid UTF-8" in printed.stderr
     written = mtx("encode", trained, tmp_path / "text", "-o", tmp_path / "vectors.npy")
     assert (written.returncode, written.stdout) == (0, b""), written.stderr.decode()
     vectors = np.load(tmp_path / "vectors.npy", mmap_mode="r")

@@ -148,20 +148,22 @@ def test_wrong_requests_are_refused(refused, trained: Path, tmp_path: Path) -> N
     refused(2, ["'multi30k-lc'"], "evaluate", trained, "--protocol", "wmt")
     refused(2, ["MODEL or --hyp"], "evaluate")
     refused(2, ["--src and --ref"], "evaluate", trained, "--src", two)
-    refused(2, ["no test set named"], "evaluate", trained, "--testset", "wmt99")
+    refused(2, ["no test set wmt99"], "evaluate", trained, "--testset", "wmt99")
     refused(2, ["--src and --ref"], "evaluate", trained, "--testset", "wmt14/full", "--src", two, "--ref", two)
     refused(2, ["--direction"], "evaluate", trained, "--direction", "en-de")
     refused(2, ["--direction"], "evaluate", trained, "--src", two, "--ref", two, "--direction", "en-de")
     with FileLock(trained / "run.lock"):
-        refused(1, ["another process works on this run"], "evaluate", trained)
-    refused(2, ["of direction xx-yy", "en-de"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "xx-yy")
+        refused(1, ["in use by another process"], "evaluate", trained)
+    refused(
+        2, ["for the direction xx-yy", "en-de"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "xx-yy"
+    )
     refused(2, ["expected two languages"], "evaluate", trained, "--testset", "wmt14/full", "--direction", "german")
-    refused(2, ["is not a run directory", "--src FILE --ref FILE"], "evaluate", trained / "model")
+    refused(2, ["not a run directory", "--src FILE --ref FILE"], "evaluate", trained / "model")
     refused(2, ["no such"], "evaluate", tmp_path / "nowhere")
     shutil.copytree(trained / "model", tmp_path / "model")
     (tmp_path / "model" / "tokenizer.json").unlink()
     result = mtx("evaluate", tmp_path / "model", "--src", two, "--ref", two)
-    check_error(result.returncode, result.stderr.decode(), 1, "tokenizer.json: is missing")
+    check_error(result.returncode, result.stderr.decode(), 1, "tokenizer.json: missing file")
 
 
 def test_text_that_is_not_utf_8_is_refused_with_its_encoding(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -170,13 +172,13 @@ def test_text_that_is_not_utf_8_is_refused_with_its_encoding(refused, trained: P
     good, narrow, wide = (tmp_path / name for name in names)
     for path, codec in zip((good, narrow, wide), ("utf-8", "cp1252", "utf-16"), strict=True):
         path.write_text(text, encoding=codec)
-    words = [f"{narrow}:1: is not UTF-8, perhaps WINDOWS-1252", f"iconv -f WINDOWS-1252 -t UTF-8 {narrow} > NEW"]
+    words = [f"{narrow}:1: not UTF-8, perhaps WINDOWS-1252", f"iconv -f WINDOWS-1252 -t UTF-8 {narrow} > NEW"]
     for hyp, ref in ((good, narrow), (narrow, good)):
         refused(1, words, "evaluate", "--hyp", hyp, "--ref", ref)
         refused(1, words, "compare", good, hyp, "--ref", ref)
         refused(1, words, "evaluate", trained, "--src", hyp, "--ref", ref)
         refused(1, words, "logprob", trained, hyp, ref, "-o", tmp_path / "out")
-    wide_words = [f"{wide}: is in UTF-16, expected UTF-8", f"iconv -f UTF-16 -t UTF-8 {wide} > NEW"]
+    wide_words = [f"{wide}: expected UTF-8, got UTF-16", f"iconv -f UTF-16 -t UTF-8 {wide} > NEW"]
     refused(1, wide_words, "evaluate", "--hyp", good, "--ref", wide)
     refused(1, wide_words, "translate", trained, wide, "-o", tmp_path / "out")
     refused(1, wide_words, "translate", trained, good, "--prefix", wide, "-o", tmp_path / "out")

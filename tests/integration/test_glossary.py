@@ -91,7 +91,7 @@ def test_a_model_that_is_trained_on_keeps_to_glossaries(model: Path, corpus: Pat
     adapted = [f"training.init_from={model}", text]
     assert resolve(["adapt", *adapted]).config.data.terms == "auto"
     assert resolve(["adapt", *adapted, "data.terms=null"]).config.data.terms is None
-    refused(1, ["config.json", "is missing"], "import", model, "-o", "nowhere")
+    refused(1, ["config.json", "missing file"], "import", model, "-o", "nowhere")
 
 
 def test_evaluate_tells_the_share_of_terms_used(model: Path, glossary: Path) -> None:
@@ -109,8 +109,8 @@ def test_evaluate_tells_the_share_of_terms_used(model: Path, glossary: Path) -> 
 def test_what_is_refused(model: Path, trained: Path, glossary: Path, tmp_path: Path, refused: Any) -> None:
     source = tmp_path / "in.txt"
     source.write_text("one\n")
-    refused(2, ["did not learn terms", "data.terms=auto"], "translate", trained, source, "--glossary", glossary)
-    refused(2, ["did not learn terms", "data.terms=auto"], "evaluate", trained, "--glossary", glossary)
+    refused(2, ["has not learned terms", "data.terms=auto"], "translate", trained, source, "--glossary", glossary)
+    refused(2, ["has not learned terms", "data.terms=auto"], "evaluate", trained, "--glossary", glossary)
     refused(2, ["nothing.tsv: no such file"], "translate", model, source, "--glossary", tmp_path / "nothing.tsv")
     refused(
         2,

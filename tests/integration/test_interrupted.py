@@ -52,13 +52,13 @@ def test_stopped_by_signals_saves_and_goes_on_to_the_same_bits(
 ) -> None:
     run = tmp_path / "run"
     code, err = end_at_step(run, 4, signal.SIGTERM, *settings)
-    check_error(code, err, 143, "everything is saved", "same command")
+    check_error(code, err, 143, "the state is saved", "same command")
     newest = max((run / "checkpoints").iterdir())
     assert (newest / "optimizer.safetensors").exists()
     stopped_at = int(newest.name.removeprefix("step-"))
     assert f"after step {stopped_at};" in err
     code, err = end_at_step(run, 16, signal.SIGINT, *settings)
-    check_error(code, err, 130, "everything is saved")
+    check_error(code, err, 130, "the state is saved")
     assert mtx("train", *settings, f"run_dir={run}").returncode == 0
     assert (run / WEIGHTS).read_bytes() == (trained / WEIGHTS).read_bytes()
 
@@ -84,7 +84,7 @@ def test_epochs_end_at_the_first_step_after_them_however_often_training_stops(
     assert again.returncode == 0 and again.stdout == whole.stdout, again.stderr.decode()
     assert (killed / WEIGHTS).read_bytes() == (run_copy / WEIGHTS).read_bytes()
     told = mtx("train", killed).stderr.decode()
-    assert "this run is finished; a larger training.max_epochs trains on" in told
+    assert "this run is finished; increase training.max_epochs to train further" in told
     assert f"(epoch {epochs}.0 of {epochs})" in mtx("status", killed).stdout.decode()
 
 

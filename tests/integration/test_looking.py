@@ -92,7 +92,7 @@ def test_status_while_running_and_stopped_and_the_loser_of_two(settings: list[st
     assert found["state"] == "running" and found["step"] >= 10 and found["left_s"] > 1
     before = (run / "config.yaml").read_bytes()
     loser = mtx("train", *arguments)
-    assert loser.returncode == 1 and b"another process works on this run: process " in loser.stderr
+    assert loser.returncode == 1 and b"in use by another process: process " in loser.stderr
     assert (run / "config.yaml").read_bytes() == before and process.poll() is None
     process.send_signal(signal.SIGKILL)
     process.communicate()

@@ -38,7 +38,7 @@ def check_all_ended(team: Team, rank: int, *words: str) -> None:
     assert all(codes), codes
     check_error(codes[rank], team.starts[rank].err(), 1, *words)
     for other in team.starts[:rank] + team.starts[rank + 1 :]:
-        assert "error: " in other.err() and "the connection to another rank is lost" in other.err()
+        assert "error: " in other.err() and "lost the connection to another rank" in other.err()
 
 
 def at_step(step: int, action: Callable[[Any], object]) -> None:
@@ -93,7 +93,7 @@ def test_a_signal_to_any_rank_saves_and_stops_all(who: str, run: Path, corpus: P
             start.send(signal.SIGTERM)
     if who == "all":  # a launcher passes on what the ranks got themselves
         team.starts[0].send(signal.SIGTERM)
-    check_one_error(team, 143, "stopped by signal 15", "everything is saved")
+    check_one_error(team, 143, "stopped by signal 15", "the state is saved")
     stopped_at = max(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))
     assert f"after step {stopped_at};" in team.err()
 
@@ -130,7 +130,7 @@ def test_a_request_to_save_goes_to_any_rank(run: Path, corpus: Path) -> None:
     team.starts[1].send(signal.SIGUSR1)
     assert team.wait_until(lambda: has_saved(run))
     team.starts[1].send(signal.SIGTERM)
-    check_one_error(team, 143, "everything is saved")
+    check_one_error(team, 143, "the state is saved")
 
 
 @pytest.mark.extended
@@ -147,7 +147,7 @@ def test_a_killed_rank_ends_all_and_the_next_start_resumes(rank: int, run: Path,
     team = start_ranks(3, *settings, first=on_rank(rank, 10, partial(send, signal.SIGKILL)))
     codes = team.wait()
     assert codes == [-signal.SIGKILL if number == rank else 1 for number in range(3)], team.err()
-    assert team.err().count("the connection to another rank is lost") == 2
+    assert team.err().count("lost the connection to another rank") == 2
     team = start_ranks(2, *settings)
     assert team.wait() == [0, 0], team.err()
     starts = [event["step"] for event in events(run) if event["event"] == "start"]
@@ -172,7 +172,7 @@ def test_a_rank_that_hangs_ends_all(rank: int, run: Path, corpus: Path) -> None:
     )
     others = [start for number, start in enumerate(team.starts) if number != rank]
     assert [start.wait() for start in others] == [1, 1, 1], team.err()
-    assert "the connection to another rank is lost in step 10: " in others[0].err()
+    assert "lost the connection to another rank in step 10: " in others[0].err()
     team.starts[rank].send(signal.SIGKILL)
 
 
@@ -180,7 +180,7 @@ def test_a_rank_that_hangs_ends_all(rank: int, run: Path, corpus: Path) -> None:
 def test_a_rank_without_memory_ends_all_and_the_next_start_takes_less(run: Path, corpus: Path) -> None:
     settings = [*TINY, "training.micro_batch_tokens=128", f"data.train={corpus}", f"run_dir={run}"]
     team = start_ranks(2, *settings, first=on_rank(1, 6, partial(fail, MemoryError("a test"))))
-    words = ("rank 1 on ", "step 6: out of memory with micro-batches of 128", "resumes with micro-batches of 64")
+    words = ("rank 1 on ", "step 6: out of memory with micro-batches of 128", "to resume with micro-batches of 64")
     check_all_ended(team, 1, *words)
     team = start_ranks(2, *settings)
     assert team.wait() == [0, 0], team.err()
@@ -217,4 +217,4 @@ def test_a_disk_that_is_not_shared_is_told(run: Path, corpus: Path, tmp_path: Pa
     for rank in range(2):
         (tmp_path / str(rank)).mkdir()
     team = start_ranks(2, *TINY, f"data.train={corpus}", "run_dir=run", first=elsewhere)
-    check_one_error(team, 1, "rank 1 on ", "rank 0 has prepared it", "run_dir must be on a disk")
+    check_one_error(team, 1, "rank 1 on ", "rank 0 prepared it", "run_dir must be on a disk")

@@ -89,7 +89,7 @@ def test_a_run_with_prepared_data_only(settings: list[str], tmp_path: Path) -> N
     assert mtx("prepare", *settings, f"run_dir={tmp_path / 'run'}").returncode == 0
     assert mtx("report", tmp_path / "run").returncode == 0
     page = Page(tmp_path / "run" / "report.html")
-    assert "nothing to draw" in page.text("curves")
+    assert "no curves before the first step" in page.text("curves")
     assert "There are no samples of a validation yet" in page.text("samples")
     assert "360 sentence pairs" in page.text("overview") and "State not started" in page.text("overview")
 
@@ -114,7 +114,7 @@ def test_several_runs_share_a_report_and_are_compared(trained: Path, tmp_path: P
 
 
 def test_wrong_requests_are_refused(refused: Refused, trained: Path, tmp_path: Path) -> None:
-    refused(2, ["is not a run directory"], "report", tmp_path)
+    refused(2, ["not a run directory"], "report", tmp_path)
     refused(2, ["there is no directory"], "report", trained, "-o", tmp_path / "no" / "report.html")
     refused(2, ["at most 10"], "report", *[trained] * 11)
 
@@ -141,7 +141,7 @@ def test_a_run_whose_training_goes_on_shows_its_scores_as_outdated(run_copy: Pat
     with FileLock(run_copy / "run.lock"):
         assert mtx("report", run_copy).returncode == 0
     text = Page(run_copy / "report.html").text("overview")
-    assert "State running" in text and "of the model when training ended before" in text
+    assert "State running" in text and "of the model from an earlier end of training" in text
 
 
 def _event(**values: Any) -> str:

@@ -130,5 +130,5 @@ def test_another_host_with_a_key(run_copy: Path, tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("0123456789abcdef\n")
     with serving(run_copy, "--host", "0.0.0.0", "--api-key-file", tmp_path / "keys") as (_, port):
         assert ask(port, q="one", api_key="0123456789abcdef")["translatedText"]
-        with pytest.raises(AssertionError, match="needs an API key"):
+        with pytest.raises(AssertionError, match="requires an API key"):
             ask(port, q="one")

@@ -21,7 +21,7 @@ def test_prints_the_score_line_alone_on_stdout(trained: Path) -> None:
 def test_stderr_holds_no_warning_of_a_library(trained: Path) -> None:
     err = (trained.parent / "stderr").read_text()
     assert "Warning" not in err and "/torch/" not in err and "\r" not in err
-    assert "20 source sentences are held out" in err and f"model: {trained / 'model'}" in err
+    assert "holding out 20 source sentences" in err and f"model: {trained / 'model'}" in err
 
 
 def test_the_run_directory_is_what_the_design_says(trained: Path) -> None:
@@ -79,7 +79,9 @@ def test_a_finished_run_says_so_and_a_larger_max_steps_trains_on(
 ) -> None:
     before = tree(run_copy)
     again = mtx("train", *settings, f"run_dir={run_copy}", "run_dir=" + str(run_copy))
-    assert again.returncode == 0 and b"this run is finished; a larger training.max_steps trains on" in again.stderr
+    assert (
+        again.returncode == 0 and b"this run is finished; increase training.max_steps to train further" in again.stderr
+    )
     assert again.stdout == (trained.parent / "stdout").read_bytes()
     after = tree(run_copy)
     del before["config.yaml"], after["config.yaml"]  # it names its own run_dir
@@ -99,7 +101,7 @@ def test_the_licences_of_a_finished_run_may_change_and_only_its_card_does(run_co
     changed = {name for name, content in after.items() if before.get(name) != content}
     assert changed == {"README.md", "scores.json", "manifest.json"} and before.keys() == after.keys()
     card = after["README.md"].decode()
-    assert "license: cc-by-4.0\n" in card and "training text: `bought for a project`; it may bind" in card
+    assert "license: cc-by-4.0\n" in card and "training text: `bought for a project`; it may apply" in card
     assert before["README.md"].decode().partition("Licence of")[2].partition("\n")[2] in card
     again = mtx("train", run_copy)
     assert again.returncode == 0 and tree(run_copy / "model") == after
@@ -108,7 +110,7 @@ def test_the_licences_of_a_finished_run_may_change_and_only_its_card_does(run_co
 def test_a_finished_run_names_the_setting_that_ended_it(run_copy: Path) -> None:
     metrics = run_copy / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace('"reason": "max_steps"', '"reason": "patience"'))
-    assert b"a larger training.patience trains on" in mtx("train", run_copy).stderr
+    assert b"increase training.patience to train further" in mtx("train", run_copy).stderr
 
 
 def test_what_to_type_next_runs_this_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -176,9 +178,9 @@ def test_a_time_limit_shortens_the_warmup_of_a_run_for_good(corpus: Path, tmp_pa
         return done.stderr, json.loads(newest.read_text())["warmup_steps"]
 
     err, warmup_steps = train("16s")
-    assert b"warning: training.time_limit has room for about" in err and b"times; the learning rate rises" in err
-    assert f"for {warmup_steps} of them, not for training.warmup_steps=100000".encode() in err
+    assert b"warning: training.time_limit allows about" in err and b"epochs); the warmup takes" in err
+    assert f"the warmup takes {warmup_steps} of them instead of training.warmup_steps=100000".encode() in err
     rates = [event["learning_rate"] for event in events(run) if event["event"] == "train"]
     assert max(rates) > 0.005, "0.01 is the highest"
     err, later = train("24s")
-    assert later == warmup_steps and b"has room for" not in err
+    assert later == warmup_steps and b"allows about" not in err

@@ -39,12 +39,12 @@ def test_as_many_lines_out_as_in_in_order(trained: Path, tmp_path: Path) -> None
     assert out.endswith("\n") and len(out.splitlines()) == out.count("\n") == len(HOSTILE)
     lines = out.splitlines()
     assert [number for number, line in enumerate(lines) if not line] == [1, 9]
-    assert b"2 lines held invalid UTF-8" in from_stdin.stderr
+    assert b"2 lines had invalid UTF-8" in from_stdin.stderr
     german = mtx("translate", trained, stdin="Das M\u00e4dchen l\u00e4uft\n".encode("cp1252") * 3 + b"a \xef\xbf\xbd\n")
-    assert b"3 lines held invalid UTF-8, read as U+FFFD, perhaps WINDOWS-1252\n" in german.stderr, "U+FFFD is valid"
+    assert b"3 lines had invalid UTF-8, replaced by U+FFFD, perhaps WINDOWS-1252\n" in german.stderr, "U+FFFD is valid"
     (tmp_path / "prefix").write_bytes(b"eins\xff\n")
     prefixed = mtx("translate", trained, "--prefix", tmp_path / "prefix", stdin=b"one\n")
-    assert prefixed.returncode == 0 and b"1 line of --prefix held invalid UTF-8" in prefixed.stderr
+    assert prefixed.returncode == 0 and b"1 line of --prefix had invalid UTF-8" in prefixed.stderr
 
     alone = mtx("translate", trained, stdin=b"one two\nthree four\n")
     assert alone.stdout.decode().splitlines() == [lines[0], lines[-1]]
@@ -168,7 +168,7 @@ def test_a_damaged_conversion_is_made_again(trained: Path, name: str) -> None:
     sound = mtx("translate", trained, stdin=b"one two\n")
     flip_bit(cached_export(trained) / name)
     result = mtx("translate", trained, stdin=b"one two\n")
-    assert (result.returncode, result.stdout) == (0, sound.stdout) and b"it is made again" in result.stderr
+    assert (result.returncode, result.stdout) == (0, sound.stdout) and b"converting the model again" in result.stderr
 
 
 def test_where_the_cache_cannot_be_written_torch_translates_and_that_is_said_once(
@@ -181,16 +181,16 @@ def test_where_the_cache_cannot_be_written_torch_translates_and_that_is_said_onc
     result = mtx("translate", trained, stdin=b"one two\n" * 3, env=environment)
     assert (result.returncode, result.stdout) == (0, expected.stdout)
     (line,) = result.stderr.decode().splitlines()
-    assert "torch translates: " in line and f"{tmp_path / 'file'}/mtx/ctranslate2: cannot be written" in line
+    assert "torch translates: " in line and f"{tmp_path / 'file'}/mtx/ctranslate2: cannot write it" in line
     refused = mtx("translate", trained, "--engine", "ctranslate2", stdin=b"one\n", env=environment)
-    check_error(refused.returncode, refused.stderr.decode(), 1, "cannot be written", "mtx export")
+    check_error(refused.returncode, refused.stderr.decode(), 1, "cannot write it", "mtx export")
 
 
 def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     (tmp_path / "text").write_text("one\n")
     (tmp_path / "empty").mkdir()
     refused(2, ["nowhere", "no such"], "translate", tmp_path / "nowhere", tmp_path / "text")
-    refused(2, ["empty", "is not a model directory"], "translate", tmp_path / "empty", tmp_path / "text")
+    refused(2, ["empty", "not a model directory"], "translate", tmp_path / "empty", tmp_path / "text")
     refused(2, ["nothing.txt", "no such file"], "translate", trained, tmp_path / "nothing.txt")
     refused(2, ["there is no directory"], "translate", trained, tmp_path / "text", "-o", tmp_path / "no" / "out")
     refused(2, ["is a directory"], "translate", trained, tmp_path / "text", "-o", tmp_path)

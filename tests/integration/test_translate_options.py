@@ -109,7 +109,10 @@ def test_a_model_of_single_sentences_translates_those_of_a_line_one_by_one(train
     assert (
         default.stdout == asked.stdout != mtx("translate", trained, *engine, "--no-split-sentences", stdin=text).stdout
     )
-    assert default.stderr.count(b"a line has several sentences") == 1 and b"--no-split-sentences" in default.stderr
+    assert (
+        default.stderr.count(b"translating the sentences of a line one by one") == 1
+        and b"--no-split-sentences" in default.stderr
+    )
     assert b"sentences" not in asked.stderr + mtx("translate", trained, *engine, stdin=lines).stderr
     assert mtx("translate", trained, *engine, stdin=lines).stdout == whole.stdout
 
@@ -195,7 +198,7 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     refused(2, ["--beam", "sample"], "translate", trained, text, "--beam", 2, "--temperature", 1)
     refused(2, ["--beam", "sample"], "translate", trained, text, "--beam", 2, "--mbr", 4)
     refused(2, ["--mbr"], "translate", trained, text, "--mbr", 1)
-    no_samples = ["only the engine torch has random sampling", "--engine torch"]
+    no_samples = ["only the engine torch supports random sampling", "--engine torch"]
     refused(2, no_samples, "translate", trained, text, "--mbr", 4, "--engine", "ctranslate2")
     refused(2, ["--seed"], "translate", trained, text, "--seed", 2)
     refused(2, ["int8", "fp32, bf16"], "translate", trained, text, "--precision", "int8", "--engine", "torch")
@@ -271,7 +274,7 @@ def test_more_than_a_search_can_have(refused, run_copy: Path, tmp_path: Path) ->
         (
             "memory.tmx",
             "a translation memory (TMX)",
-            "mtx train reads its pairs: data.train=FILE, or data.valid or data.test",
+            "to train on its pairs: data.train=FILE, or data.valid or data.test",
         ),
     ],
 )
@@ -282,7 +285,7 @@ def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path, name: s
     if name == "letter.docx":
         with zipfile.ZipFile(letter, "w") as archive:
             archive.writestr("word/document.xml", "<w:t>Dear Sir</w:t>")
-    words = [f"{letter}: is {kind}, expected plain text", f"help: {help}"]
+    words = [f"{letter}: expected plain text, got {kind}", f"help: {help}"]
     if name == "letter.docx":  # the other is a document that is translated as one
         refused(2, words, "translate", trained, letter, "-o", out)
     refused(2, words, "translate", trained, text, "--prefix", letter, "-o", out)

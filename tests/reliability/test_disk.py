@@ -203,7 +203,7 @@ def test_no_room_is_told_before_anything_is_trained(
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(disk, "free_bytes", lambda path: 100_000)
     returned = cli.run([*arguments, f"run_dir={tmp_path / 'run'}"])
-    check_error(returned, capfd.readouterr().err, 1, "0 MB are free on its disk, this run needs")
+    check_error(returned, capfd.readouterr().err, 1, "its disk has 0 MB free, but this run needs")
     assert not (tmp_path / "run" / "checkpoints").exists()
 
 

@@ -195,7 +195,7 @@ def test_a_hostile_published_model_is_not_imported(published: Path, tmp_path: Pa
         put("pytorch_model.bin", torch_pickle())(directory)
 
     found = ended(published, only_pickle, folder, "import", "published", "-o", "new")
-    problems["nothing but pickle"] = problem(found, folder, 2, "is pickle, which could run code")
+    problems["nothing but pickle"] = problem(found, folder, 2, "pickle files are unsafe")
     check(problems, "hostile published models", tally)
 
 

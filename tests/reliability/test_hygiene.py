@@ -123,7 +123,7 @@ def check_report(report: dict[str, Any], row: Row, log_text: str) -> None:
         assert report["dropped"][row.dropped]["example"]["line"] == 4
         assert re.search(rf"5 pairs (left|kept) of 7 read \(2 {row.dropped}\)", log_text), log_text
     else:
-        assert "7 pairs left of 7 read" in log_text and "7 pairs kept of 7 read" in log_text
+        assert "7 pairs kept of 7 read" in log_text and "7 pairs kept of 7 read" in log_text
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])

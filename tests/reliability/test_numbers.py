@@ -118,7 +118,7 @@ def test_stopped_before_the_update(
                 run.train()
         pairs = list(steps(run.sampler, SamplerState(), step))[-1].pairs
         place = list(steps(run.sampler, SamplerState(), step - 1))[-1].after if step > 1 else SamplerState()
-        assert f"takes {len(pairs)} pairs from place {place.index} of epoch {place.epoch} on" in str(error.value)
+        assert f"has {len(pairs)} pairs from position {place.index} of epoch {place.epoch}," in str(error.value)
         texts = zip(run.data.train.lines()[pairs], *run.data.train.texts(pairs), strict=True)
         assert list(text_files.read_lines(run.paths.refused)) == [f"{line}\t{src}\t{tgt}" for line, src, tgt in texts]
         saved = [before for before in (2, 4) if before < step]
@@ -194,7 +194,7 @@ def test_memory_that_is_short_once_halves_the_micro_batch(
                 run.train()
             assert made == [int(is_short)] and run.state.step == 9
         assert f"step {step}: out of memory with micro-batches of 96 target tokens: CUDA out of memory" in caplog.text
-        assert "; micro-batches are halved from now on" in caplog.text
+        assert "; halving micro-batches" in caplog.text
         assert run.runtime.micro_batch_tokens == durable.read_json(run.paths.chosen)["micro_batch_tokens"] == 48
         assert run.num_micro_steps == 6
         far = max(float((found[1][name] - g).norm() / g.norm().clamp(min=1e-3)) for name, g in found[0].items())

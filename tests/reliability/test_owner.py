@@ -59,7 +59,7 @@ def test_of_two_starts_at_once_one_wins(rig: Rig, settings: list[str], tmp_path:
         try:
             assert sorted(codes) == [0, 1], codes
             winner, loser = sorted(starts, key=lambda started: started.code or 0)
-            check_error(1, loser.err(), 1, "another process works on this run", "another run_dir")
+            check_error(1, loser.err(), 1, "in use by another process", "another run_dir")
             assert f"process {winner.pid} on {socket.gethostname()}" in loser.err()
             assert json.loads((run / "status.json").read_text())["state"] == "finished" and not tiny.left_over(run)
         except AssertionError as error:
@@ -128,7 +128,7 @@ def test_a_start_that_fails_takes_nothing_from_one_that_begins(
         time.sleep(0.05)
         barrier.touch()
         codes = failing.wait(), good.wait()
-        locked = "another process works" in failing.err()
+        locked = "in use by another process" in failing.err()
         try:
             assert codes == (1 if locked else 2, 0), codes
             assert json.loads((run / "status.json").read_text())["state"] == "finished"
@@ -167,7 +167,7 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
         except InterruptedError:
             time.sleep(random.uniform(0, 0.003))
         except MtxError as error:
-            assert "another process works on this run" in str(error), error
+            assert "in use by another process" in str(error), error
     sys.exit(0)
 
 

@@ -25,7 +25,7 @@ def pair(rig: Rig, whole: tiny.Whole, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.parametrize(
     "name, words",
     [
-        ("", ["data: is not the data that step 6 of this run was trained on", "another run_dir"]),
+        ("", ["data: not the data of step 6 of this run", "another run_dir"]),
         ("train.arrow", ["data/train.arrow", "manifest"]),
         ("tokenizer.model", ["data/tokenizer.model", "manifest"]),
     ],
@@ -52,6 +52,6 @@ def test_the_data_itself_may_be_put_back(rig: Rig, pair: tuple[Path, Path], tmp_
     run = Path(shutil.copytree(pair[0], tmp_path / "run"))
     shutil.rmtree(run / "data")
     missing = rig.run("train", run, GOES_ON)
-    check_error(missing.code or 0, missing.err(), 1, "data: the prepared data of this run is gone")
+    check_error(missing.code or 0, missing.err(), 1, "data: the prepared data of this run is missing")
     shutil.copytree(pair[0] / "data", run / "data")
     assert rig.run("train", run, GOES_ON).code == 0

@@ -60,7 +60,7 @@ def test_the_version_is_that_of_the_installed_package(option: str, capsys: pytes
     [
         ("--lr", "settings are written key=value: training.learning_rate=VALUE"),
         ("--layers", "settings are written key=value: model.num_encoder_layers=VALUE model.num_decoder_layers=VALUE"),
-        ("--wandb", "training.tensorboard=true writes its figures for TensorBoard"),
+        ("--wandb", "training.tensorboard=true writes metrics for TensorBoard"),
         ("--zzz", "mtx train --help"),
     ],
 )

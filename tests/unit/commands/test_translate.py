@@ -82,10 +82,10 @@ def test_a_killed_one_goes_on_where_it_was(place: Path) -> None:
 
 def test_what_was_begun_otherwise_is_refused_until_it_is_removed(place: Path) -> None:
     killed(place, 2)
-    with pytest.raises(UsageError, match=r"out\.txt\.part: was begun with another model, text or search"):
+    with pytest.raises(UsageError, match=r"out\.txt\.part: was started with another model, text or search"):
         run(place, search="other")
     (place / "in.txt").write_text("a\n")
-    with pytest.raises(UsageError, match="was begun with another"):
+    with pytest.raises(UsageError, match="was started with another"):
         run(place)
     (place / "out.txt.part").unlink()
     assert run(place) == ["a"]
@@ -164,7 +164,7 @@ def test_the_rows_have_the_permissions_of_the_output(place: Path) -> None:
 def test_another_search_is_another_translation(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     killed(place, 2)
     monkeypatch.setattr("tests.unit.commands.test_translate.SEARCH", SearchOptions(2))
-    with pytest.raises(UsageError, match="was begun with another"):
+    with pytest.raises(UsageError, match="was started with another"):
         run(place)
 
 

@@ -49,7 +49,7 @@ from tests.unit.config.helpers import problems, write
         ("device=gpu", "device: expected auto, cpu, cuda, cuda:1 or mps, got 'gpu'"),
         ("device=cpu\n", r"device: expected auto, cpu, cuda, cuda:1 or mps, got 'cpu\n'"),
         ("data.hub.subset=de-en", "data.hub.name: is missing"),
-        ("model.num_heads=3", "model.d_model 512 cannot be divided by model.num_heads 3"),
+        ("model.num_heads=3", "model.d_model 512 is not divisible by model.num_heads 3"),
         ("training.batch_tokens=255", "training.batch_tokens 255 is below data.max_tokens 256"),
         ("training.micro_batch_tokens=255", "training.micro_batch_tokens 255 is below data.max_tokens 256"),
     ],
@@ -100,7 +100,7 @@ def test_sentences_are_not_taken_for_tokens() -> None:
 
 
 def test_what_mtx_does_not_have_is_said_with_what_there_is_instead() -> None:
-    instead = "mtx reports to no such service; training.tensorboard=true writes its figures for TensorBoard"
+    instead = "mtx does not support such services; training.tensorboard=true writes metrics for TensorBoard"
     assert problems(None, "wandb=true") == f"wandb: unknown key; {instead}"
     assert problems(None, "training.num_workers=4").startswith("training.num_workers: unknown key; there is no such")
     for name in ("devices", "num_gpus", "training.world_size"):

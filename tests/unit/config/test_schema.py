@@ -22,10 +22,16 @@ from tests.unit.config.helpers import problems, value_of, write
         ("training.time_limit=٣h", "a duration"),
         ("device=cuda:٣", "auto, cpu, cuda"),
         ("decoding.beam_size=101", "at most 100"),
-        ("model.cell=gru", "model.cell gru is of model.architecture=rnn"),
-        ("model.architecture=decoder model.score=multiplicative", "model.score multiplicative is of"),
-        ("model.architecture=rnn training.compile=true", "training.compile: only a Transformer has it, not rnn"),
-        ("model.architecture=decoder training.shard=true", "training.shard: only a Transformer has it, not decoder"),
+        ("model.cell=gru", "model.cell gru requires model.architecture=rnn"),
+        ("model.architecture=decoder model.score=multiplicative", "model.score multiplicative requires"),
+        (
+            "model.architecture=rnn training.compile=true",
+            "training.compile requires model.architecture=transformer, not rnn",
+        ),
+        (
+            "model.architecture=decoder training.shard=true",
+            "training.shard requires model.architecture=transformer, not decoder",
+        ),
     ],
 )
 def test_values_beyond_what_is_meant_are_refused(setting: str, expected: str) -> None:

@@ -37,7 +37,7 @@ def test_every_key_is_described(key: str) -> None:
 def test_defaults_are_printed_as_yaml() -> None:
     keys = ["data.hub.name", "data.hub.test", "data.valid", "model.output_bias", "training.max_steps", "model.d_model"]
     shown = [describe_key(key)[1] for key in keys]
-    assert shown == ["none, it must be set", "[]", "null", "false", "100000", "512"]
+    assert shown == ["none (required)", "[]", "null", "false", "100000", "512"]
 
 
 def test_a_configuration_is_a_recipe_a_directory_or_a_file(tmp_path: Path) -> None:
@@ -68,12 +68,12 @@ def test_a_recipe_takes_precedence_over_a_directory_of_its_name(
 @pytest.mark.parametrize("key", ["data.train", "data.valid", "data.test"])
 def test_local_text_that_nothing_would_read_is_refused(name: str, key: str) -> None:
     source = {"demo": "data.generator", "multi30k-en-de": "data.hub"}[name]
-    problem = f"{key}: names local text, but this recipe takes its text from {source}"
+    problem = f"{key}: this recipe reads its text from {source}, not from local files"
     assert problems(name, f"{key}=mine.tsv") == problem
     assert resolve(name, [f"{key}=mine.tsv", f"{source}=null"])
     assert resolve(name, [f"{key}=null"])
     if name == "demo":
-        assert problems(name, "data.dir=d").startswith("data.dir: names local text")
+        assert problems(name, "data.dir=d").startswith("data.dir: this recipe reads its text from")
     else:
         assert resolve(name, [f"{key}=mine.tsv", "data.dir=d"])
 
@@ -164,7 +164,7 @@ def test_replaced_values_are_validated_and_have_their_origin() -> None:
     changed = {key: origin for key, origin in after.origins.items() if origin != before.origins[key]}
     assert changed == {"model.d_ff": "elsewhere", "data.src": "elsewhere"}
     assert list(after.origins) == list(before.origins)
-    with pytest.raises(UsageError, match="model.d_model 128 cannot be divided by model.num_heads 3"):
+    with pytest.raises(UsageError, match="model.d_model 128 is not divisible by model.num_heads 3"):
         replace_values(before, {"model.num_heads": 3}, "elsewhere")
 
 

@@ -13,15 +13,15 @@ from tests.unit.config.helpers import problems, write
     [
         ("seed: 1\ndata:\n  src: a\n  tgt: b\n  src: c\n", ":5: duplicate key 'src'"),
         ("seed: 1\n\nseed: 1\n", ":3: duplicate key 'seed'"),
-        ("data: &a\n  src: x\nmodel: *a\n", ":1: an alias (*name), which mtx does not read"),
-        ("data: &a [*a]\n", ":1: an alias (*name), which mtx does not read"),
+        ("data: &a\n  src: x\nmodel: *a\n", ":1: YAML aliases (*name) are not supported"),
+        ("data: &a [*a]\n", ":1: YAML aliases (*name) are not supported"),
         ("seed: [1\n", ":1: expected ',' or ']', but got '<stream end>'"),
         ("seed: 1\n---\nseed: 2\n", ":2: but found another document"),
         ("? [a]\n: b\n", ":1: expected a key, got a list"),
         ("just words\n", ": expected sections with keys, got 'just words'"),
         ("- a\n", ": expected sections with keys, got a list"),
-        ("a: \x07\n", ": is not YAML: "),
-        ("[" * 3000, ": is not YAML: "),
+        ("a: \x07\n", ": invalid YAML: "),
+        ("[" * 3000, ": invalid YAML: "),
     ],
 )
 def test_wrong_yaml_is_refused_with_its_line(tmp_path: Path, text: str, problem: str) -> None:

@@ -52,7 +52,7 @@ def test_only_own_text_is_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert (data.valid.num_pairs, data.tests["heldout"].num_pairs) == (10, 10)
     assert held_out(data) <= set(OWN) and set(GENERAL) <= set(text_of(data.train))
     assert [corpus["held_out"] for corpus in data.report["corpora"]] == [20, 0]
-    assert conserves(data.report) and "10 source sentences are held out of own" in caplog.text
+    assert conserves(data.report) and "holding out 10 source sentences of own" in caplog.text
 
 
 def test_without_a_model_all_text_is_held_out(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_nothing_is_held_out_of_text_with_a_tag(tmp_path: Path, caplog: pytest.L
     with caplog.at_level(logging.INFO, logger="mtx.data"):
         data = run(tmp_path, ("own", {"name": "general", "tag": "BT"}), init_from=None)
     assert held_out(data) <= set(OWN) and [corpus["held_out"] for corpus in data.report["corpora"]] == [20, 0]
-    assert "10 source sentences are held out of own" in caplog.text
+    assert "holding out 10 source sentences of own" in caplog.text
 
 
 def test_where_all_text_has_a_tag_all_is_own(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_general_text_is_used_as_often_as_own_text(tmp_path: Path, caplog: pytes
         data = run(tmp_path, ("own", "general"))
     assert weights(data) == [1.0, 0.18]  # 180 of the 200 own pairs are left
     assert data.train.weights.tolist() == pytest.approx([1.0, 0.18])
-    assert "general: its 1,000 pairs have the weight 0.18" in caplog.text
+    assert "general: its 1,000 pairs get the weight 0.18" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_weights(tmp_path: Path, train: tuple[Any, ...], expected: list[float]) 
 
 def test_own_text_of_which_nothing_is_left(tmp_path: Path) -> None:
     write(tmp_path / "own", [("x", "x")] * 3)
-    with pytest.raises(DataError, match=r"own: nothing is left to train on: 3 read \(3 identical\)"):
+    with pytest.raises(DataError, match=r"own: no pairs left to train on: 3 read \(3 identical\)"):
         run(tmp_path, ("own", "general"))
     assert not (tmp_path / "out").exists()
 

@@ -95,7 +95,7 @@ def test_a_file_in_other_languages_says_which() -> None:
     with pytest.raises(DataError, match="no unit is in both") as error:
         blocks(("en", "it"), {"en-US": "dog", "x-" * 5000: "Hund"})
     assert len(str(error.value)) < 200
-    with pytest.raises(DataError, match="memory: holds no units"):
+    with pytest.raises(DataError, match="memory: no units"):
         blocks(("en", "it"))
 
 

@@ -33,10 +33,10 @@ def test_the_row_is_that_of_the_amount_of_text(tmp_path: Path) -> None:
         assert values.model.d_ff == row_values(row)["model.d_ff"]
         assert values.training.patience == row_values(row)["training.patience"]
         assert resolved.origins["model.d_ff"] == (
-            f"for about {row:,} pairs (of the measured sizes the nearest to {row:,} pairs of 65 bytes a side)"
+            f"for about {row:,} pairs (the measured size nearest to {row:,} pairs of 65 bytes per side)"
         )
         about = resolved.origins["tokenizer.vocab_size"]
-        assert about.startswith(f"about {auto_vocab_sizes(row)[0]:,} pieces (")
+        assert about.startswith(f"about {auto_vocab_sizes(row)[0]:,} subwords (")
 
 
 def test_long_pairs_count_more(tmp_path: Path) -> None:

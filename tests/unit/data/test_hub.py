@@ -46,7 +46,7 @@ def test_hub(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.Cap
     assert list(corpora.tests) == ["test_2016_flickr", "train_1_3_"]
     assert pairs_of(corpora.tests["test_2016_flickr"]) == [("test", "test"), *PAIRS]
     assert pairs_of(corpora.tests["train_1_3_"]) == PAIRS[:2]
-    assert f"{tmp_path / 'ds'}: reading from the cache; what is not there is downloaded" in caplog.text
+    assert f"{tmp_path / 'ds'}: reading from the cache; missing files are downloaded" in caplog.text
     assert capfd.readouterr().err == ""  # no progress bar where stderr is not a terminal
 
 
@@ -116,7 +116,7 @@ def test_hub_that_refuses(tmp_path: Path, changed: dict[str, Any]) -> None:
 @pytest.mark.usefixtures("hub_cache")
 def test_hub_with_other_columns(tmp_path: Path) -> None:
     write(tmp_path / "ds" / "train.jsonl", '{"english": "a", "de": "b"}\n')
-    with pytest.raises(DataError, match="ds train: has the columns 'english', 'de', expected en and de"):
+    with pytest.raises(DataError, match="ds train: the columns are 'english', 'de', expected en and de"):
         find(hub={"name": str(tmp_path / "ds")})
 
 

@@ -87,11 +87,11 @@ msgstr[0] "%d 个文件"
     ['msgid "a', "msgid a", "text", '"alone"', 'msgstr[a] "x"', 'msgfoo "x"', 'msgid "a" "b" c'],
 )
 def test_a_line_that_is_no_po(line: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.po:3: is no line of PO"):
+    with pytest.raises(DataError, match=r"a.po:3: invalid PO syntax"):
         units(tmp_path, f"# first\n\n{line}\n")
 
 
 def test_another_encoding(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="a.po:2: is not UTF-8, perhaps ") as error:
+    with pytest.raises(DataError, match="a.po:2: not UTF-8, perhaps ") as error:
         units(tmp_path, 'msgid "and"\nmsgstr "schöne Grüße für alle Hörer"\n'.encode("latin-1"))
     assert "iconv -f WINDOWS-1252 -t UTF-8" in str(error.value.help)

@@ -221,8 +221,8 @@ def test_missing_sets_are_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert (len(valid), len(test), len(train)) == (20, 20, 360) and valid | test | train == set(text)
     assert conserves(data.report) and data.report["held_out"] == 40 and data.report["valid"]["held_out"] is True
     assert data.report["tests"]["heldout"]["pairs"] == 20
-    assert "no validation set is given: 20 source sentences are held out" in caplog.text
-    assert "no test set is given: 20 source sentences are held out" in caplog.text
+    assert "no validation set configured: holding out 20 source sentences" in caplog.text
+    assert "no test set configured: holding out 20 source sentences" in caplog.text
 
 
 def test_only_the_missing_set_is_held_out(tmp_path: Path, train_text: list[Pair]) -> None:
@@ -287,20 +287,20 @@ def test_the_tokenizer_sees_a_sample(tmp_path: Path, train_text: list[Pair], mon
 def test_nothing_left_names_the_reasons(tmp_path: Path) -> None:
     write(tmp_path / "train", [("", "a"), ("b", "b"), ("", "c")])
     for overrides in (("data.valid=train", "data.test=train"), ()):
-        with pytest.raises(DataError, match=r"nothing is left to train on: 3 read \(2 empty, 1 identical\)"):
+        with pytest.raises(DataError, match=r"no pairs left to train on: 3 read \(2 empty, 1 identical\)"):
             run(tmp_path, *overrides)
     write(tmp_path / "long", [("a b c d e f g h i j", "k l m n o p q r s t")])
-    with pytest.raises(DataError, match=r"nothing is left to train on: 1 read \(1 too long\)"):
+    with pytest.raises(DataError, match=r"no pairs left to train on: 1 read \(1 too long\)"):
         run(tmp_path, "data.valid=long", "data.test=long", "data.max_tokens=8", train=("long",))
     write(tmp_path / "empty", [])
-    with pytest.raises(DataError, match="nothing is left to train on: 0 read"):
+    with pytest.raises(DataError, match="no pairs left to train on: 0 read"):
         run(tmp_path, train=("empty",))
     assert not any(path.is_dir() for path in tmp_path.iterdir())
 
 
 def test_too_small_to_hold_out(tmp_path: Path) -> None:
     write(tmp_path / "train", pairs(2))
-    with pytest.raises(DataError, match=r"nothing is left to train on: 2 read \(2 held out\)"):
+    with pytest.raises(DataError, match=r"no pairs left to train on: 2 read \(2 held out\)"):
         run(tmp_path)
     write(tmp_path / "train", pairs(3))
     data = run(tmp_path)
@@ -310,7 +310,7 @@ def test_too_small_to_hold_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("empty, kind", [("dev", "validation"), ("news", "test")])
 def test_an_empty_set_is_refused(tmp_path: Path, train_text: list[Pair], empty: str, kind: str) -> None:
     write(tmp_path / empty, [])
-    with pytest.raises(DataError, match=f"the {kind} set '{empty}' holds no pairs"):
+    with pytest.raises(DataError, match=f"the {kind} set '{empty}' has no pairs"):
         run(tmp_path, *GIVEN)
 
 
@@ -333,7 +333,7 @@ def test_an_interruption_leaves_nothing(
 
 def test_what_is_there_is_not_overwritten(tmp_path: Path, train_text: list[Pair]) -> None:
     run(tmp_path, *GIVEN)
-    with pytest.raises(UsageError, match="holds files already"):
+    with pytest.raises(UsageError, match="out: not empty"):
         run(tmp_path, *GIVEN)
     assert is_prepared(tmp_path / "out")
 
@@ -371,8 +371,8 @@ def test_a_few_pairs_that_are_not_utf_8_are_dropped_and_told(tmp_path: Path, cap
     dropped = {reason: entry["pairs"] for reason, entry in data.report["dropped"].items()}
     assert dropped == {"not UTF-8": 10, "control characters": 1}
     assert "M\ufffddchen" in data.report["dropped"]["not UTF-8"]["example"]["tgt"]
-    place = f"{tmp_path / 'train.yy'}:291: is not UTF-8, perhaps WINDOWS-1252"
-    assert [m for m in caplog.messages if "UTF-8," in m] == [f"{place}; 10 of the 301 pairs are dropped for that"]
+    place = f"{tmp_path / 'train.yy'}:291: not UTF-8, perhaps WINDOWS-1252"
+    assert [m for m in caplog.messages if "UTF-8," in m] == [f"{place}; dropping 10 of the 301 pairs"]
 
 
 @pytest.mark.parametrize("num_wrong, num_pairs", [(11, 300), (150, 300), (300, 300), (11, 12)])
@@ -381,7 +381,7 @@ def test_a_corpus_that_is_largely_not_utf_8_is_refused(tmp_path: Path, num_wrong
     with pytest.raises(DataError) as error:
         run(tmp_path)
     line = num_pairs - num_wrong + 1
-    assert str(error.value).startswith(f"{tmp_path / 'train.yy'}:{line}: is not UTF-8, perhaps WINDOWS-1252")
+    assert str(error.value).startswith(f"{tmp_path / 'train.yy'}:{line}: not UTF-8, perhaps WINDOWS-1252")
     assert error.value.help == f"iconv -f WINDOWS-1252 -t UTF-8 {tmp_path / 'train.yy'} > NEW"
     assert not (tmp_path / "out").exists()
 
@@ -392,14 +392,14 @@ def test_a_table_that_is_not_utf_8_is_refused_by_row_without_a_command_for_text(
     pq.write_table(pa.table({"xx": texts, "yy": texts}), tmp_path / "t.parquet")
     with pytest.raises(DataError) as error:
         run(tmp_path, "data.valid=t.parquet", "data.test=t.parquet", train=("t.parquet",))
-    assert str(error.value) == "t.parquet:2: is not UTF-8" and error.value.help is None
+    assert str(error.value) == "t.parquet:2: not UTF-8" and error.value.help is None
 
 
 @pytest.mark.parametrize("key", ["valid", "test"])
 def test_validation_and_test_text_that_is_not_utf_8_is_refused(tmp_path: Path, key: str) -> None:
     write_german(tmp_path, "train", "utf-8", 0)
     write_german(tmp_path, "held", "cp1252", 1, 20)
-    with pytest.raises(DataError, match=r"held\.yy:20: is not UTF-8, perhaps WINDOWS-125"):
+    with pytest.raises(DataError, match=r"held\.yy:20: not UTF-8, perhaps WINDOWS-125"):
         run(tmp_path, f"data.{key}=held")
 
 
@@ -408,7 +408,7 @@ def test_utf_16_and_cr_are_refused(tmp_path: Path, key: str) -> None:
     write_german(tmp_path, "train", "utf-8", 0)
     (tmp_path / "wide.tsv").write_text("".join(f"a\t{text}\n" for text in GERMAN), encoding="utf-16-le")
     (tmp_path / "old.tsv").write_text("".join(f"a\t{text}\r" for text in GERMAN), newline="")
-    for name, words in (("wide.tsv", "is in UTF-16LE"), ("old.tsv", "its lines end in CR")):
+    for name, words in (("wide.tsv", "expected UTF-8, got UTF-16LE"), ("old.tsv", "lines end in CR")):
         more: tuple[str, ...] = () if key == "train" else (f"data.{key}={tmp_path / name}",)
         with pytest.raises(DataError, match=rf"{name}: {words}"):
             run(tmp_path, *more, train=("train", str(tmp_path / name)) if key == "train" else ("train",))

@@ -65,17 +65,17 @@ def test_nothing_to_train_on() -> None:
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ({"train": ["x"]}, r"data.train: 'x' was not found: there is no .*/x.en\[.gz\] and no .*/x.de\[.gz\]$"),
+        ({"train": ["x"]}, r"data.train: 'x' not found: there is no .*/x.en\[.gz\] and no .*/x.de\[.gz\]$"),
         ({"train": ["half"]}, r"there is no .*/half.de\[.gz\]$"),
-        ({"train": ["train", "x.tsv"]}, r"data.train: 'x.tsv' was not found: there is no .*/x.tsv or x.tsv$"),
-        ({"valid": "val"}, r"data.valid: 'val' was not found: .*val.de\[.gz\]$"),
-        ({"test": ["t1", "t2.jsonl"]}, "data.test: 't1' was not found"),
-        ({"train": ["folder.tsv"]}, "folder.tsv: expected a file, this is a directory$"),
-        ({"train": ["folder"]}, "folder.en: expected a file, this is a directory$"),
-        ({"train": ["pipe.tsv"]}, "pipe.tsv: expected a file, this is a pipe"),
-        ({"train": [""]}, "data.train: '' was not found"),
-        ({"train": ["a" * 5000]}, "was not found"),
-        ({"train": ["loop.tsv"]}, "was not found"),
+        ({"train": ["train", "x.tsv"]}, r"data.train: 'x.tsv' not found: there is no .*/x.tsv or x.tsv$"),
+        ({"valid": "val"}, r"data.valid: 'val' not found: .*val.de\[.gz\]$"),
+        ({"test": ["t1", "t2.jsonl"]}, "data.test: 't1' not found"),
+        ({"train": ["folder.tsv"]}, "folder.tsv: expected a file, got a directory$"),
+        ({"train": ["folder"]}, "folder.en: expected a file, got a directory$"),
+        ({"train": ["pipe.tsv"]}, "pipe.tsv: expected a file, got a pipe"),
+        ({"train": [""]}, "data.train: '' not found"),
+        ({"train": ["a" * 5000]}, "not found"),
+        ({"train": ["loop.tsv"]}, "not found"),
     ],
 )
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes and links")
@@ -103,12 +103,22 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "name, text, problem, help",
     [
-        ("page.tsv", "<!DOCTYPE html><html>", "is a web page (HTML)", "save it as plain text"),
-        ("terms.tmx", "<martif>", "is a term base (TBX)", "export the pairs"),
-        ("pairs.xlsx", "PK\x03\x04", "is a zip archive or an office document", "save a spreadsheet as"),
-        ("pairs.txt", "a,b\n", "its first line is no pair: it has no TAB", "pairs are source TAB target"),
-        ("pairs.json", "[{}]", "its first line is no pair", "pairs are source TAB target"),
-        ("train.de", "a\n", "its first line is no pair", "pairs are source TAB target"),
+        ("page.tsv", "<!DOCTYPE html><html>", "expected plain text, got a web page (HTML)", "save it as plain text"),
+        ("terms.tmx", "<martif>", "expected plain text, got a term base (TBX)", "export the pairs"),
+        (
+            "pairs.xlsx",
+            "PK\x03\x04",
+            "expected plain text, got a zip archive or an office document",
+            "save a spreadsheet as",
+        ),
+        (
+            "pairs.txt",
+            "a,b\n",
+            "its first line is not a pair: it has no TAB",
+            "write one pair per line, as source TAB target",
+        ),
+        ("pairs.json", "[{}]", "its first line is not a pair", "write one pair per line"),
+        ("train.de", "a\n", "its first line is not a pair", "write one pair per line"),
     ],
 )
 @pytest.mark.parametrize("key", ["train", "valid", "test"])
@@ -129,7 +139,7 @@ def test_unreadable_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
     write(tmp_path / "t.tsv", "a\tb\n")
     monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(UsageError, match="t.tsv: cannot be read: Permission denied$"):
+    with pytest.raises(UsageError, match="t.tsv: cannot read it: Permission denied$"):
         find(tmp_path, train=("t.tsv",))
 
 

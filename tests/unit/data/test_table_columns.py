@@ -63,15 +63,15 @@ def test_the_first_line_may_name_the_separator(first: str, tmp_path: Path) -> No
     [
         ("a,b\nc,d,e\n", 2, "3 columns, expected 2"),
         ("a,b\nc\n", 2, "1 column, expected 2"),
-        ('a,b\n"c\nd",e\n"f"g,h\n', 4, "is no row of CSV"),
-        ('a,b\n"c,d\ne,f\n', 2, "is no row of CSV: unexpected end"),
+        ('a,b\n"c\nd",e\n"f"g,h\n', 4, "invalid CSV row"),
+        ('a,b\n"c,d\ne,f\n', 2, "invalid CSV row: unexpected end"),
     ],
 )
 def test_csv_that_is_none(tmp_path: Path, text: str, line: int, problem: str) -> None:
     path = write(tmp_path / "t.csv", text)
     with pytest.raises(DataError) as error:
         pairs_of(find(train=(str(path),)).train[0])
-    assert str(error.value).startswith(f"{path}:{line}: {problem}") and "quoted" in (error.value.help or "")
+    assert str(error.value).startswith(f"{path}:{line}: {problem}") and "quote" in (error.value.help or "")
 
 
 HEADERS = [
@@ -95,7 +95,7 @@ def test_a_header_is_left_out_and_gives_the_order(
     path = write(tmp_path / f"t.{form}", "".join(separator.join(row) + "\n" for row in rows))
     corpus = find(train=(str(path),)).train[0]
     assert pairs_of(corpus) == pairs_of(corpus) == [("a dog", "ein Hund"), ("a cat", "eine Katze")]
-    told = [message for message in caplog.messages if "is a header and is left out" in message]
+    told = [message for message in caplog.messages if "skipping the header" in message]
     assert len(told) == 1 and f"the source is column {2 if is_reversed else 1}, '{header.split('|')[0]}'" in told[0]
 
 
@@ -118,7 +118,7 @@ def test_columns_are_named_by_a_header_or_by_the_setting(columns: str, form: str
 def test_columns_of_language_codes_are_no_header(tmp_path: Path) -> None:
     rows = "1\teng\tGo.\tdeu\tGeh.\n", "2\teng\tRun!\tdeu\tLauf!\n"
     path = write(tmp_path / "t.tsv", "".join(rows))
-    with pytest.raises(DataError, match="which are en and de"):
+    with pytest.raises(DataError, match="cannot find the columns of en and de"):
         pairs_of(find(train=(str(path),)).train[0])
     assert pairs_of(find(train=(str(path),), columns="3,5").train[0]) == [("Go.", "Geh."), ("Run!", "Lauf!")]
 
@@ -131,11 +131,11 @@ def test_columns_by_number_need_no_header_and_may_exchange_the_sides(tmp_path: P
 @pytest.mark.parametrize(
     "columns, problem",
     [
-        ("", "which are en and de? It has 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
+        ("", "cannot find the columns of en and de among 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
         ("1,4", "there is no column '4'; it has 3 columns: 1 'Go.', 2 'Geh.', 3 'CC-BY'"),
         ("en,2", "there is no column 'en'; it has 3 columns"),
-        ("", "which are en and de? It has 3 columns: 1 'en', 2 'de', 3 'German'"),
-        ("Same,1", "several columns are called 'Same'; it has 3 columns: 1 'en', 2 'same', 3 'Same'"),
+        ("", "cannot find the columns of en and de among 3 columns: 1 'en', 2 'de', 3 'German'"),
+        ("Same,1", "several columns are named 'Same'; it has 3 columns: 1 'en', 2 'same', 3 'Same'"),
     ],
 )
 def test_columns_that_are_missing_are_listed(columns: str, problem: str, tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_columns_that_are_missing_are_listed(columns: str, problem: str, tmp_pat
     with pytest.raises(DataError) as error:
         pairs_of(find(train=(str(path),), columns=columns).train[0])
     assert str(error.value).startswith(f"{path}: {problem}")
-    assert (error.value.help or "").startswith("data.columns=SRC,TGT names the two")
+    assert (error.value.help or "").startswith("set data.columns=SRC,TGT, each a number")
 
 
 def test_keys_and_names_of_other_tables(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_keys_and_names_of_other_tables(tmp_path: Path) -> None:
         assert pairs_of(corpus) == PAIRS
     with pytest.raises(DataError, match="expected a and c, or translation: .* with them") as error:
         pairs_of(find(tmp_path, train=("t.jsonl",), columns="a,c").train[0])
-    assert error.value.help == "data.columns=SRC,TGT gives the names of the two"
+    assert error.value.help == "set data.columns=SRC,TGT to their names"
 
 
 def test_two_files_have_no_columns(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_records_are_single_lines(tmp_path: Path) -> None:
         ("[" * 100_000, "not a JSON object"),
         ('{"en": %s}' % ("1" * 5000), "not a JSON object"),
         ("[1]", "list, expected an object"),
-        ("{}", "an object with nothing in it, expected en and de"),
+        ("{}", "an object with nothing, expected en and de"),
         ('{"en": "a", "tgt": "b"}', "an object with 'en', 'tgt', expected en and de"),
         ('{"translation": "a"}', "an object with 'translation', expected"),
         ('{"en": "a", "de": 3}', "de is int, expected text"),
@@ -194,11 +194,11 @@ def test_parquet_that_is_none(tmp_path: Path) -> None:
     whole = write_parquet(tmp_path / "whole.parquet", {"en": ["a"] * 999, "de": ["b"] * 999}).read_bytes()
     write(tmp_path / "damaged.parquet", whole[:4] + bytes(100) + whole[104:])
     for name, problem in {
-        "text": "cannot be read as Parquet",
-        "other": "has the columns 'english', 'de', expected en and de",
+        "text": "invalid Parquet file",
+        "other": "the columns are 'english', 'de', expected en and de",
         "number": "column en holds int64, expected text",
-        "twice": "has the columns 'en', 'en', 'de'",
-        "damaged": "cannot be read as Parquet",
+        "twice": "the columns are 'en', 'en', 'de'",
+        "damaged": "invalid Parquet file",
     }.items():
         with pytest.raises(DataError, match=f"{name}.parquet: {problem}") as error:
             pairs_of(find(tmp_path, train=(f"{name}.parquet",)).train[0])

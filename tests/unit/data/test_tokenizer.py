@@ -148,18 +148,20 @@ def test_auto_takes_what_the_corpus_can_fill() -> None:
 
 def test_errors_name_the_key_and_the_way_out() -> None:
     with pytest.raises(
-        DataError, match=r"tokenizer.vocab_size 50000 is more than this corpus can fill; the largest is (\d+)"
+        DataError, match=r"tokenizer.vocab_size 50000 is too large for this corpus; the maximum is (\d+)"
     ) as error:
         train(50_000)
     largest = int(str(error.value).rpartition(" ")[2])
     assert str(largest) in (error.value.help or "")
     assert train(largest).num_pieces == largest
-    with pytest.raises(DataError, match=r"tokenizer.vocab_size 270 is less than its characters need; the least is \d+"):
+    with pytest.raises(
+        DataError, match=r"tokenizer.vocab_size 270 is too small for its characters; the minimum is \d+"
+    ):
         train(270)
     for nothing in ([], ["", "  ", "\n"]):
-        with pytest.raises(DataError, match="cannot learn a tokenizer from this text"):
+        with pytest.raises(DataError, match="cannot train a tokenizer on this text"):
             train_tokenizer(iter(nothing), TokenizerConfig(), 1, [])
-    with pytest.raises(MtxError, match="9 tags"):
+    with pytest.raises(MtxError, match="got 9 "):
         train(500, list("abcdefghi"))
 
 
@@ -277,7 +279,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused(split: Tokenizer, tmp_path: P
 def test_a_side_that_is_no_model_is_refused(split: Tokenizer, tmp_path: Path, name: str, content: bytes | None) -> None:
     split.save(tmp_path)
     (tmp_path / name).unlink() if content is None else (tmp_path / name).write_bytes(content)
-    with pytest.raises(DamagedFileError, match=rf"/{name}: is"):
+    with pytest.raises(DamagedFileError, match=rf"/{name}: (missing file|not a SentencePiece model)"):
         Tokenizer.load(tmp_path)
 
 

@@ -103,7 +103,7 @@ def test_names_with_a_prefix(tmp_path: Path) -> None:
 
 
 def test_what_is_no_xliff(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="a.xlf: is not XLIFF"):
+    with pytest.raises(DataError, match="a.xlf: not XLIFF"):
         units(tmp_path, "<a><source>x</source></a>")
     with pytest.raises(DataError, match="a.xlf:1: elements are nested more than 200 deep"):
         units(tmp_path, "<xliff><file><trans-unit><source>" + "<g>" * 30_000)

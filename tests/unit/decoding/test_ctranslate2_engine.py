@@ -184,7 +184,7 @@ def test_other_directories_devices_and_damaged_files_are_refused(exports: Path, 
         with pytest.raises(error, match=match):
             Translator.load(directory, **how)
 
-    refused(UsageError, "is not a model directory", tmp_path)
+    refused(UsageError, "not a model directory", tmp_path)
     refused(UsageError, "device mps", exports / "export-0", device="mps")
     refused(MtxError, "cannot load|cuda:99", exports / "export-0", device="cuda:99")
     refused(UsageError, "precision bfloat1", exports / "export-0", precision="bfloat1")
@@ -208,12 +208,12 @@ def test_nothing_goes_beyond_the_positions(exports: Path) -> None:
     ids = translator.tokenizer.encode(["ab " * 1000])[0]
     longest, longer = (translator.tokenizer.decode([ids[:count]])[0] for count in (511, 512))
     assert translator.hypotheses(["ab"], [longest])[0][0].text == longest
-    with pytest.raises(DataError, match=r"^prefix 'ab .*' … has 513 pieces, the model takes 512$"):
+    with pytest.raises(DataError, match=r"^prefix 'ab .*' … has 513 subwords, the model supports 512$"):
         translator.hypotheses(["ab"], [longer])
 
 
 def test_it_draws_no_samples(exports: Path) -> None:
-    with pytest.raises(UsageError, match="^only the engine torch has random sampling$"):
+    with pytest.raises(UsageError, match="^only the engine torch supports random sampling$"):
         Translator.load(exports / "export-2", sampling=Sampling())
 
 

@@ -72,9 +72,9 @@ def test_what_an_ensemble_does_and_does_not(models: Path, caplog: pytest.LogCapt
     rows = [one.torch.cross_attention(ids, ids)[0] for one in alone]
     assert np.allclose(translator.engine.cross_attention(ids, ids)[0], np.mean(rows, axis=0), atol=1e-6)
     for refused in (lambda: translator.log_probs(["ab"], ["ab"]), lambda: translator.attention_maps(["ab"])):
-        with pytest.raises(UsageError, match="an ensemble of models only translates"):
+        with pytest.raises(UsageError, match="not supported for an ensemble"):
             refused()
-    with pytest.raises(UsageError, match="only the engine torch has ensembles of models"):
+    with pytest.raises(UsageError, match="only the engine torch supports ensembles of models"):
         Translator.load(name, precision="int8")
     assert model_identity(name) == "+".join(model_identity(models / f"model-{number}") for number in (1, 2))
 
@@ -88,7 +88,7 @@ def test_the_vectors_of_an_ensemble_are_those_of_its_models_side_by_side(models:
 
 
 def test_models_that_cannot_search_together(models: Path) -> None:
-    with pytest.raises(UsageError, match="model-1 and .*other: have different tokenizers"):
+    with pytest.raises(UsageError, match="model-1 and .*other: an ensemble needs models with the same tokenizer"):
         Translator.load(f"{models}/model-1+{models}/other", engine="torch")
     for name, missing in ((f"{models}/model-1+", r"\+"), (f"{models}/model-1+nowhere", "nowhere")):
         with pytest.raises(UsageError, match=f"^{missing}: no such model directory"):

@@ -113,7 +113,7 @@ def test_a_model_that_changes_while_it_is_read_gives_nobody_its_conversion(
         return load(root)
 
     monkeypatch.setattr(model_directory, "load", replace_and_load)
-    with pytest.raises(DamagedFileError, match="changed while it was read"):
+    with pytest.raises(DamagedFileError, match="changed while being read"):
         cached_export(model)
     assert conversions(cache) == []
 
@@ -191,16 +191,16 @@ def test_where_nothing_can_be_written_is_said(model: Path, cache: Path, monkeypa
             pass
 
     monkeypatch.setattr(module, "FileLock", Refusing)
-    with pytest.raises(MtxError, match="mtx/ctranslate2: cannot be written: Permission denied"):
+    with pytest.raises(MtxError, match="mtx/ctranslate2: cannot write it: Permission denied"):
         cached_export(model)
 
 
 def test_what_is_no_finished_model_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(UsageError, match="is not a model directory"):
+        with pytest.raises(UsageError, match="not a model directory"):
             cached_export(path)
     (tmp_path / "config.yaml").write_text("")
-    with pytest.raises(UsageError, match="nor a run that has one"):
+    with pytest.raises(UsageError, match="or a run with one"):
         cached_export(tmp_path)
 
 

@@ -60,7 +60,7 @@ def test_the_engine_is_chosen(
 ) -> None:
     monkeypatch.setattr(module, "has_gpu", lambda: has_gpu)
     if expected is None:
-        with pytest.raises(UsageError, match=f"only the engine torch has {only_torch}"):
+        with pytest.raises(UsageError, match=f"only the engine torch supports {only_torch}"):
             choose_engine(Placement(**asked), is_export, only_torch)
     else:
         assert choose_engine(Placement(**asked), is_export, only_torch) == expected

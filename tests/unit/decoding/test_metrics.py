@@ -47,7 +47,7 @@ def test_each_reference_counts() -> None:
     for metric in scores.values():
         assert metric["signature"].startswith("nrefs:2|")
     assert metrics.score(hypotheses, REFERENCES)["bleu"]["score"] < 90
-    with pytest.raises(DataError, match="2 hypotheses for 1 references"):
+    with pytest.raises(DataError, match="expected 1 hypotheses, one for each reference, got 2"):
         metrics.score(hypotheses, REFERENCES, more_references=[others[:1]])
 
 

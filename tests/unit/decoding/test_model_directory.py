@@ -120,12 +120,12 @@ def test_a_missing_or_shortened_file_is_refused_by_name(tmp_path: Path, tokenize
 
 def missing(weights: dict[str, Tensor]) -> str:
     del weights["decoder.1.inner.bias"]
-    return "lacks decoder.1.inner.bias"
+    return "missing tensor decoder.1.inner.bias"
 
 
 def extra(weights: dict[str, Tensor]) -> str:
     weights["decoder.9.inner.bias"] = torch.zeros(3)
-    return "holds an unknown tensor decoder.9.inner.bias"
+    return "unknown tensor decoder.9.inner.bias"
 
 
 def transposed(weights: dict[str, Tensor]) -> str:
@@ -155,7 +155,7 @@ def test_weights_that_are_not_the_models_are_refused(
         ({"num_ids": 7}, "has 7 outputs"),
         ({"model": {"preset": "tiny", "dropout": 7}}, "model.dropout"),
         ({"model": None}, "model"),
-        ({"format": 3}, "format 3"),
+        ({"format": 3}, "expected format 2, got 3"),
     ],
 )
 def test_a_configuration_that_does_not_fit_is_refused(

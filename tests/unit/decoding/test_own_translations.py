@@ -83,4 +83,4 @@ def test_a_sentence_that_is_too_long_is_told_once(tokenizer: Tokenizer, caplog: 
     [found], [short] = translator.hypotheses(["one two four five " * 3, "one"])
     assert found.is_cut and not short.is_cut
     translator.translate(["one two four five " * 3])
-    assert caplog.text.count("a sentence has more than 6 pieces and is translated in parts") == 1
+    assert caplog.text.count("a sentence has more than 6 subwords and is translated in parts") == 1

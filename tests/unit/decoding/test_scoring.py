@@ -117,9 +117,9 @@ def test_a_target_replaces_the_models_translation(translator: Translator) -> Non
 
 
 def test_a_sentence_that_is_too_long_is_refused(translator: Translator) -> None:
-    with pytest.raises(DataError, match="line .* has .* pieces, the model takes 12"):
+    with pytest.raises(DataError, match="line .* has .* subwords, the model supports 12"):
         translator.attention_maps(["ab", "ab " * 40])
-    with pytest.raises(DataError, match="target .* has .* pieces, the model takes 62"):
+    with pytest.raises(DataError, match="target .* has .* subwords, the model supports 62"):
         translator.attention_maps(["ab"], ["ab " * 80])
 
 

@@ -262,7 +262,9 @@ def test_what_the_model_decides_is_told_once(
     alone = automatic.translate(["Ab.", "Cd."])
     assert automatic.hypotheses(["ab", "Ab. Cd."])[1][0].text == " ".join(filter(None, alone))
     automatic.translate(["Ab. Cd."])
-    assert [message.partition(":")[0] for message in caplog.messages] == ["a line has several sentences"]
+    assert [message.partition(",")[0] for message in caplog.messages] == [
+        "translating the sentences of a line one by one"
+    ]
     prefix = ["ha. Ba"]  # it may be that of both sentences
     assert automatic.hypotheses(["Ab. Cd."], prefix) == translator.hypotheses(["Ab. Cd."], prefix)
     automatic.options = SearchOptions(2, split_sentences=True)
@@ -287,7 +289,7 @@ def test_a_single_line_is_no_list_of_lines(translator: Translator) -> None:
                 call(lines)
     assert translator.attention_maps([]) == []
     for call in (translator.translate, translator.log_probs, translator.attention_maps):
-        with pytest.raises(ValueError, match="there are 2 lines, but 1 to go with them"):
+        with pytest.raises(ValueError, match="expected 2 lines, got 1"):
             call(["a", "b"], ["c"])
 
 
@@ -430,7 +432,7 @@ def test_a_target_beyond_the_learned_positions_is_refused(tokenizer: Tokenizer) 
     longest, longer = (tokenizer.decode([ids[:count]])[0] for count in (1023, 1024))
     assert [len(tokenizer.encode([text])[0]) for text in (longest, longer)] == [1024, 1025], "</s> included"
     assert translator.log_probs(["ab"], [longest])[0].num_tokens == 1024
-    with pytest.raises(DataError, match="^target 'ab .*' … has 1025 pieces, the model takes 1024$"):
+    with pytest.raises(DataError, match="^target 'ab .*' … has 1025 subwords, the model supports 1024$"):
         translator.log_probs(["ab", "ab"], ["ab", longer])
 
 
@@ -443,7 +445,7 @@ def test_a_prefix_beyond_the_learned_positions_is_refused(
     longest, longer = (tokenizer.decode([ids[:count]])[0] for count in (1023, 1024))
     assert translator.hypotheses(["ab"], [longest])[0][0].text == longest
     monkeypatch.setattr(translator.engine, "search", None)  # nothing of the block is translated
-    with pytest.raises(DataError, match="^prefix 'ab .*' … has 1025 pieces, the model takes 1024$"):
+    with pytest.raises(DataError, match="^prefix 'ab .*' … has 1025 subwords, the model supports 1024$"):
         translator.translate(["ab"], [longer])
 
 

@@ -68,5 +68,5 @@ def test_a_page_of_many_tags_takes_no_time_at_all(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("part", ["<a b='c' ", "<!--", "<p", '<p title="'])
 def test_many_tags_that_do_not_end_are_refused(part: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"p.html:2: tags do not end; expected > after <"):
+    with pytest.raises(DataError, match=r"p.html:2: unclosed tags; expected > after <"):
         translated(tmp_path / "p.html", "<p>\n" + part * 2000)

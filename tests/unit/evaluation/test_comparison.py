@@ -187,12 +187,12 @@ TWO = [Group("good", [0, 1]), Group("bad", [2, 3])]
 SINGLES = [Group("a", [0]), Group("b", [1])]
 
 
-@pytest.mark.parametrize("groups, test", [(TWO, "first group, good, by a test that counts other seeds and"),
+@pytest.mark.parametrize("groups, test", [(TWO, "first group, good, by a test that accounts for random seeds and"),
                                           (SINGLES, "first system, a, by sacreBLEU's paired bootstrap")])  # fmt: skip
 def test_every_form_names_the_test_and_what_it_is_against(groups: list[Group], test: str) -> None:
     for form in get_args(Format):
         text = "\n".join(output_lines(results(groups), form))
-        assert text.count(f"p is that of the difference to the {test}") == 1, form
+        assert text.count(f"p is for the difference to the {test}") == 1, form
 
 
 def test_a_single_run_against_seeds_is_judged_under_a_condition() -> None:
@@ -201,7 +201,7 @@ def test_a_single_run_against_seeds_is_judged_under_a_condition() -> None:
         [verdict] = results(groups).headlines()
         assert ", and not by chance if other seeds of bad would vary as those of good (p" in verdict
     [chance] = results([Group("a", [0]), Group("others", [1, 2, 3])]).headlines()
-    assert "may be chance (p" in chance and "if other seeds" not in results(TWO).headlines()[0]
+    assert "may be due to chance (p" in chance and "if other seeds" not in results(TWO).headlines()[0]
 
 
 def test_a_p_value_is_written_in_one_way() -> None:

@@ -77,7 +77,7 @@ def test_an_insignificant_difference_is_called_chance(references: list[str]) -> 
     systems = [System("a", with_other_words(references, 0.3, 6)), System("b", with_other_words(references, 0.3, 7))]
     comparison = compare(systems, references, ["bleu"])
     assert [metric.name for metric in comparison.metrics] == ["BLEU"]
-    assert "which may be chance" in comparison.verdicts()[0]
+    assert "which may be due to chance" in comparison.verdicts()[0]
 
 
 def test_a_lower_ter_is_better() -> None:

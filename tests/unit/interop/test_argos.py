@@ -80,7 +80,7 @@ def test_what_is_no_package_is_not_replaced(model: Path, tmp_path: Path) -> None
     mine = tmp_path / "mine.argosmodel"
     mine.write_text("my notes")
     for place in (mine, tmp_path):
-        with pytest.raises(UsageError, match="is no earlier package, so it is not replaced"):
+        with pytest.raises(UsageError, match="not an earlier package, so it is not replaced"):
             export(model, "argos", place)
     assert mine.read_text() == "my notes"
 

@@ -32,7 +32,7 @@ def test_the_hub_can_read_it() -> None:
     assert "- `news`: BLEU 37.94 (`nrefs:1|tok:13a`)" in text
     assert "- `my.tsv`: 29,000 pairs; dropped: 5 duplicate" in text and "/home/me" not in text
     assert (
-        "28,995 of 29,000 pairs were trained on, 0 were held out" in text
+        "28,995 of 29,000 pairs were used for training, 0 were held out" in text
         and "4,500 steps of 25,000 target tokens, seed 1" in text
     )
     assert "`pip install .` in a checkout of mtx's repository" in text and "mtx-translate" not in text
@@ -78,9 +78,9 @@ def test_the_hub_gets_its_own_identifier_or_other(licence: str | None, expected:
 
 
 def test_a_card_says_which_licence_is_given() -> None:
-    assert "not given. The licence of the training text is not given; it may bind" in exported({})[1]
+    assert "not given. The licence of the training text is not given; it may apply" in exported({})[1]
     assert "model: `MIT`. The licence of the training text is not given" in exported({"licence": "MIT"})[1]
-    assert "Licence of the training text: `CC0-1.0`; it may bind" in exported({"data_licence": "CC0-1.0"})[1]
+    assert "Licence of the training text: `CC0-1.0`; it may apply" in exported({"data_licence": "CC0-1.0"})[1]
 
 
 def test_what_a_strangers_file_holds_is_neither_markup_nor_an_error() -> None:

@@ -29,5 +29,5 @@ def test_a_transformer_needs_no_other_architecture() -> None:
 
 def test_a_missing_folder_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ARCHITECTURES, "rnn", "mtx.architectures.missing:Model")
-    with pytest.raises(UsageError, match="model.architecture=rnn: this mtx has no such architecture"):
+    with pytest.raises(UsageError, match="model.architecture=rnn: not available"):
         new_model(tiny_config(architecture="rnn"), 13)

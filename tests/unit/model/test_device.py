@@ -37,7 +37,7 @@ def test_a_torch_build_for_cpus_on_a_machine_with_a_gpu(
 ) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     assert find_device("auto") == torch.device("cpu")
-    assert "has an NVIDIA GPU, but torch" in caplog.text and "the CPU is used" in caplog.text
+    assert "has an NVIDIA GPU, but torch" in caplog.text and "using the CPU" in caplog.text
     with pytest.raises(UsageError, match="device=cuda: this machine has an NVIDIA GPU, but torch .* build for CPUs"):
         find_device("cuda")
     assert find_device("cpu") == torch.device("cpu") and caplog.text.count("NVIDIA") == 1
@@ -51,7 +51,7 @@ def test_a_driver_that_is_too_old(monkeypatch: pytest.MonkeyPatch, caplog: pytes
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.setattr(torch.cuda, "init", init)
     assert find_device("auto") == torch.device("cpu")
-    assert "cannot use: The NVIDIA driver on your system is too old (found version 11040); the CPU" in caplog.text
+    assert "cannot use: The NVIDIA driver on your system is too old (found version 11040); using the CPU" in caplog.text
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_gpu_that_torch_has_no_kernels_for(gpu: Any, caplog: pytest.LogCapture
         f"NVIDIA GeForce GTX 970 has compute capability 5.2, and torch {torch.__version__} is built for sm_75, sm_80,"
     )
     assert find_device("auto") == torch.device("cpu")
-    assert f"{reason} sm_86, sm_90, sm_100, sm_120; the CPU is used" in caplog.text
+    assert f"{reason} sm_86, sm_90, sm_100, sm_120; using the CPU" in caplog.text
     for name in ("cuda", "cuda:0"):
         with pytest.raises(UsageError, match=re.escape(f"device={name}: {reason}")):
             find_device(name)

@@ -82,10 +82,10 @@ def test_nothing_is_said_of_clean_text_and_a_usual_plan(clean: TokenStore) -> No
         ({"valid": held(500, leaked=4)}, ""),
         ({"valid": held(500, leaked=5)},
          "validation set: 5 training pairs have a source of it, such as train.tsv:7: one -> eins"),
-        ({"tests": {"news": held(100)}}, "test set news: 100 sentences are few; its BLEU will jump"),
+        ({"tests": {"news": held(100)}}, "test set news: only 100 sentences; its BLEU will fluctuate"),
         ({"valid": held(500, empty=20, identical=5)},
          "validation set: 25 of 500 pairs look damaged (20 empty, 5 identical)"),
-        ({"kept": 2000}, "2,000 pairs are few: a translator that starts from nothing needs some thousand"),
+        ({"kept": 2000}, "only 2,000 pairs: training from scratch needs a few thousand"),
     ],
 )  # fmt: skip
 def test_what_a_report_gives_reason_to_say(report: dict[str, Any], text: str, clean: TokenStore) -> None:
@@ -95,16 +95,16 @@ def test_what_a_report_gives_reason_to_say(report: dict[str, Any], text: str, cl
 @pytest.mark.parametrize(
     "training, last_step, text",
     [
-        ({"max_steps": 10_000}, None, "10,000 steps are 333 epochs of your 10,000 pairs; the last ones teach nothing"),
+        ({"max_steps": 10_000}, None, "10,000 steps are 333 epochs of your 10,000 pairs; the last ones rarely help"),
         ({"max_steps": 10_000, "patience": 3}, None, ""),
         ({"max_steps": 10_000, "time_limit": "1h"}, None, ""),
         (
             {"max_steps": 10_000, "time_limit": "1h"},
             9_000,
-            "9,000 steps are 300 epochs of your 10,000 pairs; the last ones teach nothing",
+            "9,000 steps are 300 epochs of your 10,000 pairs; the last ones rarely help",
         ),
-        ({"max_steps": 100}, None, "training ends at step 100, and its learning rate rises until step 100"),
-        ({}, 50, "training ends at step 50, and its learning rate rises until step 100"),
+        ({"max_steps": 100}, None, "training ends at step 100, but the warmup lasts until step 100"),
+        ({}, 50, "training ends at step 50, but the warmup lasts until step 100"),
     ],
 )
 def test_what_a_plan_gives_reason_to_say(
@@ -125,12 +125,12 @@ def test_sides_that_are_shifted_or_of_another_language(tmp_path: Path, clean: To
     shifted = store(tmp_path / "shifted.arrow", src[1:], tgt[:-1])
     assert told(prepared(clean, shifted)).startswith("valid: long sentences do not have long translations (corr")
     foreign = store(tmp_path / "foreign.arrow", [[4, *[5] * len(ids), 0] for ids in src], tgt)
-    assert told(prepared(clean, foreign)) == "valid: 100% of the en words are spelled in bytes or unknown"
+    assert told(prepared(clean, foreign)) == "valid: 100% of the en words have unknown characters"
 
 
-SWAPPED = "the sides are swapped"
+SWAPPED = "source and target are swapped"
 SWAP = (
-    "swap their files or columns (of tables: data.columns=2,1); or, if all are swapped, train the other direction: "
+    "swap their files or columns (in tables: data.columns=2,1); or, if all are swapped, train the other direction: "
     "data.src=de data.tgt=en"
 )
 
@@ -149,7 +149,7 @@ SWAP = (
          f"valid: {SWAPPED}",
          SWAP),
         ("en-fr", "en-de", "en-de", "train: the de side looks like French",
-         "data.tgt=fr if it is; otherwise see that the right file or column is read"),
+         "set data.tgt=fr if it is; otherwise check that the right file or column is read"),
     ],
 )  # fmt: skip
 def test_the_languages_of_the_sides(train: str, valid: str, test: str, text: str, help: str, tmp_path: Path) -> None:
@@ -168,7 +168,9 @@ def test_the_languages_of_the_sides(train: str, valid: str, test: str, text: str
 
 def test_a_set_that_was_held_out_is_not_named_again(tmp_path: Path) -> None:
     exchanged = store(tmp_path / "store", *pairs(600), languages="de-en")
-    assert told(prepared(exchanged, exchanged, valid={**held(500), "held_out": True})).startswith("train: the sides")
+    assert told(prepared(exchanged, exchanged, valid={**held(500), "held_out": True})).startswith(
+        "train: source and target are swapped"
+    )
 
 
 def test_an_epoch_counts_a_corpus_as_often_as_its_weight(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def _bleu(*values: float) -> TrainingHistory:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ((20.0,), "not enough"),
+        ((20.0,), "too few validations"),
         ((1.0, 10.0, 20.0, 30.0), "Yes: validation BLEU rose by 20.0"),
         (
             (1.0, 10.0, 20.0, 30.0, 29.0),

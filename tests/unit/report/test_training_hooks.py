@@ -47,7 +47,7 @@ def test_a_loss_that_falls_gives_no_hint() -> None:
 def test_a_loss_that_jumps_names_the_learning_rate() -> None:
     hints_given = _train(Hints(), lambda step: 5.0 if step <= 500 else 6.5, range(1, 1001))
     assert [step for step, _ in hints_given] == [550] and "rose from 5.00 (step 50) to 6.50" in hints_given[0][1]
-    assert "half the training.learning_rate" in hints_given[0][1]
+    assert "halve training.learning_rate" in hints_given[0][1]
 
 
 def _validations(hints: Hints, nlls: list[float], is_best: bool = False) -> list[str]:

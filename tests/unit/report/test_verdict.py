@@ -91,7 +91,7 @@ def test_faulty_translations_make_a_score_worth_less(tmp_path: Path, change, wor
 
 def test_copies_of_the_source_are_counted(tmp_path: Path) -> None:
     copies = [f"A man {n} reads {n} trees ." if n < 25 else line for n, line in enumerate(_GOOD)]
-    assert "50% of the translations are the source" in _judged(tmp_path, 35.0, [35.0, 35.0], copies).text
+    assert "50% of the translations are copies of the source" in _judged(tmp_path, 35.0, [35.0, 35.0], copies).text
 
 
 def test_what_is_equal_to_the_reference_is_no_fault(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
 
 def test_a_run_that_was_still_improving_is_told_so(tmp_path: Path) -> None:
     rising = [1.0, 5.0, 10.0, 15.0]
-    improving = "training ended while it was still improving; a larger training."
-    assert _judged(tmp_path, 15.0, rising).help == f"{improving}max_steps continues it"
+    improving = "training ended while it was still improving; increase training."
+    assert _judged(tmp_path, 15.0, rising).help == f"{improving}max_steps to train further"
     limited = _judged(tmp_path / "limited", 15.0, rising, reason="time_limit", time_limit="1h", max_steps=9000)
-    assert limited.help == f"{improving}time_limit continues it"
+    assert limited.help == f"{improving}time_limit to train further"
     assert "still improving" not in _judged(tmp_path / "patient", 15.0, rising, reason="patience").help
 
 
@@ -120,7 +120,7 @@ def test_words_for_synthetic_text_ask_for_more(tmp_path: Path) -> None:
 
 
 def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(tmp_path: Path) -> None:
-    hardly = "it has hardly been trained; a larger training.max_steps continues it"
+    hardly = "it was hardly trained; increase training.max_steps to train further"
     assert _judged(tmp_path, 2.0, [2.0]).help == hardly
     judgement = _judged(tmp_path / "few", 0.0, [0.0, 0.0, 0.0], [""] * 50, epochs=1.5)
     assert judgement.help == hardly and "100% of the translations are empty)" in judgement.text
@@ -129,9 +129,9 @@ def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(t
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"nll": [2.0, 2.5, 3.0]}, "by heart; more text helps most, or model.dropout=0.3"),
-        ({"init_from": "models/en-de"}, "a smaller training.learning_rate"),
-        ({"pairs": 100_000}, "--dry-run says about the text"),
+        ({"nll": [2.0, 2.5, 3.0]}, "pairs; more text helps most, or model.dropout=0.3"),
+        ({"init_from": "models/en-de"}, "a lower training.learning_rate"),
+        ({"pairs": 100_000}, "check the text with --dry-run"),
     ],
 )
 def test_a_run_that_learns_nothing_more_is_told_what_else_may_help(tmp_path: Path, values, words: str) -> None:  # type: ignore[no-untyped-def]

@@ -245,7 +245,7 @@ def test_damaged_html_is_named() -> None:
         response = client.post(
             "/translate", json={"q": "<a" * 1001, "source": "en", "target": "de", "format": "html"}
         )  # fmt: skip
-        assert response.status_code == 400 and response.json()["error"] == "q:1: tags do not end; expected > after <"
+        assert response.status_code == 400 and response.json()["error"] == "q:1: unclosed tags; expected > after <"
 
 
 def test_a_paragraph_of_html_that_would_hold_up_others() -> None:
@@ -253,7 +253,7 @@ def test_a_paragraph_of_html_that_would_hold_up_others() -> None:
         fields = {"source": "en", "target": "de", "format": "html"}
         response = client.post("/translate", json={"q": f"<p>a</p><p>{'xyz' * 9}</p>", **fields})
         assert response.status_code == 400
-        assert response.json()["error"].endswith("tokens, more than the limit of 10 for HTML")
+        assert response.json()["error"].endswith("tokens, above the limit of 10 for HTML")
         assert ask(client, q="<p>a red dog</p>" * 9, format="html")["translatedText"] == "<p>A RED DOG</p>" * 9
 
 
@@ -283,7 +283,7 @@ def test_keys() -> None:
     with served(keys=["another-key-of-16", KEY]) as client:
         fields = {"q": "a", "source": "en", "target": "de"}
         for path in ("/translate", "/detect"):
-            for key, error in ((None, "this server needs an API key"), ("wrong", "Invalid API key"), (1, "Invalid")):
+            for key, error in ((None, "this server requires an API key"), ("wrong", "Invalid API key"), (1, "Invalid")):
                 response = client.post(path, json={**fields, "api_key": key})
                 assert response.status_code == 403 and response.json()["error"].startswith(error)
         assert ask(client, q="a", api_key=KEY) == {"translatedText": "A"}
@@ -337,7 +337,7 @@ def test_a_full_queue() -> None:
             time.sleep(0.01)
         response = client.post("/translate", json={"q": "a", "source": "en", "target": "de"})
         assert response.status_code == 503 and response.headers["retry-after"] == "5"
-        assert response.json() == {"error": "too much is waiting for translation; try again later"}
+        assert response.json() == {"error": "the server is overloaded; try again later"}
         translator.may_go_on.set()
         for thread in threads:
             thread.join()
@@ -346,7 +346,10 @@ def test_a_full_queue() -> None:
 def test_a_failure_tells_where_but_no_text(caplog: pytest.LogCaptureFixture) -> None:
     with served() as client, caplog.at_level(logging.INFO, logger="mtx"):
         response = client.post("/translate", json={"q": "fail", "source": "en", "target": "de"})
-        assert (response.status_code, response.json()) == (500, {"error": "the server failed; its log says where"})
+        assert (response.status_code, response.json()) == (
+            500,
+            {"error": "internal server error; see the server's log"},
+        )
         assert ask(client, q="a") == {"translatedText": "A"}
     assert "ValueError at " in caplog.text and "cannot translate" not in caplog.text
 

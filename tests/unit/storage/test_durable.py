@@ -147,7 +147,7 @@ def test_verify_names_a_file_that_is_missing_or_not_listed(directory: Path) -> N
     with pytest.raises(DamagedFileError, match="does not list c"):
         durable.verify(directory, ["c"])
     (directory / "b").unlink()
-    with pytest.raises(DamagedFileError, match="b: is missing"):
+    with pytest.raises(DamagedFileError, match="b: missing file"):
         durable.verify(directory)
 
 

@@ -108,7 +108,7 @@ def test_a_key_that_may_change_takes_its_new_value(
     Path("run").rename(config.run_dir)
     with open_run(config) as paths:
         assert settings.load(paths.config) == config
-        told = "".join(message for message in caplog.messages if "continues with other settings" in message)
+        told = "".join(message for message in caplog.messages if "continues with changed settings" in message)
         assert (key == "run_dir") == (not told) and (not told or f"{key} is {shown(value_of(config, key))}" in told)
         assert paths.chosen.read_text() == "{}"
 
@@ -137,7 +137,7 @@ def test_a_directory_with_other_files_is_refused_and_keeps_them(tmp_path: Path, 
     if ".tmp-old" in name:
         (tmp_path / "notes").touch()
     before = tree(tmp_path)
-    with pytest.raises(UsageError, match=r"run_dir .* holds [\w./-]+, which no run of mtx wrote") as caught:
+    with pytest.raises(UsageError, match=r"run_dir .*: not a run directory, and not empty \([\w./-]+\)") as caught:
         open_at(tmp_path)
     assert caught.value.exit_code == 2 and tree(tmp_path) == before
     assert (tmp_path / "run.lock").exists() == (name == "run.lock")
@@ -146,7 +146,7 @@ def test_a_directory_with_other_files_is_refused_and_keeps_them(tmp_path: Path, 
 
 
 def test_the_root_directory_is_refused() -> None:
-    with pytest.raises(UsageError, match="run_dir / holds"):
+    with pytest.raises(UsageError, match="run_dir /: not a run"):
         open_at(Path("/"))
     assert not Path("/run.lock").exists()
 

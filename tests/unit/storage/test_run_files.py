@@ -56,7 +56,7 @@ def test_a_run_directory_means_its_model_directory_if_it_has_one(run: RunLayout)
     assert find_model(run.root) == run.root
     run.model.mkdir()
     assert find_model(run.root) == run.model and find_model(run.model) == run.model
-    with pytest.raises(UsageError, match="is not a run directory"):
+    with pytest.raises(UsageError, match="not a run directory"):
         require_run(run.root)
 
 
@@ -74,7 +74,7 @@ def test_what_is_no_model_directory_is_told_with_the_path_to_give(run: RunLayout
     for path, what, help in (
         (checkpoint, "a part of a run", "MODEL is a run directory or a model directory"),
         (run.data, "a part of a run", "MODEL is a run directory or a model directory"),
-        (marian, "a MarianMT directory", f"import {marian} -o MODEL makes"),
+        (marian, "a MarianMT directory", f"import {marian} -o MODEL"),
     ):
         with pytest.raises(UsageError, match=what) as caught:
             find_model(path)
@@ -143,5 +143,5 @@ def test_scores_that_are_none_are_told_by_their_file(scores: dict[str, Any], run
     run.config.write_text(settings.dump(Config()))
     run.model.mkdir()
     durable.write_json(run.model / "scores.json", scores)
-    with pytest.raises(DamagedFileError, match="scores.json: does not hold BLEU scores"):
+    with pytest.raises(DamagedFileError, match="scores.json: no BLEU scores"):
         read_status(run.root)

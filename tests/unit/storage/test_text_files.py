@@ -68,7 +68,7 @@ def tar_of(file: io.BytesIO, form: int) -> None:
 
 
 PIXEL = struct.pack("<HHBBB", 1, 1, 0x80, 0, 0)
-OFFICE, PACKED = "a zip archive or an office document", "an archive, or compressed, but not by gzip"
+OFFICE, PACKED = "a zip archive or an office document", "an archive or a compressed file other than gzip"
 OTHER_FORMATS = {
     "zip": (zip_of("letter.txt"), OFFICE),
     "docx": (zip_of("word/document.xml"), OFFICE),
@@ -89,10 +89,10 @@ OTHER_FORMATS = {
     "tbx": (b'<?xml version="1.0"?><martif type="TBX">', "a term base"),
     "html": (b"<!DOCTYPE html>\n<HTML lang=en>", "a web page"),
     "xml": (b'<?xml version="1.0"?><text>', "XML"),
-    "po": (b'# German\n# by me\n\nmsgid ""\nmsgstr ""\n', "a catalogue of messages"),
+    "po": (b'# German\n# by me\n\nmsgid ""\nmsgstr ""\n', "a message catalogue"),
     "po with a long beginning": (
         b"# by me\n" * 2_000 + b'msgctxt ""\n"a"\n"b"\nmsgid\n"c"\n',
-        "a catalogue of messages",
+        "a message catalogue",
     ),
     "sdltm": (b"SQLite format 3\0", "a database"),
     "parquet": (b"PAR1\x15\0", "a table"),
@@ -120,7 +120,7 @@ OTHER_FORMATS = {
 def test_files_of_other_formats_are_refused(name: str, tmp_path: Path) -> None:
     path, (data, kind) = tmp_path / "letter", OTHER_FORMATS[name]
     path.write_bytes(data)
-    with pytest.raises(UsageError, match=f"letter: is {kind}.*, expected plain text"):
+    with pytest.raises(UsageError, match=f"letter: expected plain text, got {kind}"):
         text_files.open_binary(path)
 
 
@@ -176,7 +176,7 @@ def test_utf_16_is_refused_by_name(codec: str, pack: Callable[[bytes], bytes], t
     with pytest.raises(DataError) as error:
         next(text_files.read_lines(path))
     name = codec.upper().replace("-LE", "LE")
-    assert str(error.value) == f"{path}: is in {name}, expected UTF-8"
+    assert str(error.value) == f"{path}: expected UTF-8, got {name}"
     iconv = f"iconv -f {name} -t UTF-8"
     command = f"{iconv} '{path}' > NEW" if pack is bytes else f"gzip -dc '{path}' | {iconv} > NEW"
     assert error.value.help == command
@@ -186,7 +186,7 @@ def test_lines_that_end_in_cr_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "old"
     for text in ("a\rb\rc", "a b\r" * 300_000 + "c\n"):
         path.write_text(text, newline="")
-        with pytest.raises(DataError, match="old: its lines end in CR") as error:
+        with pytest.raises(DataError, match="old: lines end in CR") as error:
             next(text_files.read_lines(path))
         assert error.value.help == f"tr '\\r' '\\n' < {path} > NEW"
     for text in ("a\r", "a\rb", "a\rb\rc\nd\n", "a\r\n\r\n", "x" * 2**21 + "\ra\n"):
@@ -201,7 +201,7 @@ def test_a_line_that_is_not_utf_8_is_named_with_its_probable_encoding(tmp_path: 
     assert [next(lines), next(lines)] == ["A dog.", "U+FFFD: \ufffd"]
     with pytest.raises(DataError) as error:
         next(lines)
-    assert str(error.value) == f"{path}:3: is not UTF-8, perhaps WINDOWS-1252"
+    assert str(error.value) == f"{path}:3: not UTF-8, perhaps WINDOWS-1252"
     assert error.value.help == f"iconv -f WINDOWS-1252 -t UTF-8 {path} > NEW"
 
 
@@ -223,8 +223,8 @@ def test_invalid_lines_are_counted_and_guessed_at(caplog: pytest.LogCaptureFixtu
     one.log()
     invalid.log()
     first, second = caplog.messages
-    assert first.startswith("1 line of --prefix held invalid UTF-8")
-    assert second == "3 lines held invalid UTF-8, read as U+FFFD, perhaps WINDOWS-1252"
+    assert first.startswith("1 line of --prefix had invalid UTF-8")
+    assert second == "3 lines had invalid UTF-8, replaced by U+FFFD, perhaps WINDOWS-1252"
 
 
 def test_a_short_first_member_of_gzip_does_not_decide_the_encoding(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
 
 def test_other_translations_are_not_continued(tmp_path: Path) -> None:
     work(tmp_path, ["a b"]).run(lambda number: None)
-    with pytest.raises(UsageError, match="part: was begun with another model, text or search"):
+    with pytest.raises(UsageError, match="part: was started with another model, text or search"):
         work(tmp_path, ["a b"], about="b").run(lambda number: None)
     (tmp_path / "out.part").write_bytes((tmp_path / "out.part").read_bytes()[:-5] + b"\n")
     with pytest.raises(DamagedFileError, match="part: its row 1 is damaged"):
@@ -191,5 +191,5 @@ def test_the_student_of_another_teacher_is_not_continued(tmp_path: Path, monkeyp
     about = synthetic_text.check_teacher(tmp_path, "A", mono, [])
     assert synthetic_text.check_teacher(tmp_path, "A", mono, []) == about
     for teacher, more, text in (("B", mono, []), ("A", None, []), ("A", mono, ["data.train=t.tsv"])):
-        with pytest.raises(UsageError, match="is of another teacher or of other text"):
+        with pytest.raises(UsageError, match="made from another teacher or text"):
             synthetic_text.check_teacher(tmp_path, teacher, more, text)

@@ -75,6 +75,8 @@ def test_damaged_weights_have_no_mean(paths: RunLayout) -> None:
     flip(paths.checkpoint(20) / WEIGHTS, -2)
     with pytest.raises(DamagedFileError, match="step-00000020/model.safetensors"):
         average(paths, [10, 20])
-    with pytest.raises(DamagedFileError, match="step-00000020/model.safetensors.*no checkpoint to average is whole"):
+    with pytest.raises(
+        DamagedFileError, match="step-00000020/model.safetensors.*all checkpoints to average are damaged"
+    ):
         flip(paths.checkpoint(10) / WEIGHTS, -2)
         _candidates(paths, state(20, 20), 5, 4)

@@ -179,7 +179,9 @@ def test_no_whole_checkpoint_is_never_a_new_start(paths: RunLayout) -> None:
     for step in (10, 20):
         flip(paths.checkpoint(step) / WEIGHTS, -2)
     before = sorted(paths.checkpoints.rglob("*"))
-    with pytest.raises(DamagedFileError, match="step-00000020/model.safetensors: .*no checkpoint of this run is whole"):
+    with pytest.raises(
+        DamagedFileError, match="step-00000020/model.safetensors: .*all checkpoints of this run are damaged"
+    ):
         checkpoint.load_newest(paths, *fresh(2))
     assert sorted(paths.checkpoints.rglob("*")) == before
 
@@ -187,7 +189,7 @@ def test_no_whole_checkpoint_is_never_a_new_start(paths: RunLayout) -> None:
 def test_a_checkpoint_under_the_name_of_another_is_refused(paths: RunLayout) -> None:
     save_steps(paths, 10)
     paths.checkpoint(10).rename(paths.checkpoint(20))
-    with pytest.raises(DamagedFileError, match="step-00000020/state.json: is of step 10"):
+    with pytest.raises(DamagedFileError, match="step-00000020/state.json: belongs to step 10"):
         checkpoint.load(paths.checkpoint(20), *fresh(2))
 
 
@@ -200,7 +202,7 @@ def test_what_is_not_finite_is_never_written(paths: RunLayout, which: str, value
     snapshot = checkpoint.snapshot(model, optimizer)
     name, tensor = next(iter(getattr(snapshot, which).items()))
     tensor.view(-1)[-1] = value
-    with pytest.raises(MtxError, match=f"step 20: {name} holds numbers that are not finite"):
+    with pytest.raises(MtxError, match=f"step 20: {name} has numbers that are not finite"):
         checkpoint.save(paths, snapshot, State(20))
     assert checkpoint_steps(paths) == [10]
 
@@ -225,7 +227,7 @@ def test_without_room_nothing_is_begun(paths: RunLayout, monkeypatch: pytest.Mon
     train(model, optimizer, 1)
     paths.root.mkdir()
     monkeypatch.setattr(disk, "free_bytes", lambda path: 1_000_000)
-    with pytest.raises(MtxError, match="1 MB are free on its disk, this run needs 7 MB"):
+    with pytest.raises(MtxError, match="its disk has 1 MB free, but this run needs 7 MB"):
         checkpoint.check_space(paths, torch.nn.Linear(300, 300), 10, 5)
     checkpoint.check_space(paths, model, 10, 5)
 

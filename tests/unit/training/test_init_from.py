@@ -75,7 +75,7 @@ def test_the_models_architecture_pieces_and_languages_go_before_a_recipe(
     assert (origins["model.dropout"], origins["training.max_steps"]) == (str(recipe), str(recipe))
     assert sorted(origins) == sorted(settings.resolve(str(recipe), ["data.src=x", "data.tgt=y"]).origins)
     assert [record.message for record in caplog.records] == [
-        f"tokenizer and architecture are those of {model}, which override model.preset of {recipe}"
+        f"using tokenizer and architecture of {model}, which override model.preset of {recipe}"
     ]
 
 
@@ -152,13 +152,13 @@ def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tm
         assert inherit(settings.resolve(str(run.root), [])).config == first.config
         other = resolve(model, f"run_dir={run.root}", "model.d_ff=64").config  # the pipeline refuses the difference
         assert other.model.d_ff == 64
-        with pytest.raises(UsageError, match="is not a model directory"):
+        with pytest.raises(UsageError, match="not a model directory"):
             resolve(model, f"run_dir={tmp_path / 'new'}")
         shutil.move(run.data, tmp_path / "data")  # a start that was killed while it prepared leaves no more than this
-        with pytest.raises(UsageError, match="is not a model directory"):
+        with pytest.raises(UsageError, match="not a model directory"):
             resolve(model, f"run_dir={run.root}")
         shutil.move(tmp_path / "data", run.data)
-        with pytest.raises(UsageError, match="is not a model directory"):  # which the pipeline needs for the first step
+        with pytest.raises(UsageError, match="not a model directory"):  # which the pipeline needs for the first step
             init_from.load(first.config)
     finally:
         gone.rename(model)
@@ -180,7 +180,7 @@ def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -
     assert loaded is not None and loaded.sha256 == durable.sha256(run.checkpoint(3) / WEIGHTS)
     with (run.data / "tokenizer.json").open("a") as file:
         file.write("\n")
-    with pytest.raises(DamagedFileError, match="tokenizer.json: differs from its manifest"):
+    with pytest.raises(DamagedFileError, match="tokenizer.json: damaged file"):
         resolve(run.root)
 
 
@@ -197,7 +197,7 @@ def test_the_model_is_loaded_with_the_sha256_of_its_file(model: Path) -> None:
 
 def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None:
     config = settings.replace_values(resolve(model), {"model.activation": "relu"}, "").config
-    with pytest.raises(UsageError, match="its architecture is not that of this run"):
+    with pytest.raises(UsageError, match="its architecture differs from this run"):
         init_from.load(config)
     config = resolve(model).config
     loaded = init_from.load(config)
@@ -210,7 +210,7 @@ def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None
         learn_tokenizer("ghijkl", normalization="none"),
         Tokenizer(rewriting.models, "none", ["BT"]),
     ):
-        with pytest.raises(UsageError, match="its tokenizer is not the one"):
+        with pytest.raises(UsageError, match="its tokenizer differs"):
             init_from.check_tokenizer(config, loaded.tokenizer, other)
 
 

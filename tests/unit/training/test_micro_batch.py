@@ -188,7 +188,7 @@ def test_a_step_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch, limit: 
 
 def test_what_cannot_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(micro_batch, "_fits", lambda *rest: False)
-    with pytest.raises(MtxError, match="256 target tokens does not fit"):
+    with pytest.raises(MtxError, match="not enough memory for a micro-batch of 256 target tokens"):
         largest(config_of())
 
 
