@@ -127,8 +127,8 @@ class Placement:
 
     Attributes:
         device: auto, cpu, cuda, cuda:1 or mps.
-        precision: None: fp32, or the precision of an export; on a GPU that is fast in it, torch searches in bf16. tf32 is
-            fp32 with products in TF32 on CUDA, for scores.
+        precision: None: fp32, or the precision of an export; on a GPU that is fast in it, torch searches in bf16.
+            tf32: fp32 with products in TF32 on CUDA, for scores.
         threads: CPU threads, at most the cores of this process; None: all of them.
         batch_tokens: source tokens decoded together; None: a fast size for the engine and the device.
         engine: auto: see `choose_engine`.
