@@ -53,6 +53,8 @@ _FUSED_CHUNK, _FUSED_BLOCKS = 65_536, 320  # elements of a block and blocks of a
 _FUSED_TENSORS = {1: 110, 2: 64, 3: 48, 4: 36, 5: 30}  # tensors of a launch, by lists of tensors
 aten = torch.ops.aten
 register_flop_formula(aten._addmm_activation, get_raw=True)(addmm_flop)
+_META = torch.library.Library("aten", "IMPL", "Meta")
+_META.impl("_fused_adam_.tensor_lr", lambda *_, **__: None)  # which torch lacks; it changes its arguments only
 
 
 class RefusedError(AssertionError):

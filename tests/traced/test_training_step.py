@@ -191,7 +191,6 @@ def test_a_wrong_call_of_the_block_kernels_is_refused(fault: str, monkeypatch: p
 def test_a_wrong_call_of_fused_adam_is_refused() -> None:
     with traced():
         step = TrainingStep("base", False, changes=TINY)
-        step.update()
         state = next(iter(step.trainer.optimizer.state.values()))
         state["exp_avg"] = state["exp_avg"][:1]
         with pytest.raises(RefusedError, match="exp_avgs: the kernel does not take"):
