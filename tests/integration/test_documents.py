@@ -65,7 +65,7 @@ def test_options_that_are_for_lines_are_refused(trained: Path, tmp_path: Path, r
     for options in (["--n-best", "2"], ["--prefix", text], ["--json"]):
         refused(2, ["a.xlf: is a document", "--n-best, --prefix and --json"], "translate", trained, document, *options)
     refused(2, ["--overwrite is for documents"], "translate", trained, text, "--overwrite")
-    refused(2, ["a.xlf", "is read"], "translate", trained, document, "-o", document)
+    refused(2, ["a.xlf", "reads the file"], "translate", trained, document, "-o", document)
     document.write_text(xliff(["one"]).replace('"de"', '"fr"'), encoding="utf-8")
     refused(2, ["a.xlf: is en to fr, the model translates en to de"], "translate", trained, document)
     document.write_text(xliff(["one"])[:-20], encoding="utf-8")

@@ -201,20 +201,20 @@ def test_asked_wrongly(refused, trained: Path, tmp_path: Path) -> None:  # type:
     no_samples = ["only the engine torch supports random sampling", "--engine torch"]
     refused(2, no_samples, "translate", trained, text, "--mbr", 4, "--engine", "ctranslate2")
     refused(2, ["--seed"], "translate", trained, text, "--seed", 2)
-    refused(2, ["int8", "fp32, bf16"], "translate", trained, text, "--precision", "int8", "--engine", "torch")
+    refused(2, ["int8", "fp32, tf32, bf16"], "translate", trained, text, "--precision", "int8", "--engine", "torch")
     refused(2, ["--engine", "ctranslate2"], "translate", trained, text, "--engine", "onnx")
     refused(1, [str(short), "fewer lines"], "translate", trained, text, "--prefix", short, "-o", tmp_path / "out")
     refused(1, [str(text), "more lines"], "translate", trained, short, "--prefix", text, "-o", tmp_path / "out")
     refused(1, [str(short), "fewer lines"], "logprob", trained, text, short, "-o", tmp_path / "out")
     long = tmp_path / "long"
     long.write_text("one two\n" * 3 + "one " * 500 + "\n")
-    refused(1, ["line 'one one one", "pieces"], "logprob", trained, long, long, "-o", tmp_path / "out")
+    refused(1, ["line 'one one one", "subwords"], "logprob", trained, long, long, "-o", tmp_path / "out")
     refused(2, ["no such"], "logprob", tmp_path / "nowhere", text, text)
     for other in (["--prefix", short, "-o", short], ["-o", text]):
         refused(2, [str(other[-1]), "would overwrite it"], "translate", trained, text, *other)
     (tmp_path / "link").symlink_to(short)
     refused(2, ["would overwrite it"], "logprob", trained, text, short, "-o", tmp_path / "link")
-    refused(2, ["int8", "fp32, bf16"], "logprob", trained, text, short, "--precision", "int8")
+    refused(2, ["int8", "fp32, tf32, bf16"], "logprob", trained, text, short, "--precision", "int8")
     assert not (tmp_path / "out").exists() and (text.read_bytes(), short.read_bytes()) == (TEXT, b"one\n")
 
 
@@ -309,7 +309,7 @@ def test_a_target_beyond_the_learned_positions(refused, trained: Path, tmp_path:
     src, tgt = tmp_path / "src", tmp_path / "tgt"
     src.write_bytes(TEXT)
     tgt.write_text("eins\nzwei\n" + "drei " * 1200 + "\nvier\n")
-    refused(1, ["target 'drei drei", "takes 1024"], "logprob", tmp_path / "model", src, tgt, "-o", tmp_path / "out")
+    refused(1, ["target 'drei drei", "supports 1024"], "logprob", tmp_path / "model", src, tgt, "-o", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -77,7 +77,7 @@ WEIGHT_FILES: dict[str, tuple[Change, str]] = {
 CONFIGS: dict[str, tuple[Change, str]] = {
     "pickle": (put(MODEL_CONFIG, PICKLE), "invalid JSON"),
     "nothing in it": (put(MODEL_CONFIG, b""), "invalid JSON"),
-    "a list": (put(MODEL_CONFIG, b"[]"), "format None"),
+    "a list": (put(MODEL_CONFIG, b"[]"), "got None"),
     "a million lists": (put(MODEL_CONFIG, b"[" * MEGABYTE), "nested too deeply"),
     "20 MB": (put(MODEL_CONFIG, b'{"format": 2}' + b" " * 20 * MEGABYTE), "expected at most"),
     "a key twice": (model_text('"d_model": 16, "d_model": 16'), "duplicate key"),

@@ -34,7 +34,7 @@ POLL = "            if ranks.size == 1 and self._signals.stop:\n                
 SEED = "            seed_micro_step(self.device, self.config.seed, step, ranks.rank + number * ranks.size)\n"
 DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
-FINITE = "    _check_finite({**tensors.weights, **tensors.moments}, state.step)\n"
+FINITE = "    _check_finite({**weights, **moments}, state.step)\n"
 UNEQUAL = "zip_longest(*sides)"
 RENAME = "        disk.rename(temporary, path)\n"
 PARENT = "        disk.sync(path.parent)\n"
@@ -73,8 +73,8 @@ MUTANTS = [
         UNEQUAL, "zip(*sides)", "tests/reliability/test_hygiene.py",
     ),
     Mutant(
-        "numbers are not looked at before the update", "training/trainer.py",
-        "(~figures.isfinite().all()).float()", "torch.zeros(())", "tests/reliability/test_numbers.py",
+        "numbers are not looked at before the update", "training/optimizer.py",
+        "(~self._figures.isfinite().all()).float()", "torch.zeros(())", "tests/reliability/test_numbers.py",
     ),
     Mutant(
         "what is not finite is saved", "training/checkpoint.py",
@@ -86,7 +86,7 @@ MUTANTS = [
     ),
     Mutant(
         "messages go to stdout", "cli.py",
-        "logging.StreamHandler(sys.stderr)", "logging.StreamHandler(sys.stdout)", "tests/reliability/test_pipes.py",
+        "_LogHandler(sys.stderr)", "_LogHandler(sys.stdout)", "tests/reliability/test_pipes.py",
     ),
     Mutant("signals are not looked at", "training/trainer.py", POLL, "", "tests/reliability/test_signals.py"),
     Mutant(

@@ -289,7 +289,7 @@ def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, text: str
 @pytest.mark.parametrize("text", ['<?xml version="1.0"?>\n<resources/>', "<!DOCTYPE TS>\n<TS>"])
 def test_xml_with_other_texts_is_refused_with_what_to_do(text: str, tmp_path: Path) -> None:
     (tmp_path / "a.xml").write_text(text)
-    with pytest.raises(UsageError, match="is XML") as error:
+    with pytest.raises(UsageError, match="got XML") as error:
         kind_of_document(tmp_path / "a.xml")
     assert "PO or XLIFF" in str(error.value.help)
 

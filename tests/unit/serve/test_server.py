@@ -125,7 +125,7 @@ def test_codes_of_plain_text_come_through_whole() -> None:
                 "[X0X] A %s DOG\n{bananas} 🎉\\nSEE https://example.org/a_b &amp; <b>ME</b>", "A"
             ],
             "alternatives": [
-                ["[X0X] A %s DOG!\n{bananas} 🎉\\nSEE https://example.org/a_b &amp; <b>ME</b>!"], ["A!"]
+                ["[X0X] A %s DOG!\n{bananas} 🎉\\nSEE https://example.org/a_b &amp; <b>ME!</b>"], ["A!"]
             ],
         }  # fmt: skip
 
