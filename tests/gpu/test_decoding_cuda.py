@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from mtx.decoding.beam_search import Request, RequestQueue, search
+from mtx.decoding.beam_search import Request, RequestQueue, Slots, search
 from mtx.decoding.options import Sampling, SearchOptions
+from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
 
@@ -40,6 +41,25 @@ def test_cuda_finds_what_the_cpu_finds(beam_size: int, num_slots: int, prefix: l
     for a, b in zip(ours, expected, strict=True):
         assert a[0].score == pytest.approx(b[0].score, abs=1e-3)
     assert len({len(b[0].ids) for b in expected}) > 5, "they end at different times"
+
+
+def test_a_later_search_replays_the_graph_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    record, num_recorded = CudaGraph.record, 0
+
+    def counted(self: CudaGraph) -> None:
+        nonlocal num_recorded
+        num_recorded += 1
+        record(self)
+
+    monkeypatch.setattr(CudaGraph, "record", counted)
+    model = IncrementalModel(tiny_model(NUM_IDS, seed=4, dtype=torch.float32, output_bias=True).cuda())
+    kept, results = dict[Any, Slots](), []
+    for seed in (1, 2, 1):
+        sources = sorted(random_ids([9, 12, 3, 7, 15], NUM_IDS, seed), key=len, reverse=True)
+        requests = [Request(n, source, len(source) + 20, []) for n, source in enumerate(sources)]
+        found = search([model], RequestQueue(requests, 16), SearchOptions(4, 0.6), kept)
+        results.append([found[n][0].ids for n in range(len(requests))])
+    assert results[0] == results[2] and num_recorded == len(kept) == 1
 
 
 def test_bf16_and_samples_run() -> None:

@@ -130,9 +130,9 @@ def test_the_loaders_allocation_does_not_end_the_capture_of_a_step(monkeypatch: 
     num_pinned = 0
     run = MicroStep._run
 
-    def with_loader(self: MicroStep, batch: Any) -> None:
+    def with_loader(self: MicroStep, batch: Any, is_first: bool) -> None:
         nonlocal num_pinned
-        run(self, batch)
+        run(self, batch, is_first)
         if torch.cuda.is_current_stream_capturing():
             assert in_thread(pin) == []
             num_pinned += 1

@@ -4,6 +4,8 @@ Tolerance: the operations are the same, in bf16; compiled ones are fused and rou
 Single elements are sums that nearly cancel, so they may differ by more, and the norms of all gradients are compared.
 """
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch import Tensor
 from mtx.data.packing import PackedBatch
 from mtx.model.transformer import Transformer
 from mtx.training.micro_batch import MicroStep
+from mtx.training.optimizer import WeightUpdate, new_optimizer
 from tests.models import random_batch, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]
@@ -49,7 +52,7 @@ def difference_of(got: list[Tensor], expected: list[Tensor]) -> list[Tensor]:
 def test_the_graph_gives_what_the_operations_give(compiled: bool, rdrop_alpha: float) -> None:
     recorded = MicroStep(model_of(0.0), 0.1, "bf16", compiled, rdrop_alpha=rdrop_alpha)
     plain = MicroStep(model_of(0.0), 0.1, "bf16", rdrop_alpha=rdrop_alpha)
-    plain._is_static = False
+    plain.is_static = False
     for _ in range(2):  # the second time nothing is recorded
         got = one_step(recorded, batches(), 1)
         expected = one_step(plain, batches(), 1)
@@ -72,6 +75,28 @@ def test_the_seed_decides_the_masks_of_a_replay(rdrop_alpha: float) -> None:
 def test_the_two_passes_of_a_replay_have_masks_of_their_own(compiled: bool) -> None:
     weak, strong = (MicroStep(model_of(0.3), 0.1, "bf16", compiled, rdrop_alpha=c) for c in (1e-9, 5.0))
     assert float(one_step(strong, batches(), 1)[0][0]) > 1.01 * float(one_step(weak, batches(), 1)[0][0])
+
+
+@pytest.mark.parametrize("num_batches", [1, 3])
+def test_a_recorded_update_is_the_eager_one(num_batches: int) -> None:
+    weights = []
+    for is_recorded in (False, True):
+        micro_step = MicroStep(model_of(0.0), 0.1, "bf16")
+        micro_step.is_static = is_recorded
+        parameters = list(micro_step.model.parameters())
+
+        def norm(parameters: list[Any] = parameters) -> Tensor:
+            return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+
+        optimizer = new_optimizer(parameters)
+        update = WeightUpdate(optimizer, micro_step.sums, norm, 1.0, is_recorded)
+        for number in range(5):
+            one_step(micro_step, batches()[:num_batches], number)
+            figures = update(1e-3).tolist()
+        assert all(state["step"] == 5 for state in optimizer.state.values()) and figures[2] > 0
+        weights.append(torch.cat([p.detach().flatten() for p in parameters]))
+    moved = weights[0] - torch.cat([p.detach().flatten() for p in model_of(0.0).parameters()])
+    assert float((weights[1] - weights[0]).norm() / moved.norm()) < 0.02
 
 
 def test_recording_leaves_gradients_and_sums_at_zero() -> None:
