@@ -45,4 +45,5 @@ def test_the_spine_works_without(folder: str, corpus: Path, tmp_path: Path) -> N
     assert translated.returncode == 0 and translated.stdout.count(b"\n") == 1, translated.stderr.decode()
     refused = run(tmp_path, *NEEDS[folder])
     said = refused.stderr.decode()
-    assert refused.returncode == 2 and re.search("this mtx has no|not available", said) and f"mtx.{folder}" in said, said
+    assert refused.returncode == 2 and f"mtx.{folder}" in said, said
+    assert "this mtx has no " in said or "not available" in said
