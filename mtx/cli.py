@@ -47,7 +47,7 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
         "train": [
             "mtx train demo",
             "mtx train my.tsv",
-            "mtx train own-text data.train=my.tsv data.src=en data.tgt=de --dry-run",
+            "mtx train my.tsv --dry-run",
             "mtx train runs/my",
         ],
         "status": ["mtx status", "mtx status runs/my"],
