@@ -47,10 +47,10 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
         "train": [
             "mtx train demo",
             "mtx train my.tsv",
-            "mtx train own-text data.train=my.tsv data.src=en data.tgt=de --dry-run",
-            "mtx train runs/mine",
+            "mtx train my.tsv --dry-run",
+            "mtx train runs/my",
         ],
-        "status": ["mtx status", "mtx status runs/mine"],
+        "status": ["mtx status", "mtx status runs/my"],
         "prepare": [
             "mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de",
             "mtx prepare multi30k-en-de --download-only",
@@ -66,33 +66,33 @@ EXAMPLES: dict[str, dict[str, list[str]]] = {
     },
     "Translate": {
         "translate": [
-            "mtx translate runs/mine input.txt -o output.txt",
-            'echo "A man is reading a book." | mtx translate runs/mine',
+            "mtx translate runs/my input.txt -o output.txt",
+            'echo "A man is reading a book." | mtx translate runs/my',
         ],
-        "serve": ["mtx serve runs/mine", "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys"],
+        "serve": ["mtx serve runs/my", "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys"],
     },
     "Evaluate": {
-        "evaluate": ["mtx evaluate runs/mine", "mtx evaluate --hyp output.txt --ref reference.txt"],
-        "compare": ["mtx compare runs/mine runs/second"],
-        "report": ["mtx report runs/mine runs/second -o both.html"],
+        "evaluate": ["mtx evaluate runs/my", "mtx evaluate --hyp output.txt --ref reference.txt"],
+        "compare": ["mtx compare runs/my runs/second"],
+        "report": ["mtx report runs/my runs/second -o both.html"],
     },
     "Improve": {
         "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
         "distil": [
-            "mtx distil runs/mine data.mono=more.en",
-            "mtx distil runs/mine+runs/second run_dir=runs/small model.preset=student-small",
+            "mtx distil runs/my data.mono=more.en",
+            "mtx distil runs/my+runs/second run_dir=runs/small model.preset=student-small",
         ],
     },
     "Inspect": {
-        "attention": ['mtx attention runs/mine "A man is reading a book." -o attention.html'],
-        "logprob": ["mtx logprob runs/mine input.txt output.txt"],
-        "encode": ["mtx encode runs/mine input.txt -o vectors.npy"],
+        "attention": ['mtx attention runs/my "A man is reading a book." -o attention.html'],
+        "logprob": ["mtx logprob runs/my input.txt output.txt"],
+        "encode": ["mtx encode runs/my input.txt -o vectors.npy"],
     },
     "Import and export": {
         "export": [
-            "mtx export runs/mine --to ctranslate2 --precision int8",
-            "mtx export runs/mine --to huggingface -o exported",
-            "mtx export runs/mine --to argos -o en_de.argosmodel",
+            "mtx export runs/my --to ctranslate2 --precision int8",
+            "mtx export runs/my --to huggingface -o exported",
+            "mtx export runs/my --to argos -o en_de.argosmodel",
         ],
         "import": ["mtx import opus-mt-en-de -o models/en-de"],
     },

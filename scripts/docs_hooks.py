@@ -32,6 +32,8 @@ def on_config(config: Any) -> Any:
     urls = project_urls()
     config.site_url, config.repo_url = urls["Documentation"], urls["Repository"]
     config.repo_name = config.repo_url.removeprefix("https://github.com/")
+    files = {"Contributing": "CONTRIBUTING.md", "Security policy": "SECURITY.md", "Changelog": "CHANGELOG.md"}
+    config.nav[-1]["Project"] += [{title: f"{config.repo_url}/blob/main/{name}"} for title, name in files.items()]
     return config
 
 
@@ -87,6 +89,7 @@ def front_page() -> str:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     [block] = _FRONT.findall(readme)
     block = re.sub(r"^# .*\n", "", block, flags=re.MULTILINE)  # docs/index.md has the title
+    block = block.replace("[Documentation](docs/index.md) · ", "")  # the page itself
     return outside_code(block, lambda text: _relinked(text, ROOT, DOCS))
 
 
@@ -180,7 +183,7 @@ def _parameters(parameters: list[Any], context: Any) -> str:
     for one in parameters:
         if "--help" not in one.opts:
             name, help = _parameter(one, context)
-            row = f"| `{name.replace('|', chr(92) + '|')}` | {_cell(help)} |\n"
+            row = f"| `{name}` | {_cell(help)} |\n"
             tables.setdefault(groups.get(one.name, ""), []).append(row)
     head = "| argument or option | meaning |\n|---|---|\n"
     return "".join(f"{name and f'{name}:'}\n\n{head}{''.join(rows)}\n" for name, rows in tables.items()).lstrip()
@@ -214,15 +217,22 @@ def _recipe(name: str) -> Iterator[str]:
     words = [line for line in header if not re.match(r"(learns|machine|time|score): ", line)]
     body = [line for line in lines if not line.startswith("#")]
     about = " ".join(words).removeprefix(f"{name}: ")
-    yield f"## {name}\n\n{_cell(about[:1].upper() + about[1:])}\n\n```yaml"
+    about = re.sub(r"\bdocs/(\S+\.md)", lambda page: _page_link(page[1]), _cell(about[:1].upper() + about[1:]))
+    yield f"## {name}\n\n{about}\n\n```yaml"
     yield "\n".join(body)
     yield "```\n"
 
 
+def _page_link(name: str) -> str:
+    """A link from docs/reference to a page of docs/, by its title."""
+    title = (DOCS / name).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    return f"[{title}](../{name})"
+
+
 def _cell(text: str) -> str:
-    """Text in a cell of a table: marks of Markdown and HTML in it are text."""
-    parts = re.split(r"(`[^`]*`)", text.replace("|", r"\|"))
-    marked = [re.sub(r"([*\[\]])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
+    """Text in a cell of a table: marks of Markdown and HTML in it are text. A `|` in code ends no cell of the site."""
+    parts = re.split(r"(`[^`]*`)", text)
+    marked = [re.sub(r"([*\[\]|])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
     return "".join(f"{words}{code}" for words, code in zip(marked, [*parts[1::2], ""], strict=True))
 
 

@@ -19,7 +19,7 @@ def report(
         Path | None,
         option(
             "FILE",
-            "HTML page to write.  [default: report.html in RUN; for several runs, in this folder]",
+            "HTML page to write.  [default: report.html in RUN; for several runs, in this directory]",
             "-o",
             "--output",
         ),

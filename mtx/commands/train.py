@@ -89,7 +89,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     overrides = words[len(names) :]
     if not names and settings.exists(_PLAN) and not any(word.startswith("data.") for word in words):
         names = [_PLAN]
-        logger.info("no CONFIG is given: using %s in this folder", _PLAN)
+        logger.info("no CONFIG is given: using %s in this directory", _PLAN)
     if names and all(map(_is_text, names)):
         names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
     for name in names:

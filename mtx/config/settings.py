@@ -231,7 +231,8 @@ def find_config(name: str) -> Path:
     near = nearest(name, recipe_names())
     sections = {key.partition(".")[0] for key in key_names()}
     about = did_you_mean(near) if near else about_unknown(name, [*sections, *key_names()])
-    raise UsageError(f"no recipe named {name!r}{about}", "mtx config lists the recipes")
+    kind = "recipe" if near or "." not in name else "recipe or setting"
+    raise UsageError(f"no {kind} named {name!r}{about}", "mtx config lists the recipes")
 
 
 def _split_override(argument: str) -> tuple[str, str]:

@@ -182,7 +182,11 @@ class Comparison:
         if gain == 0:
             return f"{group.label} and {baseline.label} are equal in {metric.name}"
         difference = f"{'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} {metric.name}"
-        significance = "which may be due to chance" if score.p_value >= SIGNIFICANCE_LEVEL else "and not by chance"
+        significance = (
+            "which may be due to chance"
+            if score.p_value >= SIGNIFICANCE_LEVEL
+            else "a statistically significant difference"
+        )
         test = "paired bootstrap"
         numbers = len(group.members), len(baseline.members)
         if max(numbers) > 1:

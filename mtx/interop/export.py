@@ -158,7 +158,7 @@ def default_directory(model: Path, to: str, precision: str) -> Path:
 def _model_and_run(model: Path) -> tuple[Path, Path | None]:
     """The directory to load MODEL from, and its run."""
     if not model.is_dir():
-        raise UsageError(f"{model}: no such model directory or run directory")
+        raise UsageError(f"{model}: no such model directory or run directory", "mtx status lists your runs")
     root = find_model(model)
     run = model if is_run(model) else model.resolve().parent
     is_part = is_run(run) and find_model(run).resolve() == root.resolve()

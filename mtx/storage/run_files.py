@@ -225,7 +225,7 @@ def require_models(model: str | Path) -> list[Path]:
     whole = Path(model)
     paths = [whole] if whole.is_dir() else [Path(name or "+") for name in str(model).split("+")]
     if missing := next((path for path in paths if not path.is_dir()), None):
-        raise UsageError(f"{missing}: no such model directory or run directory")
+        raise UsageError(f"{missing}: no such model directory or run directory", "mtx status lists your runs")
     return paths
 
 

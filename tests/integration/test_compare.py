@@ -45,7 +45,8 @@ def test_runs_are_compared_with_settings_scores_and_verdicts(runs: list[Path]) -
     assert "heldout, 20 sentences" in text and "BLEU: nrefs:1|bs:1000|seed:12345|" in text
     verdict, note = text.split("\n")[:2]
     assert (
-        verdict.startswith("model.dropout=0.3 is worse than model.dropout=0.1 by ") and "and not by chance" in verdict
+        verdict.startswith("model.dropout=0.3 is worse than model.dropout=0.1 by ")
+        and "a statistically significant difference" in verdict
     )
     assert note.startswith("note: with fewer than three runs per setting")
     table = text.split("over the seeds:\n")[1].split("\n\n")[0].split("\n")

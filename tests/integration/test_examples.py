@@ -20,7 +20,7 @@ NOT_RUN = (
     "mtx import",
     "mtx doctor",
     "mtx serve",
-    "mtx export runs/mine --to huggingface",
+    "mtx export runs/my --to huggingface",
 )
 RUN = [
     line
@@ -34,7 +34,7 @@ RUN = [
 @pytest.fixture(scope="module")
 def folder(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("examples")
-    for name in ("mine", "second", "de-en"):
+    for name in ("my", "second", "de-en"):
         shutil.copytree(trained, folder / "runs" / name)
     for name in ("input.txt", "output.txt", "reference.txt", "more.de"):
         (folder / name).write_text("one two three four\nfive six seven eight\n")
@@ -61,5 +61,5 @@ def test_an_example_is_done(
 def test_the_example_that_reads_a_pipe(folder: Path) -> None:
     [line] = [line for lines in EXAMPLES["Translate"].values() for line in lines if "echo" in line]
     text, _, command = line.partition(" | ")
-    done = mtx("translate", folder / "runs" / "mine", stdin=shlex.split(text)[1].encode())
-    assert command == "mtx translate runs/mine" and done.stdout.count(b"\n") == 1
+    done = mtx("translate", folder / "runs" / "my", stdin=shlex.split(text)[1].encode())
+    assert command == "mtx translate runs/my" and done.stdout.count(b"\n") == 1

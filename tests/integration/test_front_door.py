@@ -60,7 +60,7 @@ def test_a_plan_is_written_by_config_and_taken_by_train(tmp_path: Path) -> None:
     (tmp_path / "mtx.yaml").write_bytes(plan.stdout)
     trained = mtx("train", *SHORT, cwd=tmp_path)
     assert trained.returncode == 0, trained.stderr.decode()
-    assert b"using mtx.yaml in this folder" in trained.stderr
+    assert b"using mtx.yaml in this directory" in trained.stderr
     assert (tmp_path / "runs" / "mein Text: ä #1" / "model").is_dir()
 
 

@@ -103,7 +103,7 @@ def test_several_runs_share_a_report_and_are_compared(trained: Path, tmp_path: P
     assert mtx("report", trained, other, "-o", tmp_path / "both.html").returncode == 0
     page = Page(tmp_path / "both.html")
     assert "What differs between the runs setting run other model.dropout 0.1 0.3" in page.text("overview")
-    assert "is better than" in page.text("overview") and "not by chance" in page.text("overview")
+    assert "is better than" in page.text("overview") and "statistically significant" in page.text("overview")
     assert page.text("overview").startswith("Overview Which is better on heldout ? other is better than run by ")
     assert page.text("curves").startswith("Curves run other training validation")
     assert page.text("sentences").startswith("Where the runs differ") and "where other is better" in page.text(

@@ -26,7 +26,7 @@ def test_the_examples_print_what_is_shown(trained: Path, tmp_path: Path, monkeyp
     pytest.importorskip("ctranslate2")
     write_ctranslate2(model_directory.load(trained / "model"), tmp_path / "exported", "int8")
     (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "mine").symlink_to(trained)
+    (tmp_path / "runs" / "my").symlink_to(trained)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert len(EXAMPLES) == TEXT.count("```python") == 8

@@ -103,8 +103,7 @@ def test_the_command_reference_has_every_command_argument_and_option() -> None:
         for parameter in command.params:
             names = parameter.opts if parameter.param_type_name == "option" else [parameter.metavar or parameter.name]
             for one in names:
-                shown = one.replace("|", r"\|")
-                assert one == "--help" or re.search(rf"^\| `[^`]*{re.escape(shown)}", sections[name], re.MULTILINE), one
+                assert one == "--help" or re.search(rf"^\| `[^`]*{re.escape(one)}", sections[name], re.MULTILINE), one
         hidden = sum(getattr(parameter, "hidden", False) for parameter in command.params)
         assert sections[name].count("Not in `--help`.") == hidden
 
@@ -115,6 +114,7 @@ def test_the_recipe_reference_has_every_recipe() -> None:
     for name in settings.recipe_names():
         for fact in settings.recipe_facts(name):
             assert hooks._cell(fact) in text
+    assert "[Adapt a model to your text](../howto/adapt.md)" in text and "docs/howto" not in text
 
 
 def test_links_that_leave_the_pages_lead_to_the_repository() -> None:
@@ -129,6 +129,7 @@ def test_links_that_leave_the_pages_lead_to_the_repository() -> None:
 def test_the_front_page_has_the_first_blocks_of_the_readme() -> None:
     text = hooks.front_page()
     assert text.strip() and "](docs/" not in text and 'src="docs/' not in text
+    assert "](index.md)" not in text and "[docs/" not in text
 
 
 def test_the_address_is_the_same_wherever_it_stands() -> None:

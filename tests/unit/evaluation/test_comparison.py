@@ -199,7 +199,9 @@ def test_a_single_run_against_seeds_is_judged_under_a_condition() -> None:
     good, bad = Group("good", [0, 1]), Group("bad", [2])
     for groups in ([good, bad], [bad, good]):
         [verdict] = results(groups).headlines()
-        assert ", and not by chance if other seeds of bad would vary as those of good (p" in verdict
+        assert (
+            ", a statistically significant difference if other seeds of bad would vary as those of good (p" in verdict
+        )
     [chance] = results([Group("a", [0]), Group("others", [1, 2, 3])]).headlines()
     assert "may be due to chance (p" in chance and "if other seeds" not in results(TWO).headlines()[0]
 

@@ -70,7 +70,10 @@ def test_equal_systems_are_equal_and_broken_words_are_worse(references: list[str
         assert metric.groups[2].p_value is not None and metric.groups[2].p_value < 0.01 and metric.is_worse(2)
     verdicts = comparison.verdicts()
     assert verdicts[0] == "same and first are equal in BLEU"
-    assert verdicts[2].startswith("broken is worse than first by ") and "BLEU, and not by chance (p " in verdicts[2]
+    assert (
+        verdicts[2].startswith("broken is worse than first by ")
+        and "BLEU, a statistically significant difference (p " in verdicts[2]
+    )
 
 
 def test_an_insignificant_difference_is_called_chance(references: list[str]) -> None:
