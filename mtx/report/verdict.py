@@ -77,7 +77,7 @@ def usability(run: RunSummary) -> Advice | None:
         if faults[kind] >= _MENTIONED * lines:
             measured.append(f"{faults[kind] / lines:.0%} of the translations {what}")
     if is_alike and faulty < lines / 2:
-        measured.append(f"only {distinct / lines:.0%} of them differ from each other")
+        measured.append(f"only {distinct / lines:.0%} of the translations are distinct")
     problems = advice(run.gains)
     measured += [problem.text for problem in problems]
     help = _help(run, level)
