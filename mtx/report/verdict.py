@@ -96,7 +96,8 @@ def _help(run: RunSummary, level: int) -> str:
         gained = improvement(run.history, before_cooldown=True)
         if gained is not None and gained.is_worthwhile and gained.is_last_best:
             return f"training ended while it was still improving; {help}"
-        if level >= _POOR and (improvement(run.history) is None or run.history.epochs < _FEW_EPOCHS):
+        few = max(_FEW_EPOCHS, (run.config.training.max_epochs or 0) / 2)  # of the epochs planned, too
+        if level >= _POOR and (improvement(run.history) is None or run.history.epochs < few):
             return f"it was hardly trained; {help}"
     if level < _GIST:
         return ""

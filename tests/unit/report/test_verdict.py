@@ -121,6 +121,9 @@ def test_words_for_synthetic_text_ask_for_more(tmp_path: Path) -> None:
 
 def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(tmp_path: Path) -> None:
     hardly = "it was hardly trained; increase training.max_steps to train further"
+    ended_early = {"reason": "time_limit", "time_limit": "8m", "max_epochs": 120, "epochs": 18.0}
+    early = _judged(tmp_path / "early", 3.0, [3.0, 3.0, 3.0], **ended_early)  # type: ignore[arg-type]
+    assert early.help == hardly.replace("max_steps", "time_limit")
     assert _judged(tmp_path, 2.0, [2.0]).help == hardly
     judgement = _judged(tmp_path / "few", 0.0, [0.0, 0.0, 0.0], [""] * 50, epochs=1.5)
     assert judgement.help == hardly and "100% of the translations are empty)" in judgement.text
