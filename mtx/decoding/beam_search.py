@@ -104,8 +104,10 @@ def search(
     Raises:
         MtxError: if all scores of the model are NaN or infinite.
     """
-    kept, num_beams = {} if kept is None else kept, options.num_beams if options.sampling is None else 1
-    num_slots, max_length, is_static = queue.num_slots, queue.max_length, models[0].device.type == "cuda"
+    kept = {} if kept is None else kept
+    num_beams = options.num_beams if options.sampling is None else 1
+    num_slots, max_length = queue.num_slots, queue.max_length
+    is_static = models[0].device.type == "cuda"
     if is_static:  # few shapes
         num_slots, max_length = min(queue.most_slots, 1 << (num_slots - 1).bit_length()), -(-max_length // 64) * 64
     key = num_slots, num_beams, max_length, options.alpha, options.sampling
