@@ -5,7 +5,6 @@ stdout carries results; everything else goes to stderr. Nothing heavy is importe
 
 import logging
 import os
-import re
 import signal
 import sys
 import warnings
@@ -14,13 +13,13 @@ from types import FrameType
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from mtx.commands.back_translate import back_translate
 from mtx.commands.compare import compare
 from mtx.commands.distil import distil
 from mtx.commands.doctor import doctor
 from mtx.commands.evaluate import evaluate
+from mtx.commands.help import FIRST_STEPS, Command, Group
 from mtx.commands.inspect_model import attention, encode, logprob
 from mtx.commands.interop import export, import_
 from mtx.commands.report import report
@@ -37,183 +36,9 @@ from mtx.errors import (
     exit_code,
     is_out_of_memory,
 )
-from mtx.formatting import color_labels, in_color, mtx_command
+from mtx.formatting import color_labels, mtx_command
 from mtx.machine import package_version
 from mtx.storage import streams
-
-# The groups of `mtx --help` in their order, and for each command what its help shows as an example.
-EXAMPLES: dict[str, dict[str, list[str]]] = {
-    "Train": {
-        "train": [
-            "mtx train demo",
-            "mtx train my.tsv",
-            "mtx train my.tsv --dry-run",
-            "mtx train runs/my",
-        ],
-        "status": ["mtx status", "mtx status runs/my"],
-        "prepare": [
-            "mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de",
-            "mtx prepare multi30k-en-de --download-only",
-        ],
-        "config": [
-            "mtx config",
-            "mtx config demo",
-            "mtx config training",
-            "mtx config training.learning_rate",
-            "mtx config memory.tmx > mtx.yaml",
-        ],
-        "doctor": ["mtx doctor"],
-    },
-    "Translate": {
-        "translate": [
-            "mtx translate runs/my input.txt -o output.txt",
-            'echo "A man is reading a book." | mtx translate runs/my',
-        ],
-        "serve": ["mtx serve runs/my", "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys"],
-    },
-    "Evaluate": {
-        "evaluate": ["mtx evaluate runs/my", "mtx evaluate --hyp output.txt --ref reference.txt"],
-        "compare": ["mtx compare runs/my runs/second"],
-        "report": ["mtx report runs/my runs/second -o both.html"],
-    },
-    "Improve": {
-        "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
-        "distil": [
-            "mtx distil runs/my data.mono=more.en",
-            "mtx distil runs/my+runs/second run_dir=runs/small model.preset=student-small",
-        ],
-    },
-    "Inspect": {
-        "attention": ['mtx attention runs/my "A man is reading a book." -o attention.html'],
-        "logprob": ["mtx logprob runs/my input.txt output.txt"],
-        "encode": ["mtx encode runs/my input.txt -o vectors.npy"],
-    },
-    "Import and export": {
-        "export": [
-            "mtx export runs/my --to ctranslate2 --precision int8",
-            "mtx export runs/my --to huggingface -o exported",
-            "mtx export runs/my --to argos -o en_de.argosmodel",
-        ],
-        "import": ["mtx import opus-mt-en-de -o models/en-de"],
-    },
-}
-
-
-DOCUMENTATION = "https://OWNER.github.io/mtx/"  # as in pyproject.toml
-_FIRST_STEPS = [
-    "mtx trains a translation model from parallel text with one command.",
-    "",
-    "  mtx train demo     train a first model in a few minutes, without a download",
-    "  mtx train my.tsv   train on your own text: source TAB target, one pair a line",
-    "  mtx --help         list all commands",
-    "",
-    f"Documentation: {DOCUMENTATION}",
-]
-# The options of `mtx` that each of its commands takes too
-_GLOBAL = "Global options"
-# The groups of options in the help of a command that has many
-_GROUPS = {
-    "Output": "output as_json form n_best",
-    "Search": "beam length_penalty max_length prefix",
-    "Sampling": "temperature top_k top_p epsilon mbr seed",
-    "Performance": "threads engine precision device batch_tokens",
-    "Long jobs": "shard",
-    _GLOBAL: "quiet verbose color help_all help",
-}
-_GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.split()}
-_MANY_PARAMETERS = 14
-_NAME_WIDTH = 14  # of the longest name of a command
-# What only --help-all shows
-_HIDDEN = {
-    "translate": "prefix top_k top_p epsilon mbr batch_tokens",
-    "back-translate": "length_penalty top_k top_p epsilon precision batch_tokens",
-    "evaluate": "beam length_penalty batch_tokens",
-    "compare": "as_json",
-    "distil": "threads engine batch_tokens",
-    "logprob": "length_penalty",
-    "encode": "threads precision",
-}
-# How the parser writes ranges, and how people do
-_RANGES = {r"([\d.]+)<=x<=([\d.]+?)(?:\.0)?(?=\])": r"\1 to \2", "x>=": "at least "}
-
-
-class _Help:
-    """The help of `mtx` and of its commands."""
-
-    def format_usage(self: Any, ctx: Any, formatter: Any) -> None:
-        """Write the usage line."""
-        formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)), f"{_title('Usage:')} ")
-
-    def format_options(self: Any, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and the options."""
-        rows = {title: list[Any]() for title in ("Arguments", "Options", *_GROUPS)}
-        shown = [each for each in self.get_params(ctx) if not getattr(each, "hidden", False)]
-        for each in shown:
-            if each.param_type_name == "argument":
-                rows["Arguments"].append((each.metavar, each.help))
-                continue
-            name, help = each.get_help_record(ctx)
-            for pattern, text in _RANGES.items():
-                help = re.sub(pattern, text, help)
-            group = _GROUP_OF.get(each.name, "Options")
-            rows[group if group == _GLOBAL or len(shown) >= _MANY_PARAMETERS else "Options"].append((name, help))
-        for title in filter(rows.get, rows):
-            with formatter.section(_title(title)):
-                formatter.write_dl(rows[title])
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write where the documentation is."""
-        formatter.write_paragraph()
-        formatter.write(f"{_FIRST_STEPS[-1]}\n")
-
-
-class Command(_Help, TyperCommand):
-    """A command whose help ends with examples; it takes the global options too."""
-
-    def __init__(self, name: str | None, **about: Any):
-        super().__init__(name, **about)
-        for each in self.params:
-            if each.name in _HIDDEN.get(name or "", "").split():
-                each.hidden = True  # type: ignore[attr-defined]
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The command's own parameters, and the global options."""
-        *own, help = super().get_params(ctx)
-        return [*own, *(each for each in ctx.find_root().command.params if _GROUP_OF.get(each.name) == _GLOBAL), help]
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The arguments as their metavars write them, with brackets where they are optional."""
-        return ["[OPTIONS]", *(each.metavar or "" for each in self.params if each.param_type_name == "argument")]
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the examples, one a line and never wrapped, so that they can be pasted."""
-        examples = next(group[self.name] for group in EXAMPLES.values() if self.name in group)
-        with formatter.section(_title("Examples")):
-            formatter.write("".join(f"{' ' * formatter.current_indent}{line}\n" for line in examples))
-        super().format_epilog(ctx, formatter)
-
-
-class Group(_Help, TyperGroup):
-    """The `mtx` command, whose help lists the commands in groups."""
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write each group with the whole first sentence about each of its commands, and then the options."""
-        for title, names in EXAMPLES.items():
-            with formatter.section(_title(title)):
-                formatter.write_dl(
-                    [(name.ljust(_NAME_WIDTH), _first_sentence(self.commands[name].help or "")) for name in names]
-                )
-        super().format_options(ctx, formatter)
-
-
-def _title(text: str) -> str:
-    return in_color(text, sys.stdout)
-
-
-def _first_sentence(text: str) -> str:
-    """The first sentence of a docstring on one line, without its full stop."""
-    return re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]
-
 
 app = typer.Typer(
     cls=Group,
@@ -392,7 +217,7 @@ def run(arguments: list[str]) -> int:
             with command.make_context("mtx", list(arguments), color=True) as context:  # `in_color` decides
                 command.invoke(context)
         else:
-            streams.print_lines(_FIRST_STEPS)
+            streams.print_lines(FIRST_STEPS)
         sys.stdout.flush()
         return 0
     except (typer.Exit, ReportedError) as error:  # a command's own exit code, or 0 after --help

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer
 
 from mtx import cli
+from mtx.commands.help import EXAMPLES, GROUP_OF
 from mtx.config import limits, schema, settings
 
 ROOT = Path(__file__).parents[1]
@@ -150,7 +151,7 @@ def command_reference() -> str:
     context = group.make_context("mtx", [], resilient_parsing=True)
     own = _parameters([one for one in group.params if one.name != "help"], context)
     parts = ["## Options of `mtx` itself\n", own]
-    for title, names in cli.EXAMPLES.items():
+    for title, names in EXAMPLES.items():
         parts += [f"## {title}\n", *(_command(group.commands[name], context, title) for name in names)]
     return "\n".join(parts)
 
@@ -163,7 +164,7 @@ def _command(command: Any, parent: Any, title: str) -> str:
     parts = [f"### mtx {command.name}\n", *(f"{' '.join(text.split())}\n" for text in paragraphs)]
     parts += [hidden.strip() + "\n"] if hidden else []
     parts += [f"```\n{' '.join(usage.split())}\n```\n", _parameters(command.params, context)]
-    return "\n".join([*parts, "Examples:\n", "```", *cli.EXAMPLES[title][command.name], "```", ""])
+    return "\n".join([*parts, "Examples:\n", "```", *EXAMPLES[title][command.name], "```", ""])
 
 
 # What `--help` adds to the text of an option, and what this page says instead.
@@ -178,7 +179,7 @@ _NOTES = {
 
 def _parameters(parameters: list[Any], context: Any) -> str:
     """A table for each group of arguments and options of `--help`, and in it also those that `--help` does not show."""
-    groups = getattr(cli, "_GROUP_OF", {}) if len(parameters) > 9 else {}
+    groups = GROUP_OF if len(parameters) > 9 else {}
     tables: dict[str, list[str]] = {}
     for one in parameters:
         if "--help" not in one.opts:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtx import cli
-from mtx.cli import EXAMPLES
+from mtx.commands.help import EXAMPLES
 from tests.integration.commands import mtx
 
 pytestmark = pytest.mark.extended

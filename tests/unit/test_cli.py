@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from mtx import cli
-from mtx.cli import EXAMPLES
+from mtx.commands.help import DOCUMENTATION, EXAMPLES
 from mtx.machine import package_version
 
 ROOT = Path(__file__).parent.parent.parent
@@ -82,7 +82,7 @@ def test_the_command_line_is_there_without_the_libraries_of_a_configuration() ->
 
 def test_the_address_of_the_documentation_is_the_one_of_the_package() -> None:
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
-    assert urls["Documentation"] == cli.DOCUMENTATION
+    assert urls["Documentation"] == DOCUMENTATION
 
 
 def test_mtx_alone_shows_what_to_do_first(capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,7 +92,7 @@ def test_mtx_alone_shows_what_to_do_first(capsys: pytest.CaptureFixture[str]) ->
         "mtx train my.tsv",
         "mtx --help",
     ]
-    assert len(lines) < 10 and lines[-1] == f"Documentation: {cli.DOCUMENTATION}"
+    assert len(lines) < 10 and lines[-1] == f"Documentation: {DOCUMENTATION}"
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"]])
@@ -105,7 +105,7 @@ def test_the_help_has_groups_with_whole_summaries(arguments: list[str], capsys: 
     words = " ".join(text.split())
     for name, command in commands.items():
         assert f"{name} {' '.join(command.help.split()).partition('. ')[0].rstrip('.')}" in words
-    assert text.endswith(f"\nDocumentation: {cli.DOCUMENTATION}\n")
+    assert text.endswith(f"\nDocumentation: {DOCUMENTATION}\n")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -121,7 +121,7 @@ def test_the_help_of_a_command(name: str, capsys: pytest.CaptureFixture[str]) ->
     )
     for option in ("-q, --quiet", "-v, --verbose", "--color WHEN", "-h, --help"):
         assert option in text.partition("Global options:\n")[2]
-    assert text.endswith(f"\n\nDocumentation: {cli.DOCUMENTATION}\n")
+    assert text.endswith(f"\n\nDocumentation: {DOCUMENTATION}\n")
     lines = text.partition("Examples:\n")[2].split("\n\n")[0].split("\n")
     examples = [line.removeprefix("  ") for line in lines]
     assert examples in [group.get(name) for group in EXAMPLES.values()]

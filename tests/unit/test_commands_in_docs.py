@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from mtx import cli
-from mtx.cli import EXAMPLES
+from mtx.commands.help import EXAMPLES
 from mtx.config import settings
 from mtx.config.schema import key_names
 from mtx.data.readers import FILE_ENDING
