@@ -133,6 +133,7 @@ def options_of(command: Any) -> list[Any]:
     return [each for each in command.params if each.param_type_name == "option"]
 
 
+@pytest.mark.seconds
 def test_the_rarest_options_are_hidden_and_still_there() -> None:
     commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     hidden = {name: {each.name for each in options_of(commands[name]) if each.hidden} for name in COMMANDS}
@@ -166,6 +167,7 @@ def test_every_command_that_computes_takes_a_device() -> None:
     assert without == {"config", "export", "import", "prepare", "report", "status"}
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("arguments", "environment", "is_colored"),
     [
@@ -187,6 +189,7 @@ def test_a_terminal_shows_labels_and_titles_in_colour(
     assert text.startswith(f"{green}Usage:{end} mtx train ") and f"\n{green}Options{end}:\n" in text
 
 
+@pytest.mark.seconds
 def test_a_pipe_gets_no_colours_unless_they_are_asked_for() -> None:
     for arguments, is_colored in ((["train", "-h"], False), (["--color", "always", "train", "-h"], True)):
         done = subprocess.run([*MTX, *arguments], capture_output=True, text=True, env=PLAIN, check=True)
@@ -195,6 +198,7 @@ def test_a_pipe_gets_no_colours_unless_they_are_asked_for() -> None:
     assert done.returncode == 2 and "\x1b" not in done.stderr
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("order", [1, -1])
 def test_quiet_and_verbose_before_and_after_the_command(order: int, tmp_path: Path) -> None:
     def messages(*option: str) -> str:
@@ -208,6 +212,7 @@ def test_quiet_and_verbose_before_and_after_the_command(order: int, tmp_path: Pa
     assert messages("-q") == messages("--quiet") == ""
 
 
+@pytest.mark.seconds
 def test_verbose_shows_where_an_error_was_raised(tmp_path: Path) -> None:
     for option, is_shown in ((["-v"], True), ([], False)):
         done = subprocess.run(

@@ -105,6 +105,7 @@ class Training:
         return [each.detach().clone() for each in (*self.model.parameters(), *moments)]
 
 
+@pytest.mark.seconds
 @pytest.mark.usefixtures("on_a_cpu")
 @pytest.mark.parametrize(("num_batches", "rdrop_alpha"), [(1, 0.0), (3, 0.0), (1, 5.0)])
 def test_a_recorded_update_has_the_bits_of_the_eager_one(num_batches: int, rdrop_alpha: float) -> None:
