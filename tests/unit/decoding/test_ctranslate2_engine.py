@@ -147,6 +147,7 @@ def test_work_is_shared_among_workers(exports: Path) -> None:
     assert len(batches([1] * 8, 1)) == 1
 
 
+@pytest.mark.seconds
 def test_a_sentence_that_waits_alone_has_all_cores(
     tokenizer: Tokenizer, exports: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,7 @@ def test_a_model_with_itself_is_the_model(models: Path) -> None:
         assert [h.score for h in own] == pytest.approx([h.score for h in both], abs=1e-4)
 
 
+@pytest.mark.seconds
 def test_what_an_ensemble_does_and_does_not(models: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     name = f"{models}/model-1+{models}/model-2"

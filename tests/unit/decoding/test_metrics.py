@@ -63,6 +63,7 @@ def test_scores_as_a_line() -> None:
     assert metrics.score_line("flickr", scores) == "flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"
 
 
+@pytest.mark.seconds
 def test_ter_is_left_out_where_it_could_take_an_hour() -> None:
     """A line of 1,000 words that has nothing in common with its reference takes TER two minutes."""
     hypotheses = [" ".join(f"{word}{line}" for word in range(1000)) for line in range(30)]

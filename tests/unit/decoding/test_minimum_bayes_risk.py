@@ -67,6 +67,7 @@ def test_the_translation_is_the_sample_that_the_mean_chooses(tmp_path: Path) -> 
     assert any(hypothesis.text != texts[0] for texts, (hypothesis,) in zip(samples, found, strict=True))
 
 
+@pytest.mark.seconds
 def test_it_depends_on_its_line_and_the_seed_alone(tmp_path: Path) -> None:
     together = translator(tmp_path, mbr=True).translate(LINES)
     assert together == translator(tmp_path, mbr=True).translate(LINES[::-1])[::-1]

@@ -40,6 +40,7 @@ def test_what_is_refused(precision: str, comparison: Comparison, is_refused: boo
         check_tolerances(comparison, precision)
 
 
+@pytest.mark.seconds
 def test_lines_that_mtx_cuts_are_not_compared_with_transformers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -18,6 +18,7 @@ def test_parameters_are_counted_without_memory(changes: dict[str, object]) -> No
     assert torch.empty(0).device.type == "cpu"
 
 
+@pytest.mark.seconds
 def test_a_transformer_needs_no_other_architecture() -> None:
     code = (
         "import sys; from mtx.config.schema import ModelConfig; from mtx.model.architectures import new_model; "
