@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
 
-# In this order: of torch, of a CUDA kernel for more blocks than a grid can have, of oneDNN without memory for its code,
-# and of Arrow and Python without memory for a thread's stack.
+# In this order: of torch, of cuBLAS, of cuDNN, of a CUDA kernel for more blocks than a grid can have, of oneDNN without
+# memory for its code, and of Arrow and Python without memory for a thread's stack.
 _OUT_OF_MEMORY = (
     "out of memory",
+    "_STATUS_ALLOC_FAILED",
+    "_ALLOCATION_FAILED",
     "invalid configuration argument",
     "can't allocate memory",
     "could not create a primitive",

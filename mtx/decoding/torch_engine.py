@@ -150,19 +150,24 @@ class TorchEngine:
         return [model.make_search_model(dtype) for model in self.models]
 
     def _search_in_memory(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
-        """Searches; when memory runs out it tries again with half the batch."""
+        """Searches; when memory runs out it tries again without kept slots, then with half the batch."""
+        kept = len(self._kept)
         while True:
             try:
                 return self._search(requests, options)
             except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error) or all(group.num_slots == 1 for group in self._groups(requests)):
+                is_least = not kept and all(group.num_slots == 1 for group in self._groups(requests))
+                if is_least or not is_out_of_memory(error):
                     raise
                 shortage = first_line(error)
-                self.batch_tokens //= 2
-                self._kept.clear()
+            self._kept.clear()
             # Here the error is gone, and with it the tensors of its frames.
             free_unused_memory(self.device)
-            logger.info("out of memory (%s): reducing batches to %s source tokens", shortage, f"{self.batch_tokens:,}")
+            if not kept:
+                self.batch_tokens //= 2
+                tokens = f"{self.batch_tokens:,}"
+                logger.info("out of memory (%s): reducing batches to %s source tokens", shortage, tokens)
+            kept = 0
 
     def _search(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
         models, groups = self.search_models, list(self._groups(requests))

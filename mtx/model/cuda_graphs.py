@@ -10,35 +10,38 @@ from torch import Tensor
 class CudaGraph:
     """Work that is recorded as a graph; it must read and write the same memory each time.
 
+    The work is not kept: what owns a graph would hold itself, and its memory on the device with it.
+
     Args:
         stream: where the work is warmed up and recorded, on its device; no other thread uses it.
         pool: the memory that it shares with other graphs, of `torch.cuda.graph_pool_handle`; by default its own.
     """
 
-    def __init__(self, work: Callable[[], object], stream: torch.cuda.Stream, pool: Any = None):
-        self._work, self._stream, self._pool = work, stream, pool
+    def __init__(self, stream: torch.cuda.Stream, pool: Any = None):
+        self._stream, self._pool = stream, pool
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def warm_up(self) -> None:
+    def warm_up(self, work: Callable[[], object]) -> None:
         """Do the work without a graph, on the stream that records it: libraries allocate their buffers by stream."""
         current = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream):
-            self._work()
+            work()
         current.wait_stream(self._stream)
 
-    def record(self) -> None:
-        """Record the work, which does not do it."""
-        self._graph = torch.cuda.CUDAGraph()
-        # Other threads may allocate page-locked memory meanwhile, which would end a capture in the default mode.
-        with torch.cuda.graph(self._graph, self._pool, self._stream, capture_error_mode="thread_local"):
-            self._work()
-
-    def replay(self) -> None:
+    def replay(self, work: Callable[[], object]) -> None:
         """Do the work as it was recorded; the first time records it."""
         if self._graph is None:
-            self.record()
-        assert self._graph is not None
+            self._graph = torch.cuda.CUDAGraph()
+            is_inference = torch.is_inference_mode_enabled()
+            # A capture in inference mode may make tensors of torch's own, which one outside of it then cannot change
+            # (pytorch#166792). Other threads may allocate page-locked memory, which would end it in the default mode.
+            with (
+                torch.inference_mode(False),
+                torch.cuda.graph(self._graph, self._pool, self._stream, capture_error_mode="thread_local"),
+                torch.inference_mode(is_inference),
+            ):
+                work()
         self._graph.replay()
 
 

@@ -174,7 +174,7 @@ class _DecoderLayer(InferenceLayer):
 
 
 class Embeddings:
-    """The token embeddings of one side in `dtype` with its positions: learned ones, or a table of sinusoids that grows.
+    """The token embeddings of one side in `dtype`, and its positions: learned ones, or a table of sinusoids.
 
     It is not the table of the model, which a recorded training step may be reading. Workers may share it.
     """
@@ -185,16 +185,20 @@ class Embeddings:
         self._is_learned, self._lock = learned is not None, threading.Lock()
         self._positions = torch.empty(0) if learned is None else learned.detach().to(dtype)
 
-    def extend(self, num_positions: int) -> None:
-        """Makes a table of sinusoids at least this long."""
+    def positions(self, num_positions: int) -> Tensor:
+        """Returns a table of at least so many positions, [P, D], for `__call__`.
+
+        A longer one replaces it later; whoever records a step that reads it must hold it.
+        """
         with self._lock:
             if not self._is_learned and len(self._positions) < num_positions:
                 self._positions = sinusoidal_positions(num_positions, self._tokens.shape[1]).to(self._tokens)
+            return self._positions
 
-    def __call__(self, ids: Tensor, positions: Tensor | slice) -> Tensor:
-        """Embeds tokens [B, J] at these positions, [B, 1] or a range of J; returns [B * J, D]."""
+    def __call__(self, ids: Tensor, positions: Tensor) -> Tensor:
+        """Embeds tokens [B, J] at rows of a table of positions, [B, 1, D] or [J, D]; returns [B * J, D]."""
         x = F.embedding(ids, self._tokens).mul_(math.sqrt(self._tokens.shape[1]))
-        return x.add_(self._positions[positions]).flatten(0, 1)
+        return x.add_(positions).flatten(0, 1)
 
 
 class SearchModel:
@@ -247,8 +251,8 @@ class StackModel(SearchModel):
             is_hidden = is_hidden | torch.ones(width, width, dtype=torch.bool).triu(1)
         if is_hidden.any():
             mask = torch.where(is_hidden, -math.inf, 0.0)[:, None].to(self._like)
-        self._source_embeddings.extend(width)
-        x = self._source_embeddings(ids.to(self.device), slice(width))
+        embeddings = self._source_embeddings
+        x = embeddings(ids.to(self.device), embeddings.positions(width)[:width])
         for layer in self.readers:
             x, keys_values = layer.read(x, width, mask)
             yield x, keys_values
@@ -265,8 +269,9 @@ class StackModel(SearchModel):
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
         """Returns an empty cache, for targets of at most `max_length` tokens."""
-        self._embeddings.extend(max_length)
-        return KVCache(self._config, num_slots, beam_size, max_length, self.is_static, self._like)
+        cache = KVCache(self._config, num_slots, beam_size, max_length, self.is_static, self._like)
+        cache.positions = self._embeddings.positions(max_length)
+        return cache
 
     def step(self, ids: Tensor, lengths: Tensor, cache: KVCache) -> Tensor:
         """Runs the decoder at the next target position of every beam; call `cache.prepare()` first.
@@ -278,7 +283,7 @@ class StackModel(SearchModel):
         Returns:
             Logits of the next token, [B, J, V]; V is rounded up to a multiple of 64; added logits are -inf.
         """
-        x = self._embeddings(ids, lengths[:, None])
+        x = self._embeddings(ids, cache.positions[lengths[:, None]])
         cache.begin_step()
         for number, layer in enumerate(self.writers):
             x = layer(x, cache, number)

@@ -103,7 +103,10 @@ class KVCache(SourceSlots):
         mask: [B, 1, 1, S].
         source_kv, target_kv: for each layer the keys, transposed [B * H, K, T], and values [B * H, T, K].
         target_mask: added to the scores of self-attention, [B, 1, J, C * J]: 0 for a beam's own history, else -inf.
+        positions: those of the target, [P, D], which every step reads.
     """
+
+    positions: Tensor
 
     def __init__(
         self, config: ModelConfig, num_slots: int, beam_size: int, max_length: int, is_static: bool, like: Tensor

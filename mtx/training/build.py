@@ -26,7 +26,7 @@ from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import PreparedData, TokenStore
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.errors import DamagedFileError, DeferredErrors, UsageError, first_line, is_out_of_memory
+from mtx.errors import DamagedFileError, DeferredErrors, MtxError, UsageError, first_line, is_out_of_memory
 from mtx.model import architectures
 from mtx.model.architectures import num_parameters
 from mtx.model.device import (
@@ -122,6 +122,7 @@ def choose_runtime(
 
     def check(choices: RuntimeChoices) -> RuntimeChoices:
         checked = ranks.run_on_rank_zero(functools.partial(check_fast_step, choices, config, data))
+        free_unused_memory(device)
         return replace(checked, device=str(device))
 
     if is_unchecked:
@@ -165,6 +166,9 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
 
     They are compared with those of the step in fp32, one operation after the other, both without dropout. A kernel that
     crashes the process or hangs is not caught. Where memory does not suffice for this, nothing is compared.
+
+    Raises:
+        MtxError: if a step leaves the device unusable for this process, as an illegal memory access does.
     """
     eager = replace(runtime, kernel="padded", compile=False)
     plain = replace(eager, precision="fp32")
@@ -189,9 +193,14 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         for choices in dict.fromkeys([runtime, replace(runtime, compile=False), eager, plain]):
             if (fault := _find_fault(functools.partial(take, choices), expected)) is None:
                 break
-            faults.append(fault)
+            faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")
             free_unused_memory(torch.device(runtime.device))
+        else:  # also the step that `expected` is from
+            raise RuntimeError
     except Exception as error:
+        if faults and not is_out_of_memory(error):
+            help = "training.compile=false" if runtime.compile else "precision=fp32"
+            raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help) from error
         if not is_out_of_memory(error):
             raise
         logger.warning("not enough memory to compare the fast step with the plain one")

@@ -100,9 +100,11 @@ class MicroStep:
             for part in (model, *model.encoder, *model.decoder):
                 part.dropout = probability
         self.layout = BlockLayout
-        self._forward = torch.compile(self._loss, fullgraph=True, dynamic=False) if compiled else self._loss
+        # A function, not a method: one would hold this object, and its memory on the device with it.
+        loss = MicroStep._loss
+        self._forward: Any = torch.compile(loss, fullgraph=True, dynamic=False) if compiled else loss
         if root is not None:
-            self._forward = functools.partial(root, self._loss)
+            self._forward = functools.partial(root, loss)
         self._graphs: list[CudaGraph] = []  # of the first micro-batch of a step, and of the others
         self._held: list[Tensor] = []  # what the graphs read and the model may replace
         self._is_first = True
@@ -127,7 +129,7 @@ class MicroStep:
         if not self._graphs:
             self._prepare_graphs(batch)
         self._own.buffer.copy_(batch.buffer, non_blocking=True)
-        self._graphs[not is_first].replay()
+        self._graphs[not is_first].replay(functools.partial(self._run, self._own, is_first))
 
     def _move(self, batch: PackedBatch) -> PackedBatch:
         """The batch on the device; for `varlen` without its counts, which it does not need and which would vary."""
@@ -145,8 +147,8 @@ class MicroStep:
         if is_first:
             self.sums.zero_()
             self.model.zero_grad()
-        loss, nll = self._forward(batch, self._scale)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss, nll = self._forward(self, batch, self._scale)
+        loss.backward()
         self.sums += torch.stack([loss.detach(), nll.detach()])
 
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
@@ -185,11 +187,9 @@ class MicroStep:
         state = torch.cuda.get_rng_state(self.device)
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         pool = torch.cuda.graph_pool_handle()
-        self._graphs = [
-            CudaGraph(functools.partial(self._run, self._own, first), stream, pool) for first in (True, False)
-        ]
+        self._graphs = [CudaGraph(stream, pool) for _ in range(2)]
         for _ in range(_WARM_UPS):
-            self._graphs[0].warm_up()
+            self._graphs[0].warm_up(functools.partial(self._run, self._own, True))
         torch.cuda.set_rng_state(state, self.device)
         if self._compiled:
             is_cold = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"]

@@ -1,5 +1,6 @@
 """Adam, as section 5.3 of the paper has it, and the update that it makes from the gradients of a step."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -53,7 +54,7 @@ class WeightUpdate:
         self._graph: CudaGraph | None = None
         if is_recorded:
             stream = torch.cuda.Stream(sums.device)  # type: ignore[no-untyped-call]
-            self._graph = CudaGraph(lambda: self._apply(self._rate), stream)
+            self._graph = CudaGraph(stream)
         self._is_warm = False
 
     def __call__(self, learning_rate: float) -> Tensor:
@@ -65,17 +66,18 @@ class WeightUpdate:
         if self._graph is None:
             self._apply(learning_rate)
             return self._figures
+        apply = functools.partial(self._apply, self._rate)
         if not self._is_warm:  # by an update that changes neither weights nor gradients
             found_inf: Tensor = self._optimizer.found_inf  # type: ignore[attr-defined]
             before = found_inf.clone(), self._clip_norm
             found_inf.fill_(1)
             self._clip_norm = self._clip_norm and math.inf
-            self._graph.warm_up()
+            self._graph.warm_up(apply)
             self._clip_norm = before[1]
             found_inf.copy_(before[0])
             self._is_warm = True
         self._rate.fill_(learning_rate)
-        self._graph.replay()
+        self._graph.replay(apply)
         return self._figures
 
     def _apply(self, learning_rate: float | Tensor) -> None:

@@ -8,7 +8,6 @@ import torch
 
 from mtx.decoding.beam_search import Request, RequestQueue, Slots, search
 from mtx.decoding.options import Sampling, SearchOptions
-from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.inference import IncrementalModel
 from tests.models import random_ids, tiny_model
 
@@ -43,23 +42,25 @@ def test_cuda_finds_what_the_cpu_finds(beam_size: int, num_slots: int, prefix: l
     assert len({len(b[0].ids) for b in expected}) > 5, "they end at different times"
 
 
-def test_a_later_search_replays_the_graph_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    record, num_recorded = CudaGraph.record, 0
+@pytest.mark.parametrize("longer_by", [0, 600])  # which needs a longer table of positions
+def test_a_later_search_replays_the_graph_of_an_earlier_one(longer_by: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture, num_recorded = torch.cuda.graph, 0
 
-    def counted(self: CudaGraph) -> None:
+    def counted(*arguments: Any, **named: Any) -> Any:
         nonlocal num_recorded
         num_recorded += 1
-        record(self)
+        return capture(*arguments, **named)
 
-    monkeypatch.setattr(CudaGraph, "record", counted)
+    monkeypatch.setattr(torch.cuda, "graph", counted)
     model = IncrementalModel(tiny_model(NUM_IDS, seed=4, dtype=torch.float32, output_bias=True).cuda())
-    kept, results = dict[Any, Slots](), []
-    for seed in (1, 2, 1):
+    kept, results, others = dict[Any, Slots](), [], []
+    for seed, added in ((1, 0), (2, longer_by), (1, 0)):
         sources = sorted(random_ids([9, 12, 3, 7, 15], NUM_IDS, seed), key=len, reverse=True)
-        requests = [Request(n, source, len(source) + 20, []) for n, source in enumerate(sources)]
+        requests = [Request(n, source, len(source) + 20 + added, []) for n, source in enumerate(sources)]
         found = search([model], RequestQueue(requests, 16), SearchOptions(4, 0.6), kept)
         results.append([found[n][0].ids for n in range(len(requests))])
-    assert results[0] == results[2] and num_recorded == len(kept) == 1
+        others += [torch.full((64 << n,), torch.nan, device="cuda") for n in range(12)]  # take what was freed
+    assert results[0] == results[2] and num_recorded == len(kept) == 1 + bool(longer_by)
 
 
 def test_bf16_and_samples_run() -> None:

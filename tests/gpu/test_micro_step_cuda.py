@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from mtx.data.packing import PackedBatch
+from mtx.decoding.beam_search import Request, RequestQueue, Slots, search
+from mtx.decoding.options import SearchOptions
 from mtx.model.transformer import Transformer
 from mtx.training.micro_batch import MicroStep
 from mtx.training.optimizer import WeightUpdate, new_optimizer
@@ -61,6 +63,17 @@ def test_the_graph_gives_what_the_operations_give(compiled: bool, rdrop_alpha: f
             torch.cat([x.flatten() for x in parts]).norm() for parts in (difference_of(got, expected), expected[1:])
         )
         assert float(difference / size) <= 2**-6
+
+
+def test_a_step_is_recorded_after_a_search() -> None:
+    """Whose graph is recorded first, in inference mode (pytorch#166792)."""
+    model = model_of(0.3)
+    requests = [Request(number, [5, 6, 7, 0], 30, []) for number in range(4)]
+    kept = dict[Any, Slots]()
+    search([model.make_search_model(torch.bfloat16)], RequestQueue(requests, 4), SearchOptions(4, 0.6), kept)
+    assert kept
+    sums = one_step(MicroStep(model, 0.1, "bf16"), batches(), 1)[0]
+    assert sums.isfinite().all()
 
 
 @pytest.mark.parametrize("rdrop_alpha", [0.0, 5.0])

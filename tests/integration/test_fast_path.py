@@ -17,6 +17,7 @@ import torch
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData, load_prepared
+from mtx.errors import MtxError
 from mtx.model.fused import BlockLayout
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
@@ -145,6 +146,38 @@ def test_too_little_memory_is_no_fault_of_the_step(
     put_in(no_memory, "bf16", monkeypatch)
     assert check_fast_step(COMPILED, *own) == COMPILED
     assert "not enough memory to compare the fast step" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("wanted", "form", "help"),
+    [
+        (COMPILED, "varlen kernel, compiled", "training.compile=false"),
+        (RECORDED, "varlen kernel", "precision=fp32"),
+    ],
+)
+def test_after_a_lasting_error_of_the_device_the_form_is_named(
+    wanted: RuntimeChoices, form: str, help: str, own: tuple[Config, PreparedData], varlen: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """After an illegal address every call of CUDA fails, also those of the plain step."""
+    original, is_broken = build.take_step, False
+
+    def breaks(step: MicroStep, *rest: Any) -> StepResult:
+        nonlocal is_broken
+        is_broken = is_broken or step.model.kernel == "varlen"
+        if is_broken:
+            raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nCompile with ...")
+        return original(step, *rest)
+
+    monkeypatch.setattr(build, "take_step", breaks)
+    text = f"cpu: unusable after the fast step: {form}: AcceleratorError: CUDA error: an illegal memory access was"
+    for fails in (False, True):  # also where giving memory back is the first call that fails
+        if fails:
+            monkeypatch.setattr(build, "free_unused_memory", lambda device: 1 / 0)
+        is_broken = False
+        with pytest.raises(MtxError, match=text) as caught:
+            check_fast_step(wanted, *own)
+        assert caught.value.help == help
 
 
 class Choosing:

@@ -194,6 +194,12 @@ def test_a_damaged_model_of_a_finished_run_is_written_again(run_copy: Path, trai
         (MemoryError(), 1, ["out of memory", "training.micro_batch_tokens", "--batch-tokens"]),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), 1, ["out of memory", "--batch-tokens"]),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, ["out of memory"]),
+        (
+            RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+            1,
+            ["out of memory"],
+        ),
+        (RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"), 1, ["out of memory"]),
         (OSError(28, "No space left on device", "x"), 1, ["x: No space left on device"]),
         (KeyboardInterrupt(), 130, ["interrupted"]),
     ],

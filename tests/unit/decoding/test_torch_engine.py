@@ -394,6 +394,31 @@ def test_a_batch_is_halved_while_memory_runs_out(
     assert tried[-1] == 1
 
 
+def test_kept_slots_are_given_up_before_the_batch_is_halved(
+    translator: Translator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines, placement = sentences(20, seed=3), Placement(threads=1)
+    searched = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, translator.options, placement)
+    engine, original, num_failures = searched.torch, module.search, 0
+
+    def short_of_memory(models: Any, group: RequestQueue, options: SearchOptions, kept: Any) -> Any:
+        nonlocal num_failures
+        if kept or num_failures < 0:
+            num_failures += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return original(models, group, options, kept)
+
+    monkeypatch.setattr(module, "search", short_of_memory)
+    size, slots = engine.batch_tokens, object()
+    engine._kept["earlier"] = slots  # type: ignore[assignment]
+    found = searched.hypotheses(lines)
+    assert (engine.batch_tokens, num_failures, engine._kept) == (size, 1, {})
+    assert [each[0].text for each in found] == [each[0].text for each in translator.hypotheses(lines)]
+    engine._kept["earlier"], num_failures = slots, -2  # type: ignore[assignment]  # the second failure has no slots left
+    searched.hypotheses(lines)
+    assert engine.batch_tokens == size // 2
+
+
 def test_other_errors_are_not_tried_again(translator: Translator, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 

@@ -1,5 +1,6 @@
 """Decoding one position at a time gives the logits of the whole decoder, whatever is in the other slots."""
 
+import weakref
 from typing import Any
 
 import pytest
@@ -180,3 +181,17 @@ def test_packed_layers_equal_the_linear_layers(
     halved = PackedLinear.of(parts, dtype, scale=0.5)(x)
     close(halved[:, :40], expected[:, :40] / 2)
     close(halved[:, 40:], expected[:, 40:])
+
+
+@pytest.mark.parametrize("changes", [each for each in VARIANTS if each.get("architecture") != "rnn"])
+def test_a_longer_search_leaves_the_positions_of_an_earlier_one(changes: dict[str, Any]) -> None:
+    """A recorded step of the earlier one still reads them."""
+    rig = Rig(2, 1, **changes)
+    table = weakref.ref(rig.cache.positions)
+    longer = rig.decoder.start(1, 2, 2000)
+    assert rig.cache.positions is table()
+    if rig.decoder._embeddings._is_learned:
+        return
+    assert longer.positions is not table()
+    longer.positions.fill_(torch.nan)
+    rig.step()

@@ -1,78 +1,30 @@
-"""An update that is recorded and replayed has the bits of the eager one: nothing of a step but its inputs changes.
+"""An update that is recorded and replayed has the bits of the eager one: nothing of a step but its inputs changes."""
 
-A stand-in for CUDA's graphs records the operations that torch carries out, with the tensors that they read and write,
-and replays them. What Python decided in between is lost, as on a GPU: a number of the host, a new tensor, a branch.
-"""
-
-from collections.abc import Callable
-from typing import Any
+import functools
+import gc
+import weakref
 
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from mtx.data.packing import PackedBatch
-from mtx.training import micro_batch, optimizer
 from mtx.training.micro_batch import MicroStep, seed_micro_step
 from mtx.training.optimizer import WeightUpdate, new_optimizer
+from tests.graphs import StandIn, record_on_a_cpu
 from tests.models import random_batch, tiny_model
 
 NUM_IDS, NUM_STEPS = 30, 50
 LENGTHS = [5, 9, 3], [4, 7, 6]  # of every batch: on a CPU, attention reads lengths from the host
 
 
-class Recorder(TorchDispatchMode):
-    """Carries out operations, and keeps each with its arguments and what it returned."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.done: list[tuple[Any, Any, Any, Any]] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if func.namespace != "profiler":
-            self.done.append((func, args, kwargs or {}, out))
-        return out
-
-
-class StandIn:
-    """`CudaGraph` on a CPU; where the real one records a first time, this one carries out what it records."""
-
-    replays = 0
-
-    def __init__(self, work: Callable[[], object], *_: Any):
-        self.warm_up = work
-        self._done: list[tuple[Any, Any, Any, Any]] = []
-
-    def replay(self) -> None:
-        if not self._done:
-            with Recorder() as recorder:
-                self.warm_up()
-            self._done = recorder.done
-            return
-        StandIn.replays += 1
-        with torch._C._AutoDispatchBelowAutograd():
-            for func, args, kwargs, before in self._done:
-                after = func(*args, **kwargs)
-                for old, new in zip(tree_leaves(before), tree_leaves(after), strict=True):
-                    if not isinstance(old, Tensor):
-                        assert old == new, f"{func} gave the host another number"
-                    elif old.data_ptr() != new.data_ptr():
-                        old.copy_(new)
-
-
 @pytest.fixture
 def on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets a CPU record steps."""
-    for module in (micro_batch, optimizer):
-        monkeypatch.setattr(module, "CudaGraph", StandIn)
-    monkeypatch.setattr(torch.cuda, "Stream", lambda device: None)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
-    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: torch.get_rng_state())
-    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: torch.set_rng_state(state))
-    StandIn.replays = 0
+    record_on_a_cpu(monkeypatch)
+
+
+def norm(model: torch.nn.Module) -> Tensor:
+    return torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
 
 
 class Training:
@@ -84,10 +36,9 @@ class Training:
         self.micro_step = MicroStep(self.model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
         self.micro_step.is_static = is_recorded
         self.num_batches = num_batches
-        self.update = WeightUpdate(self.optimizer, self.micro_step.sums, self.norm, 0.5, is_recorded)
-
-    def norm(self) -> Tensor:
-        return torch.nn.utils.get_total_norm([p.grad for p in self.model.parameters() if p.grad is not None])
+        self.update = WeightUpdate(
+            self.optimizer, self.micro_step.sums, functools.partial(norm, self.model), 0.5, is_recorded
+        )
 
     def step(self, number: int) -> list[float]:
         self.micro_step.start_step()
@@ -130,3 +81,20 @@ def test_a_recorded_update_is_skipped_once_a_gradient_was_not_finite() -> None:
         training.model.embedding[3].copy_(good)
     training.step(4)
     assert all(map(torch.equal, training.tensors(), before))
+
+
+@pytest.mark.usefixtures("on_a_cpu")
+@pytest.mark.parametrize("is_recorded", [False, True])
+def test_a_step_is_freed_with_its_last_reference(is_recorded: bool) -> None:
+    """A cycle would keep the model, the gradients and a graph's memory on the GPU until a full collection."""
+    training = Training(is_recorded, 2, 0.0)
+    for number in (1, 2):
+        training.step(number)
+    gc.collect()
+    gc.disable()
+    try:
+        held = [weakref.ref(each) for each in (training.micro_step, training.update, training.model)]
+        del training
+        assert [each() for each in held] == [None] * 3
+    finally:
+        gc.enable()

@@ -1,0 +1,49 @@
+"""A search whose step is recorded and replayed finds what an eager one finds, and is freed with its last reference."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+
+from mtx.decoding.beam_search import RequestQueue, Slots, _Search, search
+from mtx.decoding.options import Candidate, Request, SearchOptions
+from tests.graphs import StandIn, new_stream, record_on_a_cpu
+from tests.models import random_ids, tiny_model
+
+NUM_IDS, LIMIT = 19, 12
+
+
+def queue() -> RequestQueue:
+    sources = random_ids([7, 7, 6, 5, 4, 4, 3, 2, 1], NUM_IDS, 5)
+    return RequestQueue([Request(number, source, LIMIT, []) for number, source in enumerate(sources)], 4)
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_a_recorded_search_is_the_eager_one_and_is_freed(num_beams: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model(NUM_IDS, dtype=torch.float32).eval().make_search_model(torch.float32)
+    expected = search([model], queue(), SearchOptions(num_beams, 0.6))
+    record_on_a_cpu(monkeypatch)
+    model.is_static = True
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.inference_mode():
+            slots = Slots([model], 4, num_beams, LIMIT, 0.6, None)
+            slots.stream = new_stream()
+            found = [_Search(slots, queue()).run() for _ in range(2)]  # the second one replays from its first step on
+        held = [weakref.ref(each) for each in (slots, slots.caches[0], slots.beams)]
+        del slots
+        assert [each() for each in held] == [None] * 3, "a cycle keeps a GPU's memory until a full collection"
+    finally:
+        gc.enable()
+    assert StandIn.replays > LIMIT and StandIn.modes and not any(StandIn.modes), "recorded outside of inference mode"
+    for result in found:
+        for number, candidates in expected.items():
+            assert ids(result[number]) == ids(candidates)
+            scores = [candidate.score for candidate in candidates]
+            assert [candidate.score for candidate in result[number]] == pytest.approx(scores, abs=1e-5)
+
+
+def ids(candidates: list[Candidate]) -> list[list[int]]:
+    return [candidate.ids for candidate in candidates]
