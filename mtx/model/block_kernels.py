@@ -46,9 +46,9 @@ def _visible(ranges, first, num_rows, ROWS: tl.constexpr):  # type: ignore[no-un
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _scores(rows, others, first, begins, ends, scale, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _scores(rows, others, first, begins, ends, scale, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Returns scale rows others^T; -inf where a row does not see another, of which the first has position `first`."""
-    positions = first + tl.arange(0, ROWS)[None, :]
+    positions = first + tl.arange(0, COLUMNS)[None, :]
     scores = tl.dot(rows, tl.trans(others)) * scale
     return tl.where((positions >= begins[:, None]) & (positions < ends[:, None]), scores, float("-inf"))
 
@@ -75,6 +75,7 @@ def _forward(  # type: ignore[no-untyped-def]
     v_stride,
     out_stride,
     ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     SIZE: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
@@ -85,13 +86,13 @@ def _forward(  # type: ignore[no-untyped-def]
     largest = tl.full([ROWS], float("-inf"), tl.float32)
     total = tl.zeros([ROWS], tl.float32)
     sums = tl.zeros([ROWS, WIDTH], tl.float32)
-    for key in range(begin, end, ROWS):
-        k_rows = _load(k + at, key, num_keys, k_stride, ROWS, SIZE, WIDTH)
-        scores = _scores(q_rows, k_rows, key, begins, ends, scale, ROWS)
+    for key in range(begin, end, COLUMNS):
+        k_rows = _load(k + at, key, num_keys, k_stride, COLUMNS, SIZE, WIDTH)
+        scores = _scores(q_rows, k_rows, key, begins, ends, scale, COLUMNS)
         new_largest = tl.maximum(largest, tl.max(scores, 1))
         shift = tl.where(new_largest == float("-inf"), 0.0, new_largest)  # of a row without a key yet
         weights, shrink = tl.exp2(scores - shift[:, None]), tl.exp2(largest - shift)
-        v_rows = _load(v + at, key, num_keys, v_stride, ROWS, SIZE, WIDTH)
+        v_rows = _load(v + at, key, num_keys, v_stride, COLUMNS, SIZE, WIDTH)
         sums = sums * shrink[:, None] + tl.dot(weights.to(v_rows.dtype), v_rows)
         total = total * shrink + tl.sum(weights, 1)
         largest = new_largest
@@ -122,6 +123,7 @@ def _backward_of_queries(  # type: ignore[no-untyped-def]
     grad_stride,
     dq_stride,
     ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     SIZE: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
@@ -135,10 +137,10 @@ def _backward_of_queries(  # type: ignore[no-untyped-def]
     tl.store(deltas + head * num_queries + queries, delta, mask=queries < num_queries)
     log_sum = _of_queries(log_sums, head, queries, num_queries)
     sums = tl.zeros([ROWS, WIDTH], tl.float32)
-    for key in range(begin, end, ROWS):
-        k_rows = _load(k + at, key, num_keys, k_stride, ROWS, SIZE, WIDTH)
-        weights = tl.exp2(_scores(q_rows, k_rows, key, begins, ends, scale, ROWS) - log_sum[:, None])
-        d_weights = tl.dot(grad_rows, tl.trans(_load(v + at, key, num_keys, v_stride, ROWS, SIZE, WIDTH)))
+    for key in range(begin, end, COLUMNS):
+        k_rows = _load(k + at, key, num_keys, k_stride, COLUMNS, SIZE, WIDTH)
+        weights = tl.exp2(_scores(q_rows, k_rows, key, begins, ends, scale, COLUMNS) - log_sum[:, None])
+        d_weights = tl.dot(grad_rows, tl.trans(_load(v + at, key, num_keys, v_stride, COLUMNS, SIZE, WIDTH)))
         sums += tl.dot((weights * (d_weights - delta[:, None])).to(k_rows.dtype), k_rows)
     _store(dq + at, sums * d_scale, first, num_queries, dq_stride, ROWS, SIZE, WIDTH)
 
@@ -165,6 +167,7 @@ def _backward_of_keys(  # type: ignore[no-untyped-def]
     dk_stride,
     dv_stride,
     ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
     SIZE: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
@@ -174,13 +177,13 @@ def _backward_of_keys(  # type: ignore[no-untyped-def]
     k_rows = _load(k + at, first, num_keys, k_stride, ROWS, SIZE, WIDTH)
     v_rows = _load(v + at, first, num_keys, v_stride, ROWS, SIZE, WIDTH)
     dk_sums, dv_sums = tl.zeros([ROWS, WIDTH], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
-    for query in range(begin, end, ROWS):  # products are transposed here: [keys, queries]
-        queries = query + tl.arange(0, ROWS)
-        q_rows = _load(q + at, query, num_queries, q_stride, ROWS, SIZE, WIDTH)
-        grad_rows = _load(grad + at, query, num_queries, grad_stride, ROWS, SIZE, WIDTH)
+    for query in range(begin, end, COLUMNS):  # products are transposed here: [keys, queries]
+        queries = query + tl.arange(0, COLUMNS)
+        q_rows = _load(q + at, query, num_queries, q_stride, COLUMNS, SIZE, WIDTH)
+        grad_rows = _load(grad + at, query, num_queries, grad_stride, COLUMNS, SIZE, WIDTH)
         log_sum = _of_queries(log_sums, head, queries, num_queries)
         delta = _of_queries(deltas, head, queries, num_queries)
-        weights = tl.exp2(_scores(k_rows, q_rows, query, begins, ends, scale, ROWS) - log_sum[None, :])
+        weights = tl.exp2(_scores(k_rows, q_rows, query, begins, ends, scale, COLUMNS) - log_sum[None, :])
         dv_sums += tl.dot(weights.to(grad_rows.dtype), grad_rows)
         d_weights = tl.dot(v_rows, tl.trans(grad_rows))
         dk_sums += tl.dot((weights * (d_weights - delta[None, :])).to(q_rows.dtype), q_rows)
@@ -191,7 +194,8 @@ def _backward_of_keys(  # type: ignore[no-untyped-def]
 def _constants(head_size: int) -> dict[str, int]:
     """Returns the sizes of a block: small enough for the shared memory of every GPU from compute capability 8.0 on."""
     width = max(16, triton.next_power_of_2(head_size))
-    return {"ROWS": 64 if width <= 64 else 32, "SIZE": head_size, "WIDTH": width, "num_warps": 4, "num_stages": 2}
+    rows = 64 if width <= 64 else 32
+    return {"ROWS": rows, "COLUMNS": rows, "SIZE": head_size, "WIDTH": width, "num_warps": 4, "num_stages": 2}
 
 
 def _launch(kernel: Any, num_rows: int, q: Tensor, tensors: list[Tensor], numbers: list[float], num_keys: int) -> None:

@@ -2,9 +2,9 @@
 
     python scripts/first_light/first_light.py
 
-Each stage is a process with a limit: one that hangs or dies costs its limit and nothing else. Stages of the first
-phase start together. Those that time something say when they have compiled and recorded; when all are ready or over,
-they take turns, so that each has the device alone. Whole runs follow, one at a time. Rows are written as they are
+Each stage is a process with a limit: one that hangs or dies costs its limit and nothing else. A whole run comes first,
+alone. Then the other stages start together. Those that time something do so as soon as they can, next to the others;
+when all are ready or over, they take turns and time it again, each alone on the device. Rows are written as they are
 measured, and tables in Markdown come last. The exit code is 1 if a stage failed.
 
 Environment:
@@ -12,7 +12,7 @@ Environment:
     DATA      directory of Multi30k (train, val and test_2016_flickr, en and de); by default .gpu/multi30k, which
               prepare.sh makes
     OUT       directory of the results; by default a temporary one
-    BUDGET_S  seconds for everything, by default 400; a stage that no longer fits is skipped
+    BUDGET_S  seconds for everything, by default 440; a stage that no longer fits is skipped
     STAGES    names of stages; by default all but two-gpus (the demo on two devices) and long (base for 10 minutes)
 """
 
@@ -41,7 +41,9 @@ LEAST_S = 15  # a stage needs at least this
 MTX = [sys.executable, "-m", "mtx"]
 TESTS = [
     "env", "OMP_NUM_THREADS=1", "TORCHINDUCTOR_COMPILE_THREADS=2", sys.executable, "-m", "pytest", "-v", "-rfE",
-    "-n", "6", "--dist", "worksteal", "-p", "no:cacheprovider", "tests/gpu", "tests/unit/model/test_block_kernels.py",
+    # one file a process: a search that records first must not meet a training
+    "-n", str(min(9, os.cpu_count() or 1)), "--dist", "loadfile", "-p", "failed_tests", "-p", "no:cacheprovider",
+    "tests/gpu", "tests/unit/model/test_block_kernels.py",
     # these train whole runs, which takes too long here
     "--ignore=tests/gpu/test_deterministic_cuda.py", "--ignore=tests/gpu/test_dry_run_cuda.py",
 ]  # fmt: skip
@@ -50,6 +52,7 @@ LONG = [
     "training.validate_every=1000000", "training.time_limit=10m",
 ]  # fmt: skip
 TOY = ["--preset", "tiny", "--tokens", "512", "--ids", "500", "--seconds", "0.5"]
+TOY_PRODUCTS = ["--toy", "--presets", "tiny", "--tokens", "512"]
 TOY_LONG = ["tokenizer.vocab_size=auto", "model.preset=tiny", "training.batch_tokens=1024", "training.time_limit=30s"]
 TOY_SEARCH = ["--preset", "tiny", "--ids", "500", "--lines", "20", "--peer-lines", "10"]
 GPU_STATE = [
@@ -167,8 +170,8 @@ def run_stages(together: Sequence[Stage], alone: Sequence[Stage], log: TextIO, b
     return [each.stage.name for each in running if each.outcome != "done"]
 
 
-def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[Stage], list[Stage]]:
-    """Returns the stages that start together, and those that run alone after them."""
+def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[Stage], list[Stage], list[Stage]]:
+    """Returns the stages that run alone first, those that start together then, and those that run alone at the end."""
     is_toy = device == "cpu"
     memory = gpu_state().get("memory.total", "")  # in MiB; some devices have "[N/A]"
     both_fit = memory.isdecimal() and int(memory) > 100_000
@@ -176,9 +179,12 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
     def probe(name: str, *arguments: str | Path, toy: Sequence[str] = ()) -> list[str | Path]:
         return [sys.executable, HERE / f"probe_{name}.py", "--device", device, *(toy if is_toy else arguments)]
 
-    def step(preset: str, variants: str) -> list[str | Path]:
-        profile = "--profile", out / "profile.txt"
-        return probe("step", "--preset", preset, "--variants", variants, *profile, toy=["--variants", variants, *TOY])
+    def step(name: str, preset: str, variants: str, turn_s: float) -> Stage:
+        profile, toy = ("--profile", out / "profile.txt"), ["--variants", variants, *TOY]
+        return Stage(name, probe("step", "--preset", preset, "--variants", variants, *profile, toy=toy), 190, turn_s)
+
+    def peers(name: str, peer: str) -> Stage:
+        return Stage(name, probe("peers", "--peer", peer, toy=["--peer", peer, "--eager", *TOY]), 190, turn_s=15)
 
     def train(name: str, limit_s: float, *arguments: str, toy: Sequence[str]) -> Stage:
         settings = [*arguments, f"device={device}", f"run_dir={work / name}", *(toy if is_toy else [])]
@@ -187,23 +193,23 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
     together = [
         Stage("doctor", [*MTX, "doctor", work, "--device", device], 60),
         Stage("tests", TESTS, 170),
-        Stage("base", step("base", "eager,graph,compiled"), 190, turn_s=30),
-        Stage("flex", step("base", "flex"), 190, turn_s=15),
-        Stage("big", step("big", "graph,compiled" if both_fit else "compiled"), 190, turn_s=30),
-        Stage("peers", probe("peers", toy=["--systems", "nn-transformer", *TOY]), 190, turn_s=25),
-        Stage("products", probe("products", toy=["--toy", "--presets", "tiny", "--tokens", "512"]), 60, turn_s=25),
+        step("base", "base", "eager,graph", turn_s=25),
+        step("compiled", "base", "compiled", turn_s=15),
+        step("flex", "base", "flex", turn_s=15),
+        step("big", "big", "graph,compiled" if both_fit else "compiled", turn_s=30),
+        peers("nn", "nn-transformer"),
+        peers("marian", "marian"),
+        Stage("products", probe("products", toy=TOY_PRODUCTS), 90, turn_s=35),
+        Stage("autotuned", probe("products", "--autotuned", toy=["--autotuned", *TOY_PRODUCTS]), 190, turn_s=10),
         Stage("decode", probe("decode", toy=TOY_SEARCH), 60, turn_s=40),
     ]
     multi30k, few_steps = ("multi30k-en-de", f"data.dir={data}"), ["training.max_steps=4", "training.validate_every=4"]
-    alone = [
-        train("multi30k", 150, *multi30k, toy=["tokenizer.vocab_size=auto", *few_steps]),
-        train("two-gpus", 300, "demo", "--device", "2", toy=few_steps),
-        train("long", 900, *multi30k, *LONG, toy=TOY_LONG),
-    ]
+    two_gpus = train("two-gpus", 300, "demo", "--device", "2", toy=few_steps)
     if not (data / "train.en.gz").is_file():
         print(f"multi30k and long are skipped: {data} has no train.en.gz; DATA names the directory", flush=True)
-        alone = [stage for stage in alone if stage.name == "two-gpus"]
-    return together, alone
+        return [], together, [two_gpus]
+    first = [train("multi30k", 120, *multi30k, toy=["tokenizer.vocab_size=auto", *few_steps])]
+    return first, together, [two_gpus, train("long", 900, *multi30k, *LONG, toy=TOY_LONG)]
 
 
 def gpu_state() -> dict[str, str]:
@@ -246,7 +252,7 @@ def describe_run(run: Path) -> dict[str, Any]:
 def main() -> int:
     """Runs the chosen stages and prints the tables."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    device, budget_s = os.environ.get("DEVICE", "cuda"), float(os.environ.get("BUDGET_S", "400"))
+    device, budget_s = os.environ.get("DEVICE", "cuda"), float(os.environ.get("BUDGET_S", "440"))
     out = Path(os.environ.get("OUT") or tempfile.mkdtemp(prefix="first-light-")).resolve()
     data = Path(os.environ.get("DATA") or ROOT / ".gpu" / "multi30k").resolve()
     budget_ends, cores = time.monotonic() + budget_s, os.cpu_count() or 1
@@ -260,16 +266,16 @@ def main() -> int:
             "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),  # empty, so that first steps are cold
             "PYTHONPATH": os.pathsep.join([*map(str, paths), *filter(None, [os.environ.get("PYTHONPATH")])]),
         }  # fmt: skip
-        together, alone = list_stages(device, data, out, work)
-        names = [stage.name for stage in (*together, *alone)]
+        phases = list_stages(device, data, out, work)
+        names = [stage.name for phase in phases for stage in phase]
         chosen = os.environ.get("STAGES", "").split() or [name for name in names if name not in NOT_BY_DEFAULT]
         if unknown := [name for name in chosen if name not in names]:
             sys.exit(f"error: STAGES: there is no {', '.join(unknown)}, only {', '.join(names)}")
-        together, alone = ([stage for stage in some if stage.name in chosen] for some in (together, alone))
+        first, together, last = ([stage for stage in phase if stage.name in chosen] for phase in phases)
         machine = Stage("machine", [sys.executable, HERE / "probe_machine.py", device], 60)
         failed = run_stages([], [machine], log, budget_ends)
         if not failed:  # without the packages or the device, no stage can work
-            failed = run_stages(together, alone, log, budget_ends)
+            failed = run_stages([], first, log, budget_ends) + run_stages(together, last, log, budget_ends)
         if state := gpu_state():
             report("gpu at the end", **state)
         if (work / "multi30k").is_dir():

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> None:
     torch.manual_seed(1)
     model = Transformer(config.model, options.ids).to(device).eval()
     forbid_end(model)
-    wait_for_turn()
+    wait_for_turn(device)
     for precision, beam_size in (("bf16", 4), ("bf16", 1), ("fp32", 4)):
         with errors_reported("decode", system="mtx", precision=precision, beam=beam_size):
             ours(model, sources, precision, beam_size, device)

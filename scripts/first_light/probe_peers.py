@@ -1,7 +1,8 @@
 """The step of other implementations on sentences of the same lengths, in padded batches sorted by length.
 
 Compiled, each has one batch of the middle length and one fixed shape, which is more than its users get. Eager, it has
-batches from the shortest to the longest. `bench_baselines.py` has the models.
+batches from the shortest to the longest. Each is measured as soon as it is ready, and again in the turn of this
+process, alone on the device. `bench_baselines.py` has the models.
 """
 
 import argparse
@@ -12,13 +13,13 @@ import time
 import torch
 from bench_baselines import bucketed, padded_batch
 from bench_worker import System, Work, drawn_data, flops_per_tgt_token, measure, plain_update, warm_up
-from turns import errors_reported, peak_flops, rates, report, wait_for_turn
+from turns import EARLY_S, errors_reported, peak_flops, rates, report, wait_for_turn
 
 from mtx.config import settings
 from mtx.model.device import fast_precision, find_device, use_device
 
 NUM_EAGER = 8  # batches
-SHARE = 0.35  # of the memory of a GPU with less than 100 GB, since the steps of mtx lie there too
+SHARE = 0.17  # of the memory of a GPU with less than 100 GB, where the other peer and the steps of mtx are too
 
 
 def main(arguments: list[str]) -> None:
@@ -27,14 +28,14 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--preset", default="base")
     parser.add_argument("--tokens", type=int, default=25_000)
     parser.add_argument("--ids", type=int, default=37_000)
-    parser.add_argument("--systems", help="default: in the precision that is fast here, compiled and eager")
+    parser.add_argument("--peer", choices=("nn-transformer", "marian"), required=True)
+    parser.add_argument("--eager", action="store_true", help="not compiled")
     parser.add_argument("--seconds", type=float, default=2.0)
     options = parser.parse_args(arguments)
     device = find_device(options.device)
     use_device(device)
     precision = fast_precision(device)
-    marian = f"marian-{precision}"
-    names = options.systems or f"nn-transformer-compiled,{marian}-compiled,nn-transformer,{marian}"
+    eager = f"marian-{precision}" if options.peer == "marian" else options.peer
     if device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory < 100e9:
         torch.cuda.set_per_process_memory_fraction(SHARE)
     config = settings.resolve(
@@ -42,27 +43,32 @@ def main(arguments: list[str]) -> None:
     ).config
     data = drawn_data(config, options.ids, 8 * options.tokens)
     systems = dict[tuple[str, int], System]()
-    for name in names.split(","):
+    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
+
+    def report_peer(name: str, tokens: int, alone: bool) -> None:
+        row = measure(systems[name, tokens], options.seconds if alone else min(EARLY_S, options.seconds), device)
+        report(
+            "peer", preset=options.preset, system=name, precision=precision, tokens=tokens,
+            alone="yes" if alone else "no", **rates(row, flops, peak),
+        )  # fmt: skip
+
+    for name in [eager] if options.eager else [eager, f"{eager}-compiled"]:
         for tokens in (options.tokens, options.tokens // 2):  # half of it where memory is short
             is_short = False
             with errors_reported("peer", preset=options.preset, system=name, tokens=tokens):
                 try:
                     systems[name, tokens] = ready(name, tokens, config, data.train, device, options.preset)
+                    report_peer(name, tokens, alone=False)
                 except torch.OutOfMemoryError:
                     is_short = True
                     raise
             if not is_short:
                 break
             torch.cuda.empty_cache()
-    wait_for_turn()
-    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
-    for (name, tokens), system in systems.items():
+    wait_for_turn(device)
+    for name, tokens in systems:
         with errors_reported("peer", preset=options.preset, system=name):
-            row = measure(system, options.seconds, device)
-            report(
-                "peer", preset=options.preset, system=name, precision=precision, tokens=tokens,
-                **rates(row, flops, peak),
-            )  # fmt: skip
+            report_peer(name, tokens, alone=True)
 
 
 def ready(name, tokens, config, store, device, preset) -> System:

@@ -1,4 +1,8 @@
-"""What a device does alone: copies, products of the step's shapes in bf16 and fp8, the loss by chunk size, and Adam."""
+"""What a device does alone, by calls of the step's and the search's shapes.
+
+Copies, products in bf16 and fp8, attention by the size of its tiles, the loss by the rows of its chunks, the search's
+probabilities, and Adam. With --autotuned, the products for which inductor chooses the kernels, next to cuBLAS's.
+"""
 
 import argparse
 import itertools
@@ -10,13 +14,16 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from bench_attention import lengths_of
 from bench_worker import synchronize
 from torch import Tensor
 from turns import errors_reported, report, wait_for_turn
 
 from mtx.config import settings
 from mtx.config.schema import ModelConfig
+from mtx.decoding.beam_search import top_continuations
 from mtx.model.device import find_device, use_device
+from mtx.model.fused import BlockLayout
 from mtx.model.parameters import parameters
 from mtx.training import loss
 from mtx.training.optimizer import new_optimizer
@@ -24,7 +31,9 @@ from mtx.training.optimizer import new_optimizer
 COPIED = 1 << 28  # numbers in fp32, 1 GB
 NUM_SETS = 3  # operands of a product, used in turn, so that they do not stay in the cache
 LOGITS_ROWS = 3584  # positions whose logits are computed at once
-CHUNKS_MB = (32, 64, 128, 256, 512)
+LOSS_ROWS = (448, 896, 1792, LOGITS_ROWS, 3622, 7168)  # 3,622 is what 2^28 bytes of logits hold, and no round number
+TILES = ((64, 64), (64, 32), (32, 32))  # rows of a block, and how many of the other side it takes at a time
+SEARCH_ROWS, BEAMS = 4096, 4
 
 
 class Products:
@@ -88,9 +97,63 @@ class Products:
         apart = self.ms(lambda: torch.relu(F.linear(x, weight, bias)))
         return {"ms": round(epilogue, 4), "apart_ms": round(apart, 4)}
 
-    def loss(self, width: int, chunk_mb: int) -> dict[str, Any]:
-        loss._CHUNK_BYTES = chunk_mb << 20
+    def attention(self, heads: int, size: int, rows: int, columns: int) -> dict[str, Any]:
+        """Causal self-attention in mtx's own kernels, forward and backward."""
+        from mtx.model import block_kernels  # imported here: it needs triton
+
+        constants = block_kernels._constants
+        block_kernels._constants = lambda size: {**constants(size), "ROWS": rows, "COLUMNS": columns}
+        try:
+            offsets = torch.tensor([0, *lengths_of(self.tokens, 27)], device=self.device).cumsum(0).int()
+            layout = BlockLayout.of(offsets, offsets, self.tokens, self.tokens, True)
+            joint = self.random(self.tokens, 3, heads, size).requires_grad_()
+            gradient = self.random(self.tokens, heads, size)
+            forward = self.ms(lambda: layout.attend_joint(joint, None))
+
+            def both() -> None:
+                layout.attend_joint(joint, None).backward(gradient)
+                joint.grad = None
+
+            return {"ms": round(self.ms(both), 4), "forward_ms": round(forward, 4)}
+        finally:
+            block_kernels._constants = constants
+
+    def probabilities(self, width: int) -> dict[str, Any]:
+        """The best continuations of a step of the search: by log_softmax in fp32, as today, or by bf16 logits."""
+        rows = SEARCH_ROWS // self.factor
+        slots, outputs = rows // BEAMS, -(-self.ids // 64) * 64
+        logits = (self.random(rows, width) @ self.random(outputs, width).T * width**-0.5).view(slots, BEAMS, -1)
+        scores = torch.zeros(slots, BEAMS, device=self.device)
+
+        def in_fp32() -> Any:
+            return top_continuations(scores, torch.log_softmax(logits, -1, dtype=torch.float), 2 * BEAMS)
+
+        def in_bf16() -> Any:
+            sums = torch.logsumexp(logits, -1)
+            return top_continuations(scores - sums, logits, 2 * BEAMS)
+
+        (exact, *_), (rounded, *_) = in_fp32(), in_bf16()
+        return {
+            "ms": round(self.ms(in_fp32), 4), "bf16_ms": round(self.ms(in_bf16), 4),
+            "bf16_error": round(float((exact - rounded).abs().max()), 4),
+        }  # fmt: skip
+
+    def autotuned(self, rows: int, inner: int, columns: int) -> dict[str, Any]:
+        """A product and a weight gradient by the fastest kernels that inductor finds, and by cuBLAS."""
+        x, weight = self.random(rows, inner), self.random(columns, inner)
+        gradient = self.random(rows, columns)
+
+        def calls(x: Tensor, weight: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+            return x @ weight.T, gradient.T @ x
+
+        tuned = torch.compile(calls, mode="max-autotune-no-cudagraphs", dynamic=False)
+        ms, tuned_ms = (self.ms(partial(each, x, weight, gradient)) for each in (calls, tuned))
+        return self._rate(tuned_ms, 2 * rows, inner, columns) | {"cublas_ms": round(ms, 4)}
+
+    def loss(self, width: int, chunk_rows: int) -> dict[str, Any]:
         hidden, weight, targets = self._output(width)
+        outputs = -(-self.ids // loss._ALIGNMENT) * loss._ALIGNMENT
+        loss._CHUNK_BYTES = chunk_rows * outputs * torch.bfloat16.itemsize
 
         def step() -> None:
             with torch.autocast(self.device.type, torch.bfloat16):
@@ -99,7 +162,7 @@ class Products:
             hidden.grad = weight.grad = None
 
         ms = self.ms(step, 5)
-        return self._rate(ms, 3 * self.tokens, width, self.ids) | {"rows": loss._rows_at_once(weight.bfloat16())}
+        return self._rate(ms, 3 * self.tokens, width, self.ids)
 
     def linear_cross_entropy(self, width: int) -> dict[str, Any]:
         """torch's own fused loss, which torch 2.11 does not have."""
@@ -143,15 +206,30 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--tokens", type=int, default=25_088)
     parser.add_argument("--ids", type=int, default=37_000)
     parser.add_argument("--toy", action="store_true")
+    parser.add_argument("--autotuned", action="store_true")
     options = parser.parse_args(arguments)
     device = find_device(options.device)
     use_device(device)
     do, rows = Products(device, options.tokens, options.ids, options.toy), options.tokens
-    wait_for_turn()
+    configs = {
+        name: settings.resolve(None, [f"model.preset={name}"]).config.model for name in options.presets.split(",")
+    }
+    if options.autotuned:
+        shapes = {f"{name} autotuned": (rows, config.d_model, config.d_ff) for name, config in configs.items()}
+        for is_turn in (False, True):
+            if is_turn:
+                wait_for_turn(device)
+            for name, shape in shapes.items():
+                do.report(name if is_turn else f"{name}, next to others", do.autotuned, *shape)
+        return
+    if device.type == "cuda":  # Triton compiles
+        for tiles, config in itertools.product(TILES, configs.values()):
+            with errors_reported("product", name="attention", shape=tiles):
+                do.attention(config.num_heads, config.d_model // config.num_heads, *tiles)
+    wait_for_turn(device)
     do.report("copy", do.copy)
     do.report("large", do.product, *[8192 // do.factor] * 3)
-    for preset in options.presets.split(","):
-        config = settings.resolve(None, [f"model.preset={preset}"]).config.model
+    for preset, config in configs.items():
         d, ff, outputs = config.d_model, config.d_ff, -(-options.ids // 64) * 64
         layers = config.num_decoder_layers
         for name, inner, columns in (
@@ -167,8 +245,11 @@ def main(arguments: list[str]) -> None:
                 do.report(f"{preset} {name} weight gradient to fp32", do.weight_gradient_to_fp32, *shape)
             do.report(f"{preset} {name} fp8", do.fp8, *shape)
         do.report(f"{preset} relu epilogue", do.relu, rows, d, ff)
-        for chunk_mb in CHUNKS_MB:
-            do.report(f"{preset} loss", do.loss, d, chunk_mb)
+        for tiles in TILES if device.type == "cuda" else ():
+            do.report(f"{preset} attention", do.attention, config.num_heads, d // config.num_heads, *tiles)
+        do.report(f"{preset} probabilities", do.probabilities, d)
+        for chunk_rows in LOSS_ROWS:
+            do.report(f"{preset} loss", do.loss, d, chunk_rows)
         do.report(f"{preset} linear_cross_entropy", do.linear_cross_entropy, d)
         do.report(f"{preset} update", partial(do.update, config))
 

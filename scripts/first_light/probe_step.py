@@ -1,6 +1,7 @@
 """The training step of mtx by its own trainer: eager with the padded kernel, recorded, and compiled; with a profile.
 
-A compiled step attends with the kernels of mtx (`compiled`) or with torch's FlexAttention (`flex`).
+A compiled step attends with the kernels of mtx (`compiled`) or with torch's FlexAttention (`flex`). Each variant is
+measured as soon as it is ready, and again in the turn of this process, alone on the device.
 
 python probe_step.py --preset base --variants eager,graph,compiled,flex --profile FILE
 """
@@ -23,7 +24,7 @@ from bench_worker import (
     synchronize,
     warm_up,
 )
-from turns import errors_reported, peak_flops, rates, report, wait_for_turn
+from turns import EARLY_S, errors_reported, peak_flops, rates, report, wait_for_turn
 
 from mtx.config import settings
 from mtx.model.device import attention_kernel, fast_precision, find_device, use_device
@@ -60,6 +61,18 @@ def main(arguments: list[str]) -> None:
     ).config  # fmt: skip
     data = drawn_data(config, options.ids, 8 * options.tokens)
     precision = fast_precision(device)
+    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
+
+    def report_step(variant: str, alone: bool) -> None:
+        system = systems[variant]
+        host_ms = host_time(system, device)
+        row = measure(system, options.seconds if alone else min(EARLY_S, options.seconds), device)
+        step_ms = 1e3 * row["tgt_tokens_per_step"] / row["tgt_tokens_per_s"]
+        report(
+            "step", preset=options.preset, variant=variant, precision=precision, alone="yes" if alone else "no",
+            step_ms=round(step_ms, 2), host_ms=round(host_ms, 2), **rates(row, flops, peak),
+        )  # fmt: skip
+
     for variant in options.variants.split(","):
         if variant != "eager" and device.type != "cuda":
             report("step", preset=options.preset, variant=variant, precision=f"needs CUDA, not {device.type}")
@@ -80,17 +93,11 @@ def main(arguments: list[str]) -> None:
                 "first step", preset=options.preset, system=f"mtx {variant}", seconds=round(seconds, 1), loss=loss,
                 compiled=("with a cold cache" if is_cold else "from the cache") if compiled else "no",
             )  # fmt: skip
-    wait_for_turn()
-    peak, flops = peak_flops(device, precision), flops_per_tgt_token(config.model, data.train)
+            report_step(variant, alone=False)
+    wait_for_turn(device)
     for variant, system in systems.items():
         with errors_reported("step", preset=options.preset, variant=variant):
-            host_ms = host_time(system, device)
-            row = measure(system, options.seconds, device)
-            step_ms = 1e3 * row["tgt_tokens_per_step"] / row["tgt_tokens_per_s"]
-            report(
-                "step", preset=options.preset, variant=variant, precision=precision, step_ms=round(step_ms, 2),
-                host_ms=round(host_ms, 2), **rates(row, flops, peak),
-            )  # fmt: skip
+            report_step(variant, alone=True)
             if options.profile and device.type == "cuda":
                 profile(f"{options.preset} {variant}", system, device, options.profile)
 

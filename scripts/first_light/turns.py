@@ -9,12 +9,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+EARLY_S = 1.0  # seconds of a measurement before the turn, next to other processes
 READY = "ready to time"  # the line by which a probe asks for its turn
 RESULTS = "FIRST_LIGHT_RESULTS"  # the environment variable that names the file of rows
 
 
-def wait_for_turn() -> None:
-    """Waits until `first_light.py` lets this process time; returns at once if the probe was started by hand."""
+def wait_for_turn(device: Any = None) -> None:
+    """Gives back unused memory and waits until `first_light.py` lets this process time.
+
+    It does not wait if the probe was started by hand.
+    """
+    if device is not None and device.type == "cuda":
+        import torch
+
+        torch.cuda.empty_cache()
     if RESULTS in os.environ:
         print(READY, flush=True)
         sys.stdin.readline()

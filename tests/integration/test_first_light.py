@@ -3,6 +3,7 @@
 Whoever renames or removes what a probe uses, or adds a dependency, finds out here, without a GPU.
 """
 
+import contextlib
 import gzip
 import importlib
 import json
@@ -29,7 +30,7 @@ TINY = ["--device", "cpu", "--preset", "tiny", "--ids", "500"]
 PROBES = {
     "machine": ["cpu"],
     "step": [*TINY, "--tokens", "512", "--variants", "eager", "--seconds", "0.1"],
-    "peers": [*TINY, "--tokens", "512", "--systems", "nn-transformer", "--seconds", "0.1"],
+    "peers": [*TINY, "--tokens", "512", "--peer", "nn-transformer", "--eager", "--seconds", "0.1"],
     "products": ["--device", "cpu", "--presets", "tiny", "--tokens", "64", "--ids", "500", "--toy"],
     "decode": [*TINY, "--lines", "4", "--peer-lines", "2"],
 }
@@ -66,6 +67,43 @@ def test_a_probe_measures_with_what_mtx_has(
     importlib.import_module(f"probe_{name}").main(PROBES[name])
     rows = rows_of(capsys.readouterr().out)
     assert rows and not [row for row in rows if "error" in row]
+    if name in ("step", "peers"):
+        assert [row["alone"] for row in rows if "alone" in row] == ["no", "yes"]
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(("name", "makes"), [("step", "mtx_system"), ("peers", "ready")])
+def test_a_variant_that_is_ready_is_measured_before_the_next_one(
+    name: str, makes: str, first_light: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Compiling the next one may hang or die."""
+    probe = importlib.import_module(f"probe_{name}")
+    make, arguments = getattr(probe, makes), [each for each in PROBES[name] if each != "--eager"]
+
+    def make_one(*rest: Any) -> Any:
+        if '"alone": "no"' in capsys.readouterr().out:
+            raise InterruptedError
+        return make(*rest)
+
+    monkeypatch.setattr(probe, makes, make_one)
+    monkeypatch.setattr(probe, "errors_reported", lambda *_, **__: contextlib.nullcontext())
+    with pytest.raises(InterruptedError):
+        probe.main([",".join([each] * 2) if each == "eager" else each for each in arguments])
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_a_failed_test_is_a_row(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "test_failing.py").write_text("def test_one(): assert 1 == 2\ndef test_two(): pass")
+    (tmp_path / "test_broken.py").write_text("import nothing")
+    results = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "pytest", "-p", "failed_tests", "-n", workers, "--continue-on-collection-errors"]
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(FOLDER), "FIRST_LIGHT_RESULTS": str(results)}
+    result = subprocess.run([*command, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert result.returncode == 1
+    rows = {row["test"]: row["message"] for row in rows_of(results.read_text(encoding="utf-8"))}
+    assert rows.keys() == {"test_failing.py::test_one", "test_broken.py"}
+    assert rows["test_failing.py::test_one"].startswith("assert 1 == 2") and "nothing" in rows["test_broken.py"]
 
 
 def test_each_dependency_is_brought_or_there_or_not_imported(first_light: ModuleType) -> None:
@@ -172,7 +210,7 @@ def test_prepare_needs_multi30k(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_all_stages_at_toy_size(tmp_path: Path) -> None:
-    """Also without the packages that a machine with a GPU may lack."""
+    """Also without the packages that a machine with a GPU may lack; compiled variants say that they need CUDA."""
     data, lacking = tmp_path / "data", tmp_path / "lacking"
     for folder in (data, lacking):
         folder.mkdir()
@@ -182,7 +220,7 @@ def test_all_stages_at_toy_size(tmp_path: Path) -> None:
         for side, tongue in enumerate(("en", "de")):
             text = "".join(f"{pair[side]}\n" for pair in pairs(numbers))
             (data / f"{name}.{tongue}.gz").write_bytes(gzip.compress(text.encode()))
-    stages = "doctor tests base big peers products decode multi30k two-gpus long"
+    stages = "multi30k doctor tests base compiled flex big nn marian products autotuned decode two-gpus long"
     result = run(
         data=data, DEVICE="cpu", OUT=str(tmp_path / "out"), BUDGET_S="800", STAGES=stages, PYTHONPATH=str(lacking)
     )
