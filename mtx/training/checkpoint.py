@@ -72,7 +72,7 @@ class State:
         data_sha256: `PreparedData.sha256` of the data that `position` refers to.
         settings: the fixed settings that it was trained with; see `run_files.load_config`.
         cooldown: the cooldown, once it is planned.
-        warmup_steps: those of a run with a time limit, once its speed is known; see `Schedule.update`.
+        warmup_steps: of a run with a time limit that an earlier version began; its peak is that of the settings.
     """
 
     step: int = 0

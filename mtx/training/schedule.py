@@ -8,7 +8,6 @@ longer improves (early stopping, `training.patience`), or early enough for scori
 import logging
 import math
 import time
-from dataclasses import replace
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.sampler import BatchSampler
@@ -17,7 +16,6 @@ from mtx.training.checkpoint import Cooldown, State
 
 logger = logging.getLogger(__name__)
 
-_WARMUP_SHARE = 0.1  # of the steps of a run with a time limit, at most
 # Seconds of beam search for a line and a beam, by those of a validation for a line. On six runs of Multi30k (beam 6,
 # one busy core) averaging, search and scoring took 1.6 to 5.1 times as long as the last validation: 0.27 to 0.85.
 _SEARCH_COST = 0.75
@@ -97,7 +95,7 @@ class Schedule:
         self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
 
     def learning_rate(self, state: State, step: int) -> float:
-        """The learning rate of a step; a warmup that is shorter than planned reaches the same peak."""
+        """The learning rate of a step."""
         training = self._training
         peak = training.learning_rate or highest_rate(self._d_model, training.warmup_steps)
         return learning_rate(step, state.warmup_steps or training.warmup_steps, peak, state.cooldown)
@@ -106,7 +104,9 @@ class Schedule:
         """The step at which the run will end unless something ends it sooner, and the key that ends it there."""
         if state.cooldown is not None:
             return state.cooldown.last, state.cooldown.reason
-        return planned_end(self._training, self.steps_per_epoch, state.step, self._sampler.epochs(state.position))
+        end = planned_end(self._training, self.steps_per_epoch, state.step, self._sampler.epochs(state.position))
+        in_time = self._end_by_time_limit(state)
+        return end if in_time is None else min(end, (in_time, "time_limit"))
 
     def reason_to_stop(self, state: State) -> str | None:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
@@ -116,6 +116,10 @@ class Schedule:
         if cooldown is not None and state.step >= cooldown.last:
             return cooldown.reason
         if state.step and self.now_s > self._usable_s(state):
+            if cooldown is not None:
+                logger.warning(
+                    "training slowed down: the time limit ends it %d steps early", cooldown.last - state.step
+                )
             return "time_limit"
         if cooldown is not None:  # it was planned for one of these, and follows its plan
             return None
@@ -127,49 +131,26 @@ class Schedule:
         """Early stopping: whether the last validations were no better than the best one."""
         return state.bad_validations >= (self._training.patience or math.inf)
 
-    def update(self, state: State) -> State:
-        """The state, with a cooldown if it is time for one, and with the warmup that a time limit allows.
-
-        The warmup is at most a tenth of the steps, decided once for the rest of the run.
-        """
-        cooldown = self.plan_cooldown(state)
-        last = self.end_by_time_limit(state) if state.warmup_steps is None else None
-        if last is None:
-            return replace(state, cooldown=cooldown)
-        last, planned = min(last, self.end(state)[0]), self._training.warmup_steps
-        steps = min(planned, max(1, round(_WARMUP_SHARE * last)))
-        if steps < planned:
-            logger.warning(
-                f"training.time_limit allows about {last:,} steps "
-                f"({last / self.steps_per_epoch:.1f} epochs); the warmup takes {steps} of them instead of "
-                f"training.warmup_steps={planned}\n  help: use a longer training.time_limit, or a smaller "
-                "training.batch_tokens or model.preset"
-            )
-        return replace(state, cooldown=cooldown, warmup_steps=steps)
-
     def plan_cooldown(self, state: State) -> Cooldown | None:
         """The cooldown of `state`, or the one that begins after it, if it is time for one.
 
-        Its share of the steps is `training.cooldown`. It begins early enough for what will end the training, or when
-        training.patience has run out.
+        It takes the share `training.cooldown` of all steps, whatever will end the training; it also begins when
+        training.patience has run out. Its last step stays.
         """
         step, share = state.step, self._training.cooldown
         if not share or state.cooldown is not None or not step:
             return state.cooldown
-        planned, in_time = self.end(state), self.end_by_time_limit(state)
-        ends = []
-        if step >= planned[0] - round(share * planned[0]):
-            ends.append(planned)
-        if in_time is not None and self.now_s >= (1 - share) * self._usable_s(state):
-            ends.append((in_time, "time_limit"))
+        last, reason = self.end(state)
         if self._has_stalled(state):
-            ends.append((step + math.ceil(step * share / (1 - share)), "patience"))
-        if not ends:
+            last, reason = min((last, reason), (step + math.ceil(step * share / (1 - share)), "patience"))
+        elif step < (first := last - round(share * last)):
             return None
-        last, reason = min([*ends, planned])
+        elif reason == "time_limit" and first < step:  # a validation made the end seem nearer: use the margin
+            most = step + int((last - step) / _MARGIN)
+            last = next(n for n in range(last, most + 1) if n == most or n - round(share * n) == step)
         return Cooldown(step + 1, last, reason, float(getattr(self._training, reason)))
 
-    def end_by_time_limit(self, state: State) -> int | None:
+    def _end_by_time_limit(self, state: State) -> int | None:
         """The step at which the time limit will end training, once a few steps of this start have shown its speed.
 
         This is the last step within the time, if the next ones take equally long; at least one more.

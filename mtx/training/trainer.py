@@ -214,8 +214,9 @@ class Trainer:
         return reason or self.schedule.reason_to_stop(self.state)
 
     def _plan(self) -> None:
-        before, self.state = self.state.cooldown, self.schedule.update(self.state)
-        if before is None and (plan := self.state.cooldown) is not None:
+        plan = self.schedule.plan_cooldown(self.state)
+        if self.state.cooldown is None and plan is not None:
+            self.state = replace(self.state, cooldown=plan)
             self.record("cooldown", first=plan.first, last=plan.last, reason=plan.reason)
 
     def _validate(self) -> None:

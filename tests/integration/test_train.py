@@ -5,10 +5,16 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mtx.config import settings
 from mtx.formatting import program_name
+from mtx.training.hooks import EventLog
+from mtx.training.run import train as run_train
+from mtx.training.schedule import Schedule
+from mtx.training.trainer import Trainer
 from tests.integration.commands import TINY, events, mtx, tree, write_sides
 
 SCORE_LINE = re.compile(r"heldout BLEU \d+\.\d\d  chrF2 \d+\.\d  TER \d+\.\d  nrefs:1\|case:mixed\|\S+\n")
@@ -167,20 +173,34 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
 
 @pytest.mark.extended
 @pytest.mark.seconds
-def test_a_time_limit_shortens_the_warmup_of_a_run_for_good(corpus: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    settings = [*TINY, "training.warmup_steps=100000", "training.max_steps=100000", "training.validate_every=100000"]
+@pytest.mark.parametrize("cooldown", [0.5, 0.3])
+def test_a_time_limit_gives_the_run_of_as_many_steps(
+    corpus: Path, tmp_path: Path, cooldown: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit for bit, by a clock of which a step takes one second and a validation seven."""
+    clock = 5.0
 
-    def train(limit: str) -> tuple[bytes, int]:
-        done = mtx("train", *settings, f"training.time_limit={limit}", f"data.train={corpus}", f"run_dir={run}")
-        assert done.returncode == 0, done.stderr
-        newest = max((run / "checkpoints").glob("step-*/state.json"))
-        return done.stderr, json.loads(newest.read_text())["warmup_steps"]
+    def slow(name: str, seconds: float) -> None:
+        original = getattr(Trainer, name)
 
-    err, warmup_steps = train("16s")
-    assert b"warning: training.time_limit allows about" in err and b"epochs); the warmup takes" in err
-    assert f"the warmup takes {warmup_steps} of them instead of training.warmup_steps=100000".encode() in err
-    rates = [event["learning_rate"] for event in events(run) if event["event"] == "train"]
-    assert max(rates) > 0.005, "0.01 is the highest"
-    err, later = train("24s")
-    assert later == warmup_steps and b"allows about" not in err
+        def taking_time(*arguments: Any) -> Any:
+            nonlocal clock
+            clock += seconds
+            return original(*arguments)
+
+        monkeypatch.setattr(Trainer, name, taking_time)
+
+    slow("_step", 1.0)
+    slow("_validate", 7.0)
+    monkeypatch.setattr(Schedule, "elapsed_s", lambda self: clock)
+    common = [f"data.train={corpus}", *TINY, "training.warmup_steps=60", "training.validate_every=10", f"{cooldown=}"]
+    common[-1] = f"training.{common[-1]}"
+    weights = dict[str, bytes]()
+    for name, limit in (("timed", "training.time_limit=200s"), ("counted", "training.time_limit=null")):
+        planned = [event for event in events(tmp_path / "timed") if event["event"] == "cooldown"] if weights else []
+        last = planned[0]["last"] if planned else 100_000
+        config = settings.resolve(None, [*common, limit, f"training.max_steps={last}", f"run_dir={tmp_path / name}"])
+        run_train(config.config, hooks=[EventLog()])
+        weights[name] = (tmp_path / name / "model" / "model.safetensors").read_bytes()
+    assert planned[0]["reason"] == "time_limit" and 60 < last < 150
+    assert weights["timed"] == weights["counted"]

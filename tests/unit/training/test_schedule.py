@@ -1,5 +1,6 @@
 """Eq. 3 of the paper by hand, the cooldown, and the reasons and the time to stop."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,27 +106,43 @@ def test_a_cooldown_follows_when_patience_has_run_out() -> None:
     assert late is not None and late.last == 10**6
 
 
-def test_a_cooldown_ends_with_the_time() -> None:
-    """1,000 s, of which 40 are kept for the end; the first 100 s of the 672 before the cooldown prepared the data."""
+def test_a_cooldown_ends_with_the_time(caplog: pytest.LogCaptureFixture) -> None:
+    """1,000 s, of which 40 are kept for the end and 100 prepared the data; a step takes a second."""
     schedule = schedule_of(max_steps=10**6, time_limit="1000s", cooldown=0.3)
-    schedule.now_s = 100.0
-    assert schedule.plan_cooldown(State(1)) is None
-    schedule.now_s = 671.0
-    assert schedule.plan_cooldown(State(572)) is None
-    schedule.now_s = 673.0
-    plan = schedule.plan_cooldown(State(574))
-    assert plan == Cooldown(575, 574 + int(0.97 * (960 - 673)), "time_limit", 1000), "a step takes a second"
-    assert schedule.reason_to_stop(State(575, cooldown=plan)) is None
+    plan, step = None, 0
+    while plan is None:
+        step += 1
+        schedule.now_s = 99.0 + step
+        plan = schedule.plan_cooldown(State(step))
+    last = step + int(0.97 * (960 - schedule.now_s))
+    assert plan == Cooldown(step + 1, last, "time_limit", 1000) and 850 < last <= 861
+    assert schedule_of(max_steps=last, cooldown=0.3).plan_cooldown(State(step)) == replace(
+        plan, reason="max_steps", limit=last
+    ), "as with so many steps"
+    assert schedule_of(max_steps=last, cooldown=0.3).plan_cooldown(State(step - 1)) is None
+    assert schedule.reason_to_stop(State(step + 1, cooldown=plan)) is None and not caplog.text
     schedule.now_s = 961.0
-    assert schedule.reason_to_stop(State(600, cooldown=plan)) == "time_limit", "steps became slower"
+    assert schedule.reason_to_stop(State(last - 9, cooldown=plan)) == "time_limit", "steps became slower"
+    assert "training slowed down: the time limit ends it 9 steps early" in caplog.text
+
+
+def test_a_cooldown_after_a_validation_uses_the_margin() -> None:
+    """A validation takes 20 s, after which the end seems 38 steps nearer than before it."""
+    schedule = schedule_of(max_steps=10**6, time_limit="1000s", cooldown=0.5)
+    for step, now_s in ((1, 10.0), (465, 474.0)):
+        schedule.now_s = now_s
+        assert schedule.plan_cooldown(State(step)) is None
+    schedule.now_s = 495.0
+    assert schedule.end(State(466)) == (466 + int(0.97 * 465 * 465 / 485), "time_limit") == (898, "time_limit")
+    assert schedule.plan_cooldown(State(466)) == Cooldown(467, 911, "time_limit", 1000), "in 464 of 465 seconds"
 
 
 def test_the_end_by_a_time_limit_is_known_after_a_few_steps_of_this_start() -> None:
-    schedule = schedule_of(time_limit="20m")
+    schedule = schedule_of(time_limit="20m", max_steps=10**5)
     ends = []
     for step, elapsed_s in ((0, 60.0), (1, 100.0), (3, 126.0), (4, 139.0)):
         schedule.now_s = elapsed_s
-        ends.append(schedule.end_by_time_limit(State(step)))
-    assert ends[:3] == [None, None, None], "the first step of a start shows nothing, and two more are too few"
+        ends.append(schedule.end(State(step))[0])
+    assert ends[:3] == [10**5] * 3, "the first step of a start shows nothing, and two more are too few"
     assert ends[3] == 4 + int(0.97 * (1200 - 46 - 139) / 13), "46 seconds are for the end, and a step takes 13"
-    assert schedule_of(max_steps=9).end_by_time_limit(State(8)) is None
+    assert schedule_of(max_steps=9).end(State(8)) == (9, "max_steps")
