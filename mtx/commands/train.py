@@ -116,7 +116,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         from mtx.training.init_from import inherit
 
         resolved = inherit(resolved)
-    if resolved.config.sizes == "corpus":
+    if resolved.config.sizes != "given":
         from mtx.data.corpus_sizes import choose_sizes
 
         resolved = choose_sizes(resolved)

@@ -411,9 +411,11 @@ class Config(Section):
     run_dir: PathText = ""
     """directory of the run, new or empty; by default runs/ and the recipe's name; a leading ~ is the home directory, as
     in every path of a setting"""
-    sizes: Literal["given", "corpus"] = "given"
-    """corpus: choose model sizes and regularisation by the amount of training text, unless the recipe or the command
-    line sets them"""
+    sizes: Literal["given", "corpus"] | PositiveInt = "given"
+    """corpus: choose model sizes and regularisation by the amount of training text, the speed of the machine and
+    training.time_limit, unless the recipe or the command line sets them; a number: those for about so many pairs"""
+    undecided: tuple[str, ...] = ()
+    """the keys that sizes=corpus chooses when training starts; mtx sets it"""
     seed: int = Field(1, ge=0, lt=2**31)
     """seed of all random numbers"""
     device: Annotated[str, matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = "auto"

@@ -82,10 +82,15 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
     Raises:
         UsageError: if they do not fit the other values.
     """
-    tree = resolved.config.model_dump()
+    return Resolved(with_values(resolved.config, values), {**resolved.origins, **dict.fromkeys(values, origin)})
+
+
+def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+    """A configuration with new `values` for some keys; raises UsageError if they do not fit the others."""
+    tree = config.model_dump()
     for key, value in values.items():
         _set(tree, key, value)
-    return Resolved(_validate(tree, {}), {**resolved.origins, **dict.fromkeys(values, origin)})
+    return _validate(tree, {})
 
 
 def load(path: Path) -> Config:
@@ -286,6 +291,7 @@ def _validate(values: dict[str, Any], lines: dict[str, str], problems: Sequence[
 MAY_CHANGE: dict[str, Any] = {
     "run_dir": True,
     "sizes": True,
+    "undecided": True,
     "device": True,
     "data": {"dir", "licence"},
     "model": {"licence"},

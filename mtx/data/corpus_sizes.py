@@ -1,7 +1,7 @@
 """Chooses model sizes and regularisation by the amount of training text, for recipes with `sizes: corpus`.
 
-A table has a row for each amount of text; docs/decisions.md has the measurements. A resumed run keeps its chosen
-values. No torch.
+A table has a row for each amount of text; docs/decisions.md has the measurements. When training starts,
+`mtx.training.plan` may choose a smaller row that fits the time; from then on a run keeps its values. No torch.
 Flow: `Resolved` -> `choose_sizes` -> `Resolved`, in which the origin of each chosen value is its reason.
 """
 
@@ -15,6 +15,8 @@ from mtx.config.schema import PRESETS, DataConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.sources import find_corpora
 from mtx.data.tokenizer import auto_vocab_sizes
+from mtx.errors import UsageError
+from mtx.storage import durable
 from mtx.storage.run_files import RunLayout, has_begun
 
 _NAMES = (
@@ -61,6 +63,11 @@ _MOST_PAIRS = 3_000_000  # at which counting stops; more make no difference
 _UNKNOWN = 29_000  # the row that is shown while there is no text
 
 
+def smaller_rows(row: int) -> list[int]:
+    """The rows below `row`, the largest first."""
+    return sorted((other for other in _ROWS if other < row), reverse=True)
+
+
 def nearest_row(num_pairs: float) -> int:
     """The row for an amount of text, by the ratio to the pairs of the row."""
     return min(_ROWS, key=lambda pairs: abs(math.log(pairs / max(1.0, num_pairs))))
@@ -89,7 +96,10 @@ def measure(data: DataConfig) -> tuple[int, int]:
 def choose_sizes(resolved: Resolved) -> Resolved:
     """Set the keys of the table that neither a recipe nor the command line sets; a run keeps its values.
 
+    The row is that of the text, and its keys are undecided until training starts; or it is the one that `sizes` names.
+
     Raises:
+        UsageError: if there is no such row.
         UsageError, DataError: if the training text cannot be read.
     """
     config, run = resolved.config, RunLayout(Path(resolved.config.run_dir))
@@ -101,22 +111,36 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     if settings.exists(run.config) and has_begun(run):
         written = dict(leaves(settings.load(run.config).model_dump()))
         of_run = {key: written[key] for key in (*KEYS, "model.preset") if key not in given}
-        return settings.replace_values(resolved, of_run, str(run.config))
+        undecided = {key for key in written["undecided"] if resolved.origins[key] != "command line"}
+        of_run |= {"sizes": written["sizes"], "undecided": sorted(undecided)}
+        kept = settings.replace_values(resolved, of_run, str(run.config))
+        plan = durable.read_json(run.chosen).get("plan") if run.chosen.exists() else None
+        if plan and kept.config.sizes == plan["row"]:
+            kept.origins.update(dict.fromkeys(plan["keys"], f"for about {plan['row']:,} pairs ({plan['reason']})"))
+        return kept
     num_pairs = row = _UNKNOWN
     why = "data.train is not set yet"
     side_bytes = 0.0
+    if isinstance(config.sizes, int) and config.sizes not in _ROWS:
+        raise UsageError(f"sizes={config.sizes}: expected corpus, given or one of {', '.join(map(str, _ROWS))}")
     if config.data.train or config.data.hub or config.data.generator:
         num_pairs, num_bytes = measure(config.data)
         row = nearest_row(num_bytes / _PAIR_BYTES)  # for the number of pairs of the measured length with these bytes
         side_bytes = num_bytes / max(1, 2 * num_pairs)
         pairs = f"{num_pairs:,} pairs" + (" or more" if num_pairs >= _MOST_PAIRS else "")
         why = f"the measured size nearest to {pairs} of {side_bytes:.0f} bytes per side"
+    if isinstance(config.sizes, int):
+        row, why = config.sizes, "as sizes says"
     # a model that starts from another, and a model of short pairs, use their sources without copies
     if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES:
         given.add("training.copied_target_ratio")
     values = row_values(row)
     values["training.batch_tokens"] = max(values["training.batch_tokens"], config.data.max_tokens)
     values = {key: value for key, value in values.items() if key not in given}
+    if config.sizes == "corpus":
+        # sizes that are given as a whole fit no other row
+        is_open = "model.preset" not in given and config.training.init_from is None
+        values |= {"sizes": row, "undecided": sorted(values.keys() & {*_NAMES}) if is_open else ()}
     chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":
         chosen.origins["tokenizer.vocab_size"] = f"about {auto_vocab_sizes(num_pairs)[0]:,} subwords ({why})"

@@ -168,7 +168,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0], encoded)
         about_text = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
         report = _report(tallies, sets) | about_text | {"pieces": tokenizer.num_pieces} | terms
-        durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config)})
+        durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
     return files
 

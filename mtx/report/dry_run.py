@@ -8,7 +8,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,14 @@ from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_check
 from mtx.training import checkpoint
 from mtx.training.build import build, choose_runtime, drop_outdated_cooldown
 from mtx.training.hooks import require_tensorboard
+from mtx.training.plan import decide, describe
+from mtx.training.ranks import Ranks
 from mtx.training.run import load_initial, prepare
 from mtx.training.trainer import Trainer
+from mtx.training.validation import Validation, validate_part
 
+_NUM_ROWS = 3  # of sizes that are measured
+_VALIDATED = 64  # lines of a validation that are timed
 _WARM_UP = 2  # steps that touch memory first, or record a graph
 _TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
 
@@ -45,7 +50,9 @@ def rehearse(config: Config) -> dict[str, Any]:
         data = prepare(config, paths if was_prepared else scratch, load_initial(config, paths))
         prepare_s = time.monotonic() - started
         records = paths if paths.chosen.exists() else scratch
-        runtime = choose_runtime(records, config, find_device(config.device), data)
+        device = find_device(config.device)
+        config, plan = decide(config, records, data, device, started, Ranks(), _NUM_ROWS)
+        runtime = choose_runtime(records, config, device, data)
         trainer = build(config, runtime, data, scratch)
         if full_steps := full_checkpoint_steps(paths):
             state = checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE)
@@ -59,6 +66,7 @@ def rehearse(config: Config) -> dict[str, Any]:
             "steps_done": trainer.state.step,
             "max_steps": trainer.schedule.end(trainer.state)[0],
             "steps_per_epoch": trainer.schedule.steps_per_epoch,
+            "sizes": list(describe(plan, config, data)) if plan else [],
         }
         left = {"prepare_s": prepare_s, **_time_left(trainer, started)}
         last = run["steps_done"] + left["steps"]
@@ -85,11 +93,11 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
 
     Returns:
         step_s: the seconds of a step; tgt_tokens_per_s: the speed; steps: the remaining steps; total_s: the seconds to
-        the end, without validations and scoring; ends_by: the key that ends training; may_end_sooner: by
+        the end, with validations and scoring; ends_by: the key that ends training; may_end_sooner: by
         training.patience.
     """
     training = trainer.config.training
-    state = trainer.state
+    state = trainer.state = replace(trainer.state, validation_s=_validation_s(trainer))
     ends, tokens = list[float](), 0
     with contextlib.closing(trainer.load(_WARM_UP + _TIMED_STEPS)) as steps:
         for step, loaded in enumerate(steps, state.step + 1):
@@ -100,22 +108,35 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
                 break
     begun_s = ends[_WARM_UP - 1] - started
     step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
+    all_s = step_s + state.validation_s / training.validate_every
     end = trainer.schedule.end(state)
     trainer.schedule.now_s = state.elapsed_s
     if state.step and (reason := trainer.schedule.reason_to_stop(state)) is not None:
         end = state.step, reason
     elif training.time_limit is not None:
-        in_time = max(1, int((training.time_limit - state.elapsed_s - begun_s) / step_s))
-        end = min(end, (state.step + in_time, "time_limit"))
+        left_s = trainer.schedule.usable_s(state) - state.elapsed_s - begun_s
+        end = min(end, (state.step + max(1, int(left_s / all_s)), "time_limit"))
     num_steps = max(0, end[0] - state.step)
+    after_s = trainer.schedule.scoring_s(state) if num_steps else 0.0
     return {
         "step_s": step_s,
         "tgt_tokens_per_s": tokens / len(ends) / step_s,
         "steps": num_steps,
-        "total_s": begun_s + num_steps * step_s,
+        "total_s": begun_s + num_steps * all_s + after_s,
         "ends_by": end[1],
         "may_end_sooner": training.patience is not None,
     }
+
+
+def _validation_s(trainer: Trainer) -> float:
+    """The seconds of a validation, by some of its lines; see `Validation.later_seconds`."""
+    data, started = trainer.data, time.monotonic()
+    size = max(1, data.valid.num_pairs // _VALIDATED)
+    hypotheses = validate_part(trainer.model.eval(), data, trainer.config.data.max_tokens, 0, size)["hypotheses"]
+    seconds = size * (time.monotonic() - started)
+    trainer.model.train()
+    ratio = sum(map(len, data.valid.tgt_texts()[::size])) / max(1, sum(map(len, hypotheses)))
+    return Validation(0.0, 0.0, None, seconds, [], [], ratio).later_seconds
 
 
 def lines(report: dict[str, Any]) -> Iterator[str]:
@@ -130,6 +151,7 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     yield from (f"  {line}" for line in checks.set_lines(data))
     trained = f"trained on {run['device']} in {run['precision']}"
     yield f"model:    {run['parameters']:,} parameters, {run['pieces']:,} subwords, {trained}"
+    yield from (f"  {line}" for line in run["sizes"])
     done = f" ({run['steps_done']:,} done)" if run["steps_done"] else ""
     end = f"; the time limit allows only {left['steps']:,} more" if left["ends_by"] == "time_limit" else ""
     yield f"steps:    {run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
@@ -138,6 +160,6 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     speed = f"{left['step_s']:.3g} s ({left['tgt_tokens_per_s']:,.0f} target tokens/s)"
     sooner = ", or less with early stopping" if left["may_end_sooner"] else ""
     total = f"about {format_duration(left['total_s'])} to the end{sooner}"
-    yield f"time:     {total}, without validations and scoring: {left['steps']:,} steps of {speed}"
+    yield f"time:     {total}, with validations and scoring: {left['steps']:,} steps of {speed}"
     for advice in report["warnings"]:
         yield from (f"warning: {advice['text']}", f"  help: {advice['help']}")

@@ -206,7 +206,7 @@ def check_settings(paths: RunLayout, config: Config) -> None:
     """
     if not (paths.config.exists() and has_begun(paths)):
         return
-    if changes := describe_changes(fixed_differences(fixed_config(paths), config)):
+    if changes := describe_changes(fixed_differences(fixed_config(paths, config), config)):
         raise UsageError(
             f"{paths.root} is a run with another configuration: {changes}",
             f"use another run_dir=DIR for a new run; to resume this one unchanged: {mtx_command('train', paths.root)}",

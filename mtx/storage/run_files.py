@@ -137,7 +137,7 @@ def load_config(paths: RunLayout) -> "Config":
     from mtx.config.settings import fixed_differences
 
     config = settings.load(paths.config)
-    if changes := describe_changes(fixed_differences(fixed_config(paths), config)):
+    if changes := describe_changes(fixed_differences(fixed_config(paths, config), config)):
         new = f"{shell_command('cp', paths.config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"
         raise UsageError(f"{paths.config}: {changes}", f"undo the change, or start a new run with it: {new}")
     return config
@@ -152,26 +152,31 @@ def describe_changes(changes: Iterable[tuple[str, Any, Any]]) -> str:
     return "; ".join(f"{key} is {show(new)}, it was {show(old)}" for key, old, new in changes)
 
 
-def fixed_config(paths: RunLayout) -> "Config":
+def fixed_config(paths: RunLayout, config: "Config") -> "Config":
     """A configuration with the original fixed settings of a run.
 
-    They are in the newest undamaged checkpoint, else in the data, else in config.yaml.
+    They are in the newest undamaged checkpoint, else in the data, else in config.yaml. Those that were not decided when
+    the data was prepared are those of `config`.
     """
     from pydantic import ValidationError
 
     from mtx.config import settings
-    from mtx.config.schema import Config
+    from mtx.config.schema import Config, leaves
 
+    values = dict(leaves(config.model_dump()))
     states = [paths.checkpoint(step) / STATE for step in reversed(checkpoint_steps(paths))]
     for path in (*states, paths.data / SETTINGS):
-        stored = None
+        stored = dict[str, Any]()
         with contextlib.suppress(OSError, DamagedFileError):  # training reports or removes a damaged one
             durable.verify(path.parent, (path.name,), only_needed=True)
-            stored = durable.read_json(path).get("settings")
-        if stored is not None:
+            stored = durable.read_json(path)
+        if "settings" in stored:
             try:
-                return Config.model_validate(stored)
-            except ValidationError:
+                for key in stored.get("undecided", ()):
+                    section, _, name = key.partition(".")
+                    stored["settings"].setdefault(section, {})[name] = values[key]
+                return Config.model_validate(stored["settings"])
+            except (ValidationError, LookupError, TypeError):
                 raise DamagedFileError(f"{path}: its settings are not a configuration") from None
     return settings.load(paths.config)
 

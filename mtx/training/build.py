@@ -81,7 +81,12 @@ def read_runtime(path: Path) -> RuntimeChoices:
 
 
 def choose_runtime(
-    paths: RunLayout, config: Config, device: torch.device, data: PreparedData, ranks: Ranks | None = None
+    paths: RunLayout,
+    config: Config,
+    device: torch.device,
+    data: PreparedData,
+    ranks: Ranks | None = None,
+    plan: dict[str, Any] | None = None,
 ) -> RuntimeChoices:
     """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
 
@@ -131,7 +136,8 @@ def choose_runtime(
         size = training.micro_batch_tokens
         if size == "auto":
             size = _largest_micro_batch(config, runtime, data)
-        runtime = replace(runtime, micro_batch_tokens=min(ranks.all_gather_object(size)))  # what fits every device
+        fits_all = min(ranks.all_gather_object(size))  # devices
+        runtime = replace(runtime, micro_batch_tokens=fits_all, plan=plan)
     if compiles_first and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
         runtime = check(replace(runtime, compile=True))
     if recorded is None and ranks.is_rank_zero:

@@ -43,7 +43,11 @@ def inherit(resolved: Resolved) -> Resolved:
     """
     name, run = resolved.config.training.init_from, RunLayout(Path(resolved.config.run_dir))
     assert name is not None
-    if settings.exists(run.config) and has_begun(run) and (own := fixed_config(run)).training.init_from == name:
+    if (
+        settings.exists(run.config)
+        and has_begun(run)
+        and (own := fixed_config(run, resolved.config)).training.init_from == name
+    ):
         values = {key: value for key, value in leaves(own.model_dump()) if key in _FIXED + _FREE}
     else:
         values = describe(name)

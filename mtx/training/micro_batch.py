@@ -51,7 +51,11 @@ _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate th
 
 @dataclass(frozen=True)
 class RuntimeChoices:
-    """The content of chosen.json. With the `varlen` kernel the step of a run is recorded once."""
+    """The content of chosen.json. With the `varlen` kernel the step of a run is recorded once.
+
+    Attributes:
+        plan: see `mtx.training.plan.decide`.
+    """
 
     device: Annotated[str, Field(pattern=r"^(cpu|cuda(:\d{1,3})?|mps)$")]
     precision: Literal["fp32", "bf16"]
@@ -59,6 +63,7 @@ class RuntimeChoices:
     kernel: Kernel
     threads: Annotated[int, Field(ge=NOT_CHOSEN, le=4096)]
     compile: bool
+    plan: dict[str, Any] | None = None
 
 
 class MicroStep:

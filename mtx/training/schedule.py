@@ -115,7 +115,7 @@ class Schedule:
             return "max_steps"
         if cooldown is not None and state.step >= cooldown.last:
             return cooldown.reason
-        if state.step and self.now_s > self._usable_s(state):
+        if state.step and self.now_s > self.usable_s(state):
             if cooldown is not None:
                 logger.warning(
                     "training slowed down: the time limit ends it %d steps early", cooldown.last - state.step
@@ -155,7 +155,7 @@ class Schedule:
 
         This is the last step within the time, if the next ones take equally long; at least one more.
         """
-        step, elapsed_s, usable_s = state.step, self.now_s, self._usable_s(state)
+        step, elapsed_s, usable_s = state.step, self.now_s, self.usable_s(state)
         if usable_s == math.inf or not step:
             return None
         first_s, first_step = self._timed_from = self._timed_from or (elapsed_s, step)
@@ -170,19 +170,20 @@ class Schedule:
 
     def ends_at(self, state: State) -> float:
         """When the time limit ends training, on the monotonic clock; infinity without a limit."""
-        return self._began + self._usable_s(state)
+        return self._began + self.usable_s(state)
 
     def needs_decoding_time(self, state: State) -> bool:
         """Whether a time limit is set and no validation has measured yet how long decoding takes."""
         return not state.validation_s and self.now_s > 0.2 * (self._training.time_limit or math.inf)
 
-    def _usable_s(self, state: State) -> float:
+    def usable_s(self, state: State) -> float:
         """The seconds of the time limit in which steps can be taken; infinity without a limit.
 
         The rest, at most half of it, is for saving, averaging and scoring with beam search.
         """
         limit = self._training.time_limit
-        if limit is None:
-            return math.inf
-        reserve_s = 0.03 * limit + 10 + self._validations_at_end * state.validation_s
-        return limit - min(reserve_s, _MOST_RESERVED * limit)
+        return math.inf if limit is None else limit - min(self.scoring_s(state), _MOST_RESERVED * limit)
+
+    def scoring_s(self, state: State) -> float:
+        """The seconds from the last step to the end: of saving, averaging and scoring, by those of a validation."""
+        return 0.03 * (self._training.time_limit or 0) + 10 + self._validations_at_end * state.validation_s

@@ -52,7 +52,7 @@ LONG = [
     "training.validate_every=1000000", "training.time_limit=10m",
 ]  # fmt: skip
 TOY = ["--preset", "tiny", "--tokens", "512", "--ids", "500", "--seconds", "0.5"]
-TOY_PRODUCTS = ["--toy", "--presets", "tiny", "--tokens", "512"]
+TOY_PRODUCTS = ["--toy", "--presets", "tiny", "--tokens", "512", "--ids", "4000"]
 TOY_LONG = ["tokenizer.vocab_size=auto", "model.preset=tiny", "training.batch_tokens=1024", "training.time_limit=30s"]
 TOY_SEARCH = ["--preset", "tiny", "--ids", "500", "--lines", "20", "--peer-lines", "10"]
 GPU_STATE = [

@@ -49,11 +49,11 @@ def test_the_fixed_settings_are_known_whatever_became_of_the_file(run: RunLayout
         durable.write_json(new / "settings.json", {"settings": fixed_settings(CONFIG)})
     run.config.write_text(settings.dump(CONFIG).replace("seed: 1", "seed: 5"))
     for gone in (run.checkpoints, run.data):
-        assert fixed_settings(fixed_config(run)) == fixed_settings(CONFIG)
+        assert fixed_settings(fixed_config(run, CONFIG)) == fixed_settings(CONFIG)
         with pytest.raises(UsageError, match="seed is 5, it was 1"):
             load_config(run)
         shutil.rmtree(gone)
-    assert load_config(run).seed == fixed_config(run).seed == 5, "it has not begun"
+    assert load_config(run).seed == fixed_config(run, CONFIG).seed == 5, "it has not begun"
 
 
 def test_a_whole_checkpoint_whose_settings_are_none_is_damaged(run: RunLayout) -> None:

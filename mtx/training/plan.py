@@ -1,0 +1,195 @@
+"""Chooses what a run trains by its text, the speed of the machine and the time limit, once, at its first start.
+
+The row of the text (`mtx.data.corpus_sizes`) needs a number of target tokens before it is worth its size. Where the
+time has no room for them, a smaller row is better. Flow: prepared data -> `measure` rows -> `choose` -> `Plan`, in
+chosen.json; a resumed run reads it there.
+"""
+
+import contextlib
+import functools
+import logging
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+from mtx.config import settings
+from mtx.config.schema import Config
+from mtx.data.corpus_sizes import row_values, smaller_rows
+from mtx.data.packing import load_steps
+from mtx.data.sampler import SamplerState, steps
+from mtx.data.token_store import PreparedData
+from mtx.formatting import format_duration
+from mtx.model.device import attention_kernel, fast_precision, num_threads, use_device
+from mtx.storage.run_files import RunLayout, checkpoint_steps
+from mtx.training.build import new_model, read_runtime, text_and_sampler
+from mtx.training.micro_batch import RuntimeChoices, new_micro_step, step_shape, take_step
+from mtx.training.ranks import Ranks
+from mtx.training.schedule import steps_per_epoch
+
+logger = logging.getLogger(__name__)
+
+_MEASURED_TOKENS, _REPEATS = 1024, 3  # of a micro-step
+_MEASURED_SHARE = 0.015  # of a time limit: afterwards no further micro-step of a row begins
+_USED_SHARE = 0.85  # of a time limit; the rest is for validations and scoring
+_NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
+_ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one is less than a third better off
+_FEW_UPDATES = 300  # with fewer, the tokens of a step are halved
+_NOISE = 1.15  # by which a measured speed may be wrong
+
+Speeds = Mapping[int, float]  # seconds of training for a target token, by row, that of the text first
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run trains: a row, its values and why, and the rows that were measured with their `Speeds`."""
+
+    row: int
+    values: dict[str, Any]
+    reason: str
+    seconds_per_token: dict[int, float]
+
+
+def choose(seconds_per_token: Speeds, limit_s: float, min_tokens: int = 1) -> Plan:
+    """The plan for a text: its row, unless a smaller one is at least a third better off.
+
+    Args:
+        limit_s: seconds for steps; infinity without a limit.
+        min_tokens: the least target tokens of a step.
+    """
+    shares = {row: _share(row, speed, limit_s) for row, speed in seconds_per_token.items()}
+    of_text, row = next(iter(shares)), max(shares, key=lambda row: (shares[row], row))
+    reason = f"the time has room for {shares[of_text]:.0%} of what the sizes for {of_text:,} pairs need"
+    if shares[of_text] >= _ENOUGH * shares[row]:
+        row, reason = of_text, "the measured size nearest to the text"
+    values = row_values(row)
+    tokens = values["training.batch_tokens"]
+    while tokens >= 2 * min_tokens and limit_s / seconds_per_token[row] < _FEW_UPDATES * tokens:
+        tokens //= 2
+    values["training.batch_tokens"] = max(tokens, min_tokens)
+    return Plan(row, values, reason, dict(seconds_per_token))
+
+
+def needed_tokens(row: int) -> float:
+    """The target tokens that a row needs before it is worth its size."""
+    values = row_values(row)
+    return float(_NEEDED_WARMUPS * values["training.warmup_steps"] * values["training.batch_tokens"])
+
+
+def _share(row: int, speed: float, limit_s: float) -> float:
+    """What a time has of the tokens that a row needs."""
+    return min(1.0, limit_s / speed / needed_tokens(row))
+
+
+def measure(row: int, config: Config, data: PreparedData, device: torch.device, most_s: float) -> float:
+    """The seconds for a target token of the text with a row: the fastest of some micro-steps after a first one."""
+    started = time.monotonic()
+    config = _with(config, row_values(row))
+    tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS, config.training.batch_tokens))
+    config = settings.with_values(config, {"training.batch_tokens": tokens})
+    precision = fast_precision(device) if config.precision == "auto" else config.precision
+    kernel = attention_kernel(device, precision, config.model.d_model // config.model.num_heads)
+    runtime = RuntimeChoices(str(device), precision, tokens, kernel, num_threads(), False)
+    text, sampler = text_and_sampler(config, data)
+    with contextlib.closing(
+        load_steps(text, steps(sampler, SamplerState(), 1), *step_shape(config, runtime, sampler))
+    ) as loaded:
+        step = next(loaded)
+    micro_step = new_micro_step(config, runtime, new_model(config, runtime, data.tokenizer.num_ids).train())
+    seconds = list[float]()
+    while len(seconds) <= _REPEATS and not (seconds and time.monotonic() > started + most_s):
+        begun = time.monotonic()
+        take_step(micro_step, step.micro_batches, config.seed)  # waits for the device
+        seconds.append(time.monotonic() - begun)
+    return min(seconds[1:] or seconds) / step.num_tgt_tokens
+
+
+def make_plan(
+    config: Config, data: PreparedData, device: torch.device, started: float, ranks: Ranks, num_rows: int
+) -> Plan:
+    """Measure the row of the text, and smaller ones while the time has no room for them, and choose.
+
+    Args:
+        started, num_rows: see `decide`.
+    """
+    limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
+    use_device(device)
+    limit_s = max(1.0, _USED_SHARE * limit - (time.monotonic() - started))
+    speeds = dict[int, float]()
+    for row in [of_text, *smaller_rows(of_text)]:
+        work = functools.partial(measure, row, config, data, device, _MEASURED_SHARE * limit)
+        speeds[row] = 1 / sum(1 / seconds for seconds in ranks.gather(work))
+        if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
+            break
+    plan, longest = choose(speeds, limit_s, config.data.max_tokens), config.data.max_tokens
+    rows = {choose(speeds, factor * limit_s, longest).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
+    return replace(plan, reason="; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)]))
+
+
+def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Iterator[str]:
+    """The plan of `decide` in words: its row and why, and for each row that was measured what the time allows."""
+    limit = config.training.time_limit
+    epoch_tokens = steps_per_epoch(data.train, config.training) * config.training.batch_tokens
+    yield f"sizes for about {plan['row']:,} pairs: {plan['reason']}"
+    for row, speed in _speeds(plan).items():
+        most, epoch_s = row_values(row)["training.max_epochs"], epoch_tokens * speed
+        if limit is None:
+            time_of_all = format_duration(most * epoch_s)
+            yield f"  sizes={row}: {most} epochs take at most {time_of_all}; half of that gives nearly as much"
+        else:
+            epochs = min(most, _USED_SHARE * limit / epoch_s)
+            yield f"  sizes={row}: about {epochs:.1f} epochs in {format_duration(limit)}"
+
+
+def decide(
+    config: Config,
+    paths: RunLayout,
+    data: PreparedData,
+    device: torch.device,
+    started: float,
+    ranks: Ranks,
+    num_rows: int = 1,
+) -> tuple[Config, dict[str, Any] | None]:
+    """Decide what is undecided, at the first start of a run. All ranks call this together.
+
+    Args:
+        started: when the command was given, on the monotonic clock.
+        num_rows: that are measured at least, where there are as many.
+
+    Returns:
+        The configuration with nothing undecided, and the content of chosen.json about the plan, if there is one.
+    """
+    recorded, has_begun = ranks.run_on_rank_zero(lambda: _recorded(paths))
+    if config.undecided and not has_begun:
+        plan = make_plan(config, data, device, started, ranks, num_rows)
+        recorded = {**asdict(plan), "keys": config.undecided}
+        if ranks.is_rank_zero:
+            logger.info("%s", "\n".join(describe(recorded, config, data)))
+    elif recorded and ranks.is_rank_zero:
+        new = choose(_speeds(recorded), _USED_SHARE * (config.training.time_limit or math.inf)).row
+        if new != recorded["row"]:
+            logger.info("the run keeps its sizes; a new run would have sizes=%d", new)
+    if recorded and config.undecided:
+        config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"]})
+    return settings.with_values(config, {"undecided": ()}), recorded
+
+
+def _speeds(plan: Mapping[str, Any]) -> dict[int, float]:
+    return {int(row): speed for row, speed in plan["seconds_per_token"].items()}
+
+
+def _recorded(paths: RunLayout) -> tuple[dict[str, Any] | None, bool]:
+    """The plan of an earlier start, and whether one has chosen anything."""
+    if paths.chosen.exists():
+        return read_runtime(paths.chosen).plan, True
+    return None, bool(checkpoint_steps(paths))
+
+
+def _with(config: Config, values: Mapping[str, Any]) -> Config:
+    """The configuration with the values of a row for its undecided keys."""
+    longest = config.data.max_tokens
+    values = {**values, "training.batch_tokens": max(values["training.batch_tokens"], longest)}
+    return settings.with_values(config, {key: value for key, value in values.items() if key in config.undecided})
