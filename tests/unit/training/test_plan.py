@@ -1,7 +1,6 @@
 """What a run trains: the row that fits its text, the speed of the machine and the time."""
 
 import itertools
-from typing import Any
 
 import pytest
 
