@@ -170,7 +170,7 @@ def fixed_config(paths: RunLayout, config: "Config") -> "Config":
         with contextlib.suppress(OSError, DamagedFileError):  # training reports or removes a damaged one
             durable.verify(path.parent, (path.name,), only_needed=True)
             stored = durable.read_json(path)
-        if "settings" in stored:
+        if stored.get("settings"):
             try:
                 for key in stored.get("undecided", ()):
                     section, _, name = key.partition(".")

@@ -46,7 +46,7 @@ FIXED: dict[str, Any] = {
     "data.duplicates": "newest", "data.terms": "auto", "training.deterministic": True,
 }  # fmt: skip
 MAY_CHANGE: dict[str, Any] = {
-    "run_dir": "moved", "sizes": "corpus", "device": "cpu", "data.dir": "elsewhere",
+    "run_dir": "moved", "sizes": "corpus", "undecided": ("model.d_ff",), "device": "cpu", "data.dir": "elsewhere",
     "data.licence": "CC0-1.0", "model.licence": "MIT",
     "training.max_steps": 200, "training.max_epochs": 3, "training.time_limit": 60.0, "training.validate_every": 7,
     "training.checkpoint_every": 7, "training.average_last": 2, "training.patience": 3,
