@@ -180,17 +180,12 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     plain = replace(eager, precision="fp32")
     if runtime == plain:
         return runtime
-    text, sampler = text_and_sampler(config, data)
     small = max(min(config.training.batch_tokens, CPU_MICRO_BATCH), config.data.max_tokens)
     without_dropout = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
 
     def take(choices: RuntimeChoices) -> StepResult:
         size = small if choices == plain else choices.micro_batch_tokens or small
-        num_micro_steps, shape = step_shape(config, replace(choices, micro_batch_tokens=size), sampler)
-        with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), num_micro_steps, shape)) as loaded:
-            batches = next(loaded).micro_batches
-        model = new_model(without_dropout, choices, data.tokenizer.num_ids).train()
-        return take_step(new_micro_step(config, choices, model), batches, config.seed)
+        return first_step(without_dropout, replace(choices, micro_batch_tokens=size), data)[0]()
 
     logger.info("comparing the fast step with the plain one on %s", runtime.device)
     faults = list[str]()
@@ -219,6 +214,16 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
             "  help: use another run_dir=DIR to try again"
         )
     return choices
+
+
+def first_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> tuple[Callable[[], StepResult], int]:
+    """What takes the first step of a run again and again, without an update, and the step's target tokens."""
+    text, sampler = text_and_sampler(config, data)
+    num_micro_steps, shape = step_shape(config, runtime, sampler)
+    with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), num_micro_steps, shape)) as loaded:
+        step = next(loaded)
+    micro_step = new_micro_step(config, runtime, new_model(config, runtime, data.tokenizer.num_ids).train())
+    return functools.partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
 
 
 def _find_fault(take: Callable[[], StepResult], expected: StepResult) -> str | None:

@@ -5,7 +5,6 @@ time has no room for them, a smaller row is better. Flow: prepared data -> `meas
 chosen.json; a resumed run reads it there.
 """
 
-import contextlib
 import functools
 import logging
 import math
@@ -19,14 +18,12 @@ import torch
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.corpus_sizes import row_values, smaller_rows
-from mtx.data.packing import load_steps
-from mtx.data.sampler import SamplerState, steps
 from mtx.data.token_store import PreparedData
 from mtx.formatting import format_duration
 from mtx.model.device import attention_kernel, fast_precision, num_threads, use_device
 from mtx.storage.run_files import RunLayout, checkpoint_steps
-from mtx.training.build import new_model, read_runtime, text_and_sampler
-from mtx.training.micro_batch import RuntimeChoices, new_micro_step, step_shape, take_step
+from mtx.training.build import first_step, read_runtime
+from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import steps_per_epoch
 
@@ -93,18 +90,13 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
     precision = fast_precision(device) if config.precision == "auto" else config.precision
     kernel = attention_kernel(device, precision, config.model.d_model // config.model.num_heads)
     runtime = RuntimeChoices(str(device), precision, tokens, kernel, num_threads(), False)
-    text, sampler = text_and_sampler(config, data)
-    with contextlib.closing(
-        load_steps(text, steps(sampler, SamplerState(), 1), *step_shape(config, runtime, sampler))
-    ) as loaded:
-        step = next(loaded)
-    micro_step = new_micro_step(config, runtime, new_model(config, runtime, data.tokenizer.num_ids).train())
+    take, num_tokens = first_step(config, runtime, data)
     seconds = list[float]()
     while len(seconds) <= _REPEATS and not (seconds and time.monotonic() > started + most_s):
         begun = time.monotonic()
-        take_step(micro_step, step.micro_batches, config.seed)  # waits for the device
+        take()  # waits for the device
         seconds.append(time.monotonic() - begun)
-    return min(seconds[1:] or seconds) / step.num_tgt_tokens
+    return min(seconds[1:] or seconds) / num_tokens
 
 
 def make_plan(
