@@ -82,8 +82,12 @@ def _share(row: int, speed: float, limit_s: float) -> float:
 
 
 def measure(row: int, config: Config, data: PreparedData, device: torch.device, most_s: float) -> float:
-    """The seconds for a target token of the text with a row: the fastest of some micro-steps after a first one."""
-    started = time.monotonic()
+    """The seconds for a target token of the text with a row: the fastest of some micro-steps after a first one.
+
+    On a CPU they are of this process, since another one may be busy for a moment.
+    """
+    started, is_cpu = time.monotonic(), device.type == "cpu"
+    clock, num_clocks = (time.process_time, num_threads()) if is_cpu else (time.monotonic, 1)
     config = _with(config, row_values(row))
     tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS, config.training.batch_tokens))
     config = settings.with_values(config, {"training.batch_tokens": tokens})
@@ -93,9 +97,9 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
     take, num_tokens = first_step(config, runtime, data)
     seconds = list[float]()
     while len(seconds) <= _REPEATS and not (seconds and time.monotonic() > started + most_s):
-        begun = time.monotonic()
+        begun = clock()
         take()  # waits for the device
-        seconds.append(time.monotonic() - begun)
+        seconds.append((clock() - begun) / num_clocks)
     return min(seconds[1:] or seconds) / num_tokens
 
 
@@ -159,7 +163,8 @@ def decide(
         plan = make_plan(config, data, device, started, ranks, num_rows)
         recorded = {**asdict(plan), "keys": config.undecided}
         if ranks.is_rank_zero:
-            logger.info("%s", "\n".join(describe(recorded, config, data)))
+            for line in describe(recorded, config, data):
+                logger.info("%s", line)
     elif recorded and ranks.is_rank_zero:
         new = choose(_speeds(recorded), _USED_SHARE * (config.training.time_limit or math.inf)).row
         if new != recorded["row"]:
