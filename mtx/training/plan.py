@@ -20,7 +20,7 @@ from mtx.config.schema import Config
 from mtx.data.corpus_sizes import row_values, smaller_rows
 from mtx.data.token_store import PreparedData
 from mtx.formatting import format_duration
-from mtx.model.device import attention_kernel, fast_precision, num_threads, use_device
+from mtx.model.device import attention_kernel, fast_precision, keep_freed_memory, num_threads, use_device
 from mtx.storage.run_files import RunLayout, checkpoint_steps
 from mtx.training.build import first_step, read_runtime
 from mtx.training.micro_batch import RuntimeChoices
@@ -30,7 +30,7 @@ from mtx.training.schedule import steps_per_epoch
 logger = logging.getLogger(__name__)
 
 _MEASURED_TOKENS, _REPEATS = 1024, 3  # of a micro-step
-_MEASURED_SHARE = 0.015  # of a time limit: afterwards no further micro-step of a row begins
+_MEASURED_SHARE = 0.01  # of a time limit: afterwards no further micro-step of a row begins
 _USED_SHARE = 0.85  # of a time limit; the rest is for validations and scoring
 _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
 _ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one is less than a third better off
@@ -113,7 +113,9 @@ def make_plan(
     """
     limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
     use_device(device)
-    limit_s = max(1.0, _USED_SHARE * limit - (time.monotonic() - started))
+    if device.type == "cpu":
+        keep_freed_memory()
+    limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
     speeds = dict[int, float]()
     for row in [of_text, *smaller_rows(of_text)]:
         work = functools.partial(measure, row, config, data, device, _MEASURED_SHARE * limit)
