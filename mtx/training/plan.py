@@ -34,7 +34,7 @@ _MEASURED_SHARE = 0.01  # of a time limit: afterwards no further micro-step of a
 _USED_SHARE = 0.85  # of a time limit; the rest is for validations and scoring
 _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
 _ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one is less than a third better off
-_FEW_UPDATES = 300  # with fewer, the tokens of a step are halved
+_FEW_UPDATES = 500  # with fewer, the tokens of a step are halved (docs/decisions.md)
 _NOISE = 1.15  # by which a measured speed may be wrong
 
 Speeds = Mapping[int, float]  # seconds of training for a target token, by row, that of the text first
@@ -135,8 +135,8 @@ def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Ite
     for row, speed in _speeds(plan).items():
         most, epoch_s = row_values(row)["training.max_epochs"], epoch_tokens * speed
         if limit is None:
-            time_of_all = format_duration(most * epoch_s)
-            yield f"  sizes={row}: {most} epochs take at most {time_of_all}; half of that gives nearly as much"
+            whole, half = (format_duration(share * most * epoch_s) for share in (1, 0.5))
+            yield f"  sizes={row}: {most} epochs take about {whole}; a training.time_limit of {half} allows half of them"
         else:
             epochs = min(most, _USED_SHARE * limit / epoch_s)
             yield f"  sizes={row}: about {epochs:.1f} epochs in {format_duration(limit)}"

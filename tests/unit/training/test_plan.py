@@ -49,7 +49,7 @@ def test_a_noisy_second_changes_nothing_but_near_a_boundary() -> None:
 
 @pytest.mark.parametrize(
     ("limit_s", "min_tokens", "expected"),
-    [(600.0, 256, 1024), (130.0, 256, 512), (1.0, 256, 256), (1.0, 300, 512), (1.0, 2000, 2000)],
+    [(600.0, 256, 1024), (250.0, 256, 512), (1.0, 256, 256), (1.0, 300, 512), (1.0, 2000, 2000)],
 )
 def test_a_step_has_fewer_tokens_where_there_would_be_few_updates(
     limit_s: float, min_tokens: int, expected: int
