@@ -136,7 +136,7 @@ def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Ite
         most, epoch_s = row_values(row)["training.max_epochs"], epoch_tokens * speed
         if limit is None:
             whole, half = (format_duration(share * most * epoch_s) for share in (1, 0.5))
-            yield f"  sizes={row}: {most} epochs take about {whole}; training.time_limit={half} allows half of them"
+            yield f"  sizes={row}: {most} epochs take about {whole}; a limit of {half} allows half of them"
         else:
             epochs = min(most, _USED_SHARE * limit / epoch_s)
             yield f"  sizes={row}: about {epochs:.1f} epochs in {format_duration(limit)}"

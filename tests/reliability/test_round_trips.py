@@ -165,7 +165,8 @@ PART = st.fixed_dictionaries(
     {"name": TEXT}, optional={"weight": WEIGHT | st.none(), "tag": st.text("aZ0_", min_size=1)}
 )
 VALUES: dict[str, st.SearchStrategy[Any]] = {
-    "run_dir": TEXT, "sizes": st.sampled_from(["given", "corpus", 29_000]), "undecided": st.lists(TEXT), "seed": st.integers(0, 2**31 - 1),
+    "run_dir": TEXT, "sizes": st.sampled_from(["given", "corpus", 29_000]), "undecided": st.lists(TEXT),
+    "seed": st.integers(0, 2**31 - 1),
     "precision": st.sampled_from(["auto", "fp32", "bf16"]),
     "device": st.sampled_from(["auto", "cpu", "cuda", "cuda:3", "mps"]),
     "data.src": TEXT, "data.tgt": TEXT, "data.dir": TEXT, "data.hub": HUB,
