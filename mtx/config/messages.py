@@ -193,7 +193,7 @@ def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str
             case kind if kind in _EXPECTED or text.startswith("expected "):
                 got = f", got {_shown(item['input'])}"
                 text = _EXPECTED.get(kind, text).format(**item.get("ctx", {})).replace("'", "")
-            case _:
+            case _ if key not in key_names():
                 key = ""
         texts.setdefault((key, got), {})[text.removeprefix("expected ")] = None
     problems = []

@@ -10,7 +10,18 @@ from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    Tag,
+    ValidationInfo,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 
 from mtx.config import limits
@@ -26,8 +37,10 @@ _DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
 def _read_seconds(value: object) -> object:
     if not isinstance(value, str):
         return value
-    match = _DURATION.fullmatch(f"{value}s" if re.fullmatch(_NUMBER, value) else value)  # a bare number is in seconds
-    if not value or match is None:
+    if re.fullmatch(_NUMBER, value):
+        raise ValueError(f"{value} has no unit; {value}s, {value}m or {value}h?")
+    match = _DURATION.fullmatch(value)
+    if match is None:
         raise ValueError("expected a duration such as 2h, 90m, 1h30m or 600s")
     hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return 3600 * hours + 60 * minutes + seconds
@@ -64,7 +77,12 @@ TAG = re.compile("[A-Za-z0-9_]+")
 Language = Annotated[str, matching(LANGUAGE.pattern, "1 to 100 characters without /")]
 Licence = Annotated[str, matching(r"[^\x00-\x1f\x7f-\x9f]{1,200}", "1 to 200 characters on one line")]
 PathText = Annotated[str, AfterValidator(_read_path)]
-Seconds = Annotated[float, BeforeValidator(_read_seconds)]
+Seconds = Annotated[
+    float,
+    BeforeValidator(_read_seconds),
+    # in YAML and messages the text that is read, in JSON a number
+    PlainSerializer(lambda value, info: value if info.mode == "json" else f"{value}s".replace(".0s", "s")),
+]
 Auto = Literal["auto"]
 PositiveInt = Annotated[int, Field(ge=1, le=limits.MAX_COUNT)]
 BatchTokens = Annotated[int, Field(ge=1, le=limits.MAX_BATCH_TOKENS)]
@@ -307,13 +325,13 @@ class ModelConfig(Section):
         return self.model_dump(exclude={"licence"})
 
     @model_validator(mode="after")
-    def _check_together(self) -> "ModelConfig":
+    def _check_together(self, info: ValidationInfo) -> "ModelConfig":
         for name in ("cell", "score"):
             if self.architecture != "rnn" and getattr(self, name) != type(self).model_fields[name].default:
                 raise ValueError(f"model.{name} {getattr(self, name)} requires model.architecture=rnn")
         if self.d_model % 2:
             raise ValueError(f"model.d_model {self.d_model} is odd; the position encoding needs an even number")
-        if self.architecture != "rnn" and self.d_model % self.num_heads:
+        if self.architecture != "rnn" and self.d_model % self.num_heads and info.context in (None, "given"):
             raise ValueError(f"model.d_model {self.d_model} is not divisible by model.num_heads {self.num_heads}")
         return self
 
@@ -339,7 +357,7 @@ class TrainingConfig(Section):
     learning_rate: PositiveFloat | None = None
     """peak learning rate, reached at step warmup_steps; null: (d_model * warmup_steps)^-0.5, as in Eq. 3"""
     warmup_steps: PositiveInt = 4000
-    """steps of linear warmup (paper 5.3); with a time_limit, at most a tenth of the steps"""
+    """steps of linear warmup (paper 5.3)"""
     cooldown: float = Field(0.0, ge=0, le=0.9)
     """last part of the steps, as a fraction, in which the learning rate falls linearly to zero; early stopping
     (training.patience) also ends with a cooldown"""

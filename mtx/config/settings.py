@@ -22,6 +22,7 @@ from mtx.config.schema import NULL, PRESETS, Config, DataConfig, fields, key_nam
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.durable import require_file
+from mtx.storage.run_files import RunLayout, has_begun
 from mtx.storage.text_files import decoded_lines, errors_named, open_binary, printable
 
 exists = os.path.exists  # unlike `Path.exists`, False for a name that no file can have
@@ -65,11 +66,12 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         values["run_dir"] = name  # a run directory may have been moved
     # If a setting overrides a value, or the problem concerns several keys, the file is not the cause
     lines = {key: at for key, at in lines.items() if key.partition("[")[0] not in settings and (key or not settings)}
-    config = _validate(values, lines, problems)
+    sizes = values.get("sizes", "given")
+    config = _validate(values, lines, problems, sizes)
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
         run_dir = f"runs/{path.stem if path else config.data.direction}"
-        config = _validate({**values, "run_dir": run_dir}, {}, [])
+        config = _validate({**values, "run_dir": run_dir}, {}, sizes=sizes)
     origins = dict.fromkeys((f"model.{key}" for key in PRESETS["base"]), f"preset {config.model.preset}")
     origins |= dict.fromkeys(file_keys, f"recipe {name}" if name in recipe_names() else str(path))
     origins |= dict.fromkeys(settings, "command line")
@@ -116,6 +118,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         if isinstance(node, yaml.SequenceNode):
             return [text_of(item, f"{key}[{number}]") for number, item in enumerate(node.value)]
         if not isinstance(node, yaml.MappingNode):
+            if key == "training.time_limit" and node.tag.endswith(":float") and has_begun(RunLayout(path.parent)):
+                return f"{node.value}s"  # an earlier version wrote the config.yaml of this run
             return node.value
         values: dict[str, Any] = {}
         for name, value in node.value:
@@ -155,7 +159,7 @@ def _yaml_text(path: Path) -> str:
 
 def dump(config: Config) -> str:
     """The configuration as YAML that `load` reads back as an equal one."""
-    return _to_yaml(config.model_dump(mode="json"))
+    return _to_yaml(config.model_dump())
 
 
 def _to_yaml(value: Any, **style: Any) -> str:
@@ -182,7 +186,7 @@ def dump_with_origins(resolved: Resolved) -> str:
                 origin = printable(resolved.origins[prefix + name])
                 yield f"{indent}{name}: {_on_one_line(value)}".ljust(44) + f"  # {origin}"
 
-    return "\n".join(lines(resolved.config.model_dump(mode="json"), ""))
+    return "\n".join(lines(resolved.config.model_dump(), ""))
 
 
 def describe_key(key: str) -> tuple[str, str]:
@@ -274,10 +278,16 @@ def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
             raise UsageError(f"data.{name}: this recipe reads its text from {source}, not from local files", help)
 
 
-def _validate(values: dict[str, Any], lines: dict[str, str], problems: Sequence[str] = ()) -> Config:
-    """The configuration, or one error with all of its problems and their places from `lines`."""
+def _validate(
+    values: dict[str, Any], lines: dict[str, str], problems: Sequence[str] = (), sizes: object = None
+) -> Config:
+    """The configuration, or one error with all of its problems and their places from `lines`.
+
+    Args:
+        sizes: the setting; with "corpus", sizes that `choose_sizes` may still replace need not fit each other.
+    """
     try:
-        config = Config.model_validate(values)
+        config = Config.model_validate(values, context=sizes)
         if not problems:
             return config
     except ValidationError as error:

@@ -44,8 +44,8 @@ def report_page(roots: Sequence[Path]) -> str:
         names = [str(root) for root in roots]
     charts = list(learning_curves(runs, names))
     decider = DECIDING_METRICS[recorded_metric(runs[0].history.of("validation"))]
-    default = dict(leaves(Config.model_validate({}).model_dump(mode="json")))
-    configs = [dict(leaves(run.config.model_dump(mode="json"))) for run in runs]
+    default = dict(leaves(Config.model_validate({}).model_dump()))
+    configs = [dict(leaves(run.config.model_dump())) for run in runs]
     changed = {key for config in configs for key in config if config[key] != default.get(key)} - LOCATION_KEYS
     values = [_run_values(number, run, names[number], runs) for number, run in enumerate(runs)]
     return render(

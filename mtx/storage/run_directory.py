@@ -333,7 +333,7 @@ class Status:
 
     Attributes:
         state: running, finished, stopped (training can continue), prepared, or new.
-        max_steps: the last step; with training.max_epochs an estimate, None before the first step.
+        max_steps: the last step; with training.max_epochs or time_limit an estimate, None before the first one.
         max_epochs: training.max_epochs. epochs: passes so far, as a fraction; None if unknown.
         best_step, best_metric, best_score: step, deciding metric and score of the best validation so far.
         left_s: remaining seconds of training by the last estimate; None before the first one and at the end.
@@ -409,8 +409,7 @@ def read_status(root: Path) -> Status:
         run=str(root),
         state=state.name,
         step=last("step", 0),
-        # training has estimated the step at which the epochs are done
-        max_steps=training.max_steps if training.max_epochs is None else last("max_steps", training.max_steps),
+        max_steps=last("max_steps") if training.max_epochs or training.time_limit else training.max_steps,
         max_epochs=training.max_epochs,
         epochs=last("epochs"),
         best_step=best.get("step"),

@@ -249,23 +249,22 @@ class Console(Hook):
     """Shows the progress: a bar on a terminal, log lines elsewhere."""
 
     def on_start(self, trainer: "Trainer") -> None:
-        last, _ = trainer.schedule.end(trainer.state)
+        last = trainer.schedule.known_end(trainer.state)
         is_hidden = not shows_progress()
         bar = tqdm(total=last, initial=trainer.state.step, unit="step", disable=is_hidden, dynamic_ncols=True)
         self._bar = trainer.cleanup.enter_context(bar)
         self._line_at = time.monotonic() + _LINE_EVERY_S / 3
 
     def on_step(self, trainer: "Trainer", figures: Values) -> None:
-        last, _ = trainer.schedule.end(trainer.state)
+        self._bar.total = figures["max_steps"]
         speed = f"{figures['tgt_tokens_per_s']:,.0f} target tokens/s"
         left = format_duration(figures["left_s"])
         text = f"loss {figures['loss']:.3f}, lr {figures['learning_rate']:.2e}, {speed}, {left} left"
         if not self._bar.disable:
-            self._bar.total = last
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(1)
         elif time.monotonic() >= self._line_at:
-            logger.info("step %d of %d: %s", figures["step"], last, text)
+            logger.info("%s: %s", self._place(figures["step"]), text)
             self._line_at = time.monotonic() + _LINE_EVERY_S
 
     def on_validation(self, trainer: "Trainer", validation: "Validation", model: "TranslationModel") -> None:
@@ -274,9 +273,12 @@ class Console(Hook):
         best = " (best)" * (trainer.state.best_step == step)
         text = f"validation nll {validation.nll:.3f}, ppl {validation.ppl:.2f}{scores}{best}"
         elapsed = format_duration(trainer.schedule.elapsed_s())
-        logger.info("step %d of %d: %s, after %s", step, trainer.schedule.end(trainer.state)[0], text, elapsed)
+        logger.info("%s: %s, after %s", self._place(step), text, elapsed)
         for sample in validation.samples[:1]:
             logger.info("  %s\n    -> %s", sample.src[:_SAMPLE_CHARS], sample.hyp[:_SAMPLE_CHARS])
+
+    def _place(self, step: int) -> str:
+        return f"step {step} of {self._bar.total}" if self._bar.total else f"step {step}"
 
     def on_event(self, trainer: "Trainer", name: str, values: Values) -> None:
         if name == "cooldown":

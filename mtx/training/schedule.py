@@ -93,6 +93,7 @@ class Schedule:
         self._began = started - elapsed_s
         self.now_s = elapsed_s
         self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
+        self._in_time: int | None = None  # `_end_by_time_limit` of the newest step, the same on all ranks
 
     def learning_rate(self, state: State, step: int) -> float:
         """The learning rate of a step."""
@@ -105,8 +106,12 @@ class Schedule:
         if state.cooldown is not None:
             return state.cooldown.last, state.cooldown.reason
         end = planned_end(self._training, self.steps_per_epoch, state.step, self._sampler.epochs(state.position))
-        in_time = self._end_by_time_limit(state)
-        return end if in_time is None else min(end, (in_time, "time_limit"))
+        return end if self._in_time is None else min(end, (self._in_time, "time_limit"))
+
+    def known_end(self, state: State) -> int | None:
+        """The step of `end`; with a time limit None until steps and a validation have shown how long they take."""
+        is_known = self._training.time_limit is None or (self._in_time and state.validation_s)
+        return self.end(state)[0] if is_known else None
 
     def reason_to_stop(self, state: State) -> str | None:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
@@ -135,15 +140,16 @@ class Schedule:
         """The cooldown of `state`, or the one that begins after it, if it is time for one.
 
         It takes the share `training.cooldown` of all steps, whatever will end the training; it also begins when
-        training.patience has run out. Its last step stays.
+        training.patience has run out. Its last step stays. All ranks call this at every step, which updates `end`.
         """
+        self._in_time = self._end_by_time_limit(state)
         step, share = state.step, self._training.cooldown
         if not share or state.cooldown is not None or not step:
             return state.cooldown
         last, reason = self.end(state)
         if self._has_stalled(state):
             last, reason = min((last, reason), (step + math.ceil(step * share / (1 - share)), "patience"))
-        elif step < (first := last - round(share * last)):
+        elif step < (first := last - round(share * last)) or step >= last:
             return None
         elif reason == "time_limit" and first < step:  # a validation made the end seem nearer: use the margin
             most = step + int((last - step) / _MARGIN)
@@ -153,16 +159,16 @@ class Schedule:
     def _end_by_time_limit(self, state: State) -> int | None:
         """The step at which the time limit will end training, once a few steps of this start have shown its speed.
 
-        This is the last step within the time, if the next ones take equally long; at least one more.
+        This is the last step within the time, if the next ones take equally long; at least one more if time is left.
         """
         step, elapsed_s, usable_s = state.step, self.now_s, self.usable_s(state)
-        if usable_s == math.inf or not step:
+        if not step:
             return None
         first_s, first_step = self._timed_from = self._timed_from or (elapsed_s, step)
-        if step < first_step + _TIMED_STEPS or elapsed_s < first_s + _TIMED_SHARE * usable_s:
+        if step < first_step + _TIMED_STEPS or elapsed_s < first_s + _TIMED_SHARE * usable_s:  # inf without a limit
             return None
         left = _MARGIN * (usable_s - elapsed_s)
-        return step + max(1, int(left * (step - first_step) / (elapsed_s - first_s)))
+        return step + max(int(left > 0), int(left * (step - first_step) / (elapsed_s - first_s)))
 
     def elapsed_s(self) -> float:
         """Seconds of training so far, over all starts."""

@@ -176,8 +176,7 @@ class Trainer:
             check_finite(update, numbers, self.sampler, self.text, self.paths)
             last, _ = self.schedule.end(self.state)
             figures = self.progress.measure(update, numbers, last, self.schedule.ends_at(self.state))
-            if self.config.training.max_epochs is not None:
-                figures["max_steps"] = last
+            figures["max_steps"] = self.schedule.known_end(self.state)
             self.record("train", **figures)
             for hook in self.hooks:
                 hook.on_step(self, figures)
@@ -234,7 +233,7 @@ class Trainer:
         if len(parts) < ranks.size:
             raise InterruptedTrainingError
 
-        def report() -> State:
+        def report() -> tuple[State, float]:
             metric = deciding_metric(self.data, self.config)
             validation = validation_of(parts, self.data, self.config.data.tgt, metric, started)
             state = replace(
@@ -250,9 +249,9 @@ class Trainer:
             for hook in self.hooks:
                 hook.on_validation(self, validation, model)
             self.progress.restart()
-            return state
+            return state, self.schedule.elapsed_s()
 
-        self.state = ranks.run_on_rank_zero(report)
+        self.state, self.schedule.now_s = ranks.run_on_rank_zero(report)
 
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""

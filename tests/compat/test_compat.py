@@ -29,6 +29,21 @@ def test_a_run_translates_and_resumes(run: Path) -> None:
     assert len(losses) == 2 and max(losses) < 0.1, "it has forgotten nothing"
 
 
+def test_a_run_whose_time_limit_has_no_unit_resumes(run: Path) -> None:
+    """Versions before 2026-11-27 wrote seconds like this."""
+    config = run / "config.yaml"
+    text = config.read_text(encoding="utf-8")
+    config.write_text(text.replace("time_limit: null", "time_limit: 240.0"), encoding="utf-8")
+    for command in ("status", "config"):
+        result = mtx(command, run)
+        assert result.returncode == 0, result.stderr.decode()
+    assert b"time_limit: 240s" in result.stdout
+    result = mtx("train", run, "training.max_steps=162")
+    assert result.returncode == 0, result.stderr.decode()
+    assert b", at most 2 steps (" in result.stderr
+    assert "  time_limit: 240s\n" in config.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("command", [("train",), ("train", "--dry-run"), ("translate",), ("status",), ("evaluate",)])
 def test_a_run_of_an_earlier_format_is_refused(run: Path, command: tuple[str, ...]) -> None:
     for path in run.rglob("*.json"):

@@ -204,3 +204,6 @@ def test_a_time_limit_gives_the_run_of_as_many_steps(
         weights[name] = (tmp_path / name / "model" / "model.safetensors").read_bytes()
     assert planned[0]["reason"] == "time_limit" and 60 < last < 150
     assert weights["timed"] == weights["counted"]
+    totals = [event["max_steps"] for event in events(tmp_path / "timed") if event["event"] == "train"]
+    assert totals[:10] == [None] * 10 and None not in totals[10:], "the first validation is after step 10"
+    assert max(totals[10:]) < 1.5 * last and totals[-1] == len(totals) == last

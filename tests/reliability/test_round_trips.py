@@ -189,7 +189,7 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "model.cell": st.sampled_from(["lstm", "gru"]),
     "model.score": st.sampled_from(["additive", "scaled_dot_product", "multiplicative"]),
     "training.init_from": TEXT, "training.max_steps": MANY, "training.max_epochs": MANY,
-    "training.time_limit": POSITIVE,
+    "training.time_limit": POSITIVE.map(lambda seconds: f"{seconds}s"),
     "training.batch_tokens": st.integers(4096, MAX_BATCH_TOKENS), "training.warmup_steps": MANY,
     "training.cooldown": st.floats(0, 0.9), "training.bpe_dropout": SHARE,
     "training.rdrop_alpha": st.floats(0, 100), "training.copied_target_ratio": st.floats(0, 1),

@@ -35,7 +35,9 @@ from tests.unit.config.helpers import problems, write
         ("training.max_steps=0", "training.max_steps: expected at least 1, got 0"),
         ("training.learning_rate=nan", "training.learning_rate: expected a finite number, got 'nan'"),
         ("training.learning_rate=fast", "training.learning_rate: expected a number, got 'fast'"),
-        ("training.time_limit=0", "training.time_limit: expected more than 0, got 0"),
+        ("training.time_limit=0s", "training.time_limit: expected more than 0, got '0s'"),
+        ("training.time_limit=4", "training.time_limit: 4 has no unit; 4s, 4m or 4h?"),
+        ("training.time_limit=1.5", "training.time_limit: 1.5 has no unit; 1.5s, 1.5m or 1.5h?"),
         (
             "training.time_limit=1h30",
             "training.time_limit: expected a duration such as 2h, 90m, 1h30m or 600s, got '1h30'",

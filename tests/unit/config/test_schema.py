@@ -73,7 +73,7 @@ def test_a_preset_fills_the_keys_that_are_not_set(preset: str) -> None:
         ("training.time_limit", "90m", 5400.0),
         ("training.time_limit", "1h30m", 5400.0),
         ("training.time_limit", "600s", 600.0),
-        ("training.time_limit", "1.5", 1.5),
+        ("training.time_limit", "1.5s", 1.5),
         ("training.time_limit", "~", None),
         ("device", "cuda:1", "cuda:1"),
         ("data.src", "no", "no"),

@@ -1,5 +1,6 @@
 """A configuration is found, overridden, and printed with the origin of each value; nothing is lost on the way."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from mtx.config.settings import (
     resolve,
 )
 from mtx.errors import UsageError
+from mtx.storage.run_files import RunLayout
 from tests.unit.config.helpers import problems, value_of, write
 
 
@@ -188,6 +190,31 @@ def test_printed_configurations_read_back_equal(name: str | None, tmp_path: Path
     resolved = resolve(name, overrides)
     assert load(write(tmp_path / "a.yaml", dump(resolved.config))) == resolved.config
     assert load(write(tmp_path / "b.yaml", dump_with_origins(resolved))) == resolved.config
+
+
+def test_a_duration_is_written_with_its_unit_but_in_json() -> None:
+    resolved = resolve(None, ["training.time_limit=4m"])
+    assert "\n  time_limit: 240s\n" in dump(resolved.config)
+    assert "\n  time_limit: 240s " in dump_with_origins(resolved)
+    other = resolve(None, ["training.time_limit=1.5h"]).config
+    assert differences(resolved.config, other) == [("training.time_limit", "240s", "5400s")]
+    stored = json.loads(resolved.config.model_dump_json())
+    assert stored["training"]["time_limit"] == 240 and Config.model_validate(stored) == resolved.config
+
+
+def test_bare_seconds_are_read_in_the_configuration_of_a_run_that_has_begun(tmp_path: Path) -> None:
+    run = RunLayout(tmp_path)
+    for text, seconds in (("240.0", 240), ("1.0e+16", 1e16), ("1.5e-05", 1.5e-5), ("240s", 240), ("null", None)):
+        written = dump(resolve(None, ["run_dir=x"]).config).replace("time_limit: null", f"time_limit: {text}")
+        write(run.config, written)
+        line = written[: written.index("time_limit")].count("\n") + 1
+        if text.endswith(("0", "6", "5")):
+            refused = f"{run.config}:{line}: training.time_limit: {text} has no unit; {text}s, {text}m or {text}h?"
+            assert problems(str(tmp_path)) == problems(str(run.config)) == refused
+        write(run.chosen, "{}")
+        for config in (load(run.config), resolve(str(tmp_path), []).config, resolve(str(run.config), []).config):
+            assert config.training.time_limit == seconds
+        run.chosen.unlink()
 
 
 LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=30)

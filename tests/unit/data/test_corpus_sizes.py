@@ -56,6 +56,27 @@ def test_what_is_given_stays(tmp_path: Path) -> None:
     assert base.training.batch_tokens == row_values(5_000)["training.batch_tokens"]
 
 
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("model.d_model=100", None),
+        ("model.num_heads=3", "model.d_model 128 is not divisible by model.num_heads 3"),
+        ("model.d_model=130", "model.d_model 130 is not divisible by model.num_heads 4"),
+        ("model.d_model=100 model.preset=base", "model.d_model 100 is not divisible by model.num_heads 8"),
+        ("model.d_model=100 sizes=given", "model.d_model 100 is not divisible by model.num_heads 8"),
+    ],
+)
+def test_sizes_are_checked_against_those_that_the_run_has(tmp_path: Path, given: str, problem: str | None) -> None:
+    arguments = [text(tmp_path / "my.tsv", 5_000), *given.split()]
+    if problem is None:
+        model = chosen(*arguments).config.model
+        assert (model.d_model, model.num_heads) == (100, 4)
+    else:
+        with pytest.raises(UsageError) as caught:
+            chosen(*arguments)
+        assert str(caught.value) == problem
+
+
 def test_a_file_may_set_a_preset(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("sizes: corpus\nmodel: {preset: base}\n", encoding="utf-8")

@@ -16,6 +16,7 @@ from mtx.storage.run_directory import is_locked, read_status
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import State
 from mtx.training.hooks import Console, EventLog, Hook, Progress
+from mtx.training.validation import Validation
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def _write(run: Path, *events: dict[str, Any]) -> None:
 class Trained:
     """What hooks see of a trainer, which takes steps of 100 tokens."""
 
-    def __init__(self, root: Path, last: int, *hooks: Hook):
+    def __init__(self, root: Path, last: int | None, *hooks: Hook):
         self.paths, self.deferred_errors, self.cleanup = RunLayout(root), DeferredErrors(), contextlib.ExitStack()
         self.state, self.schedule, self.last, self.hooks = State(), self, last, hooks
         self.progress = Progress(0)
@@ -40,12 +41,16 @@ class Trained:
         for hook in hooks:
             hook.on_start(self)  # type: ignore[arg-type]
 
-    def end(self, state: State) -> tuple[int, str]:
-        return self.last, "max_steps"
+    def known_end(self, state: State) -> int | None:
+        return self.last
+
+    def elapsed_s(self) -> float:
+        return 30.0
 
     def step(self, step: int) -> None:
         update: Any = SimpleNamespace(step=step, num_tgt_tokens=100, learning_rate=0.1, epochs=0.0)
-        figures = self.progress.measure(update, [2.0, 150.0, 1.0], self.last, math.inf)
+        figures = self.progress.measure(update, [2.0, 150.0, 1.0], self.last or 600, math.inf)
+        figures["max_steps"] = self.known_end(self.state)
         for hook in self.hooks:
             hook.on_event(self, "train", figures)  # type: ignore[arg-type]
             hook.on_step(self, figures)  # type: ignore[arg-type]
@@ -163,6 +168,37 @@ def test_a_line_shows_the_speed_and_the_time_left_now_and_then(
     speed = "loss 2.000, lr 1.00e-01, 100 target tokens/s"
     lines = [record.message for record in caplog.records]
     assert lines == [f"step 10 of 600: {speed}, 10 min left", f"step 40 of 600: {speed}, 9 min left"]
+
+
+def test_a_line_has_no_total_that_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("mtx.training.hooks.time.monotonic", lambda: now)
+    caplog.set_level("INFO")
+    console = Console()
+    run: Any = Trained(tmp_path, None, console)
+    for step in range(1, 41):
+        now += 1.0
+        run.last = 500 if step > 20 else None
+        run.step(step)
+        if step == 20:
+            run.last = 700  # which the validation may change
+            run.state = State(20)
+            console.on_validation(run, Validation(3.0, 0.0, None, 1.0, [], [], 1.0), run)
+    starts = [record.message.partition(":")[0] for record in caplog.records]
+    assert starts == ["step 10", "step 20", "step 40 of 500"]
+
+
+def test_status_has_the_total_that_training_has_estimated(run: Path) -> None:
+    limited = settings.resolve(str(run), ["training.time_limit=30m"]).config
+    (run / "config.yaml").write_text(settings.dump(limited), encoding="utf-8")
+    shown = []
+    for last in ((), (None,), (None, 90), (90, None)):
+        events = ({"event": "train", "step": step, "max_steps": end} for step, end in enumerate(last, 1))
+        _write(run, *events, {"event": "validation", "step": 9, "bleu": 1.0})
+        shown.append(read_status(run).progress())
+    assert shown == ["9", "9", "9 of 90", "9"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="becomes another user")

@@ -133,8 +133,8 @@ def test_a_cooldown_after_a_validation_uses_the_margin() -> None:
         schedule.now_s = now_s
         assert schedule.plan_cooldown(State(step)) is None
     schedule.now_s = 495.0
-    assert schedule.end(State(466)) == (466 + int(0.97 * 465 * 465 / 485), "time_limit") == (898, "time_limit")
     assert schedule.plan_cooldown(State(466)) == Cooldown(467, 911, "time_limit", 1000), "in 464 of 465 seconds"
+    assert schedule.end(State(466)) == (466 + int(0.97 * 465 * 465 / 485), "time_limit") == (898, "time_limit")
 
 
 def test_the_end_by_a_time_limit_is_known_after_a_few_steps_of_this_start() -> None:
@@ -142,7 +142,48 @@ def test_the_end_by_a_time_limit_is_known_after_a_few_steps_of_this_start() -> N
     ends = []
     for step, elapsed_s in ((0, 60.0), (1, 100.0), (3, 126.0), (4, 139.0)):
         schedule.now_s = elapsed_s
+        schedule.plan_cooldown(State(step))
         ends.append(schedule.end(State(step))[0])
     assert ends[:3] == [10**5] * 3, "the first step of a start shows nothing, and two more are too few"
     assert ends[3] == 4 + int(0.97 * (1200 - 46 - 139) / 13), "46 seconds are for the end, and a step takes 13"
     assert schedule_of(max_steps=9).end(State(8)) == (9, "max_steps")
+
+
+def test_a_total_is_known_when_steps_and_a_validation_have_shown_how_long_they_take() -> None:
+    """Of 1,000 s, 40 are kept, and 60 more after a validation of 10 s: 3 validations and a search; a step takes 1 s."""
+    schedule = schedule_of(time_limit="1000s", max_steps=10**5)
+    known = []
+    for state in (State(0), State(1), State(11), State(11, validation_s=10.0)):
+        schedule.now_s = 99.0 + state.step
+        schedule.plan_cooldown(state)
+        known.append(schedule.known_end(state))
+    assert known == [None, None, None, 11 + int(0.97 * (1000 - 40 - 60 - 110))]
+    schedule.now_s = 901.0
+    schedule.plan_cooldown(State(800, validation_s=10.0))
+    assert schedule.known_end(State(800, validation_s=10.0)) == 800, "its time is over"
+    assert schedule_of(max_steps=9).known_end(State(0)) == 9
+
+
+def test_the_end_is_planned_alike_whoever_asks_for_it_on_the_way() -> None:
+    """Rank 0 shows the end, which the other ranks do not: a resumed run would time itself from there."""
+    plans = []
+    for shows_end in (False, True):
+        schedule = schedule_of(time_limit="1000s", max_steps=10**5, cooldown=0.5)
+        schedule.now_s = 400.0
+        if shows_end:
+            schedule.end(State(300))
+        for step in range(300, 400):
+            schedule.now_s += 100.0 if step == 300 else 1.0
+            plans.append(schedule.plan_cooldown(State(step)))
+            if shows_end:
+                schedule.end(State(step + 1))
+    assert plans[:100] == plans[100:] and any(plans)
+
+
+def test_no_cooldown_follows_the_last_step() -> None:
+    schedule = schedule_of(time_limit="1000s", max_steps=10**5, cooldown=0.5)
+    for step, now_s in ((1, 10.0), (400, 409.0), (401, 990.0)):
+        schedule.now_s = now_s
+        assert schedule.plan_cooldown(State(step)) is None
+    assert schedule.reason_to_stop(State(401)) == "time_limit"
+    assert schedule_of(max_steps=100, cooldown=0.5).plan_cooldown(State(100)) is None
