@@ -28,11 +28,11 @@ def unigram_nll(tgt: Side) -> float:
 
 
 def ramp_steps(config: Config) -> int:
-    """The steps in which translations may be alike: the warmup, or the longer one that the learning rate has in Eq. 3.
+    """The steps after which a healthy model's translations differ: the warmup, or that of the learning rate in Eq. 3.
 
-    A low learning rate thus gets more steps.
+    The longer of them counts, because a model with a low learning rate learns slowly.
     """
-    rate = config.training.learning_rate or math.inf  # without one, Eq. 3 has the warmup
+    rate = config.training.learning_rate or math.inf  # without one, the warmup is Eq. 3's
     return max(config.training.warmup_steps, round(rate**-2 / config.model.d_model))
 
 

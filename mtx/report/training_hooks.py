@@ -36,7 +36,7 @@ class Hints(Hook):
     """Watches the text and the figures of one start of a run."""
 
     def __init__(self) -> None:
-        self._given = set[str]()  # what to do, which is one thing for one cause
+        self._given = set[str]()  # the help of the hints given: one cause has one help
         self._window = list[float]()
         self._mean = math.inf  # of the last window
         self._lowest, self._lowest_step = math.inf, 0  # the lowest mean, and the last step of its window
@@ -63,14 +63,13 @@ class Hints(Hook):
     def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
         step, nll, lowest = trainer.state.step, validation.nll, self._lowest_valid
         if step > collapse.ramp_steps(trainer.config):
-            unigram, lines = collapse.unigram_nll(trainer.text.tgt), validation.hypotheses
-            if min(nll, self._mean) > _NEAR_UNIGRAM * unigram or collapse.are_alike(
-                lines, trainer.data.valid.tgt_texts()
-            ):
+            unigram = collapse.unigram_nll(trainer.text.tgt)
+            is_alike = collapse.are_alike(validation.hypotheses, trainer.data.valid.tgt_texts())
+            if is_alike or min(nll, self._mean) > _NEAR_UNIGRAM * unigram:
                 self._give(
                     trainer,
-                    f"training collapsed: {len({*lines}) / len(lines):.1%} of the validation translations are "
-                    f"distinct, and the validation nll is {nll:.2f} (a unigram model's: {unigram:.2f})",
+                    f"training collapsed: {len({*validation.hypotheses}) / len(validation.hypotheses):.1%} of the "
+                    f"validation translations are distinct, and the nll is {nll:.2f} (unigram model: {unigram:.2f})",
                 )
         if nll < lowest:
             self._lowest_valid, self._mean_then, self._num_rising = nll, self._mean, 0
