@@ -3,8 +3,6 @@
 A collapsed model ignores its source, and often its context too. `training_hooks` warns of it, and `verdict` names it.
 """
 
-import math
-
 import numpy as np
 
 from mtx.config.schema import Config
@@ -28,12 +26,12 @@ def unigram_nll(tgt: Side) -> float:
 
 
 def ramp_steps(config: Config) -> int:
-    """The steps after which a healthy model's translations differ: the warmup, or that of the learning rate in Eq. 3.
+    """The steps after which a healthy model's translations differ: the warmup that Eq. 3 has for the learning rate.
 
-    The longer of them counts, because a model with a low learning rate learns slowly.
+    A low learning rate needs more steps than training.warmup_steps, and a high one fewer.
     """
-    rate = config.training.learning_rate or math.inf  # without one, the warmup is Eq. 3's
-    return max(config.training.warmup_steps, round(rate**-2 / config.model.d_model))
+    rate = config.training.learning_rate
+    return round(rate**-2 / config.model.d_model) if rate else config.training.warmup_steps
 
 
 def remedy(config: Config) -> str:

@@ -33,12 +33,13 @@ def test_the_tokens_of_all_the_text_count() -> None:
     ("training", "steps"),
     [
         ({"warmup_steps": 400}, 400),
-        ({"warmup_steps": 400, "learning_rate": 3.0}, 400),
+        ({"warmup_steps": 400, "learning_rate": 0.00884}, 100),
+        ({"warmup_steps": 400, "learning_rate": 3.0}, 0),
         ({"warmup_steps": 74, "learning_rate": 0.00442}, 400),
         ({"warmup_steps": 400, "learning_rate": 0.00221}, 1600),
     ],
 )
-def test_a_low_learning_rate_makes_the_ramp_longer(training: dict[str, object], steps: int) -> None:
+def test_the_ramp_is_longer_for_a_lower_learning_rate(training: dict[str, object], steps: int) -> None:
     assert ramp_steps(_config(**training)) == steps
 
 
