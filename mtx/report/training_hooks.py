@@ -16,7 +16,7 @@ from mtx.data.token_store import PreparedData
 from mtx.decoding.translator import Translator
 from mtx.errors import Advice
 from mtx.model.translation_model import TranslationModel
-from mtx.report import checks
+from mtx.report import checks, collapse
 from mtx.report.report_page import report_page
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _WINDOW = 50  # steps whose nll is averaged to one value
 _JUMP = 0.3  # nats per token by which a window's mean exceeds the lowest before it
+_NEAR_UNIGRAM = 0.9  # share of a unigram model's nll that only a collapsed model has after the warmup
 _RISE, _RISING = 0.02, 3  # nats per token above the lowest validation, and validations in a row
 
 
@@ -35,7 +36,7 @@ class Hints(Hook):
     """Watches the text and the figures of one start of a run."""
 
     def __init__(self) -> None:
-        self._given_kinds = set[str]()
+        self._given = set[str]()  # the help of the hints given: one cause has one help
         self._window = list[float]()
         self._mean = math.inf  # of the last window
         self._lowest, self._lowest_step = math.inf, 0  # the lowest mean, and the last step of its window
@@ -48,23 +49,28 @@ class Hints(Hook):
             logger.warning("%s\n  help: %s", warning.text, warning.help)
 
     def on_step(self, trainer: Trainer, figures: Mapping[str, Any]) -> None:
-        step = figures["step"]
         self._window.append(figures["nll"])
         if len(self._window) < _WINDOW:
             return
         self._mean = statistics.fmean(self._window)
         self._window.clear()
         if self._mean < self._lowest:
-            self._lowest, self._lowest_step = self._mean, step
+            self._lowest, self._lowest_step = self._mean, figures["step"]
         elif self._mean > self._lowest + _JUMP:
-            text = (
-                f"the training nll rose from {self._lowest:.2f} (step {self._lowest_step:,}) to {self._mean:.2f}: the "
-                f"learning rate, now {figures['learning_rate']:.1e}, may be too high"
-            )
-            self._give(trainer, step, "jump", text, "halve training.learning_rate, or increase training.warmup_steps")
+            rose = f"from {self._lowest:.2f} (step {self._lowest_step:,}) to {self._mean:.2f}"
+            self._give(trainer, f"the training nll rose {rose}: the learning rate may be too high")
 
     def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
         step, nll, lowest = trainer.state.step, validation.nll, self._lowest_valid
+        if step > collapse.ramp_steps(trainer.config):
+            unigram = collapse.unigram_nll(trainer.text.tgt)
+            is_alike = collapse.are_alike(validation.hypotheses, trainer.data.valid.tgt_texts())
+            if is_alike or min(nll, self._mean) > _NEAR_UNIGRAM * unigram:
+                self._give(
+                    trainer,
+                    f"training collapsed: {len({*validation.hypotheses}) / len(validation.hypotheses):.1%} of the "
+                    f"validation translations are distinct, and the nll is {nll:.2f} (unigram model: {unigram:.2f})",
+                )
         if nll < lowest:
             self._lowest_valid, self._mean_then, self._num_rising = nll, self._mean, 0
         elif trainer.state.best_step == step or nll < lowest + _RISE:
@@ -72,14 +78,18 @@ class Hints(Hook):
         else:
             self._num_rising += 1
             if self._num_rising >= _RISING and self._mean < self._mean_then:
-                text = f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while the training nll falls"
-                help = "use a larger model.dropout, a smaller model.preset or more text"
-                self._give(trainer, step, "overfits", f"{text}: the model overfits", help)
+                self._give(
+                    trainer,
+                    f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while the training nll falls: the model "
+                    "overfits",
+                    "use a larger model.dropout, a smaller model.preset or more text",
+                )
 
-    def _give(self, trainer: Trainer, step: int, kind: str, text: str, help: str) -> None:
-        if kind not in self._given_kinds:
-            self._given_kinds.add(kind)
-            trainer.record("hint", step=step, text=str(Advice(text, help)))
+    def _give(self, trainer: Trainer, text: str, help: str = "") -> None:
+        help = help or collapse.remedy(trainer.config)
+        if help not in self._given:
+            self._given.add(help)
+            trainer.record("hint", step=trainer.state.step, text=str(Advice(text, help)))
 
 
 _MAX_SHARE = 0.02  # maximum share of the training time for reports

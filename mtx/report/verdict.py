@@ -11,6 +11,7 @@ from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
 from mtx.errors import Advice
 from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import advice
+from mtx.report import collapse
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, stored_scores
@@ -28,7 +29,6 @@ _SYNTHETIC_LIMITS = (95.0, 80.0, 60.0, 30.0, 0.0)  # of BLEU on text of a gramma
 _GIST = 2  # the place of a description in `_WORDS`
 _POOR = 3
 _USELESS = 4
-_ALIKE = 0.2  # share of distinct translations below which a model ignores its source
 _FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
 _MENTIONED = 0.02  # the smallest share of faulty translations to mention
 _FAULTS = {"repetition": "repeat themselves", "copy": "are copies of the source", "empty": "are empty"}
@@ -58,14 +58,14 @@ def usability(run: RunSummary) -> Advice | None:
     for src, hyp, ref in zip(sources, hypotheses, references, strict=True):
         if hyp != ref and (fault := suspicion(src, hyp) or ("" if hyp.strip() else "empty")):
             faults[fault] += 1
-    lines, distinct = max(1, len(hypotheses)), len({*hypotheses})
+    lines = max(1, len(hypotheses))
     metric, value = "BLEU", score["bleu"]["score"]
     if too_short_for_bleu(references, config.data.tgt):
         metric, value = "chrF2", score["chrf"]["score"]
     limits = _SYNTHETIC_LIMITS if config.data.generator and metric == "BLEU" else _LIMITS[metric]
     level = next(number for number, limit in enumerate(limits) if value >= limit)
     words, best, faulty = _WORDS[level], 0, faults.total()
-    is_alike = distinct < _ALIKE * len(hypotheses)
+    is_alike = collapse.are_alike(hypotheses, references)
     if is_alike or faulty >= _MOST_FAULTY * lines:
         best = _USELESS
     elif faulty >= _FAULTY * lines:
@@ -77,12 +77,15 @@ def usability(run: RunSummary) -> Advice | None:
         if faults[kind] >= _MENTIONED * lines:
             measured.append(f"{faults[kind] / lines:.0%} of the translations {what}")
     if is_alike and faulty < lines / 2:
-        measured.append(f"only {distinct / lines:.0%} of the translations are distinct")
+        measured.append(f"only {len({*hypotheses}) / lines:.0%} of the translations are distinct")
     problems = advice(run.gains)
     measured += [problem.text for problem in problems]
     help = _help(run, level)
     if problems:  # longer training would not solve them
         help = f"in another run_dir, {', and '.join(dict.fromkeys(problem.help for problem in problems))}"
+    remedy = collapse.remedy(config)
+    if level == _USELESS and any(remedy in hint["text"] for hint in run.hints()):
+        help = f"training collapsed; {remedy}"
     return Advice(f"{words} ({', '.join(measured)})", help)
 
 

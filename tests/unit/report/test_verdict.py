@@ -19,7 +19,7 @@ def _judged(
     root: Path, bleu: float, validations: list[float], hypotheses: list[str] | None = None, *,
     reason: str = "max_steps", steps: int = 1000, pairs: int = 5000, epochs: float = 5.0,
     nll: list[float] | None = None, references: list[str] | None = None, generator: str | None = None,
-    **training: object,
+    hint: str = "", **training: object,
 ) -> Advice:  # fmt: skip
     """The judgement of a run of an hour that ended for `reason`, with these validations at even distances."""
     scores = {"bleu": {"score": bleu}, "chrf": {"score": 60.0}}
@@ -41,6 +41,7 @@ def _judged(
         events.append(
             {"event": "validation", "step": round(steps * at), "time": 3600.0 * at, "bleu": score, "nll": loss}
         )
+    events.append({"event": "hint", "step": steps, "time": 3600.0, "text": hint})
     events.append({"event": "train", "step": steps, "time": 3600.0, "epochs": epochs})
     events.append({"event": "end", "step": steps, "time": 3600.0, "reason": reason})
     config = Config.model_validate(
@@ -87,6 +88,23 @@ def test_a_good_model_needs_no_advice(tmp_path: Path) -> None:
 def test_faulty_translations_make_a_score_worth_less(tmp_path: Path, change, words: str, beginning: str) -> None:  # type: ignore[no-untyped-def]
     judgement = _judged(tmp_path, 35.0, [30.0, 35.0, 35.0], [change(line) for line in _GOOD])
     assert words in judgement.text and judgement.text.startswith(beginning)
+
+
+def test_references_that_are_alike_too_are_no_fault(tmp_path: Path) -> None:
+    references = [f"Der Mann {n % 2} liest ." for n in range(50)]
+    assert "distinct" not in _judged(tmp_path, 35.0, [35.0, 35.0], references, references=references).text
+
+
+def test_a_collapsed_run_is_told_the_setting_that_causes_it_and_not_to_train_longer(tmp_path: Path) -> None:
+    rates = {"learning_rate": 3.0, "warmup_steps": 400}
+    remedy = "in another run_dir, set training.learning_rate=0.0022 (the paper's for this warmup), not 3"
+    for number, (bleu, epochs) in enumerate([(0.2, 1.0), (0.2, 9.0)]):
+        hint = {"hint": f"training collapsed: {remedy}", "epochs": epochs, **rates}
+        judgement = _judged(tmp_path / f"{number}", bleu, [0.1, 0.2], ["Ein Mann ."] * 50, **hint)  # type: ignore[arg-type]
+        assert judgement.text.startswith("not usable") and judgement.help == f"training collapsed; {remedy}"
+    recovered = _judged(tmp_path / "recovered", 25.0, [0.1, 25.0], hint=f"the nll rose: {remedy}", **rates)
+    assert "learning_rate" not in recovered.help
+    assert "learning_rate" not in _judged(tmp_path / "other", 0.2, [0.1, 0.2], hint="it overfits", **rates).help
 
 
 def test_copies_of_the_source_are_counted(tmp_path: Path) -> None:
