@@ -21,7 +21,7 @@ from mtx.data.corpus_sizes import row_values, smaller_rows
 from mtx.data.token_store import PreparedData
 from mtx.formatting import format_duration
 from mtx.model.device import attention_kernel, fast_precision, keep_freed_memory, num_threads, use_device
-from mtx.storage.run_files import RunLayout, checkpoint_steps
+from mtx.storage.run_files import RunLayout
 from mtx.training.build import first_step, read_runtime
 from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.ranks import Ranks
@@ -37,23 +37,22 @@ _ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one
 _FEW_UPDATES = 500  # with fewer, the tokens of a step are halved (docs/decisions.md)
 _NOISE = 1.15  # by which a measured speed may be wrong
 
-Speeds = Mapping[int, float]  # seconds of training for a target token, by row, that of the text first
-
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run trains: a row, its values and why, and the rows that were measured with their `Speeds`."""
+    """What a run trains: a row, its values and why, and the rows that were measured with their speeds."""
 
     row: int
     values: dict[str, Any]
     reason: str
-    seconds_per_token: dict[int, float]
+    seconds_per_token: list[tuple[int, float]]  # JSON has no numbers as keys
 
 
-def choose(seconds_per_token: Speeds, limit_s: float, min_tokens: int = 1) -> Plan:
+def choose(seconds_per_token: Mapping[int, float], limit_s: float, min_tokens: int = 1) -> Plan:
     """The plan for a text: its row, unless a smaller one is at least a third better off.
 
     Args:
+        seconds_per_token: of training, for a target token, by row, that of the text first.
         limit_s: seconds for steps; infinity without a limit.
         min_tokens: the least target tokens of a step.
     """
@@ -67,7 +66,7 @@ def choose(seconds_per_token: Speeds, limit_s: float, min_tokens: int = 1) -> Pl
     while tokens >= 2 * min_tokens and limit_s / seconds_per_token[row] < _FEW_UPDATES * tokens:
         tokens //= 2
     values["training.batch_tokens"] = max(tokens, min_tokens)
-    return Plan(row, values, reason, dict(seconds_per_token))
+    return Plan(row, values, reason, [*seconds_per_token.items()])
 
 
 def needed_tokens(row: int) -> float:
@@ -132,7 +131,7 @@ def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Ite
     limit = config.training.time_limit
     epoch_tokens = steps_per_epoch(data.train, config.training) * config.training.batch_tokens
     yield f"sizes for about {plan['row']:,} pairs: {plan['reason']}"
-    for row, speed in _speeds(plan).items():
+    for row, speed in plan["seconds_per_token"]:
         most, epoch_s = row_values(row)["training.max_epochs"], epoch_tokens * speed
         if limit is None:
             whole, half = (format_duration(share * most * epoch_s) for share in (1, 0.5))
@@ -160,31 +159,17 @@ def decide(
     Returns:
         The configuration with nothing undecided, and the content of chosen.json about the plan, if there is one.
     """
-    recorded, has_begun = ranks.run_on_rank_zero(lambda: _recorded(paths))
-    if config.undecided and not has_begun:
+    recorded = ranks.run_on_rank_zero(lambda: read_runtime(paths.chosen).plan if paths.chosen.exists() else None)
+    if config.undecided and recorded is None:
         plan = make_plan(config, data, device, started, ranks, num_rows)
         recorded = {**asdict(plan), "keys": config.undecided}
-        if ranks.is_rank_zero:
-            for line in describe(recorded, config, data):
-                logger.info("%s", line)
     elif recorded and ranks.is_rank_zero:
-        new = choose(_speeds(recorded), _USED_SHARE * (config.training.time_limit or math.inf)).row
+        new = choose(dict(recorded["seconds_per_token"]), _USED_SHARE * (config.training.time_limit or math.inf)).row
         if new != recorded["row"]:
             logger.info("the run keeps its sizes; a new run would have sizes=%d", new)
     if recorded and config.undecided:
         config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"]})
     return settings.with_values(config, {"undecided": ()}), recorded
-
-
-def _speeds(plan: Mapping[str, Any]) -> dict[int, float]:
-    return {int(row): speed for row, speed in plan["seconds_per_token"].items()}
-
-
-def _recorded(paths: RunLayout) -> tuple[dict[str, Any] | None, bool]:
-    """The plan of an earlier start, and whether one has chosen anything."""
-    if paths.chosen.exists():
-        return read_runtime(paths.chosen).plan, True
-    return None, bool(checkpoint_steps(paths))
 
 
 def _with(config: Config, values: Mapping[str, Any]) -> Config:

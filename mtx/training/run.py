@@ -44,7 +44,7 @@ from mtx.storage.run_files import (
 from mtx.training import averaging, checkpoint, init_from
 from mtx.training.build import build, choose_runtime, new_model
 from mtx.training.hooks import Hook, require_tensorboard
-from mtx.training.plan import decide
+from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks, find_rank_device
 from mtx.training.trainer import Trainer
 from mtx.training.validation import interleave, pick_samples
@@ -88,11 +88,13 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
 
         if not ranks.run_on_rank_zero(own_run):
             data, initial = _prepare_together(config, paths, ranks, hooks)
-            is_open = bool(config.undecided)
+            undecided = config.undecided
             config, plan = decide(config, paths, data, device, started, ranks)
             runtime = choose_runtime(paths, config, device, data, ranks, plan)
-            if is_open and ranks.is_rank_zero:
+            if plan and undecided and ranks.is_rank_zero:
                 durable.write_text(paths.config, settings.dump(config))
+                for line in describe(plan, config, data):
+                    logger.info("%s", line)
             trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
             del initial  # training needs its memory
             ranks.run_on_rank_zero(lambda: _announce(trainer))
