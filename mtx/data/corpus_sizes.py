@@ -137,10 +137,9 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     values = row_values(row)
     values["training.batch_tokens"] = max(values["training.batch_tokens"], config.data.max_tokens)
     values = {key: value for key, value in values.items() if key not in given}
-    if config.sizes == "corpus":
-        # sizes that are given as a whole fit no other row
-        is_open = "model.preset" not in given and config.training.init_from is None
-        values |= {"sizes": row, "undecided": sorted(values.keys() & {*_NAMES}) if is_open else ()}
+    # sizes that are given as a whole fit no other row
+    is_open = config.sizes == "corpus" and "model.preset" not in given and config.training.init_from is None
+    values |= {"sizes": row, "undecided": sorted(values.keys() & {*_NAMES}) if is_open else ()}
     chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":
         chosen.origins["tokenizer.vocab_size"] = f"about {auto_vocab_sizes(num_pairs)[0]:,} subwords ({why})"

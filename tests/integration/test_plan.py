@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from mtx.commands.train import resolve
-from mtx.config.settings import load
+from mtx.config.settings import dump_with_origins, load
 from mtx.data.corpus_sizes import row_values
 from mtx.errors import UsageError
 from mtx.storage import durable
@@ -123,6 +123,14 @@ def test_what_is_given_is_never_chosen(text: Path, tmp_path: Path, measured: lis
     run.train(resolve(call).config)
     written = load(tmp_path / "run" / "config.yaml")
     assert sizes(written) == (3, 256, 400) and written.sizes == 10_000
+
+
+def test_a_printed_configuration_is_trained_as_it_stands(text: Path, tmp_path: Path, measured: list[int]) -> None:
+    file = tmp_path / "mine.yaml"
+    printed = dump_with_origins(resolve(arguments(text, tmp_path / "run", "training.time_limit=10m")))
+    file.write_text(printed.replace("d_ff: 256", "d_ff: 64"))
+    run.train(resolve([str(file)]).config)
+    assert not measured and sizes(load(tmp_path / "run" / "config.yaml")) == (4, 64, 400)
 
 
 @pytest.mark.parametrize("setting", ["sizes=29000", "model.preset=tiny", "sizes=given"])
