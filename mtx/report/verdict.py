@@ -81,11 +81,11 @@ def usability(run: RunSummary) -> Advice | None:
     problems = advice(run.gains)
     measured += [problem.text for problem in problems]
     help = _help(run, level)
-    if problems:  # longer training would not solve them
-        help = f"in another run_dir, {', and '.join(dict.fromkeys(problem.help for problem in problems))}"
     remedy = collapse.remedy(config)
     if level == _USELESS and any(remedy in hint["text"] for hint in run.hints()):
         help = f"training collapsed; {remedy}"
+    if problems:  # longer training would not solve them
+        help = f"in another run_dir, {', and '.join(dict.fromkeys(problem.help for problem in problems))}"
     return Advice(f"{words} ({', '.join(measured)})", help)
 
 

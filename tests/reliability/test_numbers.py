@@ -72,9 +72,9 @@ def spoil_loss(value: float, at: int) -> Callable[[Trainer], None]:
     def act(self: Trainer) -> None:
         real, count = self.micro_step._forward, [0]
 
-        def forward(batch: Any, scale: Any) -> Any:
+        def forward(step: Any, batch: Any, scale: Any) -> Any:
             count[0] += 1
-            loss, nll = real(batch, scale)
+            loss, nll = real(step, batch, scale)
             return (loss * value, nll) if count[0] == at else (loss, nll)
 
         self.micro_step._forward = forward
