@@ -189,7 +189,7 @@ def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator
         help = f"set training.max_epochs={_ENOUGH_EPOCHS}, or training.patience=6 for early stopping"
         yield Advice(text, help)
     if last <= training.warmup_steps:
-        help = f"train longer, or set training.warmup_steps={max(1, last // 10)} with a lower training.learning_rate"
+        help = "train longer, or use fewer training.batch_tokens; a shorter warmup at the same peak ruins a model"
         text = f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}"
         yield Advice(text, help)
 
