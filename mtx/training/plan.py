@@ -20,6 +20,7 @@ from mtx.config.schema import Config
 from mtx.data.corpus_sizes import row_values, smaller_rows
 from mtx.data.token_store import PreparedData
 from mtx.formatting import format_duration
+from mtx.model.attention import Kernel
 from mtx.model.device import attention_kernel, fast_precision, keep_freed_memory, num_threads, use_device
 from mtx.storage.run_files import RunLayout
 from mtx.training.build import first_step, read_runtime
@@ -91,7 +92,9 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
     tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS, config.training.batch_tokens))
     config = settings.with_values(config, {"training.batch_tokens": tokens})
     precision = fast_precision(device) if config.precision == "auto" else config.precision
-    kernel = attention_kernel(device, precision, config.model.d_model // config.model.num_heads)
+    kernel: Kernel = "padded"
+    if config.model.architecture == "transformer":
+        kernel = attention_kernel(device, precision, config.model.d_model // config.model.num_heads)
     runtime = RuntimeChoices(str(device), precision, tokens, kernel, num_threads(), False)
     take, num_tokens = first_step(config, runtime, data)
     seconds = list[float]()
