@@ -85,7 +85,7 @@ def test_the_plan_is_recorded_with_its_reason_and_resumed(
 
 
 @pytest.mark.parametrize("where", ["before the plan", "before chosen.json", "before config.yaml"])
-@pytest.mark.parametrize("by_run", [False, True])
+@pytest.mark.parametrize("by_run", [False, pytest.param(True, marks=pytest.mark.extended)])
 def test_a_start_that_ended_between_preparation_and_plan_is_resumed(
     text: Path, tmp_path: Path, measured: list[int], where: str, by_run: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
