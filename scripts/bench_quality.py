@@ -35,7 +35,6 @@ from mtx.machine import num_cores
 from mtx.storage.run_directory import read_events
 from mtx.storage.run_files import RunLayout, stored_scores
 
-DROPOUTS = (0.1, 0.3)
 SCORING_S = 1800.0  # a training is killed when it has taken this and twice its minutes
 COLUMNS = {
     "minutes": "minutes", "system": "system", "bleu": "BLEU", "chrf": "chrF2", "nll": "validation nll",
@@ -72,6 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=num_cores(), help="of each system; default: all cores")
     parser.add_argument("--jobs", type=int, default=1, help="systems side by side, each with so many threads")
     parser.add_argument("--systems", default="mtx,marian", help="some of mtx,marian")
+    parser.add_argument("--dropouts", type=float, nargs="+", default=[0.1, 0.3], help="of the peer")
     parser.add_argument("--other", action="append", default=[], help="a further row of mtx: 'NAME: key=value ...'")
     parser.add_argument("--dir", type=Path, default=Path("runs/quality"), help="directory of all runs and tables")
     parser.add_argument("--picture", type=Path, help="draw BLEU against the minutes into this file")
@@ -93,7 +93,7 @@ def _systems(arguments: argparse.Namespace) -> dict[str, Task]:
             name, _, settings = row.partition(":")
             systems[name] = partial(_mtx, name=name, settings=shlex.split(settings))
     if "marian" in arguments.systems:
-        systems |= {f"marian, dropout {dropout}": partial(_peer, dropout=dropout) for dropout in DROPOUTS}
+        systems |= {f"marian, dropout {dropout}": partial(_peer, dropout=dropout) for dropout in arguments.dropouts}
     return systems
 
 

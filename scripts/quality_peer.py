@@ -46,7 +46,8 @@ def main() -> None:
     data = load_prepared(prepare_only(config).data)
     torch.manual_seed(config.seed)
     model = MarianBaseline(Transformer(config.model, data.tokenizer.num_ids), config.data.max_tokens, "eager")
-    steps, nll = train(model, data, job["seconds"], config.seed)
+    precision = fast_precision(CPU) if config.precision == "auto" else config.precision
+    steps, nll = train(model, data, job["seconds"], config.seed, precision)
     (store, *_) = data.tests.values()
     texts, form = (translate(model, data, store), store.tgt_texts()), data.tokenizer.normalization
     hypotheses, references = (metrics.normalize_lines(lines, form) for lines in texts)
@@ -68,14 +69,14 @@ def batches(store: TokenStore, rng: np.random.Generator) -> Iterator[PaddedBatch
         yield padded_batch(store, groups[number])
 
 
-def train(model: MarianBaseline, data: PreparedData, seconds: float, seed: int) -> tuple[int, float]:
+def train(model: MarianBaseline, data: PreparedData, seconds: float, seed: int, precision: str) -> tuple[int, float]:
     """Train, and leave the best weights in `model`; returns the number of steps and the best validation nll."""
     program = compiled_program(model, is_tuned=True)
     optimizer = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, fused=True)
     rng, best, best_weights = np.random.default_rng(seed), math.inf, copy.deepcopy(model.state_dict())
     one = padded_batch(data.train, np.array([0]))  # has a program of its own
     for batch in [one, *list(batches(data.train, np.random.default_rng(0)))[:WARM_UPS]]:  # compiles
-        run(program, batch).backward()
+        run(program, batch, precision).backward()
     optimizer.zero_grad()
     step, left_out, started, validations = 0, 0.0, time.monotonic(), 0
     while True:
@@ -94,7 +95,7 @@ def train(model: MarianBaseline, data: PreparedData, seconds: float, seed: int) 
             step += 1
             for group in optimizer.param_groups:
                 group["lr"] = PEAK * min(step / WARMUP_STEPS, (1 + math.cos(math.pi * share)) / 2)
-            run(program, batch).backward()
+            run(program, batch, precision).backward()
             optimizer.step()
             optimizer.zero_grad()
 
@@ -102,10 +103,10 @@ def train(model: MarianBaseline, data: PreparedData, seconds: float, seed: int) 
 WARM_UPS = 8  # batches of other lengths, whose programs are compiled before the time counts
 
 
-def run(program: Any, batch: PaddedBatch) -> Any:
-    """The mean loss of a batch, in bf16 where the processor multiplies it faster, as in mtx."""
+def run(program: Any, batch: PaddedBatch, precision: str) -> Any:
+    """The mean loss of a batch; `precision` is that of the setting, by default bf16 where it is fast, as in mtx."""
     program.train()
-    with torch.autocast("cpu", torch.bfloat16, enabled=fast_precision(CPU) == "bf16"):
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         return program(*batch.to(CPU)) / batch.num_tgt_tokens
 
 
