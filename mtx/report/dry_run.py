@@ -114,8 +114,8 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
     if state.step and (reason := trainer.schedule.reason_to_stop(state)) is not None:
         end = state.step, reason
     elif training.time_limit is not None:
-        left_s = trainer.schedule.usable_s(state) - state.elapsed_s - begun_s
-        end = min(end, (state.step + max(1, int(left_s / all_s)), "time_limit"))
+        trainer.schedule.now_s += begun_s
+        end = min(end, (trainer.schedule.step_in_time(state, step_s), "time_limit"))
     num_steps = max(0, end[0] - state.step)
     after_s = trainer.schedule.scoring_s(state) if num_steps else 0.0
     return {

@@ -159,16 +159,29 @@ class Schedule:
     def _end_by_time_limit(self, state: State) -> int | None:
         """The step at which the time limit will end training, once a few steps of this start have shown its speed.
 
-        This is the last step within the time, if the next ones take equally long; at least one more if time is left.
+        It is planned with steps and validations that take as long as those before.
         """
-        step, elapsed_s, usable_s = state.step, self.now_s, self.usable_s(state)
+        step, elapsed_s = state.step, self.now_s
         if not step:
             return None
         first_s, first_step = self._timed_from = self._timed_from or (elapsed_s, step)
-        if step < first_step + _TIMED_STEPS or elapsed_s < first_s + _TIMED_SHARE * usable_s:  # inf without a limit
+        shown_s = _TIMED_SHARE * self.usable_s(state)  # infinity without a limit
+        if step < first_step + _TIMED_STEPS or elapsed_s < first_s + shown_s:
             return None
-        left = _MARGIN * (usable_s - elapsed_s)
-        return step + max(int(left > 0), int(left * (step - first_step) / (elapsed_s - first_s)))
+        return self.step_in_time(state, (elapsed_s - first_s) / (step - first_step))
+
+    def step_in_time(self, state: State, step_s: float) -> int:
+        """The last step within the time limit if each takes `step_s` seconds; one more at least if time is left."""
+        left = _MARGIN * (self.usable_s(state) - self.now_s)
+        step_s += state.validation_s / self._training.validate_every
+        return state.step + max(int(left > 0), int(left / step_s))
+
+    def skip_validation(self, now_s: float) -> None:
+        """Continue at `now_s` after a validation, whose time is not that of steps."""
+        if self._timed_from is not None:
+            first_s, first_step = self._timed_from
+            self._timed_from = first_s + now_s - self.now_s, first_step
+        self.now_s = now_s
 
     def elapsed_s(self) -> float:
         """Seconds of training so far, over all starts."""

@@ -251,7 +251,8 @@ class Trainer:
             self.progress.restart()
             return state, self.schedule.elapsed_s()
 
-        self.state, self.schedule.now_s = ranks.run_on_rank_zero(report)
+        self.state, now_s = ranks.run_on_rank_zero(report)
+        self.schedule.skip_validation(now_s)
 
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""

@@ -157,11 +157,29 @@ def test_a_total_is_known_when_steps_and_a_validation_have_shown_how_long_they_t
         schedule.now_s = 99.0 + state.step
         schedule.plan_cooldown(state)
         known.append(schedule.known_end(state))
-    assert known == [None, None, None, 11 + int(0.97 * (1000 - 40 - 60 - 110))]
+    assert known == [None, None, None, 11 + int(0.97 * (1000 - 40 - 60 - 110) / 1.01)], "1,000 steps, a validation"
     schedule.now_s = 901.0
     schedule.plan_cooldown(State(800, validation_s=10.0))
     assert schedule.known_end(State(800, validation_s=10.0)) == 800, "its time is over"
     assert schedule_of(max_steps=9).known_end(State(0)) == 9
+
+
+def test_the_total_stays_from_the_first_validation_on() -> None:
+    """A step takes 1 s, and a validation 20 s after each 50 steps."""
+    schedule = schedule_of(time_limit="2000s", max_steps=10**5, validate_every=50)
+    schedule.now_s, state, totals = 30.0, State(1), []
+    while schedule.reason_to_stop(state) is None:
+        schedule.plan_cooldown(state)
+        if state.step % 50 == 0:
+            schedule.skip_validation(schedule.now_s + 20)
+            state = replace(state, validation_s=20.0)
+            schedule.plan_cooldown(state)
+        if (total := schedule.known_end(state)) is not None and state.step % 50 == 10:
+            totals.append(total)
+        state = replace(state, step=state.step + 1)
+        schedule.now_s += 1
+    assert max(totals) - min(totals) <= 0.03 * state.step, "0.97 of the time that is left is planned with"
+    assert totals[-1] <= state.step <= totals[-1] + 20
 
 
 def test_the_end_is_planned_alike_whoever_asks_for_it_on_the_way() -> None:
