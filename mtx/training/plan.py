@@ -50,18 +50,19 @@ class Plan:
 
 
 def choose(seconds_per_token: Mapping[int, float], limit_s: float, min_tokens: int = 1) -> Plan:
-    """The plan for a text: its row, unless a smaller one is at least a third better off.
+    """The plan for a text: the largest row than which no smaller one is at least a third better off.
 
     Args:
-        seconds_per_token: of training, for a target token, by row, that of the text first.
+        seconds_per_token: of training, for a target token, by row, that of the text first, then smaller and smaller ones.
         limit_s: seconds for steps; infinity without a limit.
         min_tokens: the least target tokens of a step.
     """
     shares = {row: _share(row, speed, limit_s) for row, speed in seconds_per_token.items()}
-    of_text, row = next(iter(shares)), max(shares, key=lambda row: (shares[row], row))
-    reason = f"the time has room for {shares[of_text]:.0%} of what the sizes for {of_text:,} pairs need"
-    if shares[of_text] >= _ENOUGH * shares[row]:
-        row, reason = of_text, "the measured size nearest to the text"
+    of_text, most = next(iter(shares)), max(shares.values())
+    row = next(row for row in shares if shares[row] >= _ENOUGH * most)
+    reason = "the measured size nearest to the text"
+    if row != of_text:
+        reason = f"the time has room for {shares[of_text]:.0%} of what the sizes for {of_text:,} pairs need"
     values = row_values(row)
     tokens = values["training.batch_tokens"]
     while tokens >= 2 * min_tokens and limit_s / seconds_per_token[row] < _FEW_UPDATES * tokens:
