@@ -15,6 +15,7 @@ from mtx.training.hooks import EventLog
 from mtx.training.run import train as run_train
 from mtx.training.schedule import Schedule
 from mtx.training.trainer import Trainer
+from mtx.training.validation import Validation
 from tests.integration.commands import TINY, events, mtx, tree, write_sides
 
 SCORE_LINE = re.compile(r"heldout BLEU \d+\.\d\d  chrF2 \d+\.\d  TER \d+\.\d  nrefs:1\|case:mixed\|\S+\n")
@@ -177,7 +178,7 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
 def test_a_time_limit_gives_the_run_of_as_many_steps(
     corpus: Path, tmp_path: Path, cooldown: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bit for bit, by a clock of which a step takes one second and a validation seven."""
+    """Bit for bit, by a clock of which a step takes one second and a validation three."""
     clock = 5.0
 
     def slow(name: str, seconds: float) -> None:
@@ -191,7 +192,8 @@ def test_a_time_limit_gives_the_run_of_as_many_steps(
         monkeypatch.setattr(Trainer, name, taking_time)
 
     slow("_step", 1.0)
-    slow("_validate", 7.0)
+    slow("_validate", 3.0)
+    monkeypatch.setattr(Validation, "later_seconds", 3.0)
     monkeypatch.setattr(Schedule, "elapsed_s", lambda self: clock)
     common = [f"data.train={corpus}", *TINY, "training.warmup_steps=60", "training.validate_every=10", f"{cooldown=}"]
     common[-1] = f"training.{common[-1]}"
