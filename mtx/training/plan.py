@@ -31,11 +31,12 @@ from mtx.training.schedule import steps_per_epoch
 logger = logging.getLogger(__name__)
 
 _MEASURED_TOKENS, _REPEATS = 1024, 3  # of a micro-step
-_MEASURED_SHARE = 0.01  # of a time limit: afterwards no further micro-step of a row begins
+_MEASURED_SHARE = 0.005  # of a time limit: afterwards no further micro-step of a row begins
 _USED_SHARE = 0.85  # of a time limit; the rest is for validations and scoring
 _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
 _ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one is less than a third better off
 _FEW_UPDATES = 500  # with fewer, the tokens of a step are halved (docs/decisions.md)
+_RDROP, _RDROP_EPOCHS = "training.rdrop_alpha", 20  # that take as long as half of them with it (docs/decisions.md)
 _NOISE = 1.15  # by which a measured speed may be wrong
 
 
@@ -49,12 +50,13 @@ class Plan:
     seconds_per_token: list[tuple[int, float]]  # JSON has no numbers as keys
 
 
-def choose(seconds_per_token: Mapping[int, float], limit_s: float, min_tokens: int = 1) -> Plan:
+def choose(seconds_per_token: Mapping[int, float], limit_s: float, epoch_tokens: float, min_tokens: int = 1) -> Plan:
     """The plan for a text: the largest row than which no smaller one is at least a third better off.
 
     Args:
-        seconds_per_token: of training, for a target token, by row, that of the text first, then smaller and smaller ones.
+        seconds_per_token: of training without R-Drop, for a target token, by row: that of the text, then smaller ones.
         limit_s: seconds for steps; infinity without a limit.
+        epoch_tokens: the target tokens of an epoch.
         min_tokens: the least target tokens of a step.
     """
     shares = {row: _share(row, speed, limit_s) for row, speed in seconds_per_token.items()}
@@ -64,6 +66,7 @@ def choose(seconds_per_token: Mapping[int, float], limit_s: float, min_tokens: i
     if row != of_text:
         reason = f"the time has room for {shares[of_text]:.0%} of what the sizes for {of_text:,} pairs need"
     values = row_values(row)
+    values[_RDROP] = _rdrop_alpha(row, limit_s / seconds_per_token[row], epoch_tokens)
     tokens = values["training.batch_tokens"]
     while tokens >= 2 * min_tokens and limit_s / seconds_per_token[row] < _FEW_UPDATES * tokens:
         tokens //= 2
@@ -77,19 +80,24 @@ def needed_tokens(row: int) -> float:
     return float(_NEEDED_WARMUPS * values["training.warmup_steps"] * values["training.batch_tokens"])
 
 
+def _rdrop_alpha(row: int, num_tokens: float, epoch_tokens: float) -> float:
+    """That of a row, or 0 where the time has room for too few tokens to repay the second pass."""
+    return float(row_values(row)[_RDROP]) if num_tokens >= _RDROP_EPOCHS * epoch_tokens else 0.0
+
+
 def _share(row: int, speed: float, limit_s: float) -> float:
     """What a time has of the tokens that a row needs."""
     return min(1.0, limit_s / speed / needed_tokens(row))
 
 
 def measure(row: int, config: Config, data: PreparedData, device: torch.device, most_s: float) -> float:
-    """The seconds for a target token of the text with a row: the fastest of some micro-steps after a first one.
+    """The seconds for a target token with a row, without R-Drop: the fastest of some micro-steps after a first one.
 
     On a CPU they are of this process, since another one may be busy for a moment.
     """
     started, is_cpu = time.monotonic(), device.type == "cpu"
     clock, num_clocks = (time.process_time, num_threads()) if is_cpu else (time.monotonic, 1)
-    config = _with(config, row_values(row))
+    config = _with(config, row_values(row) | {_RDROP: 0})
     tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS, config.training.batch_tokens))
     config = settings.with_values(config, {"training.batch_tokens": tokens})
     precision = fast_precision(device) if config.precision == "auto" else config.precision
@@ -125,18 +133,20 @@ def make_plan(
         speeds[row] = 1 / sum(1 / seconds for seconds in ranks.gather(work))
         if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
             break
-    plan, longest = choose(speeds, limit_s, config.data.max_tokens), config.data.max_tokens
-    rows = {choose(speeds, factor * limit_s, longest).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
+    sizes = _epoch_tokens(config, data), config.data.max_tokens
+    plan = choose(speeds, limit_s, *sizes)
+    rows = {choose(speeds, factor * limit_s, *sizes).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
     return replace(plan, reason="; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)]))
 
 
 def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Iterator[str]:
     """The plan of `decide` in words: its row and why, and for each row that was measured what the time allows."""
-    limit = config.training.time_limit
-    epoch_tokens = steps_per_epoch(data.train, config.training) * config.training.batch_tokens
+    limit, epoch_tokens = config.training.time_limit, _epoch_tokens(config, data)
     yield f"sizes for about {plan['row']:,} pairs: {plan['reason']}"
     for row, speed in plan["seconds_per_token"]:
         most, epoch_s = row_values(row)["training.max_epochs"], epoch_tokens * speed
+        if _rdrop_alpha(row, _USED_SHARE * (limit or math.inf) / speed, epoch_tokens):
+            epoch_s *= 2
         if limit is None:
             whole, half = (format_duration(share * most * epoch_s) for share in (1, 0.5))
             yield f"  sizes={row}: {most} epochs take about {whole}; a limit of {half} allows half of them"
@@ -168,12 +178,17 @@ def decide(
         plan = make_plan(config, data, device, started, ranks, num_rows)
         recorded = {**asdict(plan), "keys": config.undecided}
     elif recorded and ranks.is_rank_zero:
-        new = choose(dict(recorded["seconds_per_token"]), _USED_SHARE * (config.training.time_limit or math.inf)).row
+        limit_s = _USED_SHARE * (config.training.time_limit or math.inf)
+        new = choose(dict(recorded["seconds_per_token"]), limit_s, _epoch_tokens(config, data)).row
         if new != recorded["row"]:
             logger.info("the run keeps its sizes; a new run would have sizes=%d", new)
     if recorded and config.undecided:
         config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"]})
     return settings.with_values(config, {"undecided": ()}), recorded
+
+
+def _epoch_tokens(config: Config, data: PreparedData) -> float:
+    return steps_per_epoch(data.train, config.training) * config.training.batch_tokens
 
 
 def _with(config: Config, values: Mapping[str, Any]) -> Config:

@@ -26,7 +26,7 @@ MINUTES = 60.0
     ],
 )
 def test_a_smaller_row_is_chosen_where_the_time_has_no_room(speeds: dict[int, float], limit_s: float, row: int) -> None:
-    plan = choose({row: 1 / rate for row, rate in speeds.items()}, limit_s)
+    plan = choose({row: 1 / rate for row, rate in speeds.items()}, limit_s, 1.0)
     assert plan.row == row
     expected = {key: value for key, value in row_values(row).items() if key != "training.batch_tokens"}
     assert {key: value for key, value in plan.values.items() if key != "training.batch_tokens"} == expected
@@ -38,14 +38,14 @@ def test_a_noisy_second_changes_nothing_but_near_a_boundary() -> None:
     """Over limits from a minute to a day; each speed may be measured 15% too high or too low."""
     speeds = {1_000_000: 1 / 4_000, 160_000: 1 / 3_000, 29_000: 1 / 2_400}
     limits = [60 * 1.05**n for n in range(150)]
-    rows = [choose(speeds, limit).row for limit in limits]
+    rows = [choose(speeds, limit, 1.0).row for limit in limits]
     assert rows == sorted(rows) and len(set(rows)) == 3
     boundaries = [limits[n] for n, (a, b) in enumerate(itertools.pairwise(rows)) if a != b]
     for factors in itertools.product((1 / 1.15, 1.15), repeat=3):
         noisy = {row: speed * factor for (row, speed), factor in zip(speeds.items(), factors, strict=True)}
         for limit, row in zip(limits, rows, strict=True):
             if all(not 1 / 1.22 < limit / boundary < 1.22 for boundary in boundaries):
-                assert choose(noisy, limit).row == row, limit
+                assert choose(noisy, limit, 1.0).row == row, limit
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,13 @@ def test_a_noisy_second_changes_nothing_but_near_a_boundary() -> None:
 def test_a_step_has_fewer_tokens_where_there_would_be_few_updates(
     limit_s: float, min_tokens: int, expected: int
 ) -> None:
-    assert choose({29_000: 1 / 2_000}, limit_s, min_tokens).values["training.batch_tokens"] == expected
+    assert choose({29_000: 1 / 2_000}, limit_s, 1.0, min_tokens).values["training.batch_tokens"] == expected
+
+
+def test_r_drop_needs_many_epochs() -> None:
+    """Without R-Drop the time has room for 10 or 20 epochs; R-Drop takes twice as long."""
+    for limit_s, row, alpha in ((1_000.0, 29_000, 0), (2_000.0, 29_000, 2), (2_000.0, 160_000, 0)):
+        assert choose({row: 1 / 1_000}, limit_s, 100_000).values["training.rdrop_alpha"] == alpha
 
 
 def test_each_smaller_row_needs_no_more() -> None:
