@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
-    edits = list(markdown.read("word\n"))
+    edits = list(markdown.read("word\n", Counter()))
     assert apply("word\n", edits, [[translation]]) == f"{result}\n" and segments(edits) == [["word"]]
 
 
@@ -105,7 +106,7 @@ def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
     ],
 )
 def test_what_cannot_be_written_stays_or_loses_its_emphasis(text: str, translation: Marked, result: str) -> None:
-    assert apply(f"{text}\n", markdown.read(f"{text}\n"), [translation]) == f"{result}\n"
+    assert apply(f"{text}\n", markdown.read(f"{text}\n", Counter()), [translation]) == f"{result}\n"
 
 
 def unchanged(some: list[Marked]) -> list[Marked]:
@@ -155,6 +156,6 @@ def test_a_translation_that_changes_nothing_renders_the_same() -> None:
     rng = random.Random(1)
     for _ in range(1000):
         text = "".join(rng.choices(marks, k=rng.randint(1, 25)))
-        edits = list(markdown.read(text))
+        edits = list(markdown.read(text, Counter()))
         result = apply(text, edits, unchanged(segments(edits)))
         assert rendered(result) == rendered(text), (text, result)
