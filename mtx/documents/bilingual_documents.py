@@ -176,20 +176,18 @@ def edit_xliff(
         require_languages(path, languages_of(unit), languages)
     files = set[Node]()
     copies, are_all = _find_copies(units)
-    num_copies = len(copies)
     for unit in units:
         plan = _XliffPlan(document, unit, overwrite or (are_all and unit in copies), left)
         if not plan.segments:
             left["copied source"] += unit in copies
-            num_copies -= unit in copies
             continue
         file = unit.nearest("source-language", "srcLang")
         if file and file not in files:
             yield from _language_edit(document, file, languages[1])
             files.add(file)
         yield from plan.edits()
-    if are_all and num_copies:
-        what = counted(num_copies, "translation")
+    if num_replaced := are_all * (len(copies) - left["copied source"]):
+        what = counted(num_replaced, "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, what)
 
 

@@ -95,10 +95,10 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
         column, row = (column if is_cell and row == first else 0), first
         parts = token.content.split("\n")
         places = [_place(lines[first + number], part, column * (number == 0)) for number, part in enumerate(parts)]
-        if not token.content or None in places:
-            left["paragraph"] += None in places
+        if min(places) < (0, 0):
+            left["paragraph"] += 1
             continue
-        (begin, column), (last_begin, stop) = places[0] or (0, 0), places[-1] or (0, 0)
+        (begin, column), (last_begin, stop) = places[0], places[-1]
         last = first + len(parts) - 1
         prefix = lines[last][:last_begin] if len(parts) > 1 else ""  # the prefix of each line except the first
         start = starts[first] + begin
@@ -138,12 +138,12 @@ def _mask(match: re.Match[str], mark: str = "") -> str:
     return prefix + mark + blanks[len(prefix + mark) :]
 
 
-def _place(line: str, part: str, start: int) -> tuple[int, int] | None:
-    """The span of a part of a text in its line; None if it is not in the line."""
+def _place(line: str, part: str, start: int) -> tuple[int, int]:
+    """The span of a part of a text in its line; negative if it is not in the line."""
     for text in (part.strip().replace("|", r"\|"), part.strip()):  # as a cell writes it
         if (begin := line.find(text, start)) >= 0:
             return begin, begin + len(text)
-    return None
+    return -1, -1
 
 
 def _mark_up(token: Token, prefix: str = "") -> Marked:
