@@ -70,7 +70,7 @@ def translate_document(
         num_segments += len(found) + left.total()
         text = apply(text, edits, translate(found))
         num_segments -= left.total()  # with what could not be written
-    kinds = ", ".join(counted(number, what) for what, number in (+left).items())
+    kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
     rest = f", {left.total():,} left ({kinds})" if kinds else ""
     logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), rest)
     return encoding.encode(head + text)
