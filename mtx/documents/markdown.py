@@ -19,7 +19,6 @@ from markdown_it.token import Token
 
 from mtx.data.inline_codes import CODE
 from mtx.documents.document import Edit
-from mtx.documents.html import read_blocks
 from mtx.documents.markup import Marked, Tag, element_tag, has_letters, raw, with_tags
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
@@ -36,6 +35,7 @@ _KEPT = re.compile(
 # at the beginning also the box of a task, and the name of an alert
 _FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
 _CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
+_TEXT_IN_HTML = re.compile(r"\s*</?(?!pre|script|style|textarea)\w.*?>[^<>]*[^\W\d_]", re.DOTALL | re.IGNORECASE)
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # text with a match may be more than plain text
 _WHOLE = "autolink"  # markup of links that form one tag with their text
@@ -84,7 +84,7 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     parse = _parser()
     tokens = parse(masked)
-    left["HTML block"] += sum(token.type == "html_block" and any(read_blocks(token.content)) for token in tokens)
+    left["HTML block"] += sum(bool(_TEXT_IN_HTML.match(each.content)) for each in tokens if each.type == "html_block")
     row = -1
     column = 0
     for opening, token in pairwise(tokens):
@@ -116,9 +116,7 @@ def _mask_dialects(text: str) -> str:
     """
     text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), re.sub(r"\r(?!\n)", " ", text))
     text = _ADMONITION.sub(partial(_mask, mark="- #"), _CONTAINER.sub(_mask, text))
-    text = _DEFINITION.sub(
-        lambda match: match[1] + ("1)".rjust(len(match[2]), "0") if match[2][1:] else "-"), text
-    )
+    text = _DEFINITION.sub(lambda match: match[1] + ("1)".rjust(len(match[2]), "0") if match[2][1:] else "-"), text)
     # fences first: what follows could take one with it
     rows = [row for token in _FENCES.parse(text) if token.type == "fence" for row in token.map or ()]
     lines = re.split(r"(?<=\n)", text)
@@ -204,9 +202,7 @@ def _kept_tag(text: str) -> Tag:
     return Tag(text, "open", "wiki") if text.startswith("[[") and text.endswith("|") else Tag(text)
 
 
-def _write(
-    parse: Parse, left: Counter[str], source: str, prefix: str, opening_mark: str, translation: Marked
-) -> str:
+def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_mark: str, translation: Marked) -> str:
     """A translation as Markdown that parses to these words and tags, escaped if necessary; the source if impossible.
 
     Emphasis that would not be recognised, as around some parts of a word, is dropped, and so are line breaks.
