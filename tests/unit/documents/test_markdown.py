@@ -104,6 +104,13 @@ def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "text, result", [('!!! note "a"\n', "!!! note \"b 'c' | d\"\n"), ("|a|\n|-|\n", '|b "c" \\| d|\n|-|\n')]
+)
+def test_a_translation_does_not_end_its_title_or_cell(text: str, result: str) -> None:
+    assert apply(text, markdown.read(text, Counter()), [['b "c" | d']]) == result
+
+
+@pytest.mark.parametrize(
     "text, translation, result",
     [
         ("a  \nb", ["A", Tag("  \n", is_break=True), "+ b"], "A  \n\\+ b"),
