@@ -354,7 +354,6 @@ def translate_document(
         refuse_own_output(sink, output, source, glossary)
         languages = translator.src, translator.tgt
         sink.write(document.translate_document(file, kind, languages, overwrite, translate))
-    logger.info("%s: %s translated", file, counted(len(pairs), "segment"))
     if suspicious := [tgt for src, tgt in pairs if suspicion(src, tgt)]:
         what = f"{counted(len(suspicious), 'translation')} with repeated words or a copied source"
         logger.warning("%s: check %s, such as: %s", file, what, suspicious[0][:_SHOWN_CHARS])

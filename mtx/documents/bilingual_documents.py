@@ -14,6 +14,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
+from mtx.data.inline_codes import EMOJI
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
     CLOSING_CODES,
@@ -53,6 +54,7 @@ _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 _SPACES = re.compile(r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|-{1,2}\w(?:\S| (?! )){0,60}  +)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
+_EMOJI = re.compile(f"[{EMOJI}]")
 _COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
 _PROTECTED = frozenset(["protected", DELETED])  # types of marks whose text is not translated
 
@@ -153,12 +155,15 @@ _CHARSET = re.compile(r"charset=([^\s;]+)", re.IGNORECASE)
 _UTF_8 = ("utf-8", "utf8", "charset")  # the last one is that of templates
 
 
-def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
+def edit_xliff(
+    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
+) -> Iterator[Edit]:
     """The edits that translate a document.
 
     Args:
         languages: the languages of the model.
         overwrite: whether existing translations are replaced, except confirmed ones.
+        left: counts what stays in the source language, by its kind.
 
     Raises:
         UsageError: if the document is in other languages.
@@ -171,19 +176,19 @@ def edit_xliff(path: Path, languages: tuple[str, str], overwrite: bool, document
         require_languages(path, languages_of(unit), languages)
     files = set[Node]()
     copies, are_all = _find_copies(units)
-    num_kept = 0
     for unit in units:
-        plan = _XliffPlan(document, unit, overwrite or (are_all and unit in copies))
+        plan = _XliffPlan(document, unit, overwrite or (are_all and unit in copies), left)
         if not plan.segments:
-            num_kept += unit in copies
+            left["copied source"] += unit in copies
             continue
         file = unit.nearest("source-language", "srcLang")
         if file and file not in files:
             yield from _language_edit(document, file, languages[1])
             files.add(file)
         yield from plan.edits()
-    _log_copies(path, num_kept)
-    _log_copies(path, are_all * (len(copies) - num_kept), "translated, as nothing of the file is")
+    if num_replaced := are_all * (len(copies) - left["copied source"]):
+        what = counted(num_replaced, "translation")
+        logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, what)
 
 
 def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
@@ -203,11 +208,6 @@ def _is_copy(source: str, target: str) -> bool:
     return target == source and any(map(str.isalpha, target))
 
 
-def _log_copies(path: Path, count: int, what: str = "kept (--overwrite replaces)") -> None:
-    if count:
-        logger.info("%s: %s identical to the source: %s", path, counted(count, "translation"), what)
-
-
 class _XliffPlan:
     """The segments to translate in a unit, and how its target is written.
 
@@ -217,7 +217,7 @@ class _XliffPlan:
         is_whole: whether the target is written as a whole, with the source's segments; else its marks are filled in.
     """
 
-    def __init__(self, document: str, unit: Node, overwrite: bool):
+    def __init__(self, document: str, unit: Node, overwrite: bool, left: Counter[str]):
         self.document, self.unit = document, unit
         self.segments = list[tuple[Node, Marked]]()
         self.given = list[tuple[Node, str]]()
@@ -238,6 +238,7 @@ class _XliffPlan:
             has_confirmed = any(_says(definition, _CONFIRMED) for definition in definitions.values())
         self.is_whole = not has_confirmed and (overwrite or not is_translated)
         if _says({**unit.attributes, **(target.attributes if target else {})}, _CONFIRMED):
+            left["locked segment"] += self._has_text(source) and not (target and self._has_text(target))
             return
         if target is None or self.is_whole:
             parts = [(mark, mark) for mark in marks] or [(self.template, self.template)]
@@ -249,10 +250,11 @@ class _XliffPlan:
             may_stay = _says(definition, _CONFIRMED) or (is_translated and not overwrite)
             is_kept = not self.is_whole and may_stay and self._has_text(place)
             segment = self._parsed(origin)
-            if is_kept or place in given or not bare(segment)[0]:
+            if is_kept or place in given or not _has_text(segment):
                 continue
             if _says(definition, _LOCKED) or is_choice(segment):
                 self.given.append((place, ""))
+                left["ICU message" if is_choice(segment) else "locked segment"] += 1
             else:
                 self.segments.append((place, segment))
 
@@ -280,7 +282,7 @@ class _XliffPlan:
         return parse(self.document, node, self.keeps_lines)
 
     def _has_text(self, node: Node) -> bool:
-        return bool(bare(self._parsed(node))[0])
+        return _has_text(self._parsed(node))
 
     def edits(self) -> Iterator[Edit]:
         """The edits that write the target."""
@@ -324,6 +326,10 @@ class _XliffPlan:
         return Edit(mark.start, mark.end, segment, _in_element(tag))
 
 
+def _has_text(segment: Marked) -> bool:
+    return bool(bare(segment)[0] or _EMOJI.search(raw(segment)))
+
+
 def _is_frozen(unit: Node) -> bool:
     """Whether it or an enclosing element has translate="no"."""
     node = unit.nearest("translate")
@@ -357,9 +363,10 @@ def _language_edit(document: str, file: Node, tgt: str) -> Iterator[Edit]:
         yield replace_text(file.start, file.inner_start, new)
 
 
-def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
+def edit_tmx(
+    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
+) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
-    copies = 0
     for unit in read_units(path, "TMX", document):
         variants = unit.named("tuv")
         src, tgt = (_find_variant(variants, language) for language in languages)
@@ -368,8 +375,7 @@ def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: 
             continue  # no text in this language, or a damaged unit without a seg
         segment = parse(document, src.named("seg")[-1])
         translation = plain_text(tgt) if tgt is not None and not overwrite else ""
-        copies += _is_copy(plain_text(src), translation)
-        if not bare(segment)[0] or is_choice(segment) or translation:
+        if not _needs_translation(segment, plain_text(src), translation, left):
             continue
         if tgt is not None:
             seg = tgt.named("seg")[-1]
@@ -381,7 +387,14 @@ def edit_tmx(path: Path, languages: tuple[str, str], overwrite: bool, document: 
             yield replace_text(last.end, last.end, tag)
             yield Edit(last.end, last.end, segment, _in_element("<seg>"))
             yield replace_text(last.end, last.end, "</tuv>")
-    _log_copies(path, copies)
+
+
+def _needs_translation(source: Marked, text: str, translation: str, left: Counter[str]) -> bool:
+    """Whether a text gets a translation; counts what stays in the source language."""
+    needs = not translation and _has_text(source)
+    left["ICU message"] += needs and is_choice(source)
+    left["copied source"] += _is_copy(text, translation)
+    return needs and not is_choice(source)
 
 
 def _find_variant(variants: list[Node], language: str) -> Node | None:
@@ -394,9 +407,11 @@ def _find_variant(variants: list[Node], language: str) -> Node | None:
     return variants[min(ranked)[-1]] if ranked else None
 
 
-def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: str) -> Iterator[Edit]:
+def edit_po(
+    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
+) -> Iterator[Edit]:
     """The edits that translate a catalogue; see `edit_xliff`. Placeholders such as %s and {0} are tags."""
-    lines, line_end, copies = _lines(document), "\r\n" if "\r\n" in document else "\n", 0
+    lines, line_end = _lines(document), "\r\n" if "\r\n" in document else "\n"
     for message in messages(path, document.split("\n")):
         if message.is_header:
             require_languages(path, message.languages, languages)
@@ -406,10 +421,10 @@ def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: s
         is_flagged = message.is_fuzzy
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
-            source = _mark_up(message.texts.get("msgid_plural" if is_plural else "msgid", ""))
+            text = message.texts.get("msgid_plural" if is_plural else "msgid", "")
+            source = _mark_up(text)
             translation = "" if overwrite or message.is_fuzzy else message.texts[key]
-            copies += _is_copy(message.texts.get("msgid", ""), translation)
-            if translation or not bare(source)[0] or is_choice(source):
+            if not _needs_translation(source, text, translation, left):
                 continue
             if not is_flagged:
                 is_flagged, flags = True, message.flags_line
@@ -419,7 +434,6 @@ def edit_po(path: Path, languages: tuple[str, str], overwrite: bool, document: s
             end = lines[last][1]
             yield replace_text(lines[first][0], end, f'{key} "')
             yield Edit(end, end, source, lambda new: f'{raw(new).translate(_ESCAPED)}"')
-    _log_copies(path, copies)
 
 
 def _require_utf_8(path: Path, header: Message) -> None:

@@ -4,7 +4,9 @@ Flow: bytes -> text -> segments with tags -> translations -> edits of the text -
 documents, not for lines of text.
 """
 
+import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +14,10 @@ from pathlib import Path
 
 from mtx.documents.markup import Marked, with_accelerator, with_edges, without_accelerator
 from mtx.errors import DataError, UsageError
-from mtx.formatting import format_size, shell_command
+from mtx.formatting import counted, format_size, shell_command
 from mtx.storage.text_files import declared_encoding, errors_named, is_utf8, likely_encoding, wide_encoding
+
+logger = logging.getLogger(__name__)
 
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
 _GZIP = b"\x1f\x8b"
@@ -26,7 +30,7 @@ def translate_document(
     overwrite: bool,
     translate: Callable[[list[Marked]], list[Marked]],
 ) -> bytes:
-    """The bytes of a document with its text translated.
+    """The bytes of a document with its text translated; logs the number of segments, and what is left.
 
     Args:
         kind: from `kind_of_document`.
@@ -50,15 +54,25 @@ def translate_document(
     front = _FRONT_MATTER.match(text) if kind in ("html", "markdown") else None
     head = front[0] if front else ""
     text = text[len(head) :]
-    reads: list[Callable[[str], Iterable[Edit]]] = [subtitles.read if kind == "subtitles" else markdown.read]
-    if kind == "html":
+    left = Counter[str]()  # what stays in the source language, by its kind
+    reads: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
+    if kind == "markdown":
+        reads = [partial(markdown.read, left=left)]
+    elif kind == "html":
         reads = [partial(html.read_attributes, path, tgt=languages[1]), html.read_blocks]
     elif kind in bilingual_documents.EDITS:
-        reads = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite)]
+        reads = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left)]
         translate = partial(_keep_accelerators, translate)
+    num_segments = 0
     for read in reads:
         edits = list(read(text))
-        text = apply(text, edits, translate(segments(edits)))
+        found = segments(edits)
+        num_segments += len(found) + left.total()
+        text = apply(text, edits, translate(found))
+        num_segments -= left.total()  # with what could not be written
+    kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
+    rest = f", {left.total():,} left ({kinds})" if kinds else ""
+    logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), rest)
     return encoding.encode(head + text)
 
 

@@ -4,9 +4,11 @@ Emphasis and links are tags of a sentence; code, addresses, HTML and templates a
 one line. markdown-it-py finds the blocks, by their lines, and their content; rules of this module note the position of
 each part in the text. It supports CommonMark with tables; for lines of the dialects of documentation sites
 (admonitions, containers, attributes, imports of MDX) it gets blank lines, and only their titles are translated.
+An admonition becomes an item, whose text is indented. Fences are found before lines that may take others with them.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import accumulate, pairwise
@@ -33,11 +35,13 @@ _KEPT = re.compile(
 # at the beginning also the box of a task, and the name of an alert
 _FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
 _CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
+_TEXT_IN_HTML = re.compile(r"\s*</?(?!pre|script|style|textarea)\w.*?>[^<>]*[^\W\d_]", re.DOTALL | re.IGNORECASE)
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # text with a match may be more than plain text
 _WHOLE = "autolink"  # markup of links that form one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
+_FENCES = MarkdownIt("commonmark").disable(["html_block", "inline"])  # in MDX a fence may follow a tag directly
 # Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`, `:::{tip} Title` with `:option: value` behind;
 # abbreviations: `*[HTML]: Words`; the title of Pandoc: `% Title`; a line of verse: `| Words`;
 # admonitions and tabs, whose text is indented: `!!! note "Title"`; attributes and templates; components, imports and
@@ -50,21 +54,22 @@ _CONTAINER = re.compile(
     re.MULTILINE,
 )
 _ADMONITION = re.compile(
-    r"^([ \t>]*(?:[-*+][ \t]+)?)(?::[ \t]+)?"
+    r"^([ \t>]*(?:[-*+:][ \t]+)?)"
     r"(?:(?:!!!|\?\?\?\+?)[ \t]+[^\"\n]*(?:\"([^\"\n]*)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
     re.MULTILINE,
 )
 _CODE_LINE = re.compile(
     r"^[ \t>]*\$\$(?:[^$]|\$(?!\$)){0,5000}\$\$[ \t\r]*$"
     r"|^[ \t>]*\\begin\{(?:equation|align|gather|multline|eqnarray|tabular|verbatim|tikz)"
-    r"[^\\]*(?:\\(?!end\{)[^\\]*){0,999}"
+    r"(?:[^\\]|\\(?!end\{)){0,5000}\\end\{[^\n]*"
     r"|^[ \t>]*\{(?:%-?|\{[<%])\s*(?:highlight|code\w*|mermaid|comment)\b(?:[^{]|\{(?!%-?\s*end|\{[<%]\s*/)){0,5000}"
     r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?:highlight|code|mermaid|comment)[^\n]*"
     rf"|^([ \t>]*)(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+"
     rf"|\([\w-]+\)=|(?:--8<--|<<< |%[ \t])[^\n]*|\\[a-z]+\*?(?:\[[^\[\]\n]*\]|\{{[^{{}}\n]*\}})*"
     rf"|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
-    r"|^import\s(?:[^;\"'\r\n]++\r?\n){0,50}?[^;\"'\n]*+[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
-    r"|^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
+    r"|^import\s(?:(?:[\w$*{}, \t]++\r?\n){0,50}?[\w$*{}, \t]*?\bfrom\s*)?[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
+    # not a line of a paragraph
+    r"|(?<![^\s;\"']\n)(?<![^\s;\"']\r\n)^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
     re.MULTILINE,
 )
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
@@ -72,41 +77,14 @@ _SPACE = "\ue000"  # replaces a space in the address of a link
 _DEFINITION = re.compile(r"^([ \t>]*)([:~]|\(@[\w-]{0,7}\))(?=[ \t]+\S)", re.MULTILINE)
 
 
-def read(text: str) -> list[Edit]:
-    """The edits that translate a text."""
-    masked, titles = _mask_dialects(text)
-    parse = _parser(has_indented_text=bool(_ADMONITION.search(text)))
-    lines = re.sub(r"\r(?!\n)", " ", masked).split("\n")
-    tokens = parse("\n".join(lines))
-    code = {row for token in tokens if token.type in ("fence", "code_block") for row in range(*(token.map or (0, 0)))}
-    edits = list(_read_blocks(parse, tokens, lines, text))
-    for start, end in titles:
-        segment = with_tags([text[start:end]], _KEPT, Tag)
-        if text.count("\n", 0, start) not in code and has_letters(segment):
-            edits.append(Edit(start, end, segment, lambda translation: raw(translation).replace('"', "'")))
-    return sorted(edits, key=lambda edit: edit.start)
-
-
-def _mask_dialects(text: str) -> tuple[str, list[tuple[int, int]]]:
-    """The text with blank lines in place of lines outside CommonMark, and the spans of their titles."""
-    titles = list[tuple[int, int]]()
-
-    def blank(match: re.Match[str]) -> str:
-        titles.extend(match.span(group) for group in range(2, 1 + match.re.groups) if match[group])
-        prefix = match[1] or ""
-        return prefix + re.sub(r"[^\r\n]", " ", match[0][len(prefix) :])
-
-    text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), text)
-    for pattern in (_CONTAINER, _ADMONITION, _CODE_LINE):
-        text = pattern.sub(blank, text)
-    # a definition is an item for the parser, and so is an example of Pandoc, `(@) Words`
-    return _DEFINITION.sub(
-        lambda match: match[1] + ("1)".rjust(len(match[2]), "0") if match[2][1:] else "-"), text
-    ), titles
-
-
-def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str) -> Iterator[Edit]:
+def read(text: str, left: Counter[str]) -> Iterator[Edit]:
+    """The edits that translate a text; counts in `left` what stays in the source language, by its kind."""
+    masked = _mask_dialects(text)
+    lines = masked.split("\n")
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
+    parse = _parser()
+    tokens = parse(masked)
+    left["HTML block"] += sum(bool(_TEXT_IN_HTML.match(each.content)) for each in tokens if each.type == "html_block")
     row = -1
     column = 0
     for opening, token in pairwise(tokens):
@@ -117,24 +95,53 @@ def _read_blocks(parse: Parse, tokens: list[Token], lines: list[str], text: str)
         column, row = (column if is_cell and row == first else 0), first
         parts = token.content.split("\n")
         places = [_place(lines[first + number], part, column * (number == 0)) for number, part in enumerate(parts)]
-        if not token.content or None in places:
-            continue  # a tab in the indentation, of which a part belongs to the text
-        (begin, column), (last_begin, stop) = places[0] or (0, 0), places[-1] or (0, 0)
+        if min(places) < (0, 0):
+            left["paragraph"] += 1
+            continue
+        (begin, column), (last_begin, stop) = places[0], places[-1]
         last = first + len(parts) - 1
         prefix = lines[last][:last_begin] if len(parts) > 1 else ""  # the prefix of each line except the first
         start = starts[first] + begin
         end = starts[last] + stop
         segment = _mark_up(token, prefix)
         if has_letters(segment):
-            yield Edit(start, end, segment, partial(_write, parse, text[start:end], prefix, is_cell))
+            opening_mark = "|" if is_cell else text[start - 1 : start]
+            yield Edit(start, end, segment, partial(_write, parse, left, text[start:end], prefix, opening_mark))
 
 
-def _place(line: str, part: str, start: int) -> tuple[int, int] | None:
-    """The span of a part of a text in its line; None if it is not in the line."""
+def _mask_dialects(text: str) -> str:
+    """The text as CommonMark of the same length, in which lines of dialects are blank, or a heading with their title.
+
+    An admonition becomes an item, as its text is indented. So does a definition, and an example of Pandoc, `(@) Words`.
+    """
+    text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), re.sub(r"\r(?!\n)", " ", text))
+    text = _ADMONITION.sub(partial(_mask, mark="- #"), _CONTAINER.sub(_mask, text))
+    text = _DEFINITION.sub(lambda match: match[1] + ("1)".rjust(len(match[2]), "0") if match[2][1:] else "-"), text)
+    # fences first: what follows could take one with it
+    rows = [row for token in _FENCES.parse(text) if token.type == "fence" for row in token.map or ()]
+    lines = re.split(r"(?<=\n)", text)
+    pieces = ["".join(lines[start:end]) for start, end in pairwise([0, *rows, len(lines)])]
+    pieces[::2] = [_CODE_LINE.sub(_mask, piece) for piece in pieces[::2]]
+    return "".join(pieces)
+
+
+def _mask(match: re.Match[str], mark: str = "") -> str:
+    """The prefix of a line, a mark of CommonMark, and blanks; the last group is the title, if there are more groups."""
+    prefix, group = match[1] or "", match.lastindex or 0
+    blanks = re.sub(r"[^\r\n]", " ", match[0])
+    if group > 1 and match[group]:
+        mark = mark or "#"
+        start, end = (at - match.start() for at in match.span(group))
+        blanks = blanks[:start] + match[group] + blanks[end:]
+    return prefix + mark + blanks[len(prefix + mark) :]
+
+
+def _place(line: str, part: str, start: int) -> tuple[int, int]:
+    """The span of a part of a text in its line; negative if it is not in the line."""
     for text in (part.strip().replace("|", r"\|"), part.strip()):  # as a cell writes it
         if (begin := line.find(text, start)) >= 0:
             return begin, begin + len(text)
-    return None
+    return -1, -1
 
 
 def _mark_up(token: Token, prefix: str = "") -> Marked:
@@ -195,7 +202,7 @@ def _kept_tag(text: str) -> Tag:
     return Tag(text, "open", "wiki") if text.startswith("[[") and text.endswith("|") else Tag(text)
 
 
-def _write(parse: Parse, source: str, prefix: str, is_cell: bool, translation: Marked) -> str:
+def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_mark: str, translation: Marked) -> str:
     """A translation as Markdown that parses to these words and tags, escaped if necessary; the source if impossible.
 
     Emphasis that would not be recognised, as around some parts of a word, is dropped, and so are line breaks.
@@ -207,8 +214,13 @@ def _write(parse: Parse, source: str, prefix: str, is_cell: bool, translation: M
         for parts in (meant, _escape(meant)):
             text = raw(parts)
             if is_safe or _is_read_as(parse, text, prefix, meant):
-                text = (re.sub(r"(?<!\\)\|", r"\|", text) if is_cell else text).replace(_SPACE, " ")
+                text = text.replace(_SPACE, " ")
+                if opening_mark == "|":
+                    text = re.sub(r"(?<!\\)\|", r"\|", text)
+                elif opening_mark == '"':  # of a title
+                    text = text.replace('"', "'")
                 return text.replace("\n", "\r\n") if "\r\n" in source else text
+    left["paragraph"] += 1
     return source
 
 
@@ -239,17 +251,12 @@ def _texts_and_kinds(marked: Marked) -> list[str]:
     return text.split()
 
 
-def _parser(has_indented_text: bool) -> Parse:
+def _parser() -> Parse:
     """A parser whose tokens inside blocks have their spans (`meta["span"]`).
-
-    Args:
-        has_indented_text: whether indented text is the text of an admonition instead of code.
 
     It keeps the addresses that a text defines for its links, for the following texts.
     """
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["fragments_join", "text_join"])
-    if has_indented_text:
-        parser.disable("code")
     ruler = parser.inline.ruler
     for name, rule in zip(ruler.get_active_rules(), ruler.getRules(""), strict=True):
         ruler.at(name, _note_spans(name, rule))

@@ -17,6 +17,8 @@ from tests.unit.data.test_po import CATALOGUE
 from tests.unit.data.test_tmx import MEMORY
 from tests.unit.data.test_xliff import VERSION_1, VERSION_2
 
+TMX = '<tmx version="1.4"><header srclang="en"/><body><tu>{}</tu></body></tmx>'
+XLIFF = '<xliff version="2.0" srcLang="en" trgLang="de"><file id="f">{}</file></xliff>'
 STATE = ' state="needs-review-translation"'
 
 
@@ -108,6 +110,11 @@ def test_tmx(tmp_path: Path) -> None:
     assert '<tuv lang="FR"><seg>ONE' in french and french.count('xml:lang="fr"') == 1
     overwritten = translated(tmp_path / "m.tmx", MEMORY, overwrite=True)
     assert "großer" in result and "großer" not in overwritten and overwritten.count("<tuv") == result.count("<tuv")
+
+
+def test_a_memory_of_only_an_emoji_gets_its_translation(tmp_path: Path) -> None:
+    text = TMX.format('<tuv xml:lang="en"><seg>👍</seg></tuv>')
+    assert '<tuv xml:lang="de"><seg>👍</seg></tuv></tu>' in translated(tmp_path / "a.tmx", text)
 
 
 def test_a_variant_with_text_serves_first(tmp_path: Path) -> None:
@@ -306,3 +313,31 @@ def test_utf_16_that_lost_a_byte_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.tmx").write_bytes(data[:1500] + data[1501:])
     with pytest.raises(DataError, match="NUL"):
         translate_document(tmp_path / "cut.tmx", "tmx", ("en", "de"), True, lambda segments: segments)
+
+
+@pytest.mark.parametrize(
+    "name, text, message",
+    [
+        ("a.md", "a\n\n<p>b</p>\n\n<!-- c -->\n\n<script>d</script>\n", "1 segment translated, 1 left (1 HTML block)"),
+        ("a.md", "a\n", "1 segment translated"),
+        ("a.md", "a\n\nb \0 c\n\n<p>d</p>\n\n<p>e</p>\n",
+         "1 segment translated, 3 left (2 HTML blocks, 1 paragraph)"),
+        ("a.html", "<p title='a'>b</p>", "2 segments translated"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:04,000\na\n\nb\n", "1 segment translated"),
+        ("a.po", 'msgid "a"\nmsgstr ""\n\nmsgid "b"\nmsgstr "b"\n\nmsgid "{n, plural, other {c}}"\nmsgstr ""\n',
+         "1 segment translated, 2 left (1 ICU message, 1 copied source)"),
+        ("a.tmx", TMX.format('<tuv xml:lang="en"><seg>a</seg></tuv><tuv xml:lang="de"><seg>a</seg></tuv>'),
+         "0 segments translated, 1 left (1 copied source)"),
+        ("a.xlf", XLIFF.format("<unit><segment><source>a</source></segment></unit>" * 2000
+         + "<unit><segment><source>{n, plural, other {b}}</source></segment></unit>"),
+         "2,000 segments translated, 1 left (1 ICU message)"),
+        ("a.xlf", '<xliff version="1.2"><file source-language="en"><trans-unit approved="yes"><source>a</source>'
+         '<target/></trans-unit></file></xliff>', "0 segments translated, 1 left (1 locked segment)"),
+    ],
+)  # fmt: skip
+def test_one_line_counts_what_is_left(
+    name: str, text: str, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    translated(tmp_path / name, text)
+    assert caplog.messages == [f"{tmp_path / name}: {message}"]

@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from markdown_it import MarkdownIt
 from mtx.documents import markdown
 from mtx.documents.document import apply, segments
 from mtx.documents.markup import Marked, Tag
-from tests.unit.documents.test_document import translated
+from tests.unit.documents.test_document import shout, translated
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
@@ -76,6 +77,14 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
         ("(@) a\n(@bcd) e [@f, p. 3]\n\ng\n~ h\n\n| i\n| j\n", "(@) A\n(@bcd) E [@f, p. 3]\n\nG\n~ H\n\n| I\n| J\n"),
         ("--8<-- \"a\"\n<<< @/b\n\n{a.map((b) => <C d={b}>{b}</C>)}\n\n[e]({{ f }}/g) ![h]({{ i }}/j.png)\n",
          "--8<-- \"a\"\n<<< @/b\n\n{a.map((b) => <C d={b}>{b}</C>)}\n\n[E]({{ f }}/g) ![h]({{ i }}/j.png)\n"),
+        ("```js\n\nexport default {\n  a: 1\n}\n```\n\nb\n\n```\nc\n```\n",
+         "```js\n\nexport default {\n  a: 1\n}\n```\n\nB\n\n```\nc\n```\n"),
+        ("<A>\n```\nexport default a\n```\n</A>\n\nb\n", "<A>\n```\nexport default a\n```\n</A>\n\nB\n"),
+        ("$$\na\n\n~~~\n$$\n~~~\n\nb\n", "$$ A\n\n~~~\n$$\n~~~\n\nB\n"),
+        ("\\begin{equation}\n\na\n\n- ```\n  b\n  ```\n\nc\n", "\\begin{equation}\n\nA\n\n- ```\n  b\n  ```\n\nC\n"),
+        ("import words\nof a 'b'\n\nc\nexport default d\ne\n", "IMPORT WORDS OF A 'B'\n\nC EXPORT DEFAULT D E\n"),
+        ('!!! note\n    ```\n    a\n    ```\n\nb\n\n    c\n\n=== "d `e` *f*"\n\n    g\n',
+         '!!! note\n    ```\n    a\n    ```\n\nB\n\n    c\n\n=== "D `e` *F*"\n\n    G\n'),
     ],
 )  # fmt: skip
 def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
@@ -90,8 +99,15 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
-    edits = list(markdown.read("word\n"))
+    edits = list(markdown.read("word\n", Counter()))
     assert apply("word\n", edits, [[translation]]) == f"{result}\n" and segments(edits) == [["word"]]
+
+
+@pytest.mark.parametrize(
+    "text, result", [('!!! note "a"\n', "!!! note \"b 'c' | d\"\n"), ("|a|\n|-|\n", '|b "c" \\| d|\n|-|\n')]
+)
+def test_a_translation_does_not_end_its_title_or_cell(text: str, result: str) -> None:
+    assert apply(text, markdown.read(text, Counter()), [['b "c" | d']]) == result
 
 
 @pytest.mark.parametrize(
@@ -105,7 +121,9 @@ def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
     ],
 )
 def test_what_cannot_be_written_stays_or_loses_its_emphasis(text: str, translation: Marked, result: str) -> None:
-    assert apply(f"{text}\n", markdown.read(f"{text}\n"), [translation]) == f"{result}\n"
+    left = Counter[str]()
+    assert apply(f"{text}\n", markdown.read(f"{text}\n", left), [translation]) == f"{result}\n"
+    assert left.total() == (result == text)
 
 
 def unchanged(some: list[Marked]) -> list[Marked]:
@@ -155,6 +173,33 @@ def test_a_translation_that_changes_nothing_renders_the_same() -> None:
     rng = random.Random(1)
     for _ in range(1000):
         text = "".join(rng.choices(marks, k=rng.randint(1, 25)))
-        edits = list(markdown.read(text))
+        edits = list(markdown.read(text, Counter()))
         result = apply(text, edits, unchanged(segments(edits)))
         assert rendered(result) == rendered(text), (text, result)
+
+
+def test_every_fence_and_every_line_of_code_is_the_source_s() -> None:
+    lines = ["", "a b", "export default {", "}", "$$", "\\begin{equation}", "import {", "import c from 'd'", "<Tabs>"]
+    lines += ["</Tabs>", "::: tip e", ":::", '!!! note "f"', '=== "g"', ": h", "(@) i", "| j", "% k", "{", "- l", "> m"]
+    lines += ["# n", "[o]: p", "<A b={", "export const q = `", "*[r]: s", "{{ t }}", "import u"]
+    only_code = ["    v", "``", "~~", "{% highlight w %}", "<pre>", "<!--"]
+    containers = [("", ""), ("> ", "> "), ("- ", "  "), ("1. ", "   "), ("> * ", ">   "), ("  ", "  ")]
+    containers += [('!!! note "x"\n    ', "    "), ('- === "y"\n\n      ', "      ")]
+    rng = random.Random(1)
+    for _ in range(1000):
+        text, fences = "", []
+        for _ in range(rng.randint(1, 5)):
+            mark = rng.choice(["```", "~~~", "````"])
+            first, prefix = rng.choice(containers)
+            code = rng.choices(lines + only_code, k=rng.randint(0, 6))
+            fences.append(f"\n{prefix}".join([mark + rng.choice(["", "js", " md {1}"]), *code, mark]))
+            text += "".join(f"{line}\n" for line in rng.choices(lines, k=rng.randint(0, 3)))
+            text += f"{first}{fences[-1]}\n"
+        text += "\nlast words\n"
+        edits = list(markdown.read(text, Counter()))
+        result = apply(text, edits, shout(segments(edits)))
+        at = 0
+        for fence in fences:
+            assert fence in result[at:], (text, result)
+            at = result.index(fence, at) + len(fence)
+        assert result.endswith("LAST WORDS\n"), (text, result)

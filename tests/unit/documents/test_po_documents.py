@@ -33,6 +33,11 @@ def test_placeholders_and_white_space(source: str, translation: str, tmp_path: P
     assert result == ("#, fuzzy\n" * letters) + text.format(source, translation * letters)
 
 
+def test_a_message_of_only_an_emoji_gets_its_translation(tmp_path: Path) -> None:
+    text = 'msgid "❤️"\nmsgstr "{}"\n'
+    assert translated(tmp_path / "a.po", text.format("")) == "#, fuzzy\n" + text.format("❤️")
+
+
 def test_plurals_flags_and_obsolete_messages(tmp_path: Path) -> None:
     text = """#, c-format
 #~ msgid "old"

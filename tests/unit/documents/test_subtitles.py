@@ -23,6 +23,8 @@ from tests.unit.documents.test_document import translated
         ("ANN: one two three.\nMR. B: four", "ANN: ONE TWO THREE.\nMR. B: FOUR"),
         ("[one two three]\nfour", "[ONE TWO THREE]\nFOUR"),
         (" \none", " \nONE"),
+        ("one two three\n\nfour", "ONE TWO\n\nTHREE FOUR"),
+        ("\none\n \n\n- two\n", "\nONE\n \n\n- TWO\n"),
         ("42", "42"),
         ("♪ ♪", "♪ ♪"),
     ],
@@ -36,5 +38,6 @@ def test_the_text_of_cues_is_translated(text: str, result: str, line_end: str, t
 
 def test_what_webvtt_has_besides_cues_stays(tmp_path: Path) -> None:
     text = "WEBVTT - a film\n\nSTYLE\n::cue { color: red }\n\nNOTE a\n\nname\n00:01.000 --> 00:04.000 align:start\n{}"
+    text += "\n\nname two\n00:03.000 --> 00:04.000\n{}\n\nNOTE b\n\n00:05.000 --> 00:06.000\n\n{}"
     text = text.replace("{ color: red }", "{{ color: red }}") + "\n\nREGION\nid:fred"
-    assert translated(tmp_path / "a.vtt", text.format("one")) == text.format("ONE")
+    assert translated(tmp_path / "a.vtt", text.format(*["one"] * 3)) == text.format(*["ONE"] * 3)

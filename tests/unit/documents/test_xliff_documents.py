@@ -154,18 +154,25 @@ def test_targets_that_repeat_their_source_are_translated_where_a_program_wrote_a
     caplog.set_level("INFO")
     result = result_of(unit("<source>a</source><target>a</target>") * num_copies + others, tmp_path)
     assert result.count("A</target>") == num_copies * are_translated
-    what = "translated" if are_translated else "kept"
-    assert f"{num_copies} translation{'s' * (num_copies > 1)} identical to the source: {what}" in caplog.text
+    replaced = f"{num_copies} translation{'s' * (num_copies > 1)} identical to the source: translated"
+    assert (replaced if are_translated else f"{num_copies} left ({num_copies} copied sources)") in caplog.text
 
 
 def test_only_copies_that_stay_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     text = unit("<source>a</source><target>a</target>") + unit("<source>b</source><target state='new'>b</target>")
     result_of(text, tmp_path)
-    assert ": 1 translation identical to the source: kept" in caplog.text
+    assert ": 1 segment translated, 1 left (1 copied source)" in caplog.text
     caplog.clear()
     result_of(text, tmp_path, overwrite=True)
-    assert "identical" not in caplog.text
+    assert caplog.messages == [f"{tmp_path / 'a.xlf'}: 2 segments translated"]
+
+
+def test_a_unit_of_only_an_emoji_gets_its_target(tmp_path: Path) -> None:
+    units = unit("<source>👍</source>") + unit("<source>42</source>") + unit('<source><x id="1"/></source>')
+    result = result_of(units, tmp_path)
+    assert result.count("<target") == 2 and f"<target{STATE}>👍</target>" in result
+    assert result_of(result, tmp_path) == result
 
 
 def test_placeholders_are_tags_and_choices_stay(tmp_path: Path) -> None:
