@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from hashlib import blake2b
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,8 @@ CONTROL = "control characters"
 NOT_UTF8 = "not UTF-8"
 DUPLICATE = "duplicate"
 OLDER = "older translation"
-HELD_OUT = "source held out"  # pairs of general text with a source that is held out of the own text
+
+_NUMBER = re.compile(r"\d(?:[.,]?\d)++(?!s|nd|rd|th)")  # digits, of which decades and ordinals often become words
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
 
@@ -71,6 +73,22 @@ def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
     if src_size > data.max_length_ratio * tgt_size or tgt_size > data.max_length_ratio * src_size:
         return RATIO
     return src, tgt
+
+
+def omission(src: str, tgt: str) -> Literal["short", "numbers"] | None:
+    """What the target of a pair probably leaves out; None for nothing. No training pair is dropped for it.
+
+    short: it has a few characters for a whole sentence. numbers: the source has a number of at least two digits that it
+    lacks, in digits of any script and with any separators.
+    """
+    if len(src) > 8 * len(tgt) + 16:
+        return "short"
+    digits = _digits(tgt)
+    return None if all(number in digits for number in map(_digits, _NUMBER.findall(src))) else "numbers"
+
+
+def _digits(text: str) -> str:
+    return "".join(str(int(c)) for c in text if c.isdecimal())
 
 
 def _is_damaged(text: str) -> bool:
