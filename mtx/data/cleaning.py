@@ -26,7 +26,8 @@ NOT_UTF8 = "not UTF-8"
 DUPLICATE = "duplicate"
 OLDER = "older translation"
 
-_NUMBER = re.compile(r"\d(?:[.,]?\d)++(?!s|nd|rd|th)")  # digits, of which decades and ordinals often become words
+# Two digits or more; decades and ordinals are often written as words. It begins nowhere else, to be linear in time.
+_NUMBER = re.compile(r"(?<!\d)(?<!\d[.,])\d(?:[.,]?\d)++(?!s|nd|rd|th)")
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
 
