@@ -190,8 +190,8 @@ def _form(data: PreparedData) -> Iterator[Advice]:
 
 
 def _suspicious(report: dict[str, Any]) -> str:
-    """The shares of training targets that leave something out, by `omission`; earlier versions did not count them."""
-    shares = [f"{share:.2%} {kind}" for kind, share in report.get("suspicious", {}).items()]
+    """The shares of training targets that leave something out, by `mtx.data.cleaning.omission`."""
+    shares = [f"{share:.2%} {kind}" for kind, share in report["suspicious"].items()]
     return f"suspicious training targets: {', '.join(shares) or 'none'}"
 
 
@@ -226,7 +226,8 @@ def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def set_lines(report: dict[str, Any]) -> Iterator[str]:
     """Lines about the training text, and about each set: its size, and whether training text contains its sentences."""
-    yield _suspicious(report)
+    if "suspicious" in report:  # earlier versions did not count them
+        yield _suspicious(report)
     for name, held in sets_of(report).items():
         yield f"{name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {leaks(held)}"
 
