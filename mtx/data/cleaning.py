@@ -77,7 +77,7 @@ def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
 
 
 def omission(src: str, tgt: str) -> Literal["short", "numbers"] | None:
-    """What the target of a pair probably leaves out; None for nothing. No training pair is dropped for it.
+    """What the target of a pair probably omits; None for nothing. No training pair is dropped for it.
 
     short: it has a few characters for a whole sentence. numbers: the source has a number of at least two digits that it
     lacks, in digits of any script and with any separators.

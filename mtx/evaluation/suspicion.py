@@ -24,7 +24,7 @@ def suspicion(src: str, translation: str) -> Suspicion | None:
     repetition: words are repeated at least three times in a row, or a phrase twice, and more often than any in the
     source. Or letters are repeated at least five times in a row in a word, and nothing as often in the source.
     copy: it equals the source, which has at least three words other than placeholders and addresses.
-    short, numbers: it leaves something out, see `mtx.data.cleaning.omission`.
+    short, numbers: it omits something, see `mtx.data.cleaning.omission`.
     """
     of_src = _repetitions(src)
     stutters = _STUTTER.search(translation) and not _STUTTER.search(src) and of_src < _FEWEST_OF_ONE_LETTER

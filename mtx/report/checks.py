@@ -190,7 +190,7 @@ def _form(data: PreparedData) -> Iterator[Advice]:
 
 
 def _suspicious(report: dict[str, Any]) -> str:
-    """The shares of training targets that leave something out, by `mtx.data.cleaning.omission`."""
+    """The shares of training targets that omit something, by `mtx.data.cleaning.omission`."""
     shares = [f"{share:.2%} {kind}" for kind, share in report["suspicious"].items()]
     return f"suspicious training targets: {', '.join(shares) or 'none'}"
 

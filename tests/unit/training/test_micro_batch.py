@@ -186,31 +186,6 @@ def test_a_step_is_halved_until_it_fits(monkeypatch: pytest.MonkeyPatch, limit: 
     assert largest(config_of()) == expected
 
 
-class NoStep:
-    def start_step(self) -> None:
-        pass
-
-    def __call__(self, *_: Any) -> None:
-        pass
-
-
-def test_the_trial_keeps_the_copies_of_a_checkpoint_and_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Adam's moments, copies of these and of the weights, and a validation's copy of the weights: six models."""
-    sizes, zeros = list[int](), torch.zeros
-
-    def reserve(size: Any, **options: Any) -> Tensor:
-        if isinstance(size, int):
-            sizes.append(size)
-        return zeros(size, **options)
-
-    model = tiny_model()
-    monkeypatch.setattr(torch, "zeros", reserve)
-    monkeypatch.setattr(micro_batch, "new_micro_step", lambda *_: NoStep())
-    monkeypatch.setattr(micro_batch, "score_pairs", lambda *_, **__: None)
-    micro_batch._try_step(config_of(), replace(CUDA, device="cpu", kernel="padded"), lambda: model, SAMPLER)
-    assert sum(sizes) == 6 * sum(parameter.numel() for parameter in model.parameters())
-
-
 def test_what_cannot_fit_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(micro_batch, "_fits", lambda *rest: False)
     with pytest.raises(MtxError, match="not enough memory for a micro-batch of 256 target tokens"):
