@@ -202,8 +202,8 @@ def _as_mtx_error(error: BaseException) -> MtxError:
             return MtxError(f"{where}{error.strerror or error}")
     text = f"{type(error).__name__}: {error}"
     if is_out_of_memory(error):
-        smaller = "use a smaller training.micro_batch_tokens in a new run_dir, or a smaller --batch-tokens to translate"
-        return MtxError(f"out of memory: {text}"[:300], smaller)
+        help = "close other programs, or use a larger machine; a smaller --batch-tokens translates in less memory"
+        return MtxError(f"out of memory: {text}"[:300], help)
     return MtxError(f"mtx itself failed: {text}", "this is a bug; MTX_DEBUG=1 shows where it happened")
 
 

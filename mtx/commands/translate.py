@@ -251,18 +251,15 @@ class ArrivingLines:
         self._source, self._rest = source, b""
         self._lines = list[bytes]()  # that have arrived, the last one first
 
-    def readline(self, _: int = -1) -> bytes:
-        """The next line, b"" at the end."""
+    def readline(self, size: int) -> bytes:
+        """The next line, or a part of it if it has more than `size` bytes; b"" at the end."""
         while not self._lines:
-            if not (data := self._source.read1(_READ_BYTES)):
+            if not (data := len(self._rest) < size and self._source.read1(_READ_BYTES)):
                 rest, self._rest = self._rest, b""
                 return rest
             *lines, self._rest = (self._rest + data).split(b"\n")
             self._lines = [line + b"\n" for line in reversed(lines)]
         return self._lines.pop()
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self.readline, b"")
 
     def blocks(self, lines: Iterator[str]) -> Iterator[list[str]]:
         """The decoded lines in blocks: each ends where nothing more has arrived, or is full."""
@@ -355,8 +352,8 @@ def translate_document(
         languages = translator.src, translator.tgt
         sink.write(document.translate_document(file, kind, languages, overwrite, translate))
     if suspicious := [tgt for src, tgt in pairs if suspicion(src, tgt)]:
-        what = f"{counted(len(suspicious), 'translation')} with repeated words or a copied source"
-        logger.warning("%s: check %s, such as: %s", file, what, suspicious[0][:_SHOWN_CHARS])
+        text = "%s: suspicious translations to check: %s, such as: %s"
+        logger.warning(text, file, f"{len(suspicious):,}", suspicious[0][:_SHOWN_CHARS])
     terms = TermCount(translator)
     terms.add(pairs)
     terms.log()

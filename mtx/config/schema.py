@@ -385,7 +385,8 @@ class TrainingConfig(Section):
     clip_norm: PositiveFloat | None = None
     """maximum gradient norm; null: no clipping"""
     shard: bool = False
-    """shard weights, gradients and Adam's state over the devices, for a model that does not fit on one"""
+    """shard weights, gradients and Adam's state over the devices, for a model that cannot be trained on one. Each
+    device still needs room for the whole model, and twice in a validation: 8 bytes for each parameter"""
     deterministic: bool = False
     """on CUDA: bitwise reproducible on the same GPU and torch version, but slower"""
     compile: Auto | bool = "auto"

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from hashlib import blake2b
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,9 @@ CONTROL = "control characters"
 NOT_UTF8 = "not UTF-8"
 DUPLICATE = "duplicate"
 OLDER = "older translation"
-HELD_OUT = "source held out"  # pairs of general text with a source that is held out of the own text
+
+# Two digits or more; decades and ordinals are often written as words. It begins nowhere else, to be linear in time.
+_NUMBER = re.compile(r"(?<!\d)(?<!\d[.,])\d(?:[.,]?\d)++(?!s|nd|rd|th)")
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
 
@@ -71,6 +74,22 @@ def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
     if src_size > data.max_length_ratio * tgt_size or tgt_size > data.max_length_ratio * src_size:
         return RATIO
     return src, tgt
+
+
+def omission(src: str, tgt: str) -> Literal["short", "numbers"] | None:
+    """What the target of a pair probably omits; None for nothing. No training pair is dropped for it.
+
+    short: it has a few characters for a whole sentence. numbers: the source has a number of at least two digits that it
+    lacks, in digits of any script and with any separators.
+    """
+    if len(src) > 8 * len(tgt) + 16:
+        return "short"
+    digits = _digits(tgt)
+    return None if all(number in digits for number in map(_digits, _NUMBER.findall(src))) else "numbers"
+
+
+def _digits(text: str) -> str:
+    return "".join(str(int(c)) for c in text if c.isdecimal())
 
 
 def _is_damaged(text: str) -> bool:

@@ -1,11 +1,11 @@
 """The validation and test sets: those that the user configures, and those held out of the training text.
 
 A configured set is used unchanged and never filtered. If a set is not configured, the pairs of the own text
-(`Corpora.own`) whose source has one of the k smallest (test) or k largest (validation) hashes are held out, and other
-training text loses the pairs with these sources. Equal sources therefore stay together, and if the corpus changes, no
-sentence moves from the validation set to the test set or back. k is a twentieth of the number of different sources, at
-most MAX_HELD_OUT. If the corpus grows beyond that limit, sentences with smaller or larger hashes enter these sets, and
-the displaced ones become training text.
+(`Corpora.own`) whose source has one of the k smallest (test) or k largest (validation) hashes are held out. Equal
+sources therefore stay together, and if the corpus changes, no sentence moves from the validation set to the test set or
+back. Training text loses all pairs that share a side with them: back-translated text has their targets with other
+sources. k is a twentieth of the number of different sources, at most MAX_HELD_OUT. If the corpus grows beyond that
+limit, sentences with smaller or larger hashes enter these sets, and the displaced ones become training text.
 Flow: corpora -> `EvalSet` -> `prepare`, which removes the held-out pairs from the training text.
 """
 
@@ -32,6 +32,7 @@ from mtx.storage.text_files import is_utf8
 log = logging.getLogger(__name__)
 
 MAX_HELD_OUT = 1000
+SIDES = {"src": "source held out", "tgt": "target held out"}  # and why a pair is dropped that shares it
 
 
 @dataclass
@@ -41,17 +42,15 @@ class EvalSet:
     Attributes:
         is_held_out: whether it is taken from the training text instead of being configured.
         blocks: its text.
-        src_hashes: the hashes of its sources, sorted.
         would_drop: the number of pairs that cleaning would drop, by reason; none is dropped.
         num_cut: sides cut to `data.max_tokens`.
-        num_leaks: training pairs whose source is in a configured set; `leak` is the first of them.
+        num_leaks: training pairs with a source or target of a configured set; `leak` is the first of them.
     """
 
     name: str
     store: str
     is_held_out: bool
     blocks: list[PairBlock] = field(default_factory=list)
-    src_hashes: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
     would_drop: Counter[str] = field(default_factory=Counter)
     num_cut: int = 0
     num_leaks: int = 0
@@ -98,52 +97,42 @@ def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
             if isinstance(outcome := clean_pair(src, tgt, data), str):
                 eval_set.would_drop[outcome] += 1
         eval_set.blocks.append(block)
-        eval_set.src_hashes = np.union1d(eval_set.src_hashes, hash_texts(map(clean_text, block.src)))
     for reason, count in left_out.items():
         log.info("the %s set %s: %s skipped, %s", eval_set.kind, corpus.name, counted(count, "unit"), reason)
-    if not eval_set.src_hashes.size:
+    if not any(block.src for block in eval_set.blocks):
         raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
 
 
-def choose_sources(sets: list[EvalSet], corpora: Corpora, src_hashes: NDArray[np.uint64]) -> None:
-    """Choose the held-out sources of each set that is not configured.
+def hold_out(
+    sets: list[EvalSet], corpora: Corpora, pairs: Any, is_own: NDArray[np.bool_], is_left: NDArray[np.bool_]
+) -> dict[str, NDArray[np.bool_]]:
+    """Choose the held-out pairs; returns the masks of the training pairs that share a side with one, by side.
+
+    They are the own pairs with the chosen sources. A pair that shares a side with a configured set is only counted.
 
     Args:
-        src_hashes: the hashes of the sources of the cleaned own text.
+        pairs: a table of `prepare.CLEANED`.
+        is_own: its pairs of `Corpora.own`.
+        is_left: its pairs that are neither older translations nor duplicates.
     """
-    src_hashes = np.unique(src_hashes)
+    src_hashes = np.unique(pairs["src_hash"].to_numpy()[is_own])
     text = ", ".join(corpus.name for corpus in corpora.own)
     size = min(MAX_HELD_OUT, max(1, src_hashes.size // 20))
+    is_held_out = {side: np.zeros(pairs.num_rows, np.bool_) for side in SIDES}
     for eval_set in sets:
         if eval_set.is_held_out:
             kind = eval_set.kind
             log.info("no %s set configured: holding out %s source sentences of %s", kind, f"{size:,}", text)
-            eval_set.src_hashes = src_hashes[-size:] if eval_set.store == VALID_STORE else src_hashes[:size]
-
-
-def hold_out(
-    pairs: Any, is_left: NDArray[np.bool_], sets: list[EvalSet], corpus: str, is_own: bool
-) -> NDArray[np.bool_]:
-    """Add held-out pairs of a training corpus to their sets; returns the mask of pairs with held-out sources.
-
-    A pair whose source is in a configured set is kept and counted as a leak.
-
-    Args:
-        pairs: a table of `prepare.CLEANED`.
-        is_left: the pairs to consider.
-        corpus: the name of the corpus.
-        is_own: whether it is a part of `Corpora.own`; otherwise pairs with held-out sources are added to no set.
-    """
-    is_held_out = np.zeros(pairs.num_rows, np.bool_)
-    for eval_set in sets:
-        in_set = is_left & pc.is_in(pairs["src_hash"], pa.array(eval_set.src_hashes)).to_numpy()
-        if not eval_set.is_held_out:
-            leaks = PairGroup.of(pairs, in_set)
-            eval_set.num_leaks += leaks.count
-            eval_set.leak = eval_set.leak or (leaks.example(corpus) if leaks.count else None)
-            continue
-        is_held_out |= in_set
-        if is_own:
-            lines, src, tgt = (pairs[name].filter(pa.array(in_set)).to_pylist() for name in ("line", "src", "tgt"))
+            chosen = src_hashes[-size:] if eval_set.store == VALID_STORE else src_hashes[:size]
+            is_in_set = is_own & is_left & pc.is_in(pairs["src_hash"], pa.array(chosen)).to_numpy()
+            lines, src, tgt = (pairs[name].filter(pa.array(is_in_set)).to_pylist() for name in ("line", *SIDES))
             eval_set.blocks.append(PairBlock(lines, src, tgt))
+        is_leak = np.zeros(pairs.num_rows, np.bool_)
+        for side, mask in is_held_out.items():
+            hashes = hash_texts(clean_text(text) for block in eval_set.blocks for text in getattr(block, side))
+            shared = mask if eval_set.is_held_out else is_leak
+            shared |= is_left & pc.is_in(pairs[f"{side}_hash"], pa.array(hashes)).to_numpy()
+        if is_leak.any():
+            leaks, number = PairGroup.of(pairs, is_leak), pairs["corpus"][int(is_leak.argmax())].as_py()
+            eval_set.num_leaks, eval_set.leak = leaks.count, leaks.example(corpora.train[number].name)
     return is_held_out

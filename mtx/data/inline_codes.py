@@ -75,6 +75,7 @@ ELEMENT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
+_DECIMAL = re.compile("&#0*([0-9]{1,8})[0-9]*")
 _WHITE_SPACE = re.compile(
     r"(?:\w+[:-])*(?:br|lb|lf|pb|tab|nbsp|space|new[ _-]?line|(?:line|soft)[ _-]?(?:break|return))"
     r"|(?:\s|[<\[]/?(?:\w+:)?(?:br|p|li|div|hr|tab|line-break)\b[^<>\[\]]*[>\]]|<mq:ch val=\"\s+\" ?/>"
@@ -95,9 +96,14 @@ def has_codes(text: str) -> bool:
     return bool(_SIGN.search(text)) and any(pattern.search(text) for pattern in patterns)
 
 
+def unescape(text: str) -> str:
+    """The text with its character references decoded; `html.unescape` fails for one with thousands of digits."""
+    return html.unescape(_DECIMAL.sub(r"&#\1", text))
+
+
 def is_white_space(text: str) -> bool:
     """Whether a code of another program with this name, display text or content is a line break or other space."""
-    return _WHITE_SPACE.fullmatch(html.unescape(text)) is not None
+    return _WHITE_SPACE.fullmatch(unescape(text)) is not None
 
 
 def needs_no_translation(text: str) -> bool:

@@ -4,7 +4,7 @@
 
 The training text is read once, in blocks. `workers` clean and encode the blocks; this process collects the results in
 order, so the data does not depend on the number of workers. Between cleaning and encoding, the pairs are in a temporary
-Arrow file with their 64-bit hashes, which identify older translations, duplicates and held-out sources.
+Arrow file with their 64-bit hashes, which identify older translations, duplicates and held-out sentences.
 The data directory appears as a whole or not at all, and training needs nothing else afterwards (`token_store`).
 """
 
@@ -29,7 +29,6 @@ from mtx.config.schema import Config, DataConfig
 from mtx.config.settings import fixed_settings
 from mtx.data.cleaning import (
     DUPLICATE,
-    HELD_OUT,
     NOT_UTF8,
     OLDER,
     TOO_LONG,
@@ -38,9 +37,10 @@ from mtx.data.cleaning import (
     find_newest,
     hash_pairs,
     hash_texts,
+    omission,
 )
 from mtx.data.glossary import learn_lexicon
-from mtx.data.held_out import EvalSet, choose_sources, hold_out, read_sets
+from mtx.data.held_out import SIDES, EvalSet, hold_out, read_sets
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
@@ -56,11 +56,11 @@ log = logging.getLogger(__name__)
 
 MAX_TOKENIZER_PAIRS = 500_000
 _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and trains the tokenizer
-_SPLIT_LINES = 10_000  # lines of the training text in which sentences are counted
+_SAMPLE_LINES = 10_000  # of the training text, in which sentences and omissions are counted
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
 # Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of the
-# source and of both sides. Large strings, because a batch may hold more than 2 GiB.
+# source, of the target and of both. Large strings, because a batch may hold more than 2 GiB.
 CLEANED = pa.schema(
     {
         "line": pa.int64(),
@@ -69,6 +69,7 @@ CLEANED = pa.schema(
         "tgt": pa.large_string(),
         "date": pa.uint64(),
         "src_hash": pa.uint64(),
+        "tgt_hash": pa.uint64(),
         "pair_hash": pa.uint64(),
     }
 )
@@ -234,7 +235,7 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
         else:
             kept.append((line, *cleaned, date))
     lines, sources, targets, dates = zip(*kept, strict=True) if kept else ((), (), (), ())
-    hashes = hash_texts(sources), hash_pairs(sources, targets)
+    hashes = hash_texts(sources), hash_texts(targets), hash_pairs(sources, targets)
     columns = lines, [number] * len(kept), sources, targets, dates, *hashes
     return number, dropped, pa.RecordBatch.from_pydict(dict(zip(CLEANED.names, columns, strict=True)), CLEANED)
 
@@ -246,12 +247,13 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     """
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned))).read_all()
     corpus, src_hashes = table["corpus"].to_numpy(), table["src_hash"].to_numpy()
-    choose_sources(sets, corpora, src_hashes[np.array([tally.is_own for tally in tallies])[corpus]])
     is_newest = np.ones(table.num_rows, np.bool_)
     has_older = np.array([tally.keeps_newest for tally in tallies])[corpus]
     is_newest[has_older] = find_newest(src_hashes[has_older], table["date"].to_numpy()[has_older])
     is_chosen = is_newest.copy()
     is_chosen[is_newest] = find_first(table["pair_hash"].to_numpy()[is_newest])
+    is_own = np.array([tally.is_own for tally in tallies])[corpus]
+    held_out = hold_out(sets, corpora, table, is_own, is_chosen)
     stop = 0
     for tally in tallies:  # the pairs of a corpus are consecutive
         rows = slice(stop, stop + tally.kept)
@@ -259,12 +261,13 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
         pairs, is_new, is_left = table[rows], is_newest[rows], is_chosen[rows]
         tally.drop(OLDER, PairGroup.of(pairs, ~is_new))
         tally.drop(DUPLICATE, PairGroup.of(pairs, is_new & ~is_left))
-        is_held_out = hold_out(pairs, is_left, sets, tally.corpus.name, tally.is_own)
-        is_left &= ~is_held_out  # in `is_chosen`
-        if tally.is_own:
-            tally.held_out = int(is_held_out.sum())
-        else:
-            tally.drop(HELD_OUT, PairGroup.of(pairs, is_held_out))
+        for side, reason in SIDES.items():
+            is_held_out = held_out[side][rows] & is_left
+            is_left ^= is_held_out  # in `is_chosen`
+            if tally.is_own and side == "src":
+                tally.held_out = int(is_held_out.sum())
+            else:
+                tally.drop(reason, PairGroup.of(pairs, is_held_out))
     return is_chosen
 
 
@@ -423,12 +426,14 @@ def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Ite
 def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
     """The entry of report.json about the text in the training store; `language` is the source language."""
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
-    lines, _ = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SPLIT_LINES)))
+    lines, targets = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES)))
+    omissions = Counter(filter(None, map(omission, lines, targets)))
     return {
         "src_tokens": src_tokens,
         "tgt_tokens": tgt_tokens,
         "src_tgt_ratio": src_tokens / tgt_tokens,
         "multi_sentence_share": multi_sentence_share(lines, language),
+        "suspicious": {kind: number / len(lines) for kind, number in omissions.items()},
     }
 
 

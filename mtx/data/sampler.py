@@ -143,8 +143,8 @@ class BatchSampler:
         return Chunk(np.concatenate([part.pairs for part in parts]), tuple(side.joined(more) for side, *more in sides))
 
     def epochs(self, position: SamplerState) -> float:
-        """The number of epochs at `position`, including the fraction of the current one."""
-        return position.epoch + position.index / len(self._order(position.epoch))
+        """The number of epochs at `position`, including the fraction of the current one, which may be empty."""
+        return position.epoch + position.index / max(1, len(self._order(position.epoch)))
 
     def step(self, position: SamplerState) -> Step:
         """The step that starts at `position`."""

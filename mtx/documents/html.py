@@ -15,6 +15,7 @@ from html.parser import HTMLParser
 from itertools import accumulate
 from pathlib import Path
 
+from mtx.data.inline_codes import unescape
 from mtx.data.languages import tag_of
 from mtx.data.tables import PLAIN_NAMES
 from mtx.documents.document import Edit, replace_text
@@ -151,9 +152,9 @@ def _unescape(text: str, masked: str, start: int, end: int) -> Marked:
     parts = Marked()
     for template in _FILLED.finditer(masked, start, end):
         first, last = template.span()
-        parts += [html.unescape(text[start:first]), Tag(text[first:last])]
+        parts += [unescape(text[start:first]), Tag(text[first:last])]
         start = last
-    return [part for part in [*parts, html.unescape(text[start:end])] if part != ""]
+    return [part for part in [*parts, unescape(text[start:end])] if part != ""]
 
 
 def _escape(text: str) -> str:
@@ -251,7 +252,7 @@ class _Parser(HTMLParser):
         self._lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
         for method, kind in _KINDS.items():
             setattr(self, method, partial(self._add, kind))
-        self.feed(text)
+        self.feed(text.replace("&", _FILLER))  # it needs no references, and fails for those with thousands of digits
         self.close()
 
     def _add(self, kind: str, name: str, attributes: Sequence[tuple[str, str | None]] = ()) -> None:

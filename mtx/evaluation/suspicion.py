@@ -1,12 +1,13 @@
-"""Finds suspicious translations without a reference: repetitions, and copies of the source."""
+"""Finds suspicious translations without a reference: repetitions, copies of the source, and omissions."""
 
 import re
 from typing import Literal
 
+from mtx.data.cleaning import omission
 from mtx.data.inline_codes import CODE
 from mtx.data.languages import WITHOUT_SPACES
 
-Suspicion = Literal["repetition", "copy"]
+Suspicion = Literal["repetition", "copy", "short", "numbers"]
 
 # A letter of a script without spaces between words, or a word
 _TOKEN = re.compile(rf"[{WITHOUT_SPACES}]|[^\W_](?:[^\W_]|[\u0300-\u036f])*")
@@ -23,13 +24,15 @@ def suspicion(src: str, translation: str) -> Suspicion | None:
     repetition: words are repeated at least three times in a row, or a phrase twice, and more often than any in the
     source. Or letters are repeated at least five times in a row in a word, and nothing as often in the source.
     copy: it equals the source, which has at least three words other than placeholders and addresses.
+    short, numbers: it omits something, see `mtx.data.cleaning.omission`.
     """
     of_src = _repetitions(src)
     stutters = _STUTTER.search(translation) and not _STUTTER.search(src) and of_src < _FEWEST_OF_ONE_LETTER
     if stutters or _repetitions(translation) > of_src:
         return "repetition"
     words = [word for word in _TOKEN.findall(CODE.sub(" ", src)) if word.isalpha()]
-    return "copy" if len(words) >= _FEWEST_WORDS and translation.split() == src.split() else None
+    is_copy = len(words) >= _FEWEST_WORDS and translation.split() == src.split()
+    return "copy" if is_copy else omission(src, translation)
 
 
 def _repetitions(text: str) -> int:

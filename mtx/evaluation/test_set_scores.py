@@ -89,8 +89,9 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
 
 
 # Forms that lower the scores if only the hypotheses or only the references have them
-_FORMS: dict[str, Callable[[str], object]] = {
-    "split into subwords (▁, @@ or ##)": re.compile(r"▁|@@(?:\s|$)|(?:^|\s)##\w").search,
+SUBWORDS = "split into subwords (▁, @@ or ##)"
+FORMS: dict[str, Callable[[str], object]] = {
+    SUBWORDS: re.compile(r"▁|@@(?:\s|$)|(?:^|\s)##\w").search,
     "tokenised": re.compile(rf"\s[.,](?:\s|$)|@-@|&(?:apos|quot|amp|#91);|[{IDEOGRAPHS}]\s[{IDEOGRAPHS}]").search,
     "not in NFC": lambda line: not unicodedata.is_normalized("NFC", line),
 }
@@ -98,7 +99,7 @@ _OTHER_FORM = 0.1  # difference of the shares of lines
 
 
 def _warn_of_form(path: Path, hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    for form, is_so in _FORMS.items():
+    for form, is_so in FORMS.items():
         own, others = (sum(map(bool, map(is_so, lines))) / max(1, len(lines)) for lines in (hypotheses, references))
         if abs(own - others) >= _OTHER_FORM:
             shares = f"{own:.0%} of its lines are {form}, but {others:.0%} of the references"

@@ -20,11 +20,13 @@ from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.metrics import TOO_SHORT, too_short_for_bleu
 from mtx.errors import Advice
+from mtx.evaluation.test_set_scores import FORMS, SUBWORDS
 from mtx.training.schedule import planned_end, steps_per_epoch
 
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
-_LEAKS = 0.01  # training pairs with a source of the set, for each pair of the set
-_MARKUP = 0.01
+_LEAKS = 0.01  # training pairs with a source or target of the set, for each pair of the set
+_FORM = 0.01
+_SUSPICIOUS = 0.02  # share of the targets: 0.1% in Multi30k, 5% in news in Yoruba, which often writes numbers as words
 _UNKNOWN_WORDS = 0.02
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
 _FEW_SENTENCES = 200  # with fewer, two equally good models may differ by a few BLEU points
@@ -34,8 +36,17 @@ _GUESS_PAIRS = 2_000  # of a set, evenly spread, for language detection
 _MAX_PAIRS = 20_000  # of a set, evenly spread, for checks of its words and lengths
 _SPREAD = 1.0  # subwords; if the lengths of a side vary less, their correlation is not informative
 
+# Forms of training text that a model should not learn, and what to do about them
+_FORMS = (
+    (
+        lambda text: strip_codes(text) != text,
+        "have markup or entities, such as <b> or &amp;",
+        "remove them from the text, as mtx does in TMX, XLIFF and PO: the model never sees them in documents",
+    ),
+    (FORMS[SUBWORDS], f"are {SUBWORDS}", "train on the text as people write it: mtx splits it into subwords itself"),
+)
 # What to do about dropped pairs, by the reason from `mtx.data.cleaning`. Duplicates, older translations and held-out
-# sources need no action.
+# sentences need no action.
 _ABOUT_DROPPED = {
     "empty": "some lines have no translation: check that line n of one side translates line n of the other",
     "too long": "increase data.max_tokens to keep them; one sentence per line trains better",
@@ -62,7 +73,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
         last_step: the forecast of the last step; None: from max_steps or max_epochs.
     """
     text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(data, config))
-    return [*text, *_markup(data), *_unknown_words(data, config), *_plan(data, config, last_step)]
+    return [*text, *_form(data), *_unknown_words(data, config), *_plan(data, config, last_step)]
 
 
 def _dropped(data: PreparedData) -> Iterator[Advice]:
@@ -167,12 +178,21 @@ def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
     return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
 
 
-def _markup(data: PreparedData) -> Iterator[Advice]:
+def _form(data: PreparedData) -> Iterator[Advice]:
     pairs = list(zip(*data.train.texts(spread(data.train.num_pairs, _MAX_PAIRS)), strict=True))
-    share = sum(any(strip_codes(text) != text for text in pair) for pair in pairs) / max(1, len(pairs))
-    if share >= _MARKUP:
-        help = "remove them from the text, as mtx does in TMX, XLIFF and PO: the model never sees them in documents"
-        yield Advice(f"{share:.0%} of the training pairs have markup or entities, such as <b> or &amp;", help)
+    for has_form, form, help in _FORMS:
+        share = sum(any(map(has_form, pair)) for pair in pairs) / max(1, len(pairs))
+        if share >= _FORM:
+            yield Advice(f"{share:.0%} of the training pairs {form}", help)
+    if sum(data.report.get("suspicious", {}).values()) >= _SUSPICIOUS:
+        help = "check that line n of one side translates all of line n of the other, with its numbers"
+        yield Advice(_suspicious(data.report), help)
+
+
+def _suspicious(report: dict[str, Any]) -> str:
+    """The shares of training targets that omit something, by `mtx.data.cleaning.omission`."""
+    shares = [f"{share:.2%} {kind}" for kind, share in report["suspicious"].items()]
+    return f"suspicious training targets: {', '.join(shares) or 'none'}"
 
 
 def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
@@ -205,19 +225,21 @@ def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def set_lines(report: dict[str, Any]) -> Iterator[str]:
-    """A line about each validation and test set: its size, and whether the training text contains its sentences."""
+    """Lines about the training text, and about each set: its size, and whether training text contains its sentences."""
+    if "suspicious" in report:  # earlier versions did not count them
+        yield _suspicious(report)
     for name, held in sets_of(report).items():
         yield f"{name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {leaks(held)}"
 
 
 def leaks(held: dict[str, Any]) -> str:
-    """In words: how many training pairs have a source of a validation or test set, with an example.
+    """In words: how many training pairs have a source or a target of a validation or test set, with one of them.
 
     Args:
         held: the part of report.json about the set.
     """
     number = held["leaks"]["train_pairs"]
     if not number:
-        return "none of its sources is in the training text"
+        return "none of its sentences is in the training text"
     which = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
-    return f"{which} a source of it, such as {example(held['leaks']['example'])}"
+    return f"{which} a source or target of it, such as {example(held['leaks']['example'])}"

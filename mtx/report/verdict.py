@@ -31,7 +31,13 @@ _POOR = 3
 _USELESS = 4
 _FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
 _MENTIONED = 0.02  # the smallest share of faulty translations to mention
-_FAULTS = {"repetition": "repeat themselves", "copy": "are copies of the source", "empty": "are empty"}
+_FAULTS = {
+    "repetition": "repeat themselves",
+    "copy": "are copies of the source",
+    "short": "are too short",
+    "numbers": "lack a number of the source",
+    "empty": "are empty",
+}
 _FEW_EPOCHS = 5  # with fewer, a useless model simply needs more training
 _ENOUGH_PAIRS = 20_000
 _RISE = 0.02  # nats per token by which the validation nll rises if a model overfits
@@ -56,7 +62,8 @@ def usability(run: RunSummary) -> Advice | None:
     sources = normalize_lines(sources, config.tokenizer.normalization)  # as the others are
     faults = Counter[str]()
     for src, hyp, ref in zip(sources, hypotheses, references, strict=True):
-        if hyp != ref and (fault := suspicion(src, hyp) or ("" if hyp.strip() else "empty")):
+        fault = suspicion(src, hyp) if hyp.strip() else "empty"
+        if hyp != ref and fault and fault != suspicion(src, ref):
             faults[fault] += 1
     lines = max(1, len(hypotheses))
     metric, value = "BLEU", score["bleu"]["score"]

@@ -216,7 +216,7 @@ def check_settings(paths: RunLayout, config: Config) -> None:
 _MAX_BYTES = 1000 * MAX_COUNT  # of the events: a step has 300, so no run with a possible training.max_steps has more
 _MAX_LINE_BYTES = 1 << 20  # read at once, so that the memory stays bounded whatever the file holds
 # The keys of events that mtx computes with (the others are only shown), and the required keys of an event.
-_NUMBERS = ("step", "bleu", "chrf", "nll", "left_s", "time", "epochs", "max_steps", "first", "last")
+_NUMBERS = ("step", "bleu", "chrf", "nll", "left_s", "time", "epochs", "max_steps", "first", "last", "elapsed_s")
 _NEEDED = {"validation": ("step", "bleu"), "cooldown": ("first", "last")}
 KILLED = "killed, or its machine went down"  # the reason of a run whose process could not record one
 

@@ -15,6 +15,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -24,7 +25,8 @@ from mtx.formatting import counted, shell_command
 logger = logging.getLogger(__name__)
 
 _PRINTED = "\u200c\u200d\u00a0\u202f\u3000"  # joiners, which some scripts need, and spaces used in text
-_LINE_BYTES = 2**20  # text must have a line end within these; text with only CRs is refused
+_FIRST_BYTES = 2**20  # of the first line; text that has only CRs in them is refused
+_LINE_BYTES = 2**24  # a longer line is refused: a small file of gzip may be one line that no memory holds
 _SAMPLE_LINES, _SAMPLED_LINES = 100, 10_000  # invalid lines that show the encoding, and lines to find them in
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stands for a byte that is not UTF-8
@@ -236,6 +238,8 @@ def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> 
     with errors_named(name):
         lines = byte_lines(_checked_lines(file, name))
         for number, line in enumerate(lines, 1):
+            if len(line) >= _LINE_BYTES:
+                raise DataError(f"{name}:{number}: the line has more than 16 MiB", _PLAIN)
             try:
                 yield line.decode("utf-8", errors=invalid)
             except UnicodeDecodeError:
@@ -251,24 +255,29 @@ def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
 
     Raises:
         UsageError: if the file is missing or not text, see `open_binary`.
-        DataError: if a gzip file is truncated or damaged, the text is in UTF-16 or UTF-32, or its lines end in CR.
+        DataError: if a gzip file is truncated or damaged, the text is in UTF-16 or UTF-32, its lines end in CR, or one
+            has more than 16 MiB.
     """
     with open_binary(path) as file:
         yield from decoded_lines(file, path, invalid)
 
 
 def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
-    """The lines of a stream with their ends. Raises a DataError if its beginning is in UTF-16 or has CRs for LFs."""
+    """The lines of a stream with their ends; a longer one is cut after _LINE_BYTES or more.
+
+    Raises:
+        DataError: if its beginning is in UTF-16 or has CRs for LFs.
+    """
     beginning = getattr(file, "peek", lambda _: b"")(BEGINNING_BYTES)  # waits no longer than reading a line
-    first = file.readline(_LINE_BYTES)
+    first = file.readline(_FIRST_BYTES)
     if encoding := wide_encoding(max(beginning or b"", first, key=len)):  # gzip shows only the first member
         raise DataError(f"{name}: expected UTF-8, got {encoding}", _iconv(name, encoding))
     if not first.endswith(b"\n"):
         if first.count(b"\r") > 1:
             help = f"tr '\\r' '\\n' < {shell_command(name)} > NEW"
             raise DataError(f"{name}: lines end in CR (old Mac format), expected LF", help)
-        first += file.readline()
-    return itertools.chain([first] if first else [], file)
+        first += file.readline(_LINE_BYTES)
+    return itertools.chain([first] if first else [], iter(partial(file.readline, _LINE_BYTES), b""))
 
 
 def _not_utf8(name: Path, number: int, line: bytes, rest: Iterator[bytes]) -> DataError:

@@ -40,6 +40,7 @@ from mtx.model.device import (
 )
 from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
+from mtx.storage.run_directory import read_events
 from mtx.storage.run_files import RunLayout, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
@@ -306,6 +307,7 @@ def build(
         return replace(state, validated_step=-1, init_sha256=initial.sha256)  # validate before step 1
 
     state = strategy.load(restore)
+    times = [event.get("elapsed_s") or 0.0 for event in read_events(paths.metrics)]  # also after the last checkpoint
     started = time.monotonic() if started is None else started
     return Trainer(
         config=config,
@@ -318,7 +320,7 @@ def build(
         sampler=sampler,
         strategy=strategy,
         state=state,
-        schedule=Schedule(config, data, sampler, started, state.elapsed_s, ranks.size),
+        schedule=Schedule(config, data, sampler, started, max(state.elapsed_s, *times, 0.0), ranks.size),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
         progress=Progress(state.step),
     )

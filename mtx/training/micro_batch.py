@@ -320,10 +320,10 @@ def _try_step(config: Config, runtime: RuntimeChoices, new_model: NewModel, samp
     another one that has too little memory.
     """
     model, longest = new_model().train(), config.data.max_tokens
-    # Adam's two moments, and a checkpoint's copies of these and of the weights.
+    # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
     num_shards = 2 if config.training.shard else 1  # at least as many
     parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
-    reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(5)]
+    reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(6)]
     _, shape = step_shape(config, runtime, sampler)
     micro_step = new_micro_step(config, runtime, model)
     micro_step.start_step()

@@ -122,9 +122,9 @@ class Trainer:
             shortage: str | None = None
             with contextlib.closing(self.load(MAX_COUNT)) as loaded:
                 while shortage is None:
-                    if (reason := self._finish_step()) is not None:
-                        return reason
                     try:
+                        if (reason := self._finish_step()) is not None:
+                            return reason
                         self._step(next(loaded))
                     except (RuntimeError, MemoryError) as error:
                         if not is_out_of_memory(error):
@@ -177,6 +177,7 @@ class Trainer:
             last, _ = self.schedule.end(self.state)
             figures = self.progress.measure(update, numbers, last, self.schedule.ends_at(self.state))
             figures["max_steps"] = self.schedule.known_end(self.state)
+            figures["elapsed_s"] = round(self.schedule.now_s, 3)
             self.record("train", **figures)
             for hook in self.hooks:
                 hook.on_step(self, figures)

@@ -81,7 +81,7 @@ def test_text_that_is_not_as_it_should_be(tmp_path: Path) -> None:
     found = dry_run(*names, *TINY, f"run_dir={tmp_path / 'run'}")
     told = warnings(found)
     assert f"38% of the pairs are the source copied as the target, such as {train}:1: one zero" in told
-    assert "test set news: 10 training pairs have a source of it" in told
+    assert "test set news: 10 training pairs have a source or target of it" in told
     assert "validation set: only 50 sentences" in told
     assert "only 248 pairs" in told
 

@@ -37,6 +37,9 @@ def test_killed_twice_within_an_epoch_gives_the_same_bits(
         assert end_at_step(run, step, signal.SIGKILL, *arguments)[0] == -signal.SIGKILL
         epochs.append(_position(run, step)["epoch"])
     assert epochs == [0, 0]
+    long_ago = json.dumps({"event": "train", "time": time.time(), "step": 9, "elapsed_s": 5000.0})
+    with (run / "metrics.jsonl").open("a") as file:  # the killed process went on after its last checkpoint
+        file.write(f"{long_ago}\n")
     last = mtx("train", *arguments, f"run_dir={run}")
     assert last.returncode == 0, last.stderr.decode()
     assert (run / WEIGHTS).read_bytes() == (whole / WEIGHTS).read_bytes()
@@ -45,6 +48,8 @@ def test_killed_twice_within_an_epoch_gives_the_same_bits(
     assert last.stdout == (trained.parent / "stdout").read_bytes() or precision == "fp32"
     assert not [name for name in tree(run) if ".tmp-" in name]
     assert len([event for event in events(run) if event["event"] == "start"]) == 3
+    elapsed = [event["elapsed_s"] for event in events(run) if event["event"] == "train"]
+    assert elapsed == sorted(elapsed) and elapsed[-1] > 5000, "a time limit counts the time that a kill has lost"
 
 
 def test_stopped_by_signals_saves_and_goes_on_to_the_same_bits(

@@ -191,7 +191,7 @@ def test_a_damaged_model_of_a_finished_run_is_written_again(run_copy: Path, trai
 @pytest.mark.parametrize(
     "error, code, words",
     [
-        (MemoryError(), 1, ["out of memory", "training.micro_batch_tokens", "--batch-tokens"]),
+        (MemoryError(), 1, ["out of memory", "close other programs", "--batch-tokens"]),
         (RuntimeError("CUDA out of memory. Tried to allocate 2 GiB"), 1, ["out of memory", "--batch-tokens"]),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, ["out of memory"]),
         (

@@ -55,7 +55,7 @@ def test_training_leaves_a_report_that_answers_the_questions(trained: Path) -> N
     assert "Is it still improving?" in page.text("overview") and "360 sentence pairs (digits.tsv)" in page.text(
         "overview"
     )
-    assert "heldout: none of its sources" in page.text("overview")
+    assert "heldout: none of its sentences" in page.text("overview")
     for sample, later in zip(first["samples"], last["samples"], strict=True):
         assert sample["src"] in page.text("samples") and sample["ref"] in page.text("samples")
         assert f"step 40 {later['hyp']}".strip() in page.text("samples")

@@ -19,6 +19,7 @@ from mtx.training.build import build
 from mtx.training.micro_batch import MicroStep, RuntimeChoices
 from mtx.training.run import prepare_only
 from mtx.training.trainer import Trainer
+from mtx.training.validation import validate_part
 from tests.integration.commands import TINY, write_tsv
 
 Tally = Callable[[str, int, int], None]
@@ -200,6 +201,24 @@ def test_memory_that_is_short_once_halves_the_micro_batch(
         far = max(float((found[1][name] - g).norm() / g.norm().clamp(min=1e-3)) for name, g in found[0].items())
         held += far < 1e-5
     tally("memory that is short once: the gradient of the step", len(cases), held)
+
+
+def test_memory_that_is_short_in_a_validation_halves_the_micro_batch_too(
+    prepared: RunLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def validate(*arguments: Any) -> dict[str, Any]:
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
+        return validate_part(*arguments)
+
+    monkeypatch.setattr("mtx.training.trainer.validate_part", validate)
+    run = trainer(prepared, tmp_path / "run")
+    run.train()
+    assert len(calls) == 2 and run.state.step == run.state.validated_step == 9
+    assert run.runtime.micro_batch_tokens == 48
 
 
 def test_memory_that_is_short_again_stops_with_what_to_set(

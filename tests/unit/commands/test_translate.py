@@ -1,7 +1,9 @@
 """A file that is translated into another one: what is written goes on after a kill, and parts make up the whole."""
 
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.errors import DataError, UsageError
+from mtx.storage.text_files import decoded_lines
 from tests.translators import FakeTranslator
 
 SEARCH = SearchOptions()
@@ -166,6 +169,16 @@ def test_another_search_is_another_translation(place: Path, monkeypatch: pytest.
     monkeypatch.setattr("tests.unit.commands.test_translate.SEARCH", SearchOptions(2))
     with pytest.raises(UsageError, match="was started with another"):
         run(place)
+
+
+def test_a_line_of_a_pipe_without_an_end_is_refused() -> None:
+    source = io.BufferedReader(io.BytesIO(b"a dog\n" + b"a" * 2**25))
+    arriving: Any = translate.ArrivingLines(source)
+    lines = decoded_lines(arriving, Path("/dev/stdin"))
+    assert next(lines) == "a dog"
+    with pytest.raises(DataError, match="^/dev/stdin:2: the line has more than 16 MiB$"):
+        next(lines)
+    assert source.tell() < 2**25, "the rest is not read"
 
 
 def test_the_text_itself_is_no_output(place: Path) -> None:

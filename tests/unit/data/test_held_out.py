@@ -1,10 +1,12 @@
 """The sources that are held out have the smallest and the largest hashes of the own text."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from mtx.data import held_out
-from mtx.data.held_out import EvalSet, choose_sources
+from mtx.data.cleaning import hash_texts
+from mtx.data.held_out import EvalSet, hold_out
 from mtx.data.sources import Corpora, Corpus
 from mtx.storage.run_files import VALID_STORE
 
@@ -13,11 +15,21 @@ from mtx.storage.run_files import VALID_STORE
 def test_a_twentieth_of_the_different_sources_is_held_out(num_sources: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(held_out, "MAX_HELD_OUT", 3)
     rng = np.random.default_rng(num_sources)
-    different = np.unique(rng.integers(2**64, size=num_sources, dtype=np.uint64))
-    hashes = rng.permutation(np.repeat(different, 3))
+    different = np.array([f"source {number}" for number in range(num_sources)])
+    by_hash = different[np.argsort(hash_texts(different.tolist()))].tolist()
+    src = rng.permutation(np.repeat(different, 3)).tolist()
+    tgt = [f"target {number}" for number in range(len(src))]
+    columns = {
+        "line": range(len(src)),
+        "src": src,
+        "tgt": tgt,
+        "src_hash": hash_texts(src),
+        "tgt_hash": hash_texts(tgt),
+    }
     valid, test, given = EvalSet("valid", VALID_STORE, True), EvalSet("a", "a.arrow", True), EvalSet("b", "b", False)
-    choose_sources([valid, test, given], Corpora([Corpus("own", lambda: iter(()))], None, {}), hashes)
+    corpora, all_pairs = Corpora([Corpus("own", lambda: iter(()))], None, {}), np.ones(len(src), np.bool_)
+    hold_out([valid, test, given], corpora, pa.table(columns), all_pairs, all_pairs)
     size = min(3, max(1, num_sources // 20))
-    assert valid.src_hashes.tolist() == different[-size:].tolist()
-    assert test.src_hashes.tolist() == different[:size].tolist()
-    assert given.src_hashes.size == 0
+    assert sorted(valid.blocks[0].src) == sorted(by_hash[-size:] * 3)
+    assert sorted(test.blocks[0].src) == sorted(by_hash[:size] * 3)
+    assert not given.blocks

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mtx.data.inline_codes import BREAK, CODE, ELEMENT, strip_codes
+from mtx.data.inline_codes import BREAK, CODE, ELEMENT, is_white_space, strip_codes
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,10 @@ def test_markup_leaves_the_text_to_train_on() -> None:
     }
     assert {text: strip_codes(text) for text in marks} == marks
     assert strip_codes(r"One\nTwo C:\dir\name") == r"One Two C:\dir\name"
+
+
+@pytest.mark.parametrize(
+    "text, is_space", [(f"&#{'0' * 5000}10;", True), (f"&#{'9' * 5000};", False), ("&#xA0;", True)]
+)
+def test_a_character_reference_may_have_thousands_of_digits(text: str, is_space: bool) -> None:
+    assert is_white_space(text) == is_space

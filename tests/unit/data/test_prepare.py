@@ -225,6 +225,40 @@ def test_missing_sets_are_held_out(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert "no test set configured: holding out 20 source sentences" in caplog.text
 
 
+def test_pairs_with_the_target_of_a_held_out_pair_are_dropped(tmp_path: Path) -> None:
+    """Back-translated text has the references of the test set with other sources, and own text may have a few."""
+    text = pairs(400)
+    write(tmp_path / "train", text)
+    alone = run(tmp_path, out="alone")
+    write(tmp_path / "bt", [(f"back {src}", tgt) for src, tgt in text])
+    data = run(tmp_path, train=("train", TrainText(name="bt", tag="BT")))
+    references = {*data.valid.tgt_texts(), *data.tests["heldout"].tgt_texts()}
+    assert len(references) == 40 and not references & set(data.train.tgt_texts())
+    assert data.report["dropped"]["target held out"]["pairs"] == 40
+    assert data.report["corpora"][1]["dropped"] == {"target held out": 40} and conserves(data.report)
+    for name in ("valid", "tests"):
+        assert data.report[name] == alone.report[name], "the sets are the same"
+    [(src, tgt), *_] = text_of(data.valid)
+    write(tmp_path / "train", [*text, (f"other {src}", tgt)])
+    grown = run(tmp_path, out="grown")
+    assert grown.report["dropped"]["target held out"]["pairs"] == 1 and conserves(grown.report)
+    assert (src, tgt) in text_of(grown.valid) and tgt not in grown.train.tgt_texts()
+
+
+def test_leaks_into_a_given_set_are_counted_on_both_sides(tmp_path: Path, train_text: list[Pair]) -> None:
+    write(tmp_path / "bt", [(f"back {src}", tgt) for src, tgt in pairs(310)[300:]])
+    data = run(tmp_path, *GIVEN, train=("train", TrainText(name="bt", tag="BT")))
+    leaks = data.report["valid"]["leaks"]
+    assert leaks["train_pairs"] == 10 and (leaks["example"]["corpus"], leaks["example"]["line"]) == ("bt", 1)
+    assert data.report["kept"] == 310 and data.report["dropped"] == {}
+
+
+def test_omissions_in_the_training_text_are_counted(tmp_path: Path, train_text: list[Pair]) -> None:
+    write(tmp_path / "train", [*train_text[:98], ("seven words, and one full stop", "."), ("in 1987", "no")])
+    data = run(tmp_path, *GIVEN)
+    assert data.report["kept"] == 100 and data.report["suspicious"] == {"short": 0.01, "numbers": 0.01}
+
+
 def test_only_the_missing_set_is_held_out(tmp_path: Path, train_text: list[Pair]) -> None:
     data = run(tmp_path, "data.valid=dev")
     assert data.valid.num_pairs == 10 and data.tests["heldout"].num_pairs == 15 and data.train.num_pairs == 285

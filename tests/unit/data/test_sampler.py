@@ -133,6 +133,13 @@ def test_steps_with_weights_go_on_through_epochs_that_hold_nothing() -> None:
     assert (sum(sizes[: after.epoch]), after.index, sizes[after.epoch]) == (12, 0, 1)
 
 
+def test_an_empty_epoch_has_no_fraction() -> None:
+    weights = np.array([0.3])
+    empty = next(epoch for epoch in range(200) if not len(epoch_order(3, epoch, 1, weights)))
+    plan = sampler(lengths(5), lengths(5), batch_tokens=20, weights=weights)
+    assert plan.epochs(SamplerState(empty, 0)) == empty
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 def test_resuming_from_any_position_gives_the_same_rest(weighted: bool) -> None:
     src, tgt = random_lengths(100, seed=4)

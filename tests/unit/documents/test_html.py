@@ -29,6 +29,8 @@ from tests.unit.documents.test_document import translated
          "<?php if ($a > 1) { echo '<p>b</p>'; } ?><p <% if a %>class='b'<% end %>>C</p>"),
         ("<img alt='a {{ b[\"c\"] }}'> {{ a", "<img alt='A {{ b[\"c\"] }}'> {{ A"),
         ("&nbsp;a &copy; &eacute; &lt;i> &#x41;", "&#160;A © É &lt;I&gt; A"),
+        (f"<p title='a &#{'9' * 5000}; b'>a &#{'9' * 5000}; &#{'0' * 5000}65; &#0; &#10000000; b</p>",
+         "<p title='A \ufffd B'>A \ufffd A \ufffd \ufffd B</p>"),
         ("<b>a &#foo; &#bar; <i>b</i></b>", "<b>A &amp;#FOO; &amp;#BAR; <i>B</i></b>"),
         ("one <b>two</b <p>three</p> a <b", "ONE <b>TWO</b <p>THREE</p> a <b"),
         ("<p>one <!-- no", "<p>one <!-- no"),

@@ -130,4 +130,4 @@ def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: 
     with caplog.at_level(logging.INFO, logger="mtx"):
         translate_document(page, "html", out, False, Copying(), None)
     assert out.read_text() == page.read_text() and "2 segments translated" in caplog.text
-    assert "check 1 translation with repeated words or a copied source, such as: a red dog" in caplog.text
+    assert "suspicious translations to check: 1, such as: a red dog" in caplog.text

@@ -1,4 +1,4 @@
-"""Repetitions and copies are noted, and ordinary text is not."""
+"""Repetitions, copies and omissions are noted, and ordinary text is not."""
 
 import pytest
 
@@ -35,6 +35,14 @@ from mtx.evaluation.suspicion import suspicion
         ("New York 7", "New York 7", None),
         ("https://example.org/a/b/c", "https://example.org/a/b/c", None),
         ("", "", None),
+        ("it has twelve words, and the answer to all of them is a point", ".", "short"),
+        ("it has twelve words, and the answer to all of them is a point", "zwölf Wörter", None),
+        ("Are you sure?", "OK", None),
+        ("in 1987", "im Jahr 1978", "numbers"),
+        ("1,000 dogs and 2.5 cats in 1987", "1 000 Hunde und 2,5 Katzen, 1987", None),
+        ("2024, 35", "٢٠٢٤ و ٣٥", None),
+        ("a dog of 7", "ein siebenjähriger Hund", None),
+        ("the 19th century, the 1980s", "das neunzehnte Jahrhundert, die Achtziger", None),
     ],
 )
 def test_suspicion(src: str, translation: str, noted: str | None) -> None:

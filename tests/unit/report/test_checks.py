@@ -81,7 +81,9 @@ def test_nothing_is_said_of_clean_text_and_a_usual_plan(clean: TokenStore) -> No
         ({"dropped": {"empty": {"pairs": 400, "example": None}}}, ""),
         ({"valid": held(500, leaked=4)}, ""),
         ({"valid": held(500, leaked=5)},
-         "validation set: 5 training pairs have a source of it, such as train.tsv:7: one -> eins"),
+         "validation set: 5 training pairs have a source or target of it, such as train.tsv:7: one -> eins"),
+        ({"suspicious": {"numbers": 0.01}}, ""),
+        ({"suspicious": {"numbers": 0.02, "short": 0.015}}, "suspicious training targets: 2.00% numbers, 1.50% short"),
         ({"tests": {"news": held(100)}}, "test set news: only 100 sentences; its BLEU will fluctuate"),
         ({"valid": held(500, empty=20, identical=5)},
          "validation set: 25 of 500 pairs look damaged (20 empty, 5 identical)"),
@@ -187,6 +189,21 @@ def test_markup_in_the_training_text_is_told_with_its_share(
     marked = store(tmp_path / "marked.arrow", *pairs(600), tgt_text=text)
     problem = f"{share} of the training pairs have markup or entities, such as <b> or &amp;"
     assert told(prepared(marked, clean)) == (problem if share else "")
+
+
+@pytest.mark.parametrize("text, is_told", [("ein H@@ und", True), ("▁ein ▁Hund", True), ("me@@work", False)])
+def test_training_text_that_is_split_into_subwords(text: str, is_told: bool, tmp_path: Path, clean: TokenStore) -> None:
+    split = store(tmp_path / "split.arrow", *pairs(600), tgt_text=text)
+    problem = "100% of the training pairs are split into subwords (▁, @@ or ##)"
+    assert told(prepared(split, clean)) == (problem if is_told else "")
+
+
+def test_the_lines_of_the_report_have_the_omissions() -> None:
+    report = {"suspicious": {"short": 0.001}, "valid": held(500), "tests": {}}
+    assert list(checks.set_lines(report)) == [
+        "suspicious training targets: 0.10% short",
+        "validation set: 500 pairs; none of its sentences is in the training text",
+    ]
 
 
 def test_words_that_are_unknown(tmp_path: Path) -> None:

@@ -13,20 +13,21 @@ from mtx.report.verdict import usability
 from mtx.storage.run_files import RunLayout
 
 _GOOD = [f"Der Mann {n} liest ein Buch über {n} Bäume ." for n in range(50)]
+_SOURCES = [f"A man {n // 10} reads {n % 10} trees ." for n in range(50)]
 
 
 def _judged(
     root: Path, bleu: float, validations: list[float], hypotheses: list[str] | None = None, *,
     reason: str = "max_steps", steps: int = 1000, pairs: int = 5000, epochs: float = 5.0,
     nll: list[float] | None = None, references: list[str] | None = None, generator: str | None = None,
-    hint: str = "", **training: object,
+    hint: str = "", sources: list[str] | None = None, **training: object,
 ) -> Advice:  # fmt: skip
     """The judgement of a run of an hour that ended for `reason`, with these validations at even distances."""
     scores = {"bleu": {"score": bleu}, "chrf": {"score": 60.0}}
     (root / "model").mkdir(parents=True)
     (root / "model" / "scores.json").write_text(json.dumps({"format": 2, "test": scores}))
     texts = {
-        "src": [f"A man {n} reads {n} trees ." for n in range(50)],
+        "src": sources or _SOURCES,
         "hyp": hypotheses or _GOOD,
         "ref": references or _GOOD,
     }
@@ -108,7 +109,7 @@ def test_a_collapsed_run_is_told_the_setting_that_causes_it_and_not_to_train_lon
 
 
 def test_copies_of_the_source_are_counted(tmp_path: Path) -> None:
-    copies = [f"A man {n} reads {n} trees ." if n < 25 else line for n, line in enumerate(_GOOD)]
+    copies = _SOURCES[:25] + _GOOD[25:]
     assert "50% of the translations are copies of the source" in _judged(tmp_path, 35.0, [35.0, 35.0], copies).text
 
 
@@ -116,6 +117,18 @@ def test_what_is_equal_to_the_reference_is_no_fault(tmp_path: Path) -> None:
     repeated = [f"nein nein nein {n}" for n in range(50)]
     judgement = _judged(tmp_path, 35.0, [35.0, 35.0], repeated, references=repeated)
     assert judgement.text.startswith("usable as a draft") and "repeat" not in judgement.text
+
+
+def test_omissions_are_counted_unless_the_reference_has_them_too(tmp_path: Path) -> None:
+    sources = [f"In {1950 + n} a man read a book about {n} trees ." for n in range(50)]
+    references = [f"{1950 + n} las ein Mann ein Buch über {n} Bäume ." for n in range(50)]
+    without = [f"Damals las ein Mann das Buch {n} ." for n in range(50)]
+    short = ["." if n < 10 else f"{1950 + n} Mann {n}" for n in range(50)]
+    lacking = _judged(tmp_path / "1", 35.0, [35.0], without, sources=sources, references=references).text
+    assert lacking.startswith("not usable") and "100% of the translations lack a number of the source" in lacking
+    alike = _judged(tmp_path / "2", 35.0, [35.0], without[::-1], sources=sources, references=without).text
+    assert alike.startswith("usable as a draft") and "lack" not in alike
+    assert "20% of the translations are too short" in _judged(tmp_path / "3", 35.0, [35.0], short, sources=sources).text
 
 
 def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) -> None:

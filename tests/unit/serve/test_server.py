@@ -143,6 +143,7 @@ def test_html_keeps_its_tags() -> None:
             "translatedText": '<p title="A DOG">A <b>RED</b> DOG</p><p>&lt;3</p>', "alternatives": [],
         }  # fmt: skip
         assert ask(client, q=["<i>a</i>", "b"], format="html") == {"translatedText": ["<i>A</i>", "B"]}
+        assert ask(client, q=f"<p>a &#{'9' * 5000};</p>", format="html") == {"translatedText": "<p>A \ufffd</p>"}
         assert ask(client, q="1 < 2 & a", format="text") == {"translatedText": "1 < 2 & A"}, "text is no HTML"
 
 

@@ -194,6 +194,21 @@ def test_lines_that_end_in_cr_are_refused(tmp_path: Path) -> None:
         assert len(list(text_files.read_lines(path))) == max(1, text.count("\n"))
 
 
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_a_line_without_an_end_is_refused(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    """So that a small file of gzip takes no more memory than other files."""
+    path = tmp_path / "text"
+    for num_before in (0, 3):
+        path.write_bytes(pack(b"a dog\n" * num_before + b"a" * 2**24 + b"\n"))
+        lines = text_files.read_lines(path)
+        assert [next(lines) for _ in range(num_before)] == ["a dog"] * num_before
+        with pytest.raises(DataError) as error:
+            next(lines)
+        assert str(error.value) == f"{path}:{num_before + 1}: the line has more than 16 MiB"
+    path.write_bytes(pack(b"a" * (2**24 - 2) + b"\na dog"))
+    assert list(map(len, text_files.read_lines(path))) == [2**24 - 2, 5]
+
+
 def test_a_line_that_is_not_utf_8_is_named_with_its_probable_encoding(tmp_path: Path) -> None:
     path = tmp_path / "ref.de"
     path.write_bytes(b"\xef\xbb\xbfA dog.\nU+FFFD: \xef\xbf\xbd\n" + GERMAN.encode("cp1252") * 3)
