@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import select
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -254,22 +255,30 @@ class ArrivingLines:
     def readline(self, _: int = -1) -> bytes:
         """The next line, b"" at the end."""
         while not self._lines:
-            if not (data := self._source.read1(_READ_BYTES)):
-                rest, self._rest = self._rest, b""
-                return rest
-            *lines, self._rest = (self._rest + data).split(b"\n")
-            self._lines = [line + b"\n" for line in reversed(lines)]
+            self._read()
         return self._lines.pop()
+
+    def _read(self) -> None:
+        """Wait for data; its last line may be incomplete."""
+        data = self._source.read1(_READ_BYTES)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        self._lines = [line + b"\n" for line in reversed(lines)] if data else [b"", self._rest]
+
+    def _has_line(self) -> bool:
+        """Whether a whole line or the end has arrived."""
+        while not self._lines and select.select([self._source], [], [], 0)[0]:
+            self._read()
+        return bool(self._lines)
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.readline, b"")
 
     def blocks(self, lines: Iterator[str]) -> Iterator[list[str]]:
-        """The decoded lines in blocks: each ends where nothing more has arrived, or is full."""
+        """The decoded lines in blocks: each ends where no other whole line has arrived, or is full."""
         block = list[str]()
         for line in lines:
             block.append(line)
-            if not (self._lines or self._rest) or len(block) == translator_options.BLOCK_LINES:
+            if len(block) == translator_options.BLOCK_LINES or not self._has_line():
                 yield block
                 block = []
         if block:

@@ -103,6 +103,7 @@ CONFIGS: dict[str, tuple[Change, str]] = {
     "a path for a language": (config(tgt="../../etc/passwd"), "tgt: "),
     "a language of a megabyte": (config(src="x" * MEGABYTE), "src: "),
     "max_tokens of 10^12": (config(max_tokens=10**12), "max_tokens: "),
+    "max_tokens with no room for a piece": (config(max_tokens=2), "max_tokens: "),
     "a beam of 10^12": (config(beam_size=10**12), "beam_size: "),
     "a share of 2": (config(multi_sentence_share=2.0), "multi_sentence_share: "),
     "a beam that is true": (config(beam_size=True), "beam_size"),
