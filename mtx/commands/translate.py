@@ -254,20 +254,15 @@ class ArrivingLines:
 
     def readline(self, _: int = -1) -> bytes:
         """The next line, b"" at the end."""
-        while not self._lines:
-            self._read()
+        self._has_line(wait=True)
         return self._lines.pop()
 
-    def _read(self) -> None:
-        """Wait for data; its last line may be incomplete."""
-        data = self._source.read1(_READ_BYTES)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        self._lines = [line + b"\n" for line in reversed(lines)] if data else [b"", self._rest]
-
-    def _has_line(self) -> bool:
+    def _has_line(self, wait: bool = False) -> bool:
         """Whether a whole line or the end has arrived."""
-        while not self._lines and select.select([self._source], [], [], 0)[0]:
-            self._read()
+        while not self._lines and (wait or select.select([self._source], [], [], 0)[0]):
+            data = self._source.read1(_READ_BYTES)
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            self._lines = [line + b"\n" for line in reversed(lines)] if data else [b"", self._rest]
         return bool(self._lines)
 
     def __iter__(self) -> Iterator[bytes]:

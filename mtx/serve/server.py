@@ -24,6 +24,7 @@ import uvicorn
 from jinja2 import Template
 from pydantic import BaseModel, BeforeValidator, Field, NonNegativeInt, ValidationError
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -58,10 +59,9 @@ class Limits:
         texts: maximum number of texts in a request.
         body_bytes: maximum size of a body. A character takes up to 12 bytes, as JSON or form.
         connections: maximum number of open connections.
-        waiting_tokens: maximum number of tokens waiting for translation, over all requests. Time is proportional to
-            tokens; an unknown character takes up to four tokens, an ordinary one a quarter.
-        batch_tokens: tokens that a thread translates at once. Before its first sentence is translated, a request waits
-            for one such batch and for a sentence of each other waiting request.
+        waiting_s: maximum time for all that is waiting, at the speed so far; below request_s, since speeds differ. Time
+            is proportional to tokens; an unknown character takes up to four tokens, an ordinary one a quarter.
+        batch_tokens: tokens that a thread translates at once. A small request waits for about one such batch.
         segment_tokens: maximum number of tokens in a paragraph of HTML, which is translated at once.
         request_s: timeout of a translation in seconds, including waiting.
         idle_s: seconds that an open connection may wait for its next request.
@@ -71,7 +71,7 @@ class Limits:
     texts: int = 200
     body_bytes: int = 1 << 18
     connections: int = 500
-    waiting_tokens: int = 125_000
+    waiting_s: float = 30.0
     batch_tokens: int = 750
     segment_tokens: int = 4_000
     request_s: float = 60.0
@@ -360,7 +360,7 @@ class Server:
         sources, guesses = [fields.source] * len(texts), []
         if fields.source == "auto":
             bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
-            guesses = [self.pairs.detect(text, fields.target)[0] for text in bare]
+            guesses = [(await run_in_threadpool(self.pairs.detect, text, fields.target))[0] for text in bare]
             sources = [str(guess["language"]) for guess in guesses]
         work = self._translate_all(texts, sources, fields)
         results = await finish_in_time(request, work, self.limits.request_s)
@@ -402,7 +402,7 @@ class Server:
     async def detect(self, request: Request) -> Response:
         """POST /detect: q, api_key."""
         fields = Detected(**await self._authorized_fields(request))
-        return JSONResponse(self.pairs.detect(" ".join(self._limited(fields.texts))))
+        return JSONResponse(await run_in_threadpool(self.pairs.detect, " ".join(self._limited(fields.texts))))
 
     def _settings(self) -> dict[str, object]:
         names = {language["code"]: language["name"] for language in self.pairs.languages()}

@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import re
 import threading
-from bisect import insort
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,8 +23,8 @@ from mtx.data.language_detection import is_surely_in, rank_languages
 from mtx.data.languages import code_of, name_of
 from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents import html
-from mtx.documents.document import apply, segments
-from mtx.documents.markup import bare
+from mtx.documents.document import Edit, apply, segments
+from mtx.documents.markup import Marked, bare
 from mtx.documents.tagged_segments import put_codes_back, translate_segments, without_codes
 from mtx.errors import DataError, UsageError
 from mtx.evaluation.suspicion import Suspicion, suspicion
@@ -33,6 +33,7 @@ Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 _RETRY_S = 5
+_MEMORY = 0.95  # the weight of earlier batches in the speed, which is that of about 20
 _LINE_END = re.compile("\r\n|\r|\n")
 _PAGE = Path("q")  # the name of an HTML text in messages
 
@@ -42,7 +43,7 @@ class _Item:
     """Something to compute, such as the translation of a sentence.
 
     Attributes:
-        turn: items of all requests are taken in the order of their turns; each item of a request has its own turn.
+        turn: items of all requests are taken in the order of their turns.
         size: in tokens.
     """
 
@@ -56,18 +57,26 @@ class _Item:
 class TranslationQueue:
     """Threads that compute submitted items in batches. A context manager: at its end, everything is computed.
 
-    Each batch has items of all waiting requests for the same function, one of each in turn, so that a large request
-    does not block a small one. While one thread handles Python objects, the others keep the engine busy.
+    Each batch has items of all waiting requests for the same function. Requests get equal numbers of tokens
+    (self-clocked fair queueing, Golestani 1994), so that a large request does not block a small one. While one thread
+    handles Python objects, the others keep the engine busy.
 
     Args:
         batch_tokens: size of a batch; a single item may be larger.
-        waiting_tokens: maximum number of waiting tokens.
+        waiting_s: maximum time that the waiting items take at the speed of the last batches. Before the first batch, a
+            batch is expected to take a second.
         num_threads: number of batches computed at once. Idle threads share the waiting items.
+        clock: the time in seconds.
     """
 
-    def __init__(self, batch_tokens: int, waiting_tokens: int, num_threads: int = 1):
+    def __init__(
+        self, batch_tokens: int, waiting_s: float, num_threads: int = 1, clock: Callable[[], float] = time.monotonic
+    ):
         self._batch_tokens = batch_tokens
-        self._most_waiting = waiting_tokens
+        self._waiting_s = waiting_s
+        self._clock = clock
+        self._tokens, self._seconds = float(batch_tokens), 1.0  # of the last batches
+        self._turn = 0  # of the last item that was taken
         self._waiting = list[_Item]()
         self._num_idle = self._num_threads = num_threads
         self._lock = threading.RLock()
@@ -86,27 +95,30 @@ class TranslationQueue:
             return sum(item.size for item in self._waiting if not item.future.cancelled())
 
     def submit(
-        self, function: Callable[[list[Value]], Sequence[Result]], values: Sequence[Value], sizes: Sequence[int]
+        self,
+        function: Callable[[list[Value]], Sequence[Result]],
+        values: Sequence[Value],
+        sizes: Sequence[int],
+        is_accepted: bool = False,
     ) -> list[Future[Result]]:
         """Compute a result for each value; values whose futures are cancelled before their batch are dropped.
 
         Args:
             function: is called with the values of several requests.
             sizes: tokens of each value, at least one.
+            is_accepted: whether the request has results already, so that it is not refused.
 
         Raises:
-            HTTPException: if too much is waiting; an empty queue accepts a request of any size.
+            HTTPException: if too much is waiting; an empty queue accepts values of any size.
         """
         with self._lock:
-            waiting = self.waiting_tokens
-            if waiting and sizes and waiting + sum(sizes) > self._most_waiting:
+            waiting, speed = self.waiting_tokens, self._num_threads * self._tokens / self._seconds
+            if waiting and not is_accepted and waiting + sum(sizes) > speed * self._waiting_s:
                 text = "the server is overloaded; try again later"
                 raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
-            first = self._waiting[0].turn if self._waiting else 0
-            pairs = enumerate(zip(values, sizes, strict=True), first)
-            items = [_Item(turn, function, value, size) for turn, (value, size) in pairs]
-            for item in items:
-                insort(self._waiting, item, key=lambda item: item.turn)
+            parts = zip(itertools.accumulate(sizes), values, sizes, strict=True)
+            items = [_Item(self._turn + end, function, value, size) for end, value, size in parts]
+            self._waiting = sorted([*self._waiting, *items], key=lambda item: item.turn)
             for _ in range(min(self._num_threads, len(items))):
                 self._threads.submit(self._run)
         return [item.future for item in items]
@@ -129,12 +141,14 @@ class TranslationQueue:
                 elif item.future.set_running_or_notify_cancel():
                     batch.append(item)
                     room -= item.size
+                    self._turn = max(self._turn, item.turn)
             self._waiting = rest
             self._num_idle += not batch
             return batch
 
     def _compute(self, batch: list[_Item]) -> None:
         """Compute a batch; if that fails, compute its items one by one, so that only faulty ones fail."""
+        started = self._clock()
         try:
             results = batch[0].function([item.value for item in batch])
             done = list(zip(batch, results, strict=True))
@@ -145,6 +159,9 @@ class TranslationQueue:
                 for item in batch:
                     self._compute([item])
         else:
+            with self._lock:
+                self._tokens = _MEMORY * self._tokens + sum(item.size for item in batch)
+                self._seconds = _MEMORY * self._seconds + self._clock() - started
             for item, result in done:
                 item.future.set_result(result)
 
@@ -256,18 +273,22 @@ async def translate_plain(
     by_text = [_LINE_END.split(text) for text in texts]
     lines = [line for some in by_text for line in some]
     bare_lines = await run_in_threadpool(lambda: list(map(without_codes, lines)))
-    by_line = pair.translator.split([line.text for line in bare_lines])
+    by_line = await run_in_threadpool(pair.translator.split, [line.text for line in bare_lines])
     parts = [part for some in by_line for part in some]
     function = pair.translator.decode_parts if num_alternatives else pair.best
-    found = await _results(queue.submit(function, parts, [len(part.ids) for part in parts]))
-    joined = pair.translator.join_parts(by_line, found)
+    sizes = [1 if part.own else len(part.ids) for part in parts]
+    found = await _results(queue.submit(function, parts, sizes))
+    joined = await run_in_threadpool(pair.translator.join_parts, by_line, found)
     coded = [row for row, line in enumerate(bare_lines) if line.tags]
     values = [(bare_lines[row], joined[row]) for row in coded]
     sizes = [1 + sum(len(part.ids) for part in by_line[row]) for row in coded]
-    for row, whole in zip(coded, await _results(queue.submit(pair.put_codes_back, values, sizes)), strict=True):
+    coded_results = await _results(queue.submit(pair.put_codes_back, values, sizes, is_accepted=True))
+    for row, whole in zip(coded, coded_results, strict=True):
         joined[row] = whole
     hypotheses = iter(joined)
-    results = [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
+    results = await run_in_threadpool(
+        lambda: [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
+    )
     return [
         Translation(text, []) if needs_no_translation(text) else result
         for text, result in zip(texts, results, strict=True)
@@ -298,15 +319,24 @@ async def translate_html(
     results = list(texts)
     for read in (partial(html.read_attributes, _PAGE), html.read_blocks):
         pages = [await run_in_threadpool(list, read(text)) for text in results]
-        some = [segment for edits in pages for segment in segments(edits)]
-        encoded = pair.translator.tokenizer.encode([bare(segment)[0] for segment in some], num_threads=1)
-        sizes = list(map(len, encoded))
+        some, sizes = await run_in_threadpool(_segments_of, pair, pages)
         if max(sizes, default=0) > segment_tokens:
             raise DataError(f"q: a paragraph has {max(sizes):,} tokens, above the limit of {segment_tokens:,} for HTML")
         rest = iter(await _results(queue.submit(pair.segments, some, sizes)))
-        results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
+        results = [await run_in_threadpool(apply, *page, rest) for page in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]
 
 
-async def _results(futures: Iterable[Future[Result]]) -> list[Result]:
-    return await asyncio.gather(*map(asyncio.wrap_future, futures))
+def _segments_of(pair: Pair, pages: Sequence[list[Edit]]) -> tuple[list[Marked], list[int]]:
+    """The segments of pages, and their sizes in tokens."""
+    found = [segment for edits in pages for segment in segments(edits)]
+    return found, list(map(len, pair.translator.tokenizer.encode([bare(each)[0] for each in found], num_threads=1)))
+
+
+async def _results(futures: Sequence[Future[Result]]) -> list[Result]:
+    """The results, awaited one by one, so that other requests have a turn in between."""
+    try:
+        return [await asyncio.wrap_future(future) for future in futures]
+    finally:
+        for future in futures:
+            future.cancel()
