@@ -12,7 +12,8 @@ def _start(step: int, time: float) -> Event:
 
 
 def test_steps_that_a_resumed_run_repeated_and_the_pause_before_it_do_not_count() -> None:
-    first = [_start(0, 0.0), _train(1, 3600.0, 5.0), _train(2, 7200.0, 4.0), _train(3, 10800.0, 9.0)]
+    saved = {"event": "checkpoint", "step": 2, "time": 7200.0}
+    first = [_start(0, 0.0), _train(1, 3600.0, 5.0), _train(2, 7200.0, 4.0), saved, _train(3, 10800.0, 9.0)]
     second = [_start(2, 99_000.0), _train(3, 102_600.0, 3.0)]
     history = training_history([*first, *second])
     curve = history.curve("train", "nll")
