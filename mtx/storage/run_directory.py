@@ -272,7 +272,7 @@ def quality(validation: Mapping[str, Any], metric: str) -> float:
 
 
 def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> None:
-    """Replace status.json.
+    """Replace status.json. If that fails, remove it first: this makes room, and none is better than a wrong one.
 
     Args:
         values: state (running, stopped, failed, finished), stage, reason, and exit_code of a process that is about to
@@ -283,7 +283,13 @@ def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> Non
         with contextlib.suppress(OSError, DamagedFileError):
             value["step"] = durable.read_json(paths.status).get("step", 0)
         process = {"pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
-        durable.write_json(paths.status, {**value, **values, **process})
+        value |= {**values, **process}
+        try:
+            durable.write_json(paths.status, value)
+        except OSError:
+            if paths.status.exists():
+                disk.unlink(paths.status)
+            durable.write_json(paths.status, value)
 
 
 @contextlib.contextmanager

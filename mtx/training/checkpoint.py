@@ -32,6 +32,7 @@ from mtx.storage.run_files import (
 logger = logging.getLogger(__name__)
 
 START_AGAIN = "use another run_dir=DIR to start again"
+_MOST_LOST = 5  # checkpoints in a row; a disk may be full for a while
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
 
@@ -155,7 +156,7 @@ def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
         if not np.isfinite(tensor.numpy()).all():
             raise MtxError(
                 f"step {step}: {name} has numbers that are not finite; this state was not saved",
-                "the last checkpoint is intact; a lower training.learning_rate needs a new run_dir",
+                "use a lower training.learning_rate in a new run_dir",
             )
 
 
@@ -228,7 +229,7 @@ def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -
 class AsyncCheckpointer:
     """Writes the checkpoints of one start of a run: one at a time, on a thread, so that training waits for no disk.
 
-    A failed write does not end training: it becomes a deferred error, and the checkpoint before it stays.
+    A failed write becomes a deferred error, and the checkpoint before it stays; `_MOST_LOST` in a row end training.
 
     Attributes:
         saved: the state that was written last, or is being written.
@@ -242,6 +243,7 @@ class AsyncCheckpointer:
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
         self._writing: Future[None] | None = None
+        self._num_lost = 0  # checkpoints in a row
         self._stream: torch.cuda.Stream | None = None  # of this thread on CUDA, another one than that of training
 
     @property
@@ -253,9 +255,12 @@ class AsyncCheckpointer:
         """Whether the state `now` is not saved yet; waits for the end of the last write.
 
         Raises:
-            MtxError: if the previous checkpoint was not finite.
+            MtxError: if the previous checkpoint was not finite, or `_MOST_LOST` could not be written.
         """
         self.settle(wait=True)
+        if self._num_lost == _MOST_LOST:
+            text = f"{self.deferred_errors.messages[-1]}; {_MOST_LOST} in a row are lost"
+            raise MtxError(text, "free some space, then rerun the same command to resume")
         return bool(now.step) and now != self.saved
 
     def save(self, copies: Snapshot, written: State) -> None:
@@ -281,9 +286,11 @@ class AsyncCheckpointer:
         writing, self._writing = self._writing, None
         try:
             writing.result()
+            self._num_lost = 0
         except (OSError, DamagedFileError) as error:
             self.deferred_errors.add(f"the checkpoint of step {self.saved.step}", error)
             self.saved = State()
+            self._num_lost += 1
 
     def finish(self, state: State) -> None:
         """Wait until `state` is written; raises MtxError if it could not be."""

@@ -178,7 +178,7 @@ def test_the_text_itself_is_no_output(place: Path) -> None:
 def test_a_whole_line_does_not_wait_for_the_rest_of_the_next_one() -> None:
     reader, writer = os.pipe()
     os.set_blocking(reader, False)  # to wait for more would be an error
-    with open(reader, "rb") as source:
+    with os.fdopen(reader, "rb") as source:
         blocks = translate.blocks(source, None)
         for text, lines in ((b"one\ntw", ["one"]), (b"o\nthree\nfo", ["two", "three"]), (b"ur", ["four"])):
             os.write(writer, text)

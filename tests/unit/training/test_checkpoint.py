@@ -267,6 +267,26 @@ def test_a_failed_write_is_told_once_and_the_next_is_made(
     assert checkpoint_steps(paths) == [20]
 
 
+def test_checkpoints_that_are_lost_one_after_the_other_end_training(
+    checkpointer: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_full, save = True, checkpoint.save
+
+    def write(*arguments: Any) -> None:
+        if is_full:
+            raise OSError(28, "No space left on device")
+        save(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save", write)
+    for step in range(10, 110, 10):
+        assert checkpointer.is_due(State(step))
+        is_full = step != 50  # after four that are lost
+        checkpointer.save(checkpoint.snapshot(*fresh(1)), State(step))
+    with pytest.raises(MtxError, match="step 100 .*: No space left on device; 5 in a row are lost") as error:
+        checkpointer.is_due(State(110))
+    assert "free some space" in str(error.value.help)
+
+
 def test_training_goes_on_while_a_checkpoint_is_written(
     paths: RunLayout, checkpointer: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
