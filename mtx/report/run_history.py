@@ -6,8 +6,7 @@ two starts does not count as training.
 """
 
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ _LARGEST = 1e15  # a larger value comes from a damaged file
 # The gain in the last third of the steps that makes more training worthwhile: points, or nats.
 _MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
 Event = dict[str, Any]
+Points = dict[tuple[str, str], "array[float]"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class TrainingHistory:
     """
 
     events: list[Event]
-    points: Mapping[tuple[str, str], "array[float]"]
+    points: Points
 
     def of(self, kind: str) -> list[Event]:
         """The events of one kind, in order."""
@@ -75,7 +75,7 @@ class TrainingHistory:
 
 def training_history(events: Iterable[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
-    timed, points = list[Event](), defaultdict[tuple[str, str], "array[float]"](lambda: array("d"))
+    timed, points = list[Event](), Points()
     started_at, hours_before = None, 0.0
     for event in events:
         kind, step = event["event"], event.get("step")
@@ -92,7 +92,7 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
         hours = hours_before + max(0.0, event["time"] - started_at) / 3600
         for key in _OF_CURVES:
             if _is_number(event.get(key)):
-                points[kind, key].extend((step, hours, event[key]))
+                points.setdefault((kind, key), array("d")).extend((step, hours, event[key]))
         if timed and timed[-1]["event"] == kind == "train":
             timed.pop()
         timed.append({**event, "hours": hours})

@@ -23,8 +23,8 @@ from mtx.data.language_detection import is_surely_in, rank_languages
 from mtx.data.languages import code_of, name_of
 from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents import html
-from mtx.documents.document import Edit, apply, segments
-from mtx.documents.markup import Marked, bare
+from mtx.documents.document import apply, segments
+from mtx.documents.markup import bare
 from mtx.documents.tagged_segments import put_codes_back, translate_segments, without_codes
 from mtx.errors import DataError, UsageError
 from mtx.evaluation.suspicion import Suspicion, suspicion
@@ -66,15 +66,11 @@ class TranslationQueue:
         waiting_s: maximum time that the waiting items take at the speed of the last batches. Before the first batch, a
             batch is expected to take a second.
         num_threads: number of batches computed at once. Idle threads share the waiting items.
-        clock: the time in seconds.
     """
 
-    def __init__(
-        self, batch_tokens: int, waiting_s: float, num_threads: int = 1, clock: Callable[[], float] = time.monotonic
-    ):
+    def __init__(self, batch_tokens: int, waiting_s: float, num_threads: int = 1):
         self._batch_tokens = batch_tokens
         self._waiting_s = waiting_s
-        self._clock = clock
         self._tokens, self._seconds = float(batch_tokens), 1.0  # of the last batches
         self._turn = 0  # of the last item that was taken
         self._waiting = list[_Item]()
@@ -148,7 +144,7 @@ class TranslationQueue:
 
     def _compute(self, batch: list[_Item]) -> None:
         """Compute a batch; if that fails, compute its items one by one, so that only faulty ones fail."""
-        started = self._clock()
+        started = time.monotonic()
         try:
             results = batch[0].function([item.value for item in batch])
             done = list(zip(batch, results, strict=True))
@@ -161,7 +157,7 @@ class TranslationQueue:
         else:
             with self._lock:
                 self._tokens = _MEMORY * self._tokens + sum(item.size for item in batch)
-                self._seconds = _MEMORY * self._seconds + self._clock() - started
+                self._seconds = _MEMORY * self._seconds + time.monotonic() - started
             for item, result in done:
                 item.future.set_result(result)
 
@@ -319,18 +315,15 @@ async def translate_html(
     results = list(texts)
     for read in (partial(html.read_attributes, _PAGE), html.read_blocks):
         pages = [await run_in_threadpool(list, read(text)) for text in results]
-        some, sizes = await run_in_threadpool(_segments_of, pair, pages)
+        some = [segment for edits in pages for segment in segments(edits)]
+        bare_texts = [bare(segment)[0] for segment in some]
+        encoded = await run_in_threadpool(pair.translator.tokenizer.encode, bare_texts, num_threads=1)
+        sizes = list(map(len, encoded))
         if max(sizes, default=0) > segment_tokens:
             raise DataError(f"q: a paragraph has {max(sizes):,} tokens, above the limit of {segment_tokens:,} for HTML")
         rest = iter(await _results(queue.submit(pair.segments, some, sizes)))
-        results = [await run_in_threadpool(apply, *page, rest) for page in zip(results, pages, strict=True)]
+        results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]
-
-
-def _segments_of(pair: Pair, pages: Sequence[list[Edit]]) -> tuple[list[Marked], list[int]]:
-    """The segments of pages, and their sizes in tokens."""
-    found = [segment for edits in pages for segment in segments(edits)]
-    return found, list(map(len, pair.translator.tokenizer.encode([bare(each)[0] for each in found], num_threads=1)))
 
 
 async def _results(futures: Sequence[Future[Result]]) -> list[Result]:

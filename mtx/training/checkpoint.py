@@ -15,7 +15,7 @@ from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
 from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
-from mtx.formatting import format_size
+from mtx.formatting import counted, format_size
 from mtx.storage import disk, durable
 from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import (
@@ -251,16 +251,16 @@ class AsyncCheckpointer:
         """Whether the last write has not ended."""
         return self._writing is not None
 
-    def is_due(self, now: State) -> bool:
+    def is_due(self, now: State, most_lost: int = _MOST_LOST) -> bool:
         """Whether the state `now` is not saved yet; waits for the end of the last write.
 
         Raises:
-            MtxError: if the previous checkpoint was not finite, or `_MOST_LOST` could not be written.
+            MtxError: if the previous checkpoint was not finite, or `most_lost` could not be written.
         """
         self.settle(wait=True)
-        if self._num_lost == _MOST_LOST:
-            text = f"{self.deferred_errors.messages[-1]}; {_MOST_LOST} in a row are lost"
-            raise MtxError(text, "free some space, then rerun the same command to resume")
+        if self._num_lost >= most_lost:
+            text = f"{counted(self._num_lost, 'checkpoint')} lost: {self.deferred_errors.messages[-1]}"
+            raise MtxError(text, "check the disk, and rerun the same command to resume from the last checkpoint")
         return bool(now.step) and now != self.saved
 
     def save(self, copies: Snapshot, written: State) -> None:
@@ -294,9 +294,7 @@ class AsyncCheckpointer:
 
     def finish(self, state: State) -> None:
         """Wait until `state` is written; raises MtxError if it could not be."""
-        if self.is_due(state):
-            text = f"step {state.step} could not be saved: {self.deferred_errors.messages[-1]}"
-            raise MtxError(text, "rerun the same command to resume from the last checkpoint")
+        self.is_due(state, most_lost=1)
 
     def close(self) -> None:
         """End the thread after its last write."""

@@ -158,15 +158,18 @@ def test_small_jobs_do_not_hold_up_a_large_one_for_good() -> None:
 
 
 @pytest.mark.parametrize("num_threads", [1, 2])
-def test_what_would_wait_too_long_at_the_speed_so_far_is_refused(num_threads: int) -> None:
+def test_what_would_wait_too_long_at_the_speed_so_far_is_refused(
+    num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
 
     def take(seconds: list[float]) -> list[float]:
         nonlocal now
         now += sum(seconds)
         return seconds
 
-    with TranslationQueue(100, 2.0, num_threads, lambda: now) as queue:
+    with TranslationQueue(100, 2.0, num_threads) as queue:
         for seconds in (0.0, 1.0, 4.0):  # for a batch of 100 tokens; before the first one, a second is expected
             gate, limit = Gate(), round(2 * num_threads * 100 / (seconds or 1.0))
             for _ in range(200 if seconds else 0):

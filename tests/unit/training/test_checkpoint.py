@@ -255,7 +255,7 @@ def test_a_failed_write_is_told_once_and_the_next_is_made(
         patch.setattr(checkpoint, "save", fail)
         assert checkpointer.is_due(State(10))
         checkpointer.save(checkpoint.snapshot(*fresh(1)), State(10))
-        with pytest.raises(MtxError, match="step 10 could not be saved: .*No space.*"):
+        with pytest.raises(MtxError, match="1 checkpoint lost: .* step 10 could not be written: No space.*"):
             checkpointer.finish(State(10))
     assert checkpointer.is_due(State(20))
     checkpointer.save(checkpoint.snapshot(*fresh(1)), State(20))
@@ -282,9 +282,8 @@ def test_checkpoints_that_are_lost_one_after_the_other_end_training(
         assert checkpointer.is_due(State(step))
         is_full = step != 50  # after four that are lost
         checkpointer.save(checkpoint.snapshot(*fresh(1)), State(step))
-    with pytest.raises(MtxError, match="step 100 .*: No space left on device; 5 in a row are lost") as error:
+    with pytest.raises(MtxError, match="5 checkpoints lost: .* step 100 .*: No space left on device"):
         checkpointer.is_due(State(110))
-    assert "free some space" in str(error.value.help)
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(
