@@ -5,6 +5,7 @@ A text of several lines keeps its line breaks: lines are translated one by one, 
 
 import asyncio
 import itertools
+import math
 import re
 import threading
 import time
@@ -15,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from mtx.data.inline_codes import needs_no_translation
@@ -63,15 +63,15 @@ class TranslationQueue:
 
     Args:
         batch_tokens: size of a batch; a single item may be larger.
-        waiting_s: maximum time that the waiting items take at the speed of the last batches. Before the first batch, a
-            batch is expected to take a second.
+        waiting_s: maximum time until a job is done, at the speed of the last large batches. Before the first one, a
+            batch is expected to take two seconds.
         num_threads: number of batches computed at once. Idle threads share the waiting items.
     """
 
     def __init__(self, batch_tokens: int, waiting_s: float, num_threads: int = 1):
         self._batch_tokens = batch_tokens
         self._waiting_s = waiting_s
-        self._tokens, self._seconds = float(batch_tokens), 1.0  # of the last batches
+        self._tokens, self._seconds = float(batch_tokens), 2.0  # of the last large batches
         self._turn = 0  # of the last item that was taken
         self._waiting = list[_Item]()
         self._num_idle = self._num_threads = num_threads
@@ -84,11 +84,17 @@ class TranslationQueue:
     def __exit__(self, *error: object) -> None:
         self._threads.shutdown()
 
-    @property
-    def waiting_tokens(self) -> int:
-        """The number of tokens waiting for translation."""
+    def waiting_tokens(self, turn: float = math.inf) -> int:
+        """The number of tokens waiting for translation, up to a turn."""
         with self._lock:
-            return sum(item.size for item in self._waiting if not item.future.cancelled())
+            return sum(item.size for item in self._waiting if item.turn <= turn and not item.future.cancelled())
+
+    def require_room(self, size: int) -> None:
+        """Raise HTTPException if a job of this many tokens would be done too late; an empty queue has always room."""
+        before, speed = self.waiting_tokens(self._turn + size), self._num_threads * self._tokens / self._seconds
+        if before and before + size > speed * self._waiting_s:
+            text = "the server is overloaded; try again later"
+            raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
 
     def submit(
         self,
@@ -105,13 +111,11 @@ class TranslationQueue:
             is_accepted: whether the request has results already, so that it is not refused.
 
         Raises:
-            HTTPException: if too much is waiting; an empty queue accepts values of any size.
+            HTTPException: see `require_room`.
         """
         with self._lock:
-            waiting, speed = self.waiting_tokens, self._num_threads * self._tokens / self._seconds
-            if waiting and not is_accepted and waiting + sum(sizes) > speed * self._waiting_s:
-                text = "the server is overloaded; try again later"
-                raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
+            if not is_accepted:
+                self.require_room(sum(sizes))
             parts = zip(itertools.accumulate(sizes), values, sizes, strict=True)
             items = [_Item(self._turn + end, function, value, size) for end, value, size in parts]
             self._waiting = sorted([*self._waiting, *items], key=lambda item: item.turn)
@@ -130,7 +134,7 @@ class TranslationQueue:
         """Take the next items for one function; without items the thread is idle."""
         with self._lock:
             batch, rest = list[_Item](), list[_Item]()
-            room = min(self._batch_tokens, -(-self.waiting_tokens // (self._num_idle + 1)))
+            room = min(self._batch_tokens, -(-self.waiting_tokens() // (self._num_idle + 1)))
             for item in self._waiting:
                 if room <= 0 or (batch and item.function != batch[0].function):
                     rest.append(item)
@@ -155,9 +159,11 @@ class TranslationQueue:
                 for item in batch:
                     self._compute([item])
         else:
-            with self._lock:
-                self._tokens = _MEMORY * self._tokens + sum(item.size for item in batch)
-                self._seconds = _MEMORY * self._seconds + time.monotonic() - started
+            size = sum(item.size for item in batch)
+            if size > self._batch_tokens / 2:  # a smaller one is slower for its size
+                with self._lock:
+                    self._tokens = _MEMORY * self._tokens + size
+                    self._seconds = _MEMORY * self._seconds + time.monotonic() - started
             for item, result in done:
                 item.future.set_result(result)
 
@@ -266,15 +272,16 @@ async def translate_plain(
     Raises:
         HTTPException: see `TranslationQueue.submit`.
     """
+    queue.require_room(sum(map(len, texts)) // 4)  # about as many tokens
     by_text = [_LINE_END.split(text) for text in texts]
     lines = [line for some in by_text for line in some]
-    bare_lines = await run_in_threadpool(lambda: list(map(without_codes, lines)))
-    by_line = await run_in_threadpool(pair.translator.split, [line.text for line in bare_lines])
+    bare_lines = await asyncio.to_thread(lambda: list(map(without_codes, lines)))
+    by_line = await asyncio.to_thread(pair.translator.split, [line.text for line in bare_lines])
     parts = [part for some in by_line for part in some]
     function = pair.translator.decode_parts if num_alternatives else pair.best
     sizes = [1 if part.own else len(part.ids) for part in parts]
     found = await _results(queue.submit(function, parts, sizes))
-    joined = await run_in_threadpool(pair.translator.join_parts, by_line, found)
+    joined = await asyncio.to_thread(pair.translator.join_parts, by_line, found)
     coded = [row for row, line in enumerate(bare_lines) if line.tags]
     values = [(bare_lines[row], joined[row]) for row in coded]
     sizes = [1 + sum(len(part.ids) for part in by_line[row]) for row in coded]
@@ -282,7 +289,7 @@ async def translate_plain(
     for row, whole in zip(coded, coded_results, strict=True):
         joined[row] = whole
     hypotheses = iter(joined)
-    results = await run_in_threadpool(
+    results = await asyncio.to_thread(
         lambda: [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
     )
     return [
@@ -314,10 +321,10 @@ async def translate_html(
     """
     results = list(texts)
     for read in (partial(html.read_attributes, _PAGE), html.read_blocks):
-        pages = [await run_in_threadpool(list, read(text)) for text in results]
+        pages = [await asyncio.to_thread(list, read(text)) for text in results]
         some = [segment for edits in pages for segment in segments(edits)]
         bare_texts = [bare(segment)[0] for segment in some]
-        encoded = await run_in_threadpool(pair.translator.tokenizer.encode, bare_texts, num_threads=1)
+        encoded = await asyncio.to_thread(pair.translator.tokenizer.encode, bare_texts, num_threads=1)
         sizes = list(map(len, encoded))
         if max(sizes, default=0) > segment_tokens:
             raise DataError(f"q: a paragraph has {max(sizes):,} tokens, above the limit of {segment_tokens:,} for HTML")
@@ -326,10 +333,5 @@ async def translate_html(
     return [Translation(text, []) for text in results]
 
 
-async def _results(futures: Sequence[Future[Result]]) -> list[Result]:
-    """The results, awaited one by one, so that other requests have a turn in between."""
-    try:
-        return [await asyncio.wrap_future(future) for future in futures]
-    finally:
-        for future in futures:
-            future.cancel()
+async def _results(futures: Iterable[Future[Result]]) -> list[Result]:
+    return await asyncio.gather(*map(asyncio.wrap_future, futures))

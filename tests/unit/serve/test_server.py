@@ -329,14 +329,14 @@ def test_a_translation_that_takes_too_long() -> None:
 
 def test_a_full_queue() -> None:
     translator = Upper()
-    with served(translator, waiting_s=0.01) as client:  # of 750 tokens a second
+    with served(translator, waiting_s=0.01) as client:  # a batch of 750 tokens takes two seconds
         threads = [threading.Thread(target=ask, args=[client], kwargs={"q": q}) for q in ("wait", "waiting")]
         threads[0].start()
         assert translator.has_begun.wait(PATIENCE_S)
         threads[1].start()
-        while translator.queue.waiting_tokens != len("waiting"):
+        while translator.queue.waiting_tokens() != len("waiting"):
             time.sleep(0.01)
-        response = client.post("/translate", json={"q": "a", "source": "en", "target": "de"})
+        response = client.post("/translate", json={"q": "and more", "source": "en", "target": "de"})
         assert response.status_code == 503 and response.headers["retry-after"] == "5"
         assert response.json() == {"error": "the server is overloaded; try again later"}
         translator.may_go_on.set()

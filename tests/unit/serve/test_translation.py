@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 
 import pytest
 
@@ -117,9 +118,9 @@ def test_a_cancelled_job_is_dropped() -> None:
     with TranslationQueue(100, 1000) as queue:
         first = started(queue, gate)
         gone, kept = submit(queue, gate, [1, 2]), submit(queue, gate, [3])
-        assert queue.waiting_tokens == 3
+        assert queue.waiting_tokens() == 3
         assert all(future.cancel() for future in gone) and not first[0].cancel(), "a batch that has begun ends"
-        assert queue.waiting_tokens == 1
+        assert queue.waiting_tokens() == 1
         gate.open.set()
         assert results(kept) == [6] and results(first) == [0]
     assert gate.batches == [[0], [3]]
@@ -162,7 +163,7 @@ def test_what_would_wait_too_long_at_the_speed_so_far_is_refused(
     num_threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr("mtx.serve.translation.time.monotonic", lambda: now)
 
     def take(seconds: list[float]) -> list[float]:
         nonlocal now
@@ -170,21 +171,24 @@ def test_what_would_wait_too_long_at_the_speed_so_far_is_refused(
         return seconds
 
     with TranslationQueue(100, 2.0, num_threads) as queue:
-        for seconds in (0.0, 1.0, 4.0):  # for a batch of 100 tokens; before the first one, a second is expected
-            gate, limit = Gate(), round(2 * num_threads * 100 / (seconds or 1.0))
+        for seconds in (0.0, 1.0, 4.0):  # for a batch of 100 tokens; before the first one, two are expected
+            gate, limit = Gate(), round(0.99 * 2 * num_threads * 100 / (seconds or 2.0))
             for _ in range(200 if seconds else 0):
                 queue.submit(take, [seconds], [100])[0].result(PATIENCE_S)
+                queue.submit(take, [seconds], [1])[0].result(PATIENCE_S)  # says nothing about a large one
             for number in range(num_threads):
                 submit(queue, gate, [0])
                 while len(gate.batches) == number:
                     time.sleep(0.001)
             submit(queue, gate, [1], 10**6)[0].cancel()
-            kept = [*submit(queue, gate, [1], limit // 2), *submit(queue, gate, [2], limit // 2 - 1)]
-            with pytest.raises(HTTPException, match="503: the server is overloaded"):
-                submit(queue, gate, [3], limit // 10)
+            kept = [*submit(queue, gate, [1], limit // 2), *submit(queue, gate, [2], limit // 2)]
+            for refused in (partial(submit, queue, gate, [3]), queue.require_room):
+                with pytest.raises(HTTPException, match="503: the server is overloaded"):
+                    refused(limit // 2)
             kept += queue.submit(gate.double, [4], [limit], is_accepted=True)
+            kept += submit(queue, gate, [5], limit // 4)  # done before the others
             gate.open.set()
-            assert results(kept) == [2, 4, 8]
+            assert results(kept) == [2, 4, 8, 10]
 
 
 def test_an_empty_queue_takes_a_job_of_any_size() -> None:
