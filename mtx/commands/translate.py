@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import re
-import select
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -254,16 +253,13 @@ class ArrivingLines:
 
     def readline(self, _: int = -1) -> bytes:
         """The next line, b"" at the end."""
-        self._has_line(wait=True)
-        return self._lines.pop()
-
-    def _has_line(self, wait: bool = False) -> bool:
-        """Whether a whole line or the end has arrived."""
-        while not self._lines and (wait or select.select([self._source], [], [], 0)[0]):
-            data = self._source.read1(_READ_BYTES)
+        while not self._lines:
+            if not (data := self._source.read1(_READ_BYTES)):
+                rest, self._rest = self._rest, b""
+                return rest
             *lines, self._rest = (self._rest + data).split(b"\n")
-            self._lines = [line + b"\n" for line in reversed(lines)] if data else [b"", self._rest]
-        return bool(self._lines)
+            self._lines = [line + b"\n" for line in reversed(lines)]
+        return self._lines.pop()
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self.readline, b"")
@@ -273,7 +269,7 @@ class ArrivingLines:
         block = list[str]()
         for line in lines:
             block.append(line)
-            if len(block) == translator_options.BLOCK_LINES or not self._has_line():
+            if not self._lines or len(block) == translator_options.BLOCK_LINES:
                 yield block
                 block = []
         if block:

@@ -78,9 +78,9 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
     timed, points = list[Event](), Points()
     started_at, hours_before = None, 0.0
     for event in events:
-        kind, step = event["event"], event.get("step")
-        if not (_is_number(event.get("time")) and _is_number(step)):
+        if not (_is_number(event.get("time")) and _is_number(event.get("step"))):
             continue
+        kind, step = event["event"], event["step"]
         if kind == "start":
             while timed and timed[-1]["step"] > step:
                 timed.pop()

@@ -279,8 +279,7 @@ async def translate_plain(
     by_line = await asyncio.to_thread(pair.translator.split, [line.text for line in bare_lines])
     parts = [part for some in by_line for part in some]
     function = pair.translator.decode_parts if num_alternatives else pair.best
-    sizes = [1 if part.own else len(part.ids) for part in parts]
-    found = await _results(queue.submit(function, parts, sizes))
+    found = await _results(queue.submit(function, parts, [len(part.ids) for part in parts]))
     joined = await asyncio.to_thread(pair.translator.join_parts, by_line, found)
     coded = [row for row, line in enumerate(bare_lines) if line.tags]
     values = [(bare_lines[row], joined[row]) for row in coded]

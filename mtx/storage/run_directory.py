@@ -272,24 +272,23 @@ def quality(validation: Mapping[str, Any], metric: str) -> float:
 
 
 def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> None:
-    """Replace status.json. If that fails, remove it first: this makes room, and none is better than a wrong one.
+    """Replace status.json. If that fails, try again without the old one, which makes room and would be wrong.
 
     Args:
         values: state (running, stopped, failed, finished), stage, reason, and exit_code of a process that is about to
             end; step, by default the one that the file has.
     """
+    value = {"stage": "", "step": 0, "reason": "", "exit_code": None}
+    with contextlib.suppress(OSError, DamagedFileError):
+        value["step"] = durable.read_json(paths.status).get("step", 0)
+    process = {"pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
+    value |= {**values, **process}
     with errors.defer(str(paths.status)):
-        value = {"stage": "", "step": 0, "reason": "", "exit_code": None}
-        with contextlib.suppress(OSError, DamagedFileError):
-            value["step"] = durable.read_json(paths.status).get("step", 0)
-        process = {"pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
-        value |= {**values, **process}
-        try:
-            durable.write_json(paths.status, value)
-        except OSError:
-            if paths.status.exists():
-                disk.unlink(paths.status)
-            durable.write_json(paths.status, value)
+        durable.write_json(paths.status, value)
+        return
+    with contextlib.suppress(OSError):
+        disk.unlink(paths.status)
+        durable.write_json(paths.status, value)
 
 
 @contextlib.contextmanager
