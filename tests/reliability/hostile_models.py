@@ -109,7 +109,7 @@ CONFIGS: dict[str, tuple[Change, str]] = {
     "a beam that is true": (config(beam_size=True), "beam_size"),
     "a penalty of 1e308": (config(length_penalty=1e308), "length_penalty: "),
     "a penalty that is no number": (text(MODEL_CONFIG, '"length_penalty": 0.6', '"length_penalty": NaN'), "length_pen"),
-    "outputs of 4,000 digits": (config(num_ids=int("9" * 4000)), "outputs"),
+    "outputs of 4,000 digits": (config(num_ids=int("9" * 4000)), "num_ids: "),
     "a format of a megabyte": (config(format=ESCAPE * (MEGABYTE // 4)), "expected format 2"),
 }  # fmt: skip
 
