@@ -32,6 +32,7 @@ def test_a_long_curve_is_averaged_over_intervals() -> None:
     history = training_history([_start(0, 0.0), *events])
     curve = history.curve("train", "nll")
     assert len(curve.steps) == 400 and curve.steps[0] == 125.5 and max(curve.values) == 1 + 999 / 250
+    assert [event["step"] for event in history.events] == [0, 100_000], "the last of several steps in a row"
 
 
 def _bleu(*values: float) -> TrainingHistory:
