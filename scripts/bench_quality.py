@@ -147,7 +147,7 @@ def _mtx(arguments: argparse.Namespace, place: Path, minutes: float, name: str, 
     _process(command, arguments.threads, place.with_suffix(".log"), minutes)
     seconds = time.monotonic() - started
     paths = RunLayout(place)
-    (first, *_), events = stored_scores(paths).values(), read_events(paths.metrics)
+    (first, *_), events = stored_scores(paths).values(), list(read_events(paths.metrics))
     nll = min(float(event["nll"]) for event in events if event["event"] == "validation")
     steps = max(int(event["step"]) for event in events if event["event"] == "train")
     bleu, chrf = (float(first[key]["score"]) for key in ("bleu", "chrf"))

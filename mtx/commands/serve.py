@@ -59,7 +59,7 @@ def serve(
         for translator in translators:
             translator.translate(["."])  # the first translation takes longer than others
         names = ", ".join(f"{translator.src} to {translator.tgt}" for translator in translators)
-        with TranslationQueue(limits.batch_tokens, limits.waiting_tokens, num_threads) as queue:
+        with TranslationQueue(limits.batch_tokens, limits.waiting_s, num_threads) as queue:
             app = server.Server(pairs, queue, keys, limits).app()
             listener.listen()
             logger.info("serving %s at %s", names, _url(listener))

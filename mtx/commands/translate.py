@@ -262,11 +262,11 @@ class ArrivingLines:
         return self._lines.pop()
 
     def blocks(self, lines: Iterator[str]) -> Iterator[list[str]]:
-        """The decoded lines in blocks: each ends where nothing more has arrived, or is full."""
+        """The decoded lines in blocks: each ends where no other whole line has arrived, or is full."""
         block = list[str]()
         for line in lines:
             block.append(line)
-            if not (self._lines or self._rest) or len(block) == translator_options.BLOCK_LINES:
+            if not self._lines or len(block) == translator_options.BLOCK_LINES:
                 yield block
                 block = []
         if block:

@@ -5,7 +5,8 @@ If a killed run was resumed from an earlier checkpoint, the events of the repeat
 two starts does not count as training.
 """
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from mtx.storage.run_directory import DECIDING_METRICS, is_finished, quality, re
 from mtx.storage.run_files import REPORT, SCORES, RunLayout, load_config, require_run
 
 _MAX_POINTS = 400  # of a curve
+_OF_CURVES = ("nll", "ppl", "bleu", "chrf", "learning_rate", "tgt_tokens_per_s")
 _LARGEST = 1e15  # a larger value comes from a damaged file
 # The gain in the last third of the steps that makes more training worthwhile: points, or nats.
 _MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
 Event = dict[str, Any]
+Points = dict[tuple[str, str], "array[float]"]
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,15 @@ class Curve:
 
 @dataclass(frozen=True)
 class TrainingHistory:
-    """The events of a run, without repeated steps, each with the `hours` of training until then."""
+    """The history of a run, without repeated steps.
+
+    Attributes:
+        events: each with the `hours` of training until then; only the last of several steps in a row.
+        points: steps, hours and values in turn, by kind of event and key.
+    """
 
     events: list[Event]
+    points: Points
 
     def of(self, kind: str) -> list[Event]:
         """The events of one kind, in order."""
@@ -58,27 +67,36 @@ class TrainingHistory:
 
     def curve(self, kind: str, key: str) -> Curve:
         """The values of `key` in the events of one kind; each point of a long curve is the mean of several events."""
-        rows = [(event["step"], event["hours"], event[key]) for event in self.of(kind) if _is_number(event.get(key))]
-        table = np.array(rows, dtype=np.float64).reshape(-1, 3)
+        table = np.array(self.points.get((kind, key), ())).reshape(-1, 3)
         if len(table) > _MAX_POINTS:
             table = np.array([part.mean(axis=0) for part in np.array_split(table, _MAX_POINTS)])
         return Curve(*([round(value, 6) for value in column] for column in table.T.tolist()))
 
 
-def training_history(events: Sequence[Event]) -> TrainingHistory:
+def training_history(events: Iterable[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
-    timed: list[Event] = []
+    timed, points = list[Event](), Points()
     started_at, hours_before = None, 0.0
     for event in events:
         if not (_is_number(event.get("time")) and _is_number(event.get("step"))):
             continue
-        if event["event"] == "start":
-            while timed and timed[-1]["step"] > event["step"]:
+        kind, step = event["event"], event["step"]
+        if kind == "start":
+            while timed and timed[-1]["step"] > step:
                 timed.pop()
-        if started_at is None or event["event"] == "start":
+            for of_key in points.values():
+                while of_key and of_key[-3] > step:
+                    del of_key[-3:]
+        if started_at is None or kind == "start":
             started_at, hours_before = event["time"], timed[-1]["hours"] if timed else 0.0
-        timed.append({**event, "hours": hours_before + max(0.0, event["time"] - started_at) / 3600})
-    return TrainingHistory(timed)
+        hours = hours_before + max(0.0, event["time"] - started_at) / 3600
+        for key in _OF_CURVES:
+            if _is_number(event.get(key)):
+                points.setdefault((kind, key), array("d")).extend((step, hours, event[key]))
+        if timed and timed[-1]["event"] == kind == "train":
+            timed.pop()
+        timed.append({**event, "hours": hours})
+    return TrainingHistory(timed, points)
 
 
 def _is_number(value: object) -> bool:
@@ -191,14 +209,13 @@ def read_run(root: Path) -> RunSummary:
     data_report, provenance = _read(paths.data / REPORT), _read(paths.model / SCORES).get("run", {})
     if not isinstance(provenance, dict):
         raise DamagedFileError(f"{paths.model / SCORES}: run: expected an object")
-    events = read_events(paths.metrics)
+    history = training_history(read_events(paths.metrics))
     # A run that is ending writes its report itself and is still locked, so its state is "running".
-    has_ended, state = is_finished(paths, events), run_state(paths, events)
+    has_ended, state = is_finished(paths, history.events), run_state(paths, history.events)
     if has_ended or state.name == "running":
         words = "finished" if has_ended else "running"
     else:
         words = f"{state.outcome}: {state.reason}" if state.reason else state.outcome or "not started"
-    history = training_history(events)
     return RunSummary(paths, load_config(paths), history, data_report, provenance, has_ended, words)
 
 

@@ -58,10 +58,10 @@ class Limits:
         texts: maximum number of texts in a request.
         body_bytes: maximum size of a body. A character takes up to 12 bytes, as JSON or form.
         connections: maximum number of open connections.
-        waiting_tokens: maximum number of tokens waiting for translation, over all requests. Time is proportional to
-            tokens; an unknown character takes up to four tokens, an ordinary one a quarter.
-        batch_tokens: tokens that a thread translates at once. Before its first sentence is translated, a request waits
-            for one such batch and for a sentence of each other waiting request.
+        waiting_s: maximum time that a translation is expected to take. Since later requests share the time, it may
+            take twice as long. It is proportional to tokens, of which an unknown character has up to four, an ordinary
+            one a quarter.
+        batch_tokens: tokens that a thread translates at once. A small request waits for about one such batch.
         segment_tokens: maximum number of tokens in a paragraph of HTML, which is translated at once.
         request_s: timeout of a translation in seconds, including waiting.
         idle_s: seconds that an open connection may wait for its next request.
@@ -71,7 +71,7 @@ class Limits:
     texts: int = 200
     body_bytes: int = 1 << 18
     connections: int = 500
-    waiting_tokens: int = 125_000
+    waiting_s: float = 20.0
     batch_tokens: int = 750
     segment_tokens: int = 4_000
     request_s: float = 60.0
@@ -360,7 +360,7 @@ class Server:
         sources, guesses = [fields.source] * len(texts), []
         if fields.source == "auto":
             bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
-            guesses = [self.pairs.detect(text, fields.target)[0] for text in bare]
+            guesses = [(await asyncio.to_thread(self.pairs.detect, text, fields.target))[0] for text in bare]
             sources = [str(guess["language"]) for guess in guesses]
         work = self._translate_all(texts, sources, fields)
         results = await finish_in_time(request, work, self.limits.request_s)
@@ -402,7 +402,7 @@ class Server:
     async def detect(self, request: Request) -> Response:
         """POST /detect: q, api_key."""
         fields = Detected(**await self._authorized_fields(request))
-        return JSONResponse(self.pairs.detect(" ".join(self._limited(fields.texts))))
+        return JSONResponse(await asyncio.to_thread(self.pairs.detect, " ".join(self._limited(fields.texts))))
 
     def _settings(self) -> dict[str, object]:
         names = {language["code"]: language["name"] for language in self.pairs.languages()}

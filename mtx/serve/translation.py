@@ -5,9 +5,10 @@ A text of several lines keeps its line breaks: lines are translated one by one, 
 
 import asyncio
 import itertools
+import math
 import re
 import threading
-from bisect import insort
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from mtx.data.inline_codes import needs_no_translation
@@ -33,6 +33,7 @@ Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 _RETRY_S = 5
+_MEMORY = 0.95  # the weight of earlier batches in the speed, which is that of about 20
 _LINE_END = re.compile("\r\n|\r|\n")
 _PAGE = Path("q")  # the name of an HTML text in messages
 
@@ -42,7 +43,7 @@ class _Item:
     """Something to compute, such as the translation of a sentence.
 
     Attributes:
-        turn: items of all requests are taken in the order of their turns; each item of a request has its own turn.
+        turn: items of all requests are taken in the order of their turns.
         size: in tokens.
     """
 
@@ -56,18 +57,22 @@ class _Item:
 class TranslationQueue:
     """Threads that compute submitted items in batches. A context manager: at its end, everything is computed.
 
-    Each batch has items of all waiting requests for the same function, one of each in turn, so that a large request
-    does not block a small one. While one thread handles Python objects, the others keep the engine busy.
+    Each batch has items of all waiting requests for the same function. Requests get equal numbers of tokens
+    (self-clocked fair queueing, Golestani 1994), so that a large request does not block a small one. While one thread
+    handles Python objects, the others keep the engine busy.
 
     Args:
         batch_tokens: size of a batch; a single item may be larger.
-        waiting_tokens: maximum number of waiting tokens.
+        waiting_s: maximum time until a job is done, at the speed of the last large batches. Before the first one, a
+            batch is expected to take two seconds.
         num_threads: number of batches computed at once. Idle threads share the waiting items.
     """
 
-    def __init__(self, batch_tokens: int, waiting_tokens: int, num_threads: int = 1):
+    def __init__(self, batch_tokens: int, waiting_s: float, num_threads: int = 1):
         self._batch_tokens = batch_tokens
-        self._most_waiting = waiting_tokens
+        self._waiting_s = waiting_s
+        self._tokens, self._seconds = float(batch_tokens), 2.0  # of the last large batches
+        self._turn = 0  # of the last item that was taken
         self._waiting = list[_Item]()
         self._num_idle = self._num_threads = num_threads
         self._lock = threading.RLock()
@@ -79,34 +84,41 @@ class TranslationQueue:
     def __exit__(self, *error: object) -> None:
         self._threads.shutdown()
 
-    @property
-    def waiting_tokens(self) -> int:
-        """The number of tokens waiting for translation."""
+    def waiting_tokens(self, turn: float = math.inf) -> int:
+        """The number of tokens waiting for translation, up to a turn."""
         with self._lock:
-            return sum(item.size for item in self._waiting if not item.future.cancelled())
+            return sum(item.size for item in self._waiting if item.turn <= turn and not item.future.cancelled())
+
+    def require_room(self, size: int) -> None:
+        """Raise HTTPException if a job of this many tokens would be done too late; an empty queue has always room."""
+        before, speed = self.waiting_tokens(self._turn + size), self._num_threads * self._tokens / self._seconds
+        if before and before + size > speed * self._waiting_s:
+            text = "the server is overloaded; try again later"
+            raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
 
     def submit(
-        self, function: Callable[[list[Value]], Sequence[Result]], values: Sequence[Value], sizes: Sequence[int]
+        self,
+        function: Callable[[list[Value]], Sequence[Result]],
+        values: Sequence[Value],
+        sizes: Sequence[int],
+        is_accepted: bool = False,
     ) -> list[Future[Result]]:
         """Compute a result for each value; values whose futures are cancelled before their batch are dropped.
 
         Args:
             function: is called with the values of several requests.
             sizes: tokens of each value, at least one.
+            is_accepted: whether the request has results already, so that it is not refused.
 
         Raises:
-            HTTPException: if too much is waiting; an empty queue accepts a request of any size.
+            HTTPException: see `require_room`.
         """
         with self._lock:
-            waiting = self.waiting_tokens
-            if waiting and sizes and waiting + sum(sizes) > self._most_waiting:
-                text = "the server is overloaded; try again later"
-                raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
-            first = self._waiting[0].turn if self._waiting else 0
-            pairs = enumerate(zip(values, sizes, strict=True), first)
-            items = [_Item(turn, function, value, size) for turn, (value, size) in pairs]
-            for item in items:
-                insort(self._waiting, item, key=lambda item: item.turn)
+            if not is_accepted:
+                self.require_room(sum(sizes))
+            parts = zip(itertools.accumulate(sizes), values, sizes, strict=True)
+            items = [_Item(self._turn + end, function, value, size) for end, value, size in parts]
+            self._waiting = sorted([*self._waiting, *items], key=lambda item: item.turn)
             for _ in range(min(self._num_threads, len(items))):
                 self._threads.submit(self._run)
         return [item.future for item in items]
@@ -122,19 +134,21 @@ class TranslationQueue:
         """Take the next items for one function; without items the thread is idle."""
         with self._lock:
             batch, rest = list[_Item](), list[_Item]()
-            room = min(self._batch_tokens, -(-self.waiting_tokens // (self._num_idle + 1)))
+            room = min(self._batch_tokens, -(-self.waiting_tokens() // (self._num_idle + 1)))
             for item in self._waiting:
                 if room <= 0 or (batch and item.function != batch[0].function):
                     rest.append(item)
                 elif item.future.set_running_or_notify_cancel():
                     batch.append(item)
                     room -= item.size
+                    self._turn = max(self._turn, item.turn)
             self._waiting = rest
             self._num_idle += not batch
             return batch
 
     def _compute(self, batch: list[_Item]) -> None:
         """Compute a batch; if that fails, compute its items one by one, so that only faulty ones fail."""
+        started = time.monotonic()
         try:
             results = batch[0].function([item.value for item in batch])
             done = list(zip(batch, results, strict=True))
@@ -145,6 +159,11 @@ class TranslationQueue:
                 for item in batch:
                     self._compute([item])
         else:
+            size = sum(item.size for item in batch)
+            if size > self._batch_tokens / 2:  # a smaller one is slower for its size
+                with self._lock:
+                    self._tokens = _MEMORY * self._tokens + size
+                    self._seconds = _MEMORY * self._seconds + time.monotonic() - started
             for item, result in done:
                 item.future.set_result(result)
 
@@ -253,21 +272,25 @@ async def translate_plain(
     Raises:
         HTTPException: see `TranslationQueue.submit`.
     """
+    queue.require_room(sum(map(len, texts)) // 4)  # about as many tokens
     by_text = [_LINE_END.split(text) for text in texts]
     lines = [line for some in by_text for line in some]
-    bare_lines = await run_in_threadpool(lambda: list(map(without_codes, lines)))
-    by_line = pair.translator.split([line.text for line in bare_lines])
+    bare_lines = await asyncio.to_thread(lambda: list(map(without_codes, lines)))
+    by_line = await asyncio.to_thread(pair.translator.split, [line.text for line in bare_lines])
     parts = [part for some in by_line for part in some]
     function = pair.translator.decode_parts if num_alternatives else pair.best
     found = await _results(queue.submit(function, parts, [len(part.ids) for part in parts]))
-    joined = pair.translator.join_parts(by_line, found)
+    joined = await asyncio.to_thread(pair.translator.join_parts, by_line, found)
     coded = [row for row, line in enumerate(bare_lines) if line.tags]
     values = [(bare_lines[row], joined[row]) for row in coded]
     sizes = [1 + sum(len(part.ids) for part in by_line[row]) for row in coded]
-    for row, whole in zip(coded, await _results(queue.submit(pair.put_codes_back, values, sizes)), strict=True):
+    coded_results = await _results(queue.submit(pair.put_codes_back, values, sizes, is_accepted=True))
+    for row, whole in zip(coded, coded_results, strict=True):
         joined[row] = whole
     hypotheses = iter(joined)
-    results = [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
+    results = await asyncio.to_thread(
+        lambda: [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
+    )
     return [
         Translation(text, []) if needs_no_translation(text) else result
         for text, result in zip(texts, results, strict=True)
@@ -297,9 +320,10 @@ async def translate_html(
     """
     results = list(texts)
     for read in (partial(html.read_attributes, _PAGE), html.read_blocks):
-        pages = [await run_in_threadpool(list, read(text)) for text in results]
+        pages = [await asyncio.to_thread(list, read(text)) for text in results]
         some = [segment for edits in pages for segment in segments(edits)]
-        encoded = pair.translator.tokenizer.encode([bare(segment)[0] for segment in some], num_threads=1)
+        bare_texts = [bare(segment)[0] for segment in some]
+        encoded = await asyncio.to_thread(pair.translator.tokenizer.encode, bare_texts, num_threads=1)
         sizes = list(map(len, encoded))
         if max(sizes, default=0) > segment_tokens:
             raise DataError(f"q: a paragraph has {max(sizes):,} tokens, above the limit of {segment_tokens:,} for HTML")

@@ -45,7 +45,7 @@ class _Info(BaseModel):
 
     src: Language
     tgt: Language
-    max_tokens: int = Field(ge=2, le=MAX_TOKENS)
+    max_tokens: int = Field(ge=4, le=MAX_TOKENS)  # a language token, two pieces and `</s>`
     beam_size: int = Field(ge=1, le=MAX_BEAM_SIZE)
     length_penalty: float = Field(ge=0, le=MAX_LENGTH_PENALTY)
     multi_sentence_share: float = Field(0.0, ge=0, le=1)  # imported models have no record of it

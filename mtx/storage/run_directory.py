@@ -224,23 +224,27 @@ KILLED = "killed, or its machine went down"  # the reason of a run whose process
 DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU", "nll": "nll"}
 
 
-def read_events(metrics: Path) -> list[dict[str, Any]]:
+def read_events(metrics: Path, all_steps: bool = True) -> Iterator[dict[str, Any]]:
     """The events in a metrics.jsonl of `training.hooks.EventLog`, one JSON object a line.
 
     Invalid lines are skipped, since a killed process can leave half a line.
+
+    Args:
+        all_steps: whether to read all steps; else only those near the end.
     """
     if not metrics.exists():
-        return []
+        return
     durable.require_file(metrics)
     durable.require_size(metrics, _MAX_BYTES)
-    events = []
+    tail = 0 if all_steps else metrics.stat().st_size - _MAX_LINE_BYTES
     with metrics.open("rb") as file:
         for line in iter(partial(file.readline, _MAX_LINE_BYTES), b""):
+            if file.tell() < tail and line.startswith(b'{"event": "train"'):
+                continue
             with contextlib.suppress(ValueError, OverflowError, RecursionError):
                 event = json.loads(line.decode("utf-8", "replace"))
                 if _is_event(event):
-                    events.append(event)
-    return events
+                    yield event
 
 
 def _is_event(value: Any) -> bool:
@@ -268,18 +272,23 @@ def quality(validation: Mapping[str, Any], metric: str) -> float:
 
 
 def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> None:
-    """Replace status.json.
+    """Replace status.json. If that fails, try again without the old one, which makes room and would be wrong.
 
     Args:
         values: state (running, stopped, failed, finished), stage, reason, and exit_code of a process that is about to
             end; step, by default the one that the file has.
     """
+    value = {"stage": "", "step": 0, "reason": "", "exit_code": None}
+    with contextlib.suppress(OSError, DamagedFileError):
+        value["step"] = durable.read_json(paths.status).get("step", 0)
+    process = {"pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
+    value |= {**values, **process}
     with errors.defer(str(paths.status)):
-        value = {"stage": "", "step": 0, "reason": "", "exit_code": None}
-        with contextlib.suppress(OSError, DamagedFileError):
-            value["step"] = durable.read_json(paths.status).get("step", 0)
-        process = {"pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
-        durable.write_json(paths.status, {**value, **values, **process})
+        durable.write_json(paths.status, value)
+        return
+    with contextlib.suppress(OSError):
+        disk.unlink(paths.status)
+        durable.write_json(paths.status, value)
 
 
 @contextlib.contextmanager
@@ -395,11 +404,10 @@ def read_status(root: Path) -> Status:
         DamagedFileError: with the unreadable file.
     """
     paths = require_run(root)
-    events = read_events(paths.metrics)
-
-    def last(key: str, default: Any = None) -> Any:
-        return next((event[key] for event in reversed(events) if key in event), default)
-
+    events = list(read_events(paths.metrics, all_steps=False))
+    last = dict[str, Any]()
+    for event in events:
+        last |= event
     validations = [event for event in events if event["event"] == "validation"]
     key = recorded_metric(validations)
     best = max(validations, key=lambda event: quality(event, key), default=dict[str, Any]())
@@ -408,14 +416,14 @@ def read_status(root: Path) -> Status:
     return Status(
         run=str(root),
         state=state.name,
-        step=last("step", 0),
-        max_steps=last("max_steps") if training.max_epochs or training.time_limit else training.max_steps,
+        step=last.get("step", 0),
+        max_steps=last.get("max_steps") if training.max_epochs or training.time_limit else training.max_steps,
         max_epochs=training.max_epochs,
-        epochs=last("epochs"),
+        epochs=last.get("epochs"),
         best_step=best.get("step"),
         best_metric=DECIDING_METRICS[key],
         best_score=best.get(key),
-        left_s=None if state.name == "finished" else last("left_s"),
+        left_s=None if state.name == "finished" else last.get("left_s"),
         scores=scores,
         reason=state.reason or None,
     )

@@ -15,7 +15,7 @@ from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
 from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
-from mtx.formatting import format_size
+from mtx.formatting import counted, format_size
 from mtx.storage import disk, durable
 from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import (
@@ -32,6 +32,7 @@ from mtx.storage.run_files import (
 logger = logging.getLogger(__name__)
 
 START_AGAIN = "use another run_dir=DIR to start again"
+_MOST_LOST = 5  # checkpoints in a row; a disk may be full for a while
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
 
@@ -155,7 +156,7 @@ def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
         if not np.isfinite(tensor.numpy()).all():
             raise MtxError(
                 f"step {step}: {name} has numbers that are not finite; this state was not saved",
-                "the last checkpoint is intact; a lower training.learning_rate needs a new run_dir",
+                "use a lower training.learning_rate in a new run_dir",
             )
 
 
@@ -228,7 +229,7 @@ def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -
 class AsyncCheckpointer:
     """Writes the checkpoints of one start of a run: one at a time, on a thread, so that training waits for no disk.
 
-    A failed write does not end training: it becomes a deferred error, and the checkpoint before it stays.
+    A failed write becomes a deferred error, and the checkpoint before it stays; `_MOST_LOST` in a row end training.
 
     Attributes:
         saved: the state that was written last, or is being written.
@@ -242,6 +243,7 @@ class AsyncCheckpointer:
     def __post_init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
         self._writing: Future[None] | None = None
+        self._num_lost = 0  # checkpoints in a row
         self._stream: torch.cuda.Stream | None = None  # of this thread on CUDA, another one than that of training
 
     @property
@@ -249,13 +251,16 @@ class AsyncCheckpointer:
         """Whether the last write has not ended."""
         return self._writing is not None
 
-    def is_due(self, now: State) -> bool:
+    def is_due(self, now: State, most_lost: int = _MOST_LOST) -> bool:
         """Whether the state `now` is not saved yet; waits for the end of the last write.
 
         Raises:
-            MtxError: if the previous checkpoint was not finite.
+            MtxError: if the previous checkpoint was not finite, or `most_lost` could not be written.
         """
         self.settle(wait=True)
+        if self._num_lost >= most_lost:
+            text = f"{counted(self._num_lost, 'checkpoint')} lost: {self.deferred_errors.messages[-1]}"
+            raise MtxError(text, "check the disk, and rerun the same command to resume from the last checkpoint")
         return bool(now.step) and now != self.saved
 
     def save(self, copies: Snapshot, written: State) -> None:
@@ -281,15 +286,15 @@ class AsyncCheckpointer:
         writing, self._writing = self._writing, None
         try:
             writing.result()
+            self._num_lost = 0
         except (OSError, DamagedFileError) as error:
             self.deferred_errors.add(f"the checkpoint of step {self.saved.step}", error)
             self.saved = State()
+            self._num_lost += 1
 
     def finish(self, state: State) -> None:
         """Wait until `state` is written; raises MtxError if it could not be."""
-        if self.is_due(state):
-            text = f"step {state.step} could not be saved: {self.deferred_errors.messages[-1]}"
-            raise MtxError(text, "rerun the same command to resume from the last checkpoint")
+        self.is_due(state, most_lost=1)
 
     def close(self) -> None:
         """End the thread after its last write."""

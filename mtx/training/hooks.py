@@ -23,7 +23,7 @@ from mtx.errors import MtxError, UsageError
 from mtx.formatting import format_duration, install_command
 from mtx.storage import disk, durable, text_files
 from mtx.storage.run_directory import DECIDING_METRICS
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, checkpoint_steps
 from mtx.storage.streams import shows_progress
 
 if TYPE_CHECKING:
@@ -143,7 +143,8 @@ def check_finite(
         f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step has {len(pairs)} "
         f"pairs from position {place.index} of epoch {place.epoch}, "
         f"lines {first}, … of the training text, see {paths.refused}",
-        "the last checkpoint is intact; use a lower training.learning_rate or clip_norm=1.0 in a new run_dir",
+        f"{'the last checkpoint is intact; ' * bool(checkpoint_steps(paths))}use a lower training.learning_rate or "
+        "clip_norm=1.0 in a new run_dir",
     )
 
 

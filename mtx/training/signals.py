@@ -10,9 +10,11 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 
 from mtx.errors import STOPPING_SIGNALS
+from mtx.storage import disk
 
 logger = logging.getLogger(__name__)
 
@@ -29,11 +31,13 @@ class Signals:
     """What signals have requested, if `handle` handles them.
 
     Attributes:
+        status: status.json, which a second signal removes: nobody is left who could write that the run has ended.
         may_double: a launcher forwards the signals that it gets, and this process may get the same ones itself. A
             signal soon after another one then does not stop at once.
         stop: the number of the signal that asked to stop, or 0.
     """
 
+    status: Path
     may_double: bool
     stop: int = 0
     save_requested: bool = False
@@ -61,6 +65,8 @@ class Signals:
         if self.stop:
             if now < self._single_until:
                 return
+            with contextlib.suppress(OSError):
+                disk.unlink(self.status)
             os._exit(128 + number)
         self.stop = number
         self._single_until = now + _DOUBLED_S * self.may_double

@@ -66,7 +66,7 @@ class Trainer:
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
         self.model, self.optimizer = self.strategy.model, self.strategy.optimizer
-        self._signals = Signals(self.ranks.size > 1)
+        self._signals = Signals(self.paths.status, self.ranks.size > 1)
         self.divide_steps()
 
     def divide_steps(self) -> None:

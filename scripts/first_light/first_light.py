@@ -235,7 +235,7 @@ def describe_run(run: Path) -> dict[str, Any]:
     from mtx.storage.run_directory import read_events
     from mtx.storage.run_files import RunLayout, stored_scores
 
-    events = read_events(RunLayout(run).metrics)
+    events = list(read_events(RunLayout(run).metrics))
     windows = [event for event in events if event["event"] == "train"]
     rates = sorted(event["tgt_tokens_per_s"] for event in windows[2:] or windows)  # without the first ones
     stalls = [event["stall_s"] for event in events if event["event"] == "checkpoint"]

@@ -1,8 +1,10 @@
 """A loss or gradient that is not finite stops a run before it changes a weight."""
 
 import contextlib
+import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from mtx.data.token_store import load_prepared
 from mtx.errors import MtxError
 from mtx.storage.run_files import RunLayout
 from mtx.training.build import build
+from mtx.training.hooks import Update, check_finite
 from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.trainer import Trainer
 
@@ -34,6 +37,17 @@ def trainer(trained: Path, tmp_path: Path) -> Trainer:
     chosen = RuntimeChoices("cpu", "fp32", 4096, "padded", 1, False)
     config = configuration.load(RunLayout(trained).config)
     return build(config, chosen, load_prepared(RunLayout(trained).data), RunLayout(tmp_path))
+
+
+def test_a_checkpoint_is_called_intact_if_there_is_one(trainer: Trainer) -> None:
+    figures: Any = None
+    update = Update(2, SamplerState(), 0.001, 10, figures, 1.0)
+    for intact in (False, True):
+        if intact:
+            trainer.paths.checkpoint(1).mkdir(parents=True)
+        with pytest.raises(MtxError, match="^step 2: loss nan") as error:
+            check_finite(update, [math.nan, 1.0, 1.0], trainer.sampler, trainer.text, trainer.paths)
+        assert ("the last checkpoint is intact" in str(error.value.help)) == intact
 
 
 def test_no_weight_changes_from_then_on_and_the_right_step_is_named(trainer: Trainer) -> None:

@@ -103,12 +103,13 @@ CONFIGS: dict[str, tuple[Change, str]] = {
     "a path for a language": (config(tgt="../../etc/passwd"), "tgt: "),
     "a language of a megabyte": (config(src="x" * MEGABYTE), "src: "),
     "max_tokens of 10^12": (config(max_tokens=10**12), "max_tokens: "),
+    "max_tokens with no room for a piece": (config(max_tokens=2), "max_tokens: "),
     "a beam of 10^12": (config(beam_size=10**12), "beam_size: "),
     "a share of 2": (config(multi_sentence_share=2.0), "multi_sentence_share: "),
     "a beam that is true": (config(beam_size=True), "beam_size"),
     "a penalty of 1e308": (config(length_penalty=1e308), "length_penalty: "),
     "a penalty that is no number": (text(MODEL_CONFIG, '"length_penalty": 0.6', '"length_penalty": NaN'), "length_pen"),
-    "outputs of 4,000 digits": (config(num_ids=int("9" * 4000)), "outputs"),
+    "outputs of 4,000 digits": (config(num_ids=int("9" * 4000)), "num_ids: "),
     "a format of a megabyte": (config(format=ESCAPE * (MEGABYTE // 4)), "expected format 2"),
 }  # fmt: skip
 

@@ -88,6 +88,8 @@ def test_each_write(
     assert count[0] >= number
     check_error(returned, capfd.readouterr().err, 1, os.strerror(code))
     assert loads(run)
+    status = RunLayout(run).status
+    assert not status.exists() or durable.read_json(status)["state"] != "running"
     assert cli.run([*arguments, f"run_dir={run}"]) == 0, "the same command goes on"
     assert not litter(run)
     what = f"a write {'fails' if code == errno.EIO else 'finds the disk full'}{', and all after it' * for_good}"

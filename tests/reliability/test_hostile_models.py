@@ -252,7 +252,7 @@ def test_no_file_of_a_run_is_read_beyond_what_it_can_be(honest_run: Path, tmp_pa
     put("metrics.jsonl", b"x")(run)
     os.truncate(run / "metrics.jsonl", 10 << 40)
     with pytest.raises(DamagedFileError, match="metrics.jsonl: .* expected at most"):
-        read_events(run / "metrics.jsonl")
+        list(read_events(run / "metrics.jsonl"))
     (run / "evaluation" / "test").mkdir(parents=True)
     for text in ("src.txt", "ref.txt", "hyp.txt"):
         (run / "evaluation" / "test" / text).write_text("a\n")

@@ -163,6 +163,7 @@ def test_a_second_signal_leaves_at_once_though_a_save_is_slow(
     sent = time.monotonic()
     assert started.wait() == CODES[number]
     assert time.monotonic() - sent < SOON_S
+    assert not (run / "status.json").exists(), "it is not running"
     assert rig.run("train", *settings, f"run_dir={run}").code == 0
     assert not tiny.same_bits(run, whole.run) and not tiny.left_over(run)
 

@@ -1,6 +1,7 @@
 """A file that is translated into another one: what is written goes on after a kill, and parts make up the whole."""
 
 import io
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,16 @@ def test_the_text_itself_is_no_output(place: Path) -> None:
     with pytest.raises(UsageError, match="this command also reads the file"):
         run(place, "in.txt")
     assert (place / "in.txt").read_text().splitlines() == LINES
+
+
+def test_a_whole_line_does_not_wait_for_the_rest_of_the_next_one() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)  # to wait for more would be an error
+    with os.fdopen(reader, "rb") as source:
+        blocks = translate.blocks(source, None)
+        for text, lines in ((b"one\ntw", ["one"]), (b"o\nthree\nfo", ["two", "three"]), (b"ur", ["four"])):
+            os.write(writer, text)
+            if text == b"ur":
+                os.close(writer)
+            assert next(blocks) == lines
+        assert list(blocks) == []

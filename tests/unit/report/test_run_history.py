@@ -12,7 +12,8 @@ def _start(step: int, time: float) -> Event:
 
 
 def test_steps_that_a_resumed_run_repeated_and_the_pause_before_it_do_not_count() -> None:
-    first = [_start(0, 0.0), _train(1, 3600.0, 5.0), _train(2, 7200.0, 4.0), _train(3, 10800.0, 9.0)]
+    saved = {"event": "checkpoint", "step": 2, "time": 7200.0}
+    first = [_start(0, 0.0), _train(1, 3600.0, 5.0), _train(2, 7200.0, 4.0), saved, _train(3, 10800.0, 9.0)]
     second = [_start(2, 99_000.0), _train(3, 102_600.0, 3.0)]
     history = training_history([*first, *second])
     curve = history.curve("train", "nll")
@@ -31,6 +32,7 @@ def test_a_long_curve_is_averaged_over_intervals() -> None:
     history = training_history([_start(0, 0.0), *events])
     curve = history.curve("train", "nll")
     assert len(curve.steps) == 400 and curve.steps[0] == 125.5 and max(curve.values) == 1 + 999 / 250
+    assert [event["step"] for event in history.events] == [0, 100_000], "the last of several steps in a row"
 
 
 def _bleu(*values: float) -> TrainingHistory:

@@ -64,7 +64,7 @@ class Upper(FakeTranslator):
 def served(*translators: Translator, keys: Sequence[str] = (), **limits: Any) -> Iterator[TestClient]:
     """A client of a server with these translators (one from en to de by default) and limits."""
     values = Limits(**limits)
-    with TranslationQueue(values.batch_tokens, values.waiting_tokens) as queue:
+    with TranslationQueue(values.batch_tokens, values.waiting_s) as queue:
         for translator in translators:
             vars(translator)["queue"] = queue
         app = Server(Pairs(translators or [Upper()]), queue, keys, values).app()

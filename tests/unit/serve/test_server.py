@@ -21,6 +21,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("python_multipart")
 
 from mtx.errors import UsageError
+from mtx.serve import translation
 from mtx.serve.server import Limits, Server, http_server, render_page
 from mtx.serve.translation import Pairs, TranslationQueue
 from tests.rig import PATIENCE_S
@@ -329,19 +330,44 @@ def test_a_translation_that_takes_too_long() -> None:
 
 def test_a_full_queue() -> None:
     translator = Upper()
-    with served(translator, waiting_tokens=5) as client:
+    with served(translator, waiting_s=0.01) as client:  # a batch of 750 tokens takes two seconds
         threads = [threading.Thread(target=ask, args=[client], kwargs={"q": q}) for q in ("wait", "waiting")]
         threads[0].start()
         assert translator.has_begun.wait(PATIENCE_S)
         threads[1].start()
-        while translator.queue.waiting_tokens != len("waiting"):
+        while translator.queue.waiting_tokens() != len("waiting"):
             time.sleep(0.01)
-        response = client.post("/translate", json={"q": "a", "source": "en", "target": "de"})
+        response = client.post("/translate", json={"q": "and more", "source": "en", "target": "de"})
         assert response.status_code == 503 and response.headers["retry-after"] == "5"
         assert response.json() == {"error": "the server is overloaded; try again later"}
         translator.may_go_on.set()
         for thread in threads:
             thread.join()
+
+
+def test_work_on_a_request_leaves_the_event_loop_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    called = set[str]()
+
+    def outside(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            called.add(name)
+            with pytest.raises(RuntimeError, match="no running event loop"):
+                asyncio.get_running_loop()
+            return function(*arguments, **named)
+
+        return call
+
+    translator = Upper()
+    for owner, name in (
+        (translator, "split"), (translator, "join_parts"), (translation, "without_codes"), (translation, "suspicion"),
+        (translator.tokenizer, "encode"), (Pairs, "detect"),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, outside(name, getattr(owner, name)))
+    with served(translator) as client:
+        assert ask(client, q="a\nb", source="auto")["translatedText"] == "A\nB"
+        assert ask(client, q="<p>a", format="html")["translatedText"] == "<p>A"
+        assert client.post("/detect", json={"q": "a"}).status_code == 200
+    assert len(called) == 6
 
 
 def test_a_failure_tells_where_but_no_text(caplog: pytest.LogCaptureFixture) -> None:
@@ -378,7 +404,7 @@ def test_one_pair_has_one_model() -> None:
 
 def test_too_many_connections() -> None:
     limits = Limits(connections=2)
-    with TranslationQueue(limits.batch_tokens, limits.waiting_tokens) as queue:
+    with TranslationQueue(limits.batch_tokens, limits.waiting_s) as queue:
         server = http_server(Server(Pairs([Upper()]), queue, [], limits).app(), limits)
         with socket.create_server(("127.0.0.1", 0)) as listener:
             address = listener.getsockname()
@@ -416,7 +442,7 @@ def answered(
 
     scope: Any = {"type": "http", "method": "POST", "path": "/translate", "query_string": b"",
                   "headers": [(b"content-type", b"application/json")]}  # fmt: skip
-    with TranslationQueue(values.batch_tokens, values.waiting_tokens) as queue:
+    with TranslationQueue(values.batch_tokens, values.waiting_s) as queue:
         app = Server(Pairs([translator or Upper()]), queue, [], values).app()
         asyncio.run(app(scope, receive, keep))
         if translator:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_a_batch_has_a_size_but_an_item_may_be_larger() -> None:
         jobs = [submit(queue, gate, [1, 2], 50), submit(queue, gate, [3, 4, 5], 4)]
         gate.open.set()
         wait([*jobs[0], *jobs[1]], 10)
-    assert gate.batches[1:] == [[1], [3, 2], [4, 5]]
+    assert gate.batches[1:] == [[3, 4, 5], [1], [2]]
 
 
 def test_another_function_has_the_next_batch() -> None:
@@ -117,24 +118,86 @@ def test_a_cancelled_job_is_dropped() -> None:
     with TranslationQueue(100, 1000) as queue:
         first = started(queue, gate)
         gone, kept = submit(queue, gate, [1, 2]), submit(queue, gate, [3])
-        assert queue.waiting_tokens == 3
+        assert queue.waiting_tokens() == 3
         assert all(future.cancel() for future in gone) and not first[0].cancel(), "a batch that has begun ends"
-        assert queue.waiting_tokens == 1
+        assert queue.waiting_tokens() == 1
         gate.open.set()
         assert results(kept) == [6] and results(first) == [0]
     assert gate.batches == [[0], [3]]
 
 
-def test_more_than_the_queue_holds_is_refused() -> None:
+def test_a_small_job_waits_for_one_batch_however_large_the_items_of_others() -> None:
     gate = Gate()
-    with TranslationQueue(100, 10) as queue:
+    with TranslationQueue(50, 1000) as queue:
         started(queue, gate)
-        submit(queue, gate, [1], 50)  # nothing was waiting
-        with pytest.raises(HTTPException, match="503"):
-            submit(queue, gate, [2])
-        assert submit(queue, gate, []) == []
+        large = [submit(queue, gate, [number] * 4, 50) for number in (1, 2, 3)]
+        small = submit(queue, gate, [4], 5)
         gate.open.set()
-    assert gate.batches == [[0], [1]]
+        assert results(small) == [8] and list(map(results, large)) == [[2] * 4, [4] * 4, [6] * 4]
+    assert gate.batches[1][0] == 4 and gate.batches[2:5] == [[2], [3], [1]], "and the others in turn"
+
+
+def test_small_jobs_do_not_hold_up_a_large_one_for_good() -> None:
+    gate, order = Gate(), list[str]()
+
+    def small(numbers: list[int]) -> list[int]:
+        order.append("small")
+        if len(order) < 50:
+            queue.submit(small, [0], [10])
+        return numbers
+
+    def large(numbers: list[int]) -> list[int]:
+        order.append("large")
+        return numbers
+
+    with TranslationQueue(10, 1000) as queue:
+        started(queue, gate)
+        queue.submit(large, [0], [30])
+        queue.submit(small, [0], [10])
+        gate.open.set()
+    assert order.index("large") == 2, "after about as many tokens as it has"
+
+
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_what_would_wait_too_long_at_the_speed_so_far_is_refused(
+    num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("mtx.serve.translation.time.monotonic", lambda: now)
+
+    def take(seconds: list[float]) -> list[float]:
+        nonlocal now
+        now += sum(seconds)
+        return seconds
+
+    with TranslationQueue(100, 2.0, num_threads) as queue:
+        for seconds in (0.0, 1.0, 4.0):  # for a batch of 100 tokens; before the first one, two are expected
+            gate, limit = Gate(), round(0.99 * 2 * num_threads * 100 / (seconds or 2.0))
+            for _ in range(200 if seconds else 0):
+                queue.submit(take, [seconds], [100])[0].result(PATIENCE_S)
+                queue.submit(take, [seconds], [1])[0].result(PATIENCE_S)  # says nothing about a large one
+            for number in range(num_threads):
+                submit(queue, gate, [0])
+                while len(gate.batches) == number:
+                    time.sleep(0.001)
+            submit(queue, gate, [1], 10**6)[0].cancel()
+            kept = [*submit(queue, gate, [1], limit // 2), *submit(queue, gate, [2], limit // 2)]
+            for refused in (partial(submit, queue, gate, [3]), queue.require_room):
+                with pytest.raises(HTTPException, match="503: the server is overloaded"):
+                    refused(limit // 2)
+            kept += queue.submit(gate.double, [4], [limit], is_accepted=True)
+            kept += submit(queue, gate, [5], limit // 4)  # done before the others
+            gate.open.set()
+            assert results(kept) == [2, 4, 8, 10]
+
+
+def test_an_empty_queue_takes_a_job_of_any_size() -> None:
+    gate = Gate()
+    with TranslationQueue(100, 1) as queue:
+        started(queue, gate)
+        large = submit(queue, gate, [1], 10**6)
+        gate.open.set()
+        assert results(large) == [2]
 
 
 def test_nothing_to_compute_is_done_at_once() -> None:

@@ -1,5 +1,6 @@
 """What a run directory holds is read from its files alone."""
 
+import json
 import os
 import tracemalloc
 from pathlib import Path
@@ -13,6 +14,7 @@ from mtx.config import settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError, UsageError
+from mtx.report.run_history import training_history
 from mtx.storage import durable
 from mtx.storage.run_directory import KILLED, RunState, is_finished, read_events, read_status, run_state
 from mtx.storage.run_files import (
@@ -136,6 +138,26 @@ def test_a_long_run_is_read_in_pieces_of_bounded_size(run: RunLayout) -> None:
     finally:
         tracemalloc.stop()
     assert mtx.storage.run_directory._MAX_BYTES >= 500 * MAX_COUNT, "a step has about 300 bytes"
+
+
+def test_the_events_of_a_long_run_take_little_memory_and_its_status_few_of_them(
+    run: RunLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.config.write_text(settings.dump(Config()))
+    step = {"event": "train", "time": 1.0, "nll": 2.0, "left_s": 7.0, "text": "x" * 150}
+    with run.metrics.open("w") as file:
+        file.writelines(json.dumps({**step, "step": number}) + "\n" for number in range(1, 20_001))
+    tracemalloc.start()
+    try:
+        history = training_history(read_events(run.metrics))
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20, "200 bytes a step"
+    finally:
+        tracemalloc.stop()
+    assert len(history.curve("train", "nll").steps) == 400
+    read, loads = list[str](), json.loads
+    monkeypatch.setattr("json.loads", lambda text: (read.append(text), loads(text))[1])
+    status = read_status(run.root)
+    assert (status.step, status.left_s) == (20_000, 7.0) and len(read) < 5000
 
 
 @pytest.mark.parametrize("scores", [{"test": 3}, {"test": {"bleu": {"score": "x"}}}, {"test": {"bleu": 1}}])

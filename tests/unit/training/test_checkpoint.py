@@ -255,7 +255,7 @@ def test_a_failed_write_is_told_once_and_the_next_is_made(
         patch.setattr(checkpoint, "save", fail)
         assert checkpointer.is_due(State(10))
         checkpointer.save(checkpoint.snapshot(*fresh(1)), State(10))
-        with pytest.raises(MtxError, match="step 10 could not be saved: .*No space.*"):
+        with pytest.raises(MtxError, match="1 checkpoint lost: .* step 10 could not be written: No space.*"):
             checkpointer.finish(State(10))
     assert checkpointer.is_due(State(20))
     checkpointer.save(checkpoint.snapshot(*fresh(1)), State(20))
@@ -265,6 +265,25 @@ def test_a_failed_write_is_told_once_and_the_next_is_made(
         "the checkpoint of step 10 could not be written: No space left on device"
     ]
     assert checkpoint_steps(paths) == [20]
+
+
+def test_checkpoints_that_are_lost_one_after_the_other_end_training(
+    checkpointer: AsyncCheckpointer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_full, save = True, checkpoint.save
+
+    def write(*arguments: Any) -> None:
+        if is_full:
+            raise OSError(28, "No space left on device")
+        save(*arguments)
+
+    monkeypatch.setattr(checkpoint, "save", write)
+    for step in range(10, 110, 10):
+        assert checkpointer.is_due(State(step))
+        is_full = step != 50  # after four that are lost
+        checkpointer.save(checkpoint.snapshot(*fresh(1)), State(step))
+    with pytest.raises(MtxError, match="5 checkpoints lost: .* step 100 .*: No space left on device"):
+        checkpointer.is_due(State(110))
 
 
 def test_training_goes_on_while_a_checkpoint_is_written(
