@@ -1,7 +1,7 @@
 """Codes inside text: placeholders, addresses, emoji, markup, entities and escaped line breaks.
 
 One table for training, which removes markup, and for translation, which keeps each code and restores it once
-(`mtx.documents.markup`). If several codes start at the same character, the first (longest) one here counts.
+(`markup`). If several codes start at the same character, the first (longest) one here counts.
 """
 
 import html
@@ -86,13 +86,7 @@ ALONE = "\x03"  # a code without text
 SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in place of a space: between words
 
 
-_SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
-
-
-def has_codes(text: str) -> bool:
-    """Whether a text contains a code."""
-    patterns = (CODE, BREAK, ELEMENT, ENTITY, CHOICE)
-    return bool(_SIGN.search(text)) and any(pattern.search(text) for pattern in patterns)
+SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
 
 
 def is_white_space(text: str) -> bool:

@@ -21,11 +21,10 @@ from starlette.exceptions import HTTPException
 from mtx.data.inline_codes import needs_no_translation
 from mtx.data.language_detection import is_surely_in, rank_languages
 from mtx.data.languages import code_of, name_of
+from mtx.data.markup import bare
 from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents import html
 from mtx.documents.document import apply, segments
-from mtx.documents.markup import bare
-from mtx.documents.tagged_segments import put_codes_back, translate_segments, without_codes
 from mtx.errors import DataError, UsageError
 from mtx.evaluation.suspicion import Suspicion, suspicion
 
@@ -158,8 +157,6 @@ class Pair:
     def __init__(self, translator: Translator):
         self.translator = translator
         self.best = partial(translator.decode_parts, n_best=1)
-        self.segments = partial(translate_segments, translator)
-        self.put_codes_back = partial(put_codes_back, translator)
 
 
 class Pairs:
@@ -255,18 +252,11 @@ async def translate_plain(
     """
     by_text = [_LINE_END.split(text) for text in texts]
     lines = [line for some in by_text for line in some]
-    bare_lines = await run_in_threadpool(lambda: list(map(without_codes, lines)))
-    by_line = pair.translator.split([line.text for line in bare_lines])
+    by_line = await run_in_threadpool(pair.translator.split, lines)
     parts = [part for some in by_line for part in some]
     function = pair.translator.decode_parts if num_alternatives else pair.best
     found = await _results(queue.submit(function, parts, [len(part.ids) for part in parts]))
-    joined = pair.translator.join_parts(by_line, found)
-    coded = [row for row, line in enumerate(bare_lines) if line.tags]
-    values = [(bare_lines[row], joined[row]) for row in coded]
-    sizes = [1 + sum(len(part.ids) for part in by_line[row]) for row in coded]
-    for row, whole in zip(coded, await _results(queue.submit(pair.put_codes_back, values, sizes)), strict=True):
-        joined[row] = whole
-    hypotheses = iter(joined)
+    hypotheses = iter(pair.translator.join_parts(by_line, found))
     results = [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
     return [
         Translation(text, []) if needs_no_translation(text) else result
@@ -303,7 +293,7 @@ async def translate_html(
         sizes = list(map(len, encoded))
         if max(sizes, default=0) > segment_tokens:
             raise DataError(f"q: a paragraph has {max(sizes):,} tokens, above the limit of {segment_tokens:,} for HTML")
-        rest = iter(await _results(queue.submit(pair.segments, some, sizes)))
+        rest = iter(await _results(queue.submit(pair.translator.translate_marked, some, sizes)))
         results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]
 
