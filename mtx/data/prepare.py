@@ -41,6 +41,7 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import EvalSet, choose_sources, hold_out, read_sets
+from mtx.data.markup import without_codes
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
@@ -336,7 +337,7 @@ class ChosenText:
         for batch in self.batches():
             if share < 1:
                 batch = batch.filter(pa.array(rng.random(batch.num_rows) < share))
-            yield batch["src"].to_pylist(), batch["tgt"].to_pylist()
+            yield _texts(batch)
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
@@ -398,13 +399,18 @@ def encode_block(
     Returns:
         The number of the corpus, a `store_batch`, and the pairs that are too long.
     """
-    lines, corpus, src, tgt = batch.columns
-    number = corpus[0].as_py()
-    src_ids = tokenizer.encode(src.to_pylist(), tags[number], num_threads)
-    tgt_ids = tokenizer.encode(tgt.to_pylist(), num_threads=num_threads, target=True)
+    number, (src, tgt) = batch["corpus"][0].as_py(), _texts(batch)
+    src_ids = tokenizer.encode(src, tags[number], num_threads)
+    tgt_ids = tokenizer.encode(tgt, num_threads=num_threads, target=True)
     is_long = np.array([max(map(len, pair)) > max_tokens for pair in zip(src_ids, tgt_ids, strict=True)])
-    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, lines, corpus, src, tgt)
+    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, batch["line"], batch["corpus"], src, tgt)
     return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
+
+
+def _texts(batch: Any) -> tuple[list[str], list[str]]:
+    """The source and the target texts of pairs, as a model learns them."""
+    pairs = list(map(without_codes, batch["src"].to_pylist(), batch["tgt"].to_pylist()))
+    return [src for src, _ in pairs], [tgt for _, tgt in pairs]
 
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Any]:

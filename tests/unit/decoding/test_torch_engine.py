@@ -179,7 +179,7 @@ def test_a_prefix_is_what_the_translation_begins_with(translator: Translator) ->
 def test_sentences_of_a_line_are_translated_one_by_one(translator: Translator, tokenizer: Tokenizer) -> None:
     split = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, SearchOptions(2))
     split.splitter = lambda text: text.split("§")
-    assert split.translate(["abc|de|fgh", "ab", ""]) == [
+    assert split.translate(["abc§de§fgh", "ab", ""]) == [
         " ".join(translator.translate(["abc", "de", "fgh"])), *translator.translate(["ab", ""])
     ]  # fmt: skip
 
