@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtx.config.schema import Config
-from mtx.data.inline_codes import strip_codes
 from mtx.data.language_detection import Profile, are_exchanged
 from mtx.data.languages import name_of, writes_spaces
+from mtx.data.markup import mark_up
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
@@ -24,7 +24,6 @@ from mtx.training.schedule import planned_end, steps_per_epoch
 
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
 _LEAKS = 0.01  # training pairs with a source of the set, for each pair of the set
-_MARKUP = 0.01
 _UNKNOWN_WORDS = 0.02
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
 _FEW_SENTENCES = 200  # with fewer, two equally good models may differ by a few BLEU points
@@ -62,7 +61,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
         last_step: the forecast of the last step; None: from max_steps or max_epochs.
     """
     text = (*_dropped(data), *_sets(data), *_short_references(data, config), *_sides(data, config))
-    return [*text, *_markup(data), *_unknown_words(data, config), *_plan(data, config, last_step)]
+    return [*text, *_unknown_words(data, config), *_plan(data, config, last_step)]
 
 
 def _dropped(data: PreparedData) -> Iterator[Advice]:
@@ -153,8 +152,10 @@ def _unknown_words(data: PreparedData, config: Config) -> Iterator[Advice]:
     texts = data.valid.src_texts(), data.valid.tgt_texts()
     has_words = [*map(writes_spaces, config.data.languages, texts)]
     for name, store in _stores(data).items():
+        rows = spread(store.num_pairs, _MAX_PAIRS)
+        plain = rows[[mark_up([text]) == [text] for text in store.texts(rows)[0]]]  # a model sees no codes
         for language, side, is_counted in zip(config.data.languages, (store.src, store.tgt), has_words, strict=True):
-            if is_counted and (share := unknown_share(side, data.tokenizer)) >= _UNKNOWN_WORDS:
+            if is_counted and (share := unknown_share(side.take(plain), data.tokenizer)) >= _UNKNOWN_WORDS:
                 yield Advice(f"{name}: {share:.0%} of the {language} words have unknown characters", help)
 
 
@@ -165,14 +166,6 @@ def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
     texts = ("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
     words = [word for text in texts for word in text.split("▁") if word]
     return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
-
-
-def _markup(data: PreparedData) -> Iterator[Advice]:
-    pairs = list(zip(*data.train.texts(spread(data.train.num_pairs, _MAX_PAIRS)), strict=True))
-    share = sum(any(strip_codes(text) != text for text in pair) for pair in pairs) / max(1, len(pairs))
-    if share >= _MARKUP:
-        help = "remove them from the text, as mtx does in TMX, XLIFF and PO: the model never sees them in documents"
-        yield Advice(f"{share:.0%} of the training pairs have markup or entities, such as <b> or &amp;", help)
 
 
 def _plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:

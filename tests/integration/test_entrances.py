@@ -1,10 +1,11 @@
 """A line has one translation, whatever entrance it takes, with all its codes, its bullet and its number."""
 
 import html
+import json
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +19,14 @@ from mtx.config.schema import Config, TokenizerConfig
 from mtx.data.sentence_splitter import sentence_splitter
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Attention, Candidate, SearchOptions
+from mtx.decoding.translator import Translator
 from mtx.documents.document import translate_document
 from mtx.evaluation.test_set_scores import system_outputs, translate_and_score
 from mtx.evaluation.test_sets import TestSet
+from mtx.storage.durable import read_json
 from mtx.synthesis import synthetic_text
 from mtx.training import run, validation
+from tests.integration.commands import TINY, pairs
 from tests.translators import FakeTranslator
 
 WORDS = {
@@ -133,11 +137,11 @@ def _distil(translator: ByWord, path: Path) -> list[str]:
     ]
 
 
-def _served(translator: ByWord, form: str) -> list[str]:
+def _served(translator: Translator, form: str, lines: Iterable[str] = LINES) -> list[str]:
     pytest.importorskip("starlette")
     from tests.unit.serve.fakes import served
 
-    texts = [line if form == "text" else f"<p>{line}</p>" for line in LINES]
+    texts = [line if form == "text" else f"<p>{line}</p>" for line in lines]
     with served(translator) as client:
         answer = client.post("/translate", json={"q": texts, "source": "en", "target": "de", "format": form})
     found: list[str] = answer.json()["translatedText"]
@@ -216,3 +220,27 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
     data: Any = SimpleNamespace(valid=store, tokenizer=translator.tokenizer, report={})
     part = validation.validate_part(Any, data, config)
     assert part["hypotheses"] == [*LINES.values()]
+
+
+def test_scores_are_equal_whatever_translated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of `mtx train`, of `mtx evaluate RUN`, and of what `mtx translate`, Python and /translate wrote."""
+    rows = [(f"- {src} %s. {src} 42", f"- {tgt} %s. {tgt} 42") for src, tgt in pairs(range(700))]
+    for name, part in (("train", rows[:600]), ("valid", rows[600:650]), ("test", rows[650:])):
+        _write(tmp_path / f"{name}.tsv", ["\t".join(pair) for pair in part])
+    sources, references = ([side.strip() for side in sides] for sides in zip(*rows[650:], strict=True))
+    source, reference = _write(tmp_path / "src", sources), _write(tmp_path / "ref", references)
+    files = [f"data.{name}={tmp_path / name}.tsv" for name in ("train", "valid", "test")]
+    few = ["training.max_steps=8", "training.validate_every=4", "device=cpu"]
+    assert cli.run(["train", *TINY, *files, *few, f"run_dir={tmp_path / 'run'}"]) == 0
+    expected = read_json(tmp_path / "run" / "model" / "scores.json")["test"]
+    outputs = {"Python": Translator.load(tmp_path / "run").translate(sources)}
+    assert cli.run(["translate", str(tmp_path / "run"), str(source), "-o", str(tmp_path / "out")]) == 0
+    outputs["mtx translate"] = (tmp_path / "out").read_text(encoding="utf-8").split("\n")[:-1]
+    outputs["/translate"] = _served(Translator.load(tmp_path / "run"), "text", sources)
+    capsys.readouterr()
+    assert cli.run(["evaluate", str(tmp_path / "run"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["test"] == expected
+    for name, lines in outputs.items():
+        hypotheses = _write(tmp_path / "hyp", lines)
+        assert cli.run(["evaluate", "--hyp", str(hypotheses), "--ref", str(reference), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["hyp"] == expected, name
