@@ -435,6 +435,7 @@ def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
         "tgt_tokens": tgt_tokens,
         "src_tgt_ratio": src_tokens / tgt_tokens,
         "multi_sentence_share": multi_sentence_share(lines, language),
+        "without_codes": True,
     }
 
 
