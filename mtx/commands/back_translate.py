@@ -52,9 +52,7 @@ def back_translate(
     translator = load_translator(model, search, place)
     scorer: Any = None
     if forward is not None:
-        scorer = load_translator(
-            forward, SearchOptions(), Placement(place.device, "tf32", place.threads, engine="torch")
-        )
+        scorer = load_translator(forward, search, Placement(place.device, "tf32", place.threads, engine="torch"))
     about = {
         "text": durable.sha256(mono),
         "search": repr(translator.options),

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,7 +74,8 @@ def encode(
     """
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source)
-        translator = load_translator(model, replace(search, split_sentences=False), place)
+        translator = load_translator(model, search, place)
+        translator.splitter = None
         invalid = InvalidLines()
         vectors = (sentence_vectors(translator, invalid.replace(block)) for block in blocks(source, file))
         if output is not None and output.suffix.lower() == ".npy":

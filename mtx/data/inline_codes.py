@@ -117,12 +117,8 @@ def accelerator(text: str) -> re.Match[str] | None:
 def strip_codes(text: str) -> str:
     """Removes the markup of training text: drops elements and escaped line breaks, and decodes entities.
 
-    So do the marks of accelerators.
-
     Placeholders are kept: they are words of the sentence.
     """
-    if mark := accelerator(text):
-        text = text.replace(mark[0], mark[1] or "")
     if "\\" in text:
         text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text)
     if "<" in text:

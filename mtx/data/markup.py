@@ -131,18 +131,15 @@ def mark_up(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
     Args:
         escape: escapes text for the document; tags are already escaped.
     """
-    if not any(isinstance(part, str) and SIGN.search(part) for part in marked):
+    if not SIGN.search(text_of(marked)):
         return marked
     parts = [part if isinstance(part, Tag) else ENTITY.sub(_unescape, part) for part in marked]
     return with_codes(with_tags(parts, ELEMENT, lambda text: replace(element_tag(text), raw=escape(text))), escape)
 
 
-def without_codes(src: str, tgt: str) -> tuple[str, str]:
-    """The texts of a training pair as a model reads and writes them: without codes, if both sides have the same."""
-    sides = [mark_up([text]) for text in (src, tgt)]
-    codes = [sorted(part.raw for part in side if isinstance(part, Tag)) for side in sides]
-    src_text, tgt_text = (bare(side)[0] if codes[0] else raw(side) for side in sides)
-    return (src_text, tgt_text) if codes[0] == codes[1] and src_text and tgt_text else (src, tgt)
+def codes_of(text: str) -> list[str]:
+    """The codes in a text, in the order of their characters."""
+    return sorted(part.raw for part in mark_up([text]) if isinstance(part, Tag))
 
 
 def _unescape(entity: re.Match[str]) -> str:

@@ -41,7 +41,8 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import EvalSet, choose_sources, hold_out, read_sets
-from mtx.data.markup import without_codes
+from mtx.data.inline_codes import strip_codes
+from mtx.data.markup import codes_of
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
@@ -57,7 +58,8 @@ log = logging.getLogger(__name__)
 
 MAX_TOKENIZER_PAIRS = 500_000
 _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and trains the tokenizer
-_SPLIT_LINES = 10_000  # lines of the training text in which sentences are counted
+_SAMPLE_LINES = 10_000  # lines of the training text in which sentences and codes are counted
+_LEARNED = 20  # pairs of these in which both sides have a code that a model learns like a word
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
 # Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of the
@@ -229,7 +231,7 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     kept, dropped = list[tuple[int, str, str, int]](), dict(pairs.left_out)
     rows = zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or [0] * len(pairs.src), strict=True)
     for line, src, tgt, date in rows:
-        cleaned = clean_pair(src, tgt, data)
+        cleaned = clean_pair(strip_codes(src), strip_codes(tgt), data)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src, tgt)).count += 1
         else:
@@ -337,7 +339,7 @@ class ChosenText:
         for batch in self.batches():
             if share < 1:
                 batch = batch.filter(pa.array(rng.random(batch.num_rows) < share))
-            yield _texts(batch)
+            yield batch["src"].to_pylist(), batch["tgt"].to_pylist()
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
@@ -399,18 +401,13 @@ def encode_block(
     Returns:
         The number of the corpus, a `store_batch`, and the pairs that are too long.
     """
-    number, (src, tgt) = batch["corpus"][0].as_py(), _texts(batch)
-    src_ids = tokenizer.encode(src, tags[number], num_threads)
-    tgt_ids = tokenizer.encode(tgt, num_threads=num_threads, target=True)
+    lines, corpus, src, tgt = batch.columns
+    number = corpus[0].as_py()
+    src_ids = tokenizer.encode(src.to_pylist(), tags[number], num_threads)
+    tgt_ids = tokenizer.encode(tgt.to_pylist(), num_threads=num_threads, target=True)
     is_long = np.array([max(map(len, pair)) > max_tokens for pair in zip(src_ids, tgt_ids, strict=True)])
-    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, batch["line"], batch["corpus"], src, tgt)
+    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, lines, corpus, src, tgt)
     return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
-
-
-def _texts(batch: Any) -> tuple[list[str], list[str]]:
-    """The source and the target texts of pairs, as a model learns them."""
-    pairs = list(map(without_codes, batch["src"].to_pylist(), batch["tgt"].to_pylist()))
-    return [src for src, _ in pairs], [tgt for _, tgt in pairs]
 
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Any]:
@@ -429,13 +426,16 @@ def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Ite
 def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
     """The entry of report.json about the text in the training store; `language` is the source language."""
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
-    lines, _ = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SPLIT_LINES)))
+    src, tgt = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES)))
+    codes = Counter(
+        code for pair in zip(src, tgt, strict=True) for code in set.intersection(*map(set, map(codes_of, pair)))
+    )
     return {
         "src_tokens": src_tokens,
         "tgt_tokens": tgt_tokens,
         "src_tgt_ratio": src_tokens / tgt_tokens,
-        "multi_sentence_share": multi_sentence_share(lines, language),
-        "without_codes": True,
+        "multi_sentence_share": multi_sentence_share(src, language),
+        "codes": sorted(code for code, count in codes.items() if count >= _LEARNED),
     }
 
 

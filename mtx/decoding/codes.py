@@ -88,8 +88,7 @@ def divided(texts: Sequence[str], starts: Sequence[int], tags: Sequence[Placed])
     numbers = [max(0, bisect_right(starts, tag.at - (tag.tags[0].kind == "close")) - 1) for tag in tags]
     by_text: list[list[Placed]] = [[] for _ in texts]
     for number, tag in zip(numbers, tags, strict=True):
-        at = min(max(0, tag.at - starts[number]), len(texts[number]))
-        by_text[number].append(replace(tag, at=at))
+        by_text[number].append(replace(tag, at=min(tag.at - starts[number], len(texts[number]))))
     for first, last in sorted(match_pairs(tags).items(), reverse=True):
         pair = tags[first].tags[0].pair
         for number in range(numbers[first], numbers[last]):

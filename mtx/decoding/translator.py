@@ -25,7 +25,7 @@ from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
 from mtx.data.inline_codes import needs_no_translation
 from mtx.data.letter_case import Case, case_of, in_case, truecase
-from mtx.data.markup import Marked, Placed, Tag, bare, is_choice, raw, text_of
+from mtx.data.markup import Marked, Placed, Tag, bare, codes_of, has_letters, is_choice, mark_up, raw, text_of
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer
 from mtx.decoding.codes import divided, link_pieces, mark_up_line, sentences, units
@@ -130,6 +130,7 @@ class Translator:
             model decided for it (`split_sentences=None`), splitting is logged once, and a line with a
             prefix, which may be that of several sentences, stays whole.
         glossary: whose terms the translations use; see `use_glossary`.
+        codes: what the model has learned to read and write like words; it does not see other codes.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class Translator:
         self.glossary: Glossary | None = None
         self._load_torch = load_torch
         self._lead = lead_pattern(self.src)
+        self.codes = frozenset(info.get("codes", ()))
         self._has_logged_split = self._has_logged_cut = False
         if self.options.sampling is not None and self.options.sampling.mbr:
             pairwise_chrf()  # if it is missing, that is known before anything is translated
@@ -268,15 +270,17 @@ class Translator:
         """
         marked = mark_up_line(line, has_prefix) if isinstance(line, str) else line
         language = ""
-        if marked and isinstance(first := marked[0], str):
+        if isinstance(first := marked[0], str):
             language = self.tokenizer.language_token(first.lstrip())
             marked = [first.lstrip().removeprefix(language).lstrip(), *marked[1:]] if language else marked
-        stays_whole = has_prefix and self.options.split_sentences is None
-        split = self.splitter if self.splitter and not stays_whole else lambda text: [text]
+        may_split = not has_prefix or self.options.split_sentences
+        split = self.splitter if self.splitter and may_split else lambda text: [text]
         annotate = str if self.glossary is None else self.glossary.annotate
         parts = list[tuple[str, Part]]()
         is_kept = not has_prefix and is_choice(marked)
         for unit in [marked] if has_prefix or is_kept else units(marked, self._lead):
+            if self.codes and has_letters(unit):
+                unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
             text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
             if is_kept or not text.strip():
                 parts += [("", Part([], None, own=unit))] * bool(raw(unit))
@@ -320,9 +324,8 @@ class Translator:
     def _parts(self, whole: Part, ids: list[int], has_language: bool) -> list[Part]:
         """The parts of a sentence: several, with a share of its text and codes each, if it is too long."""
         cuts = [ids[: self.max_tokens]] if whole.own is not None else self._cut(ids, has_language)
-        ends = [len(whole.text) * end // len(ids) for end in accumulate(map(len, cuts))]
-        starts = [0, *ends[:-1]]
-        texts = [whole.text[start:end] for start, end in zip(starts, [*ends[:-1], None], strict=True)]
+        starts = [len(whole.text) * done // len(ids) for done in accumulate(map(len, cuts[:-1]), initial=0)]
+        texts = [whole.text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
         return [
             replace(whole, ids=cut, is_cut=len(cuts) > 1, text=text, tags=tags, is_next=whole.is_next or start > 0)
             for cut, start, (text, tags) in zip(cuts, starts, divided(texts, starts, whole.tags), strict=True)
@@ -376,7 +379,7 @@ class Translator:
             row
             for row, (part, each) in enumerate(pairs)
             if any(0 < tag.at < len(part.text) for tag in part.tags)
-            and each.text not in ("", part.text)
+            and part.text != each.text != ""
             and not part.is_cut
         ]
         src = self.tokenizer.encode([self.truecase(self._visible(pairs[row][0].text))[0] for row in rows])
@@ -388,10 +391,18 @@ class Translator:
             part, each = pairs[row]
             links[row] = link_pieces(attention, (self.tokenizer.pieces(read), part.text), (each.pieces, each.text))
         whole = (
-            replace(each, marked=put_back(part.tags, part.text, each.text, links.get(row, ())))
-            for row, (part, each) in enumerate(pairs)
+            replace(each, marked=self._marked(part, each, links.get(row, ()))) for row, (part, each) in enumerate(pairs)
         )
         return [[next(whole) for _ in hypotheses] for hypotheses in found]
+
+    def _marked(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Marked:
+        """A translation with all codes of its source; where it lacks a learned one, they are placed in proportion."""
+        src, tags, tgt = part.text, part.tags, hypothesis.text
+        if self.codes and not (part.prefix or part.is_cut) and codes_of(src) != codes_of(tgt):
+            src, tags = bare(mark_up(put_back(tags, src, src, ())))
+            tgt, links = bare(mark_up([tgt]))[0], ()
+        marked = put_back(tags, src, tgt, links)
+        return mark_up(marked) if self.codes else marked
 
     def _hypothesis(self, text: str, candidate: Candidate, part: Part, terms: list[str]) -> Hypothesis:
         num_missing = len(terms) - num_used(terms, text) if terms else 0
@@ -411,7 +422,7 @@ class Translator:
             else:
                 joined = [best_combinations(line, [[each] for each in some], 1)[0] for some in zip(*parts, strict=True)]
                 if sampling.mbr:
-                    num_texts = max(1, sum(bool(part.text) for part in line))
+                    num_texts = sum(part.text != "" for part in line) or 1
                     joined = [replace(h, score=h.score / num_texts) for h in joined]
             results.append(joined)
         return results

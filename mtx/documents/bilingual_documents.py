@@ -125,9 +125,7 @@ def with_lines(parts: Marked, spaces: re.Pattern[str] = _SPACES) -> Marked:
             result.append(part)
             continue
         begin = 0 if number else len(part) - len(part.lstrip())
-        end = len(part) if number < len(parts) - 1 else max(begin, len(part.rstrip()))
-        inside = with_tags([part[begin:end]], spaces, lambda text: Tag(text, is_break=True))
-        result += [part[:begin], *inside, part[end:]]
+        result += [part[:begin], *with_tags([part[begin:]], spaces, lambda text: Tag(text, is_break=True))]
     return [part for part in result if part != ""]
 
 

@@ -174,18 +174,17 @@ def compare_export(
     ours = Translator.load(root, engine="torch", device="cpu", beam_size=beam_size, split_sentences=False)
     if to == "ctranslate2":
         theirs = Translator.load(new, device="cpu", split_sentences=False).translate(sources)
-        return compare_translations(ours.translate(sources), theirs, references, ours.tgt)
-    lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
-    split = zip(ours.split(lines), ours.tokenizer.encode(lines), strict=True)
-    # mtx treats long lines, capitals, title case and codes specially
-    rows = [row for row, (parts, ids) in enumerate(split) if [part.ids for part in parts if not part.own] == [ids]]
-    if not rows:
-        logger.warning("all lines are too long for the model, in capitals or codes: translations were not compared")
-        return None
-    sources, references = ([side[row] for row in rows] for side in (lines, references))
-    if to == "huggingface":
-        return _compare_huggingface(ours, new, sources, references)
-    return compare_translations(ours.translate(sources), translate_as_argos(new, sources), references, ours.tgt)
+    else:
+        lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
+        split = zip(ours.split(lines), ours.tokenizer.encode(lines), strict=True)
+        # mtx treats long lines, capitals, title case and codes specially
+        rows = [row for row, (parts, ids) in enumerate(split) if [part.ids for part in parts if not part.own] == [ids]]
+        if not rows:
+            logger.warning("all lines are too long for the model, in capitals or codes: translations were not compared")
+            return None
+        sources, references = ([side[row] for row in rows] for side in (lines, references))
+        theirs = translate_as_argos(new, sources) if to == "argos" else _translate_with_transformers(ours, new, sources)
+    return None if theirs is None else compare_translations(ours.translate(sources), theirs, references, ours.tgt)
 
 
 def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
@@ -208,9 +207,8 @@ def check_tolerances(comparison: Comparison, precision: str) -> None:
         )
 
 
-def _compare_huggingface(
-    ours: Translator, new: Path, sources: Sequence[str], references: Sequence[str]
-) -> Comparison | None:
+def _translate_with_transformers(ours: Translator, new: Path, sources: Sequence[str]) -> Any:
+    """The translations of an export by transformers; None if it is not installed."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
     except ImportError:
@@ -229,5 +227,4 @@ def _compare_huggingface(
             do_sample=False,
             max_length=max_length + 1,  # transformers counts the start token
         )
-    theirs = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return compare_translations(ours.translate(sources), theirs, references, ours.tgt)
+    return tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from mtx.config.schema import Config
 from mtx.data.language_detection import Profile, are_exchanged
 from mtx.data.languages import name_of, writes_spaces
-from mtx.data.markup import mark_up
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
@@ -152,10 +151,8 @@ def _unknown_words(data: PreparedData, config: Config) -> Iterator[Advice]:
     texts = data.valid.src_texts(), data.valid.tgt_texts()
     has_words = [*map(writes_spaces, config.data.languages, texts)]
     for name, store in _stores(data).items():
-        rows = spread(store.num_pairs, _MAX_PAIRS)
-        plain = rows[[mark_up([text]) == [text] for text in store.texts(rows)[0]]]  # a model sees no codes
         for language, side, is_counted in zip(config.data.languages, (store.src, store.tgt), has_words, strict=True):
-            if is_counted and (share := unknown_share(side.take(plain), data.tokenizer)) >= _UNKNOWN_WORDS:
+            if is_counted and (share := unknown_share(side, data.tokenizer)) >= _UNKNOWN_WORDS:
                 yield Advice(f"{name}: {share:.0%} of the {language} words have unknown characters", help)
 
 

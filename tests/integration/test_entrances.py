@@ -76,7 +76,7 @@ class ByWord(FakeTranslator):
 
 
 def _translation(match: re.Match[str]) -> str:
-    word = WORDS[match[0].lower()]
+    word = WORDS.get(match[0].lower(), match[0])
     return word if match[0].islower() else word.capitalize()
 
 
@@ -188,9 +188,13 @@ ENTRANCES: dict[str, Callable[[ByWord, Path], list[str]]] = {
 _WITHOUT_INDENTATION = {"evaluate", "compare", "back-translate", "distil", "subtitles"}
 
 
+@pytest.mark.parametrize("codes", [(), ("%s", "%d", "{count}", "{0}", "{1}", "$HOME")], ids=["none learned", "learned"])
 @pytest.mark.parametrize("entrance", ENTRANCES)
-def test_a_line_has_one_translation(entrance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_has_one_translation(
+    codes: Sequence[str], entrance: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     translator = ByWord()
+    translator.codes = frozenset(codes)
     monkeypatch.setattr("mtx.decoding.load.load", lambda *_: translator)
     expected = [*LINES.values()]
     if entrance in _WITHOUT_INDENTATION:

@@ -88,6 +88,33 @@ def test_a_line_with_texts_for_several_numbers_stays() -> None:
     assert Fixed().translate(lines) == [*lines[:2], "un chien rouge %d"]
 
 
+class Noting(Fixed):
+    """Notes what the model reads, and writes `text`."""
+
+    text = "un %s chien rouge"
+
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
+        self.read = self.tokenizer.decode([*sources])
+        return [[Candidate(ids, 0.0)] for ids in self.tokenizer.encode([self.text] * len(sources), target=True)]
+
+
+def test_a_learned_code_goes_through_the_model_and_others_do_not() -> None:
+    translator = Noting()
+    translator.codes = frozenset(["%s"])
+    assert translator.translate(["a red %s dog {n}", "%s"]) == ["un %s chien rouge {n}", "%s"]
+    assert translator.read == ["a red %s dog"]
+
+
+@pytest.mark.parametrize("text", ["un chien rouge", "un chien %s rouge %s", "un chien %d rouge"])
+def test_a_learned_code_is_placed_if_the_model_has_not_written_it_once(text: str) -> None:
+    translator = Noting()
+    translator.codes, translator.text = frozenset(["%s"]), text
+    assert translator.translate(["a red dog %s", "a red dog"]) == ["un chien rouge %s", "un chien rouge"]
+    assert translator.translate(["a red dog %s"], ["un"]) == [text], "a prefix is part of it as it is"
+
+
 def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def load() -> Fixed:
         translator = Fixed()
