@@ -90,8 +90,7 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         def run(**values: Any) -> None:
             given = {name: values.pop(name) for name in names}
             asked = {name: given.pop(name) for name in PLACEMENT if name in given}
-            is_search = {"engine", "beam"} & {*names}
-            place: dict[str, Any] = {} if is_search else {"engine": "torch", "precision": "tf32"}
+            place: dict[str, Any] = {} if {"engine", "beam"} & {*names} else {"engine": "torch", "precision": "tf32"}
             place |= {name: value for name, value in asked.items() if value is not None}
             command(**values, search=search_options(**given), place=Placement(**place))
 

@@ -231,7 +231,7 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     kept, dropped = list[tuple[int, str, str, int]](), dict(pairs.left_out)
     rows = zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or [0] * len(pairs.src), strict=True)
     for line, src, tgt, date in rows:
-        cleaned = clean_pair(strip_codes(src), strip_codes(tgt), data)
+        cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src, tgt)).count += 1
         else:
@@ -339,7 +339,7 @@ class ChosenText:
         for batch in self.batches():
             if share < 1:
                 batch = batch.filter(pa.array(rng.random(batch.num_rows) < share))
-            yield batch["src"].to_pylist(), batch["tgt"].to_pylist()
+            yield _texts(batch)
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
@@ -401,13 +401,18 @@ def encode_block(
     Returns:
         The number of the corpus, a `store_batch`, and the pairs that are too long.
     """
-    lines, corpus, src, tgt = batch.columns
-    number = corpus[0].as_py()
-    src_ids = tokenizer.encode(src.to_pylist(), tags[number], num_threads)
-    tgt_ids = tokenizer.encode(tgt.to_pylist(), num_threads=num_threads, target=True)
+    number, (src, tgt) = batch["corpus"][0].as_py(), _texts(batch)
+    src_ids = tokenizer.encode(src, tags[number], num_threads)
+    tgt_ids = tokenizer.encode(tgt, num_threads=num_threads, target=True)
     is_long = np.array([max(map(len, pair)) > max_tokens for pair in zip(src_ids, tgt_ids, strict=True)])
-    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, lines, corpus, src, tgt)
+    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, batch["line"], batch["corpus"], src, tgt)
     return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
+
+
+def _texts(batch: Any) -> tuple[list[str], list[str]]:
+    """The source and the target texts of pairs as a model learns them, without elements and entities."""
+    src, tgt = ([strip_codes(text).strip() or text for text in batch[side].to_pylist()] for side in ("src", "tgt"))
+    return src, tgt
 
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Any]:

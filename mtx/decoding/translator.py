@@ -323,7 +323,7 @@ class Translator:
 
     def _parts(self, whole: Part, ids: list[int], has_language: bool) -> list[Part]:
         """The parts of a sentence: several, with a share of its text and codes each, if it is too long."""
-        cuts = [ids[: self.max_tokens]] if whole.own is not None else self._cut(ids, has_language)
+        cuts = [ids[: self.max_tokens]] if whole.own else self._cut(ids, has_language)
         starts = [len(whole.text) * done // len(ids) for done in accumulate(map(len, cuts[:-1]), initial=0)]
         texts = [whole.text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
         return [
@@ -352,7 +352,7 @@ class Translator:
             n_best: see `hypotheses`. The texts of the others are not made where none of them can become the best.
         """
         sampling = self.options.sampling
-        searched = [part for part in parts if part.own is None]
+        searched = [part for part in parts if not part.own]
         found = self.engine.search([part.ids for part in searched], [part.prefix for part in searched], self.options)
         terms = [self.tokenizer.terms(part.ids) for part in searched]
         if sampling is None:  # parts have equally many samples, which are joined by their numbers
@@ -370,7 +370,7 @@ class Translator:
             results.append(hypotheses)
         rest = iter(self._put_back(searched, results))
         copies = 1 if sampling is None or sampling.mbr else sampling.num_samples
-        return [next(rest) if part.own is None else [Hypothesis(part.own, 0.0, [])] * copies for part in parts]
+        return [next(rest) if not part.own else [Hypothesis(part.own, 0.0, [])] * copies for part in parts]
 
     def _put_back(self, parts: Sequence[Part], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The hypotheses of parts with their codes, at the words that the cross attention links."""

@@ -432,5 +432,5 @@ def test_codes_that_many_pairs_have_on_both_sides_are_recorded_and_elements_leav
     write(tmp_path / "train", rows)
     data = run(tmp_path, "tokenizer.vocab_size=320")
     assert data.report["codes"] == info_of(make_config(tmp_path), data.report)["codes"] == ["%s"]
-    (src,), (tgt,) = data.train.texts(np.arange(1))
+    src, tgt = data.train.src_texts()[0], data.train.tgt_texts()[0]
     assert "<" not in src + tgt and "%s & {n}" in src and tgt.startswith("%s ")
