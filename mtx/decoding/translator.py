@@ -86,6 +86,7 @@ class Part:
         text: its text without codes.
         tags: its codes.
         is_next: whether it follows a sentence, from which a space separates it in most languages.
+        read: its text as the model reads it, without terms of a glossary.
     """
 
     ids: list[int]
@@ -96,6 +97,7 @@ class Part:
     text: str = ""
     tags: Sequence[Placed] = ()
     is_next: bool = False
+    read: str = ""
 
 
 class LoadOptions(TypedDict, total=False):
@@ -242,17 +244,19 @@ class Translator:
         if prefixes:
             prefix_ids = self._ids("prefix", prefixes, self.engine.num_tgt_positions, is_target=True)
         by_line = [self._sentences(line, len(prefix) > 1) for line, prefix in zip(lines, prefix_ids, strict=True)]
-        is_split = any(part.is_next for _, parts in by_line for _, part in parts)
+        is_split = any(part.is_next for _, parts in by_line for part in parts)
         if is_split and self.options.split_sentences is None and not self._has_logged_split:
             self._has_logged_split = True
             logger.info(
                 "translating the sentences of a line one by one, since this model was trained on single sentences "
                 "(--no-split-sentences keeps lines whole)"
             )
-        ids = iter(self.tokenizer.encode([language + text for language, parts in by_line for text, _ in parts]))
+        annotate = str if self.glossary is None else self.glossary.annotate
+        texts = [language + annotate(part.read) for language, parts in by_line for part in parts]
+        ids = iter(self.tokenizer.encode(texts))
         results = []
         for (language, of_line), prefix in zip(by_line, prefix_ids, strict=True):
-            parts = [part for _, whole in of_line for part in self._parts(whole, next(ids), bool(language))]
+            parts = [part for whole in of_line for part in self._parts(whole, next(ids), bool(language))]
             results.append([replace(part, prefix=prefix[:-1]) for part in parts[:1]] + parts[1:])
         if not self._has_logged_cut and any(part.is_cut for parts in results for part in parts):
             self._has_logged_cut = True
@@ -263,8 +267,8 @@ class Translator:
         is_term = self.glossary is not None and bool(self.glossary.matches(text))
         return needs_no_translation(text) and not is_term
 
-    def _sentences(self, line: str | Marked, has_prefix: bool) -> tuple[str, list[tuple[str, Part]]]:
-        """The language token of a line, and its parts, still without ids, each after the text that the model reads.
+    def _sentences(self, line: str | Marked, has_prefix: bool) -> tuple[str, list[Part]]:
+        """The language token of a line, and its parts, still without ids.
 
         A prefix is part of the translation as it is, so its line keeps its codes and its case.
         """
@@ -275,15 +279,14 @@ class Translator:
             marked = [first.lstrip().removeprefix(language).lstrip(), *marked[1:]] if language else marked
         may_split = not has_prefix or self.options.split_sentences
         split = self.splitter if self.splitter and may_split else lambda text: [text]
-        annotate = str if self.glossary is None else self.glossary.annotate
-        parts = list[tuple[str, Part]]()
+        parts = list[Part]()
         is_kept = not has_prefix and is_choice(marked)
         for unit in [marked] if has_prefix or is_kept else units(marked, self._lead):
             if self.codes and has_letters(unit):
                 unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
             text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
             if is_kept or not text.strip():
-                parts += [("", Part([], None, own=unit))] * bool(raw(unit))
+                parts += [Part([], None, own=unit)] * bool(raw(unit))
                 continue
             for number, (sentence, codes) in enumerate(sentences(text, tags, split)):
                 read, case, own = sentence, None, None
@@ -292,8 +295,7 @@ class Translator:
                     own = [part if isinstance(part, Tag) else _without_controls(part) for part in whole]
                 elif not has_prefix:
                     read, case = self.truecase(self._visible(sentence))
-                part = Part([], case, own=own, text=sentence, tags=codes, is_next=number > 0)
-                parts.append((annotate(read), part))
+                parts.append(Part([], case, own=own, text=sentence, tags=codes, is_next=number > 0, read=read))
         return language, parts
 
     def _visible(self, text: str) -> str:
@@ -370,7 +372,7 @@ class Translator:
             results.append(hypotheses)
         rest = iter(self._put_back(searched, results))
         copies = 1 if sampling is None or sampling.mbr else sampling.num_samples
-        return [next(rest) if not part.own else [Hypothesis(part.own, 0.0, [])] * copies for part in parts]
+        return [[Hypothesis(part.own, 0.0, [])] * copies if part.own else next(rest) for part in parts]
 
     def _put_back(self, parts: Sequence[Part], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The hypotheses of parts with their codes, at the words that the cross attention links."""
@@ -382,7 +384,7 @@ class Translator:
             and part.text != each.text != ""
             and not part.is_cut
         ]
-        src = self.tokenizer.encode([self.truecase(self._visible(pairs[row][0].text))[0] for row in rows])
+        src = self.tokenizer.encode([pairs[row][0].read for row in rows])
         ids = self.tokenizer.models.vocabulary
         tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
         links = dict[int, list[Link]]()
