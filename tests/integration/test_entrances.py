@@ -218,20 +218,24 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
     run._score(trainer)
     assert found == [{"t": [*LINES.values()]}]
     monkeypatch.setattr(validation, "TorchEngine", lambda *_: translator)
-    config = Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "en", "tgt": "de"}})
+    config = Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "en", "tgt": "tr"}})
     side: Any = SimpleNamespace(sentences=lambda rows: [])
     store.src = store.tgt = side
     data: Any = SimpleNamespace(valid=store, tokenizer=translator.tokenizer, report={})
+    store.src_texts = lambda: [*LINES, "SEE THE FILE NOW"]
     part = validation.validate_part(Any, data, config)
-    assert part["hypotheses"] == [*LINES.values()]
+    assert part["hypotheses"] == [*LINES.values(), "SİEHE DAS DOKUMENT JETZT"], "the case of the target language"
 
 
 def test_scores_are_equal_whatever_translated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those of `mtx train`, of `mtx evaluate RUN`, and of what `mtx translate`, Python and /translate wrote."""
-    rows = [(f"- {src} %s. {src} 42", f"- {tgt} %s. {tgt} 42") for src, tgt in pairs(range(700))]
-    for name, part in (("train", rows[:600]), ("valid", rows[600:650]), ("test", rows[650:])):
-        _write(tmp_path / f"{name}.tsv", ["\t".join(pair) for pair in part])
-    sources, references = ([side.strip() for side in sides] for sides in zip(*rows[650:], strict=True))
+    known = [(f"{src} %s", f"{tgt} %s") for src, tgt in pairs(range(650))]
+    tests = [
+        (f"- {src} %s. {src} www.a.de/b 42", f"- {tgt} %s. {tgt} www.a.de/b 42") for src, tgt in pairs(range(650, 700))
+    ]
+    for name, rows in (("train", known[:600]), ("valid", known[600:]), ("test", tests)):
+        _write(tmp_path / f"{name}.tsv", ["\t".join(pair) for pair in rows])
+    sources, references = (list(side) for side in zip(*tests, strict=True))
     source, reference = _write(tmp_path / "src", sources), _write(tmp_path / "ref", references)
     files = [f"data.{name}={tmp_path / name}.tsv" for name in ("train", "valid", "test")]
     few = ["training.max_steps=8", "training.validate_every=4", "device=cpu"]
