@@ -57,7 +57,9 @@ class Echo(FakeTranslator):
     def split(self, lines: Sequence[str], *others: Any) -> list[list[Part]]:
         start = len(self.num_parts)
         # each goes through the model, also what would be its own translation
-        parts = [[replace(part, own=None) for part in some if part.text] for some in super().split(lines, *others)]
+        parts = [
+            [replace(part, own=None) for part in some if len(part.ids) > 1] for some in super().split(lines, *others)
+        ]
         self.num_parts += map(len, parts)
         answers = [answer(number, line).encode() for number, line in enumerate(lines, start)]
         self._answers = [text for text, of_line in zip(answers, parts, strict=True) for _ in of_line]
