@@ -117,12 +117,12 @@ class SourceLength(SearchOptions):
 
 def _mtx(job: "Job") -> Translate:
     """Returns mtx's translator, loaded as `mtx translate` and users' own programs do."""
-    from mtx.commands.translator_options import WHOLE_LINES, load_translator
+    from mtx.commands.translator_options import load_translator
 
     _, engine, precision = job.system.split("-")
     threads = job.setting.threads
     place = Placement(job.device, precision, threads, engine=engine)
-    translator = load_translator(job.model, WHOLE_LINES, place)
+    translator = load_translator(job.model, SearchOptions(split_sentences=False), place)
     options = SourceLength if job.is_random else SearchOptions
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:

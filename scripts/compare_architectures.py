@@ -36,11 +36,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 from trainings import Training, run_all, write_tables
 
-from mtx.commands.translator_options import WHOLE_LINES, load_translator
+from mtx.commands.translator_options import load_translator
 from mtx.config.schema import ModelConfig
 from mtx.config.settings import is_override
 from mtx.data.token_store import load_prepared
-from mtx.decoding.options import Placement
+from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.scoring import score_pairs
 from mtx.decoding.translator import Translator
 from mtx.evaluation.comparison import Comparison, compare
@@ -153,7 +153,9 @@ def _measure(runs: Mapping[str, Path], arguments: argparse.Namespace) -> Result:
     outputs, references = system_outputs(text, list(runs.values()), {})
     comparison = compare(outputs, references, metrics=("bleu", "chrf"), tgt=text.tgt)
     place = Placement(threads=arguments.threads, engine="torch")
-    models = {name: load_translator(str(run), WHOLE_LINES, place) for name, run in runs.items()}
+    models = {
+        name: load_translator(str(run), SearchOptions(split_sentences=False), place) for name, run in runs.items()
+    }
     times = {name: min(_seconds(model, text.sources) for _ in range(_ROUNDS)) for name, model in models.items()}
     histories = {name: training_history(read_events(RunLayout(run).metrics)) for name, run in runs.items()}
     curves = {name: history.curve("validation", "ppl") for name, history in histories.items()}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from mtx.commands.command_line import Model, Shard, argument, checked_output, open_output, option, refuse_own_output
 from mtx.commands.translate import shard_bounds
-from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, WHOLE_LINES, load_translator, takes
+from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 
@@ -52,7 +52,7 @@ def back_translate(
     translator = load_translator(model, search, place)
     scorer: Any = None
     if forward is not None:
-        scorer = load_translator(forward, WHOLE_LINES, Placement(place.device, "tf32", place.threads, engine="torch"))
+        scorer = load_translator(forward, search, Placement(place.device, "tf32", place.threads, engine="torch"))
     about = {
         "text": durable.sha256(mono),
         "search": repr(translator.options),

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import typer
 
 from mtx.commands.command_line import Device, Output, argument, complete_runs, open_output, option
-from mtx.commands.translator_options import WHOLE_LINES, load_translator
-from mtx.decoding.options import Placement
+from mtx.commands.translator_options import load_translator
+from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.storage.run_files import is_run
 from mtx.storage.streams import print_lines
@@ -70,8 +70,7 @@ def compare(
     else:
         texts = [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
     models = [path for path in systems if path not in texts[0].hypotheses]
-    place = Placement(device, "tf32", engine="torch")
-    translators = {path: load_translator(str(path), WHOLE_LINES, place) for path in models}
+    translators = {path: load_translator(str(path), SearchOptions(), Placement(device)) for path in models}
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     groups = comparison.groups_of(systems, [str(path) for path in systems])
     comparisons = {}

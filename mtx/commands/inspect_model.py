@@ -18,7 +18,7 @@ from mtx.commands.command_line import (
     refuse_own_output,
 )
 from mtx.commands.translate import blocks
-from mtx.commands.translator_options import WHOLE_LINES, in_blocks, load_translator, paired, takes
+from mtx.commands.translator_options import in_blocks, load_translator, paired, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines
@@ -75,6 +75,7 @@ def encode(
     with open_input(file) as source, open_output(output) as sink:
         refuse_own_output(sink, output, source)
         translator = load_translator(model, search, place)
+        translator.splitter = None
         invalid = InvalidLines()
         vectors = (sentence_vectors(translator, invalid.replace(block)) for block in blocks(source, file))
         if output is not None and output.suffix.lower() == ".npy":
@@ -91,7 +92,7 @@ def encode(
 
 
 def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray[np.float32]":
-    """The mean of the encoder's outputs over the pieces of each line, [L, D]; zeros if it has no text.
+    """The mean of the encoder's outputs over the pieces of each line, codes included, [L, D]; zeros without text.
 
     A line with more than max_tokens pieces is encoded in parts, which count by their pieces.
     """
@@ -101,7 +102,8 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
     from mtx.data.tokenizer import EOS_ID
     from mtx.decoding.scoring import batch_by_length
 
-    parts = [(row, part.ids) for row, some in enumerate(translator.split(lines)) for part in some]
+    by_line = enumerate(translator.split([[line] for line in lines]))
+    parts = [(row, part.ids) for row, parts in by_line for part in parts if part.text]
     ids = [ids for _, ids in parts]
     engine = translator.torch
     with engine.use_models():
@@ -140,7 +142,7 @@ def attention(
     if target is not None and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
     with open_output(output) as file:
-        translator = load_translator(model, WHOLE_LINES, Placement(device, "tf32", engine="torch"))
+        translator = load_translator(model, SearchOptions(), Placement(device, "tf32", engine="torch"))
         from mtx.report.html_page import attention_page
 
         maps = translator.attention_maps(sentences, target)

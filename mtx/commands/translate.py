@@ -28,7 +28,6 @@ from mtx.commands.command_line import (
     refuse_own_output,
 )
 from mtx.commands.translator_options import ALL, in_blocks, load_translator, paired, progress, takes
-from mtx.data.inline_codes import has_codes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import counted
@@ -153,12 +152,7 @@ class LineWork:
         """The output for the next lines."""
         prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
         lines = self._invalid.replace(block)
-        if prefixes is None and any(map(has_codes, lines)):
-            from mtx.documents.tagged_segments import translate_lines
-
-            results = translate_lines(self.translator, lines, self._n_best)
-        else:
-            results = self.translator.hypotheses(lines, prefixes, self._n_best)
+        results = self.translator.hypotheses(lines, prefixes, self._n_best)
         self._num_lines += len(block)
         texts = [hypotheses[0].text for hypotheses in results]
         self._terms.add(zip(block, texts, strict=True))
@@ -331,9 +325,8 @@ def translate_document(
     file: Path, kind: str, output: Path | None, overwrite: bool, translator: "Translator", glossary: Path | None
 ) -> None:
     """Translate a document; only its text changes."""
+    from mtx.data.markup import Marked, bare
     from mtx.documents import document
-    from mtx.documents.markup import Marked, bare
-    from mtx.documents.tagged_segments import translate_segments
     from mtx.evaluation.suspicion import suspicion
 
     pairs = list[tuple[str, str]]()
@@ -342,7 +335,7 @@ def translate_document(
         results = list[Marked]()
         with progress(len(segments), unit=" segments") as bar:
             for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
-                results += translate_segments(translator, segments[start : start + _SEGMENTS_AT_ONCE])
+                results += translator.translate_marked(segments[start : start + _SEGMENTS_AT_ONCE])
                 bar.update(len(results) - start)
         pairs.extend((bare(src)[0], bare(tgt)[0]) for src, tgt in zip(segments, results, strict=True))
         return results

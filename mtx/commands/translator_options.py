@@ -70,13 +70,12 @@ _OPTIONS: dict[str, tuple[Any, Any]] = {
     "device": (Device, "auto"),
 }
 ALL = (*_OPTIONS,)
-WHOLE_LINES = SearchOptions(split_sentences=False)
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Gives a command these options, of which its parameters `search` and `place` are made.
 
-    Without the option --engine torch computes, in fp32 with TF32, and without --split-sentences lines stay whole.
+    In a command that does not search, torch computes, in fp32 with TF32.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -91,7 +90,7 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         def run(**values: Any) -> None:
             given = {name: values.pop(name) for name in names}
             asked = {name: given.pop(name) for name in PLACEMENT if name in given}
-            place: dict[str, Any] = {} if "engine" in names else {"engine": "torch", "precision": "tf32"}
+            place: dict[str, Any] = {} if {"engine", "beam"} & {*names} else {"engine": "torch", "precision": "tf32"}
             place |= {name: value for name, value in asked.items() if value is not None}
             command(**values, search=search_options(**given), place=Placement(**place))
 
@@ -108,7 +107,7 @@ def search_options(
     length_penalty: float | None = None,
     max_length: int | None = None,
     n_best: int | None = None,
-    split_sentences: bool | None = False,
+    split_sentences: bool | None = None,
     mbr: int | None = None,
     **asked: Any,
 ) -> SearchOptions:

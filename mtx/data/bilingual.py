@@ -16,7 +16,7 @@ from pathlib import Path
 from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
-from mtx.data.inline_codes import strip_codes
+from mtx.data.inline_codes import accelerator
 from mtx.data.languages import Languages, tag_of
 from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES, Columns, PairBlock, PairGroup
 from mtx.errors import DataError, UsageError
@@ -60,8 +60,6 @@ class Unit:
 class BilingualReader:
     """A `Reader` of files whose units name their languages. A unit with several translations gives several pairs.
 
-    Markup and entities are removed, as in documents.
-
     Attributes:
         units: reads the units of a file.
         form: tmx, xliff or po, which `mtx.documents` also translates.
@@ -87,8 +85,8 @@ class BilingualReader:
                 for one, other in itertools.product(src, tgt):
                     lines.append(unit.line)
                     dates.append(max(one.date, other.date))
-                    src_texts.append(strip_codes(one.text))
-                    tgt_texts.append(strip_codes(other.text))
+                    src_texts.append(_without_accelerator(one.text))
+                    tgt_texts.append(_without_accelerator(other.text))
                 if not (src and tgt):
                     texts = ("".join(variant.text for variant in side[:1]) for side in (src, tgt))
                     left_out.setdefault(NO_TRANSLATION, PairGroup(0, unit.line, *texts)).count += 1
@@ -131,6 +129,11 @@ def _sides(unit: Unit, languages: Languages) -> tuple[list[Variant], list[Varian
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed
+
+
+def _without_accelerator(text: str) -> str:
+    mark = accelerator(text)
+    return text.replace(mark[0], mark[1] or "") if mark else text
 
 
 def _find_serving(unit: Unit, asked: str) -> list[Variant]:

@@ -36,8 +36,8 @@ _NAMES = (
 )
 # For text of about N pairs. On Multi30k d_model, tokens of a step and R-Drop were measured for 29,000 pairs; dropout
 # and R-Drop for 5,000, copies for 6,500 longer pairs. The row for 60,000 was compared on 43,500 long pairs in half an
-# hour, without R-Drop. The other values of these rows were not compared yet. 160,000 pairs have the preset small, larger
-# text the base model of the paper. The learning rate is the paper's for the d_model and the warmup (Eq. 3).
+# hour, without R-Drop. The other values of these rows were not compared yet. 160,000 pairs have the preset small,
+# larger text the base model of the paper. The learning rate is the paper's for the d_model and the warmup (Eq. 3).
 _ROWS: dict[int, tuple[float, ...]] = {
     5_000: (3, 3, 128, 512, 4, 0.2, 0.1, 1_024, 400, 120, 12, 2, 0.5),
     10_000: (3, 3, 128, 512, 4, 0.2, 0.1, 1_024, 400, 80, 12, 2, 0.5),

@@ -1,7 +1,7 @@
 """Codes inside text: placeholders, addresses, emoji, markup, entities and escaped line breaks.
 
 One table for training, which removes markup, and for translation, which keeps each code and restores it once
-(`mtx.documents.markup`). If several codes start at the same character, the first (longest) one here counts.
+(`markup`). If several codes start at the same character, the first (longest) one here counts.
 """
 
 import html
@@ -87,13 +87,7 @@ ALONE = "\x03"  # a code without text
 SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in place of a space: between words
 
 
-_SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
-
-
-def has_codes(text: str) -> bool:
-    """Whether a text contains a code."""
-    patterns = (CODE, BREAK, ELEMENT, ENTITY, CHOICE)
-    return bool(_SIGN.search(text)) and any(pattern.search(text) for pattern in patterns)
+SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
 
 
 def unescape(text: str) -> str:
@@ -129,12 +123,8 @@ def accelerator(text: str) -> re.Match[str] | None:
 def strip_codes(text: str) -> str:
     """Removes the markup of training text: drops elements and escaped line breaks, and decodes entities.
 
-    So do the marks of accelerators.
-
     Placeholders are kept: they are words of the sentence.
     """
-    if mark := accelerator(text):
-        text = text.replace(mark[0], mark[1] or "")
     if "\\" in text:
         text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text)
     if "<" in text:

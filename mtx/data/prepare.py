@@ -41,6 +41,8 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import SIDES, EvalSet, hold_out, read_sets
+from mtx.data.inline_codes import strip_codes
+from mtx.data.markup import codes_of
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
@@ -56,7 +58,8 @@ log = logging.getLogger(__name__)
 
 MAX_TOKENIZER_PAIRS = 500_000
 _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and trains the tokenizer
-_SAMPLE_LINES = 10_000  # of the training text, in which sentences and omissions are counted
+_SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and omissions are counted
+_LEARNED = 20  # pairs of these in which both sides have a code that a model learns like a word
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
 # Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of the
@@ -339,7 +342,7 @@ class ChosenText:
         for batch in self.batches():
             if share < 1:
                 batch = batch.filter(pa.array(rng.random(batch.num_rows) < share))
-            yield batch["src"].to_pylist(), batch["tgt"].to_pylist()
+            yield _texts(batch)
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
@@ -401,13 +404,18 @@ def encode_block(
     Returns:
         The number of the corpus, a `store_batch`, and the pairs that are too long.
     """
-    lines, corpus, src, tgt = batch.columns
-    number = corpus[0].as_py()
-    src_ids = tokenizer.encode(src.to_pylist(), tags[number], num_threads)
-    tgt_ids = tokenizer.encode(tgt.to_pylist(), num_threads=num_threads, target=True)
+    number, (src, tgt) = batch["corpus"][0].as_py(), _texts(batch)
+    src_ids = tokenizer.encode(src, tags[number], num_threads)
+    tgt_ids = tokenizer.encode(tgt, num_threads=num_threads, target=True)
     is_long = np.array([max(map(len, pair)) > max_tokens for pair in zip(src_ids, tgt_ids, strict=True)])
-    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, lines, corpus, src, tgt)
+    pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, batch["line"], batch["corpus"], src, tgt)
     return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
+
+
+def _texts(batch: Any) -> tuple[list[str], list[str]]:
+    """The source and the target texts of pairs as a model learns them, without elements and entities."""
+    src, tgt = ([strip_codes(text).strip() or text for text in batch[side].to_pylist()] for side in ("src", "tgt"))
+    return src, tgt
 
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Any]:
@@ -426,14 +434,18 @@ def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Ite
 def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
     """The entry of report.json about the text in the training store; `language` is the source language."""
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
-    lines, targets = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES)))
-    omissions = Counter(filter(None, map(omission, lines, targets)))
+    src, tgt = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES)))
+    codes = Counter(
+        code for pair in zip(src, tgt, strict=True) for code in set.intersection(*map(set, map(codes_of, pair)))
+    )
+    omissions = Counter(filter(None, map(omission, src, tgt)))
     return {
         "src_tokens": src_tokens,
         "tgt_tokens": tgt_tokens,
         "src_tgt_ratio": src_tokens / tgt_tokens,
-        "multi_sentence_share": multi_sentence_share(lines, language),
-        "suspicious": {kind: number / len(lines) for kind, number in omissions.items()},
+        "multi_sentence_share": multi_sentence_share(src, language),
+        "codes": sorted(code for code, count in codes.items() if count >= _LEARNED),
+        "suspicious": {kind: number / len(src) for kind, number in omissions.items()},
     }
 
 

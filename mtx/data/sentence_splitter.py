@@ -58,19 +58,22 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     return split
 
 
+def lead_pattern(language: str) -> re.Pattern[str]:
+    """White space, a bullet and a number before the text of a line; `1.` may be an ordinal, in some languages."""
+    dot = "" if code_of(language) in _DOTTED_ORDINALS else "."
+    return re.compile(rf"\s*(?:(?:[-*+•–]|\(?\d{{1,3}}[){dot}])[ \t]+)*")
+
+
 def multi_sentence_share(lines: Sequence[str], language: str) -> float:
     """The share of lines with more than one sentence, from 0 to 1."""
     split = sentence_splitter(language)
     return sum(len(split(line)) > 1 for line in lines) / max(1, len(lines))
 
 
-def joined_sentences(sentences: Sequence[str]) -> str:
-    """The text of several sentences: with spaces between them, except next to Chinese and Japanese characters."""
-    text = ""
-    for sentence in filter(None, sentences):
-        is_close = not text or _is_ideographic(text[-1]) or _is_ideographic(sentence[0])
-        text += sentence if is_close else f" {sentence}"
-    return text
+def space_between(before: str, after: str) -> str:
+    """What separates two sentences: a space, except next to Chinese and Japanese characters, or to nothing."""
+    is_close = not before or not after or _is_ideographic(before[-1]) or _is_ideographic(after[0])
+    return "" if is_close else " "
 
 
 def _may_end(before: str, after: str) -> bool:

@@ -123,15 +123,6 @@ def _open_ctranslate2(
         return CTranslate2Engine.open(cached_export(model, precision), placement)
 
 
-def fill_cache(model: Path) -> None:
-    """Converts a model now, so that the first translation does not have to wait."""
-    if not has_gpu():
-        try:
-            cached_export(model)
-        except MtxError as error:
-            logger.info("torch translates: %s", error)
-
-
 def cached_export(model: Path, precision: str = "fp32") -> Path:
     """The directory of MODEL's conversion for CTranslate2, converted now if it is not in the cache.
 

@@ -1,10 +1,12 @@
-"""Translates lines of text with any engine: clean, encode, search, decode, in the order of the input.
+"""Translates lines of text with any engine, in the order of the input: the only way from text to its translation.
 
+Codes out -> sentences -> case and terms -> token ids -> search -> text -> codes back into each part -> joined.
 Each input line gives exactly one output line: line breaks inside a line become spaces, an empty line stays empty, and a
 line that is longer than the model's limit, or has several sentences where the model knows only single ones, is
-translated in parts. A sentence in capitals or in title case is translated as it is usually written, if the tokenizer
-knows it better so, and its translation gets that case (`mtx.data.letter_case`). A sentence without a letter is its own
-translation (`mtx.data.inline_codes.needs_no_translation`). This module imports no engine.
+translated in parts. Placeholders, addresses, markup and emoji of a line (`mtx.data.inline_codes`), its indentation,
+bullet and number are in its translation too, each once. A sentence in capitals or in title case is translated as it is
+usually written, if the tokenizer knows it better so, and its translation gets that case (`mtx.data.letter_case`). A
+sentence without a letter is its own translation (`needs_no_translation`). This module imports no engine.
 """
 
 import functools
@@ -12,6 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from unicodedata import category, is_normalized
@@ -22,8 +25,10 @@ from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, num_used
 from mtx.data.inline_codes import needs_no_translation
 from mtx.data.letter_case import Case, case_of, in_case, truecase
-from mtx.data.sentence_splitter import MOSTLY_SINGLE, joined_sentences, sentence_splitter
-from mtx.data.tokenizer import EOS_ID, Tokenizer
+from mtx.data.markup import Marked, Placed, Tag, bare, codes_of, has_letters, is_choice, mark_up, raw, text_of
+from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
+from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer
+from mtx.decoding.codes import divided, link_pieces, mark_up_line, sentences, units
 from mtx.decoding.options import (
     EXTRA_LENGTH,
     Candidate,
@@ -34,9 +39,9 @@ from mtx.decoding.options import (
     Sampling,
     SearchOptions,
 )
+from mtx.decoding.placing import Link, put_back
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
-from mtx.storage.text_files import replace_surrogates
 
 if TYPE_CHECKING:
     from mtx.decoding.scoring import AttentionMaps, ForcedScore
@@ -50,35 +55,49 @@ class Hypothesis:
     """One translation: text without line breaks, score, and pieces.
 
     Attributes:
+        marked: the text, and the codes in it.
         score: the log-probability after the length penalty; with `Sampling.mbr` the mean chrF against all samples.
         num_missing: the number of glossary terms that it should use and does not.
         is_cut: whether a sentence was too long for the model and was translated in parts.
     """
 
-    text: str
+    marked: Marked
     score: float
     pieces: list[str]
     num_missing: int = 0
     is_cut: bool = False
 
+    @property
+    def text(self) -> str:
+        """The text with its codes."""
+        return raw(self.marked)
+
 
 @dataclass(frozen=True)
 class Part:
-    """A unit of translation, a sentence or a part of it.
+    """A unit of translation, a sentence or a part of it, or what separates them.
 
     Attributes:
         ids: its token ids, with `</s>`.
         case: the letter case of its translation.
         prefix: the target ids that its translations must begin with, without `</s>`.
         is_cut: whether it is a part of a sentence that is too long for the model.
-        own: its translation, if it is the sentence itself.
+        own: its translation, if it is itself.
+        text: its text without codes.
+        tags: its codes.
+        is_next: whether it follows a sentence, from which a space separates it in most languages.
+        read: its text as the model reads it, without terms of a glossary.
     """
 
     ids: list[int]
     case: Case | None
     prefix: list[int] = field(default_factory=list)
     is_cut: bool = False
-    own: str | None = None
+    own: Marked | None = None
+    text: str = ""
+    tags: Sequence[Placed] = ()
+    is_next: bool = False
+    read: str = ""
 
 
 class LoadOptions(TypedDict, total=False):
@@ -113,6 +132,7 @@ class Translator:
             model decided for it (`split_sentences=None`), splitting is logged once, and a line with a
             prefix, which may be that of several sentences, stays whole.
         glossary: whose terms the translations use; see `use_glossary`.
+        codes: what the model has learned to read and write like words; it does not see other codes.
     """
 
     def __init__(
@@ -133,6 +153,8 @@ class Translator:
         self.splitter = sentence_splitter(self.src) if is_split else None
         self.glossary: Glossary | None = None
         self._load_torch = load_torch
+        self._lead = lead_pattern(self.src)
+        self.codes = frozenset(info.get("codes", ()))
         self._has_logged_split = self._has_logged_cut = False
         if self.options.sampling is not None and self.options.sampling.mbr:
             pairwise_chrf()  # if it is missing, that is known before anything is translated
@@ -201,63 +223,80 @@ class Translator:
             DataError: a prefix is too long for the model; nothing was translated.
         """
         require_lines(lines, prefixes)
-        parts = self.split(lines, prefixes)
-        return self.join_parts(parts, self.decode_parts([part for some in parts for part in some], n_best))
+        return self._hypotheses(lines, prefixes, n_best)
 
-    def split(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[list[Part]]:
-        """Returns the parts of each line, of at most max_tokens; an empty line has none. See `hypotheses`.
+    def translate_marked(self, segments: Sequence[Marked]) -> list[Marked]:
+        """Returns the translations of segments of documents, each with all tags of its source."""
+        return [hypotheses[0].marked for hypotheses in self._hypotheses(segments, n_best=1)]
+
+    def _hypotheses(
+        self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None, n_best: int | None = None
+    ) -> list[list[Hypothesis]]:
+        parts = self.split(lines, prefixes)
+        return self.join_parts(parts, self.decode_parts([part for line in parts for part in line], n_best))
+
+    def split(self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None) -> list[list[Part]]:
+        """Returns the parts of each line or segment, of at most max_tokens; an empty line has none. See `hypotheses`.
 
         The language token of a line (`>>fra<<`, of imported multilingual models) goes before each of its parts.
         """
-        pairs = zip(lines, prefixes or [""] * len(lines), strict=True)
-        sentences = [self._sentences(line, has_prefix=bool(prefix)) for line, prefix in pairs]
-        is_split = any(len(of_line) > 1 for of_line in sentences)
+        prefix_ids = [[EOS_ID]] * len(lines)
+        if prefixes:
+            prefix_ids = self._ids("prefix", prefixes, self.engine.num_tgt_positions, is_target=True)
+        by_line = [self._sentences(line, len(prefix) > 1) for line, prefix in zip(lines, prefix_ids, strict=True)]
+        is_split = any(part.is_next for _, parts in by_line for part in parts)
         if is_split and self.options.split_sentences is None and not self._has_logged_split:
             self._has_logged_split = True
             logger.info(
                 "translating the sentences of a line one by one, since this model was trained on single sentences "
                 "(--no-split-sentences keeps lines whole)"
             )
-        ids = iter(self.tokenizer.encode([language + text for of_line in sentences for language, text, _ in of_line]))
-        prefix_ids = [[EOS_ID]] * len(lines)
-        if prefixes:
-            prefix_ids = self._ids("prefix", prefixes, self.engine.num_tgt_positions, is_target=True)
-        by_line = []
-        for of_line, prefix in zip(sentences, prefix_ids, strict=True):
-            parts = list[Part]()
-            for language, text, case in of_line:
-                cuts = self._cut(next(ids), bool(language))
-                if len(prefix) == 1 and self._is_own_translation(text):
-                    own = "".join(c for c in text if category(c) != "Cc")
-                    parts.append(Part(cuts[0] if cuts else [], None, own=own))
-                else:
-                    parts += [Part(cut, case, is_cut=len(cuts) > 1) for cut in cuts]
-            by_line.append([replace(part, prefix=prefix[:-1]) for part in parts[:1]] + parts[1:])
-        if not self._has_logged_cut and any(part.is_cut for parts in by_line for part in parts):
+        annotate = str if self.glossary is None else self.glossary.annotate
+        texts = [language + annotate(part.read) for language, parts in by_line for part in parts]
+        ids = iter(self.tokenizer.encode(texts))
+        results = []
+        for (language, of_line), prefix in zip(by_line, prefix_ids, strict=True):
+            parts = [part for whole in of_line for part in self._parts(whole, next(ids), bool(language))]
+            results.append([replace(part, prefix=prefix[:-1]) for part in parts[:1]] + parts[1:])
+        if not self._has_logged_cut and any(part.is_cut for parts in results for part in parts):
             self._has_logged_cut = True
             logger.warning("a sentence has more than %d subwords and is translated in parts", self.max_tokens)
-        return by_line
+        return results
 
     def _is_own_translation(self, text: str) -> bool:
         is_term = self.glossary is not None and bool(self.glossary.matches(text))
-        return text != "" and needs_no_translation(text) and not is_term
+        return needs_no_translation(text) and not is_term
 
-    def _sentences(self, line: str, has_prefix: bool) -> list[tuple[str, str, Case | None]]:
-        """The language token, the text as the model reads it, and the case of each sentence of a line."""
-        text = replace_surrogates(clean_text(line))
-        language = self.tokenizer.language_token(text)
-        text = text.removeprefix(language)
-        stays_whole = has_prefix and self.options.split_sentences is None
-        sentences = self.splitter(text) if self.splitter and text and not stays_whole else [text]
-        # a prefix is part of the translation as it is, so its line keeps its case
-        cased = (
-            (sentence, None)
-            if has_prefix or self._is_own_translation(sentence)
-            else self.truecase(self._visible(sentence))
-            for sentence in sentences
-        )
-        annotate = str if self.glossary is None else self.glossary.annotate
-        return [(language, annotate(usual), case) for usual, case in cased]
+    def _sentences(self, line: str | Marked, has_prefix: bool) -> tuple[str, list[Part]]:
+        """The language token of a line, and its parts, still without ids.
+
+        A prefix is part of the translation as it is, so its line keeps its codes and its case.
+        """
+        marked = mark_up_line(line, has_prefix) if isinstance(line, str) else line
+        language = ""
+        if isinstance(first := marked[0], str):
+            language = self.tokenizer.language_token(first.lstrip())
+            marked = [first.lstrip().removeprefix(language).lstrip(), *marked[1:]] if language else marked
+        may_split = not has_prefix or self.options.split_sentences
+        split = self.splitter if self.splitter and may_split else lambda text: [text]
+        parts = list[Part]()
+        is_kept = not has_prefix and is_choice(marked)
+        for unit in [marked] if has_prefix or is_kept else units(marked, self._lead):
+            if self.codes and has_letters(unit):
+                unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
+            text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
+            if is_kept or not text.strip():
+                parts += [Part([], None, own=unit)] * bool(raw(unit))
+                continue
+            for number, (sentence, codes) in enumerate(sentences(text, tags, split)):
+                read, case, own = sentence, None, None
+                if not has_prefix and self._is_own_translation(sentence):
+                    whole = unit if sentence == text else put_back(codes, sentence, sentence, ())
+                    own = [part if isinstance(part, Tag) else _without_controls(part) for part in whole]
+                elif not has_prefix:
+                    read, case = self.truecase(self._visible(sentence))
+                parts.append(Part([], case, own=own, text=sentence, tags=codes, is_next=number > 0, read=read))
+        return language, parts
 
     def _visible(self, text: str) -> str:
         """A text without joiners, marks and spaces that no piece of the model has: spaces become plain ones."""
@@ -284,6 +323,16 @@ class Translator:
     def _count_tokens(self, texts: list[str]) -> list[int]:
         return [len(ids) for ids in self.tokenizer.encode(texts, num_threads=1)]
 
+    def _parts(self, whole: Part, ids: list[int], has_language: bool) -> list[Part]:
+        """The parts of a sentence: several, with a share of its text and codes each, if it is too long."""
+        cuts = [ids[: self.max_tokens]] if whole.own else self._cut(ids, has_language)
+        starts = [len(whole.text) * done // len(ids) for done in accumulate(map(len, cuts[:-1]), initial=0)]
+        texts = [whole.text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+        return [
+            replace(whole, ids=cut, is_cut=len(cuts) > 1, text=text, tags=tags, is_next=whole.is_next or start > 0)
+            for cut, start, (text, tags) in zip(cuts, starts, divided(texts, starts, whole.tags), strict=True)
+        ]
+
     def _cut(self, ids: list[int], has_language: bool) -> list[list[int]]:
         """Returns parts of at most max_tokens, each with the language token; none ends within a term that fits."""
         start = ids[:1] if has_language else []
@@ -305,7 +354,7 @@ class Translator:
             n_best: see `hypotheses`. The texts of the others are not made where none of them can become the best.
         """
         sampling = self.options.sampling
-        searched = [part for part in parts if part.own is None]
+        searched = [part for part in parts if not part.own]
         found = self.engine.search([part.ids for part in searched], [part.prefix for part in searched], self.options)
         terms = [self.tokenizer.terms(part.ids) for part in searched]
         if sampling is None:  # parts have equally many samples, which are joined by their numbers
@@ -321,14 +370,46 @@ class Translator:
                 scored = [replace(h, score=score) for h, score in zip(hypotheses, scores, strict=True)]
                 hypotheses = [min(scored, key=lambda h: (h.num_missing, -h.score))]
             results.append(hypotheses)
-        rest = iter(results)
+        rest = iter(self._put_back(searched, results))
         copies = 1 if sampling is None or sampling.mbr else sampling.num_samples
-        return [next(rest) if part.own is None else [Hypothesis(part.own, 0.0, [])] * copies for part in parts]
+        return [[Hypothesis(part.own, 0.0, [])] * copies if part.own else next(rest) for part in parts]
+
+    def _put_back(self, parts: Sequence[Part], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
+        """The hypotheses of parts with their codes, at the words that the cross attention links."""
+        pairs = [(part, each) for part, hypotheses in zip(parts, found, strict=True) for each in hypotheses]
+        rows = [
+            row
+            for row, (part, each) in enumerate(pairs)
+            if any(0 < tag.at < len(part.text) for tag in part.tags)
+            and part.text != each.text != ""
+            and not part.is_cut
+        ]
+        src = self.tokenizer.encode([pairs[row][0].read for row in rows])
+        ids = self.tokenizer.models.vocabulary
+        tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
+        links = dict[int, list[Link]]()
+        attentions = self.engine.cross_attention(src, tgt) if rows else []
+        for row, read, attention in zip(rows, src, attentions, strict=True):
+            part, each = pairs[row]
+            links[row] = link_pieces(attention, (self.tokenizer.pieces(read), part.text), (each.pieces, each.text))
+        whole = (
+            replace(each, marked=self._marked(part, each, links.get(row, ()))) for row, (part, each) in enumerate(pairs)
+        )
+        return [[next(whole) for _ in hypotheses] for hypotheses in found]
+
+    def _marked(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Marked:
+        """A translation with all codes of its source; where it lacks a learned one, they are placed in proportion."""
+        src, tags, tgt = part.text, part.tags, hypothesis.text
+        if self.codes and not (part.prefix or part.is_cut) and codes_of(src) != codes_of(tgt):
+            src, tags = bare(mark_up(put_back(tags, src, src, ())))
+            tgt, links = bare(mark_up([tgt]))[0], ()
+        marked = put_back(tags, src, tgt, links)
+        return mark_up(marked) if self.codes else marked
 
     def _hypothesis(self, text: str, candidate: Candidate, part: Part, terms: list[str]) -> Hypothesis:
         num_missing = len(terms) - num_used(terms, text) if terms else 0
         cased = text if part.case is None else in_case(text, part.case, self.tgt)
-        return Hypothesis(cased, candidate.score, self.tokenizer.pieces(candidate.ids), num_missing, part.is_cut)
+        return Hypothesis([cased], candidate.score, self.tokenizer.pieces(candidate.ids), num_missing, part.is_cut)
 
     def join_parts(
         self, lines: Sequence[Sequence[Part]], by_part: Iterable[list[Hypothesis]]
@@ -339,11 +420,12 @@ class Translator:
         for line in lines:
             parts = [next(rest) for _ in line]
             if not parts or sampling is None:
-                joined = best_combinations(parts, self.options.num_beams)
+                joined = best_combinations(line, parts, self.options.num_beams)
             else:
-                joined = [_join(samples) for samples in zip(*parts, strict=True)]
+                joined = [best_combinations(line, [[each] for each in some], 1)[0] for some in zip(*parts, strict=True)]
                 if sampling.mbr:
-                    joined = [replace(h, score=h.score / len(parts)) for h in joined]
+                    num_texts = sum(part.text != "" for part in line) or 1
+                    joined = [replace(h, score=h.score / num_texts) for h in joined]
             results.append(joined)
         return results
 
@@ -404,23 +486,31 @@ def require_lines(lines: Sequence[str], others: Sequence[str] | None = None) -> 
         raise ValueError(f"expected {len(lines)} lines, got {len(others)}")
 
 
-def best_combinations(parts: Iterable[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
+def best_combinations(parts: Sequence[Part], found: Sequence[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
     """Joins one hypothesis of each part; returns the `size` best, best first.
 
     The best one lacks the fewest terms, and then has the largest sum of scores.
     """
-    best = [Hypothesis("", 0.0, [])]
-    for part in parts:
-        longer = [_join([before, hypothesis]) for before in best for hypothesis in part]
+    best = [Hypothesis([], 0.0, [])]
+    for part, hypotheses in zip(parts, found, strict=True):
+        longer = [_join(before, hypothesis, part.is_next) for before in best for hypothesis in hypotheses]
         best = sorted(longer, key=lambda joined: (joined.num_missing, -joined.score))[:size]
     return best
 
 
-def _join(parts: Sequence[Hypothesis]) -> Hypothesis:
-    text = joined_sentences([part.text for part in parts])
-    score, num_missing = sum(part.score for part in parts), sum(part.num_missing for part in parts)
-    pieces, is_cut = [piece for part in parts for piece in part.pieces], any(part.is_cut for part in parts)
-    return Hypothesis(text, score, pieces, num_missing, is_cut)
+def _join(one: Hypothesis, other: Hypothesis, is_next: bool) -> Hypothesis:
+    space = space_between(text_of(one.marked), text_of(other.marked)) if is_next else ""
+    return Hypothesis(
+        [*one.marked, space, *other.marked],
+        one.score + other.score,
+        one.pieces + other.pieces,
+        one.num_missing + other.num_missing,
+        one.is_cut or other.is_cut,
+    )
+
+
+def _without_controls(text: str) -> str:
+    return "".join(c for c in text if c.isspace() or category(c) != "Cc")
 
 
 def pairwise_chrf() -> Any:

@@ -15,6 +15,16 @@ from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
 from mtx.data.inline_codes import EMOJI
+from mtx.data.markup import (
+    Kind,
+    Marked,
+    Tag,
+    bare,
+    is_choice,
+    mark_up,
+    raw,
+    with_tags,
+)
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
     CLOSING_CODES,
@@ -34,16 +44,6 @@ from mtx.data.translation_memories import (
     sides_of,
 )
 from mtx.documents.document import Edit, replace_text, space_before
-from mtx.documents.markup import (
-    Kind,
-    Marked,
-    Tag,
-    bare,
-    is_choice,
-    mark_up,
-    raw,
-    with_tags,
-)
 from mtx.errors import DataError
 from mtx.formatting import counted
 
@@ -52,6 +52,7 @@ logger = logging.getLogger(__name__)
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 # Of texts in columns, too, with the bullet or the option that a line begins with
 _SPACES = re.compile(r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|-{1,2}\w(?:\S| (?! )){0,60}  +)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)")
+_NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _EMOJI = re.compile(f"[{EMOJI}]")
@@ -126,15 +127,13 @@ def with_lines(parts: Marked, spaces: re.Pattern[str] = _SPACES) -> Marked:
             result.append(part)
             continue
         begin = 0 if number else len(part) - len(part.lstrip())
-        end = len(part) if number < len(parts) - 1 else max(begin, len(part.rstrip()))
-        inside = with_tags([part[begin:end]], spaces, lambda text: Tag(text, is_break=True))
-        result += [part[:begin], *inside, part[end:]]
+        result += [part[:begin], *with_tags([part[begin:]], spaces, lambda text: Tag(text, is_break=True))]
     return [part for part in result if part != ""]
 
 
 def write_xml(marked: Marked) -> str:
-    """Text and tags as raw XML."""
-    return raw(marked, escape)
+    """Text and tags as raw XML; a character that XML 1.0 lacks (section 2.2) becomes a space."""
+    return raw(marked, lambda text: escape(_NO_XML.sub(" ", text)))
 
 
 _STATE = "needs-review-translation"

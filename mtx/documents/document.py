@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from mtx.documents.markup import Marked, with_accelerator, with_edges, without_accelerator
+from mtx.data.inline_codes import accelerator
+from mtx.data.markup import Marked, Tag, text_of
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, format_size, shell_command
 from mtx.storage.text_files import declared_encoding, errors_named, is_utf8, likely_encoding, wide_encoding
@@ -82,6 +83,30 @@ def _keep_accelerators(translate: Callable[[list[Marked]], list[Marked]], segmen
     return [with_accelerator(new, mark) for new, (_, mark) in zip(translations, pairs, strict=True)]
 
 
+def without_accelerator(marked: Marked) -> tuple[Marked, str]:
+    """A segment without its accelerator mark, as in &File and _File, and the mark with its letter, or nothing."""
+    match = accelerator(text_of(marked))
+    if match is None:
+        return marked, ""
+    mark = match[0]
+    return [part if isinstance(part, Tag) else part.replace(mark, match[1] or "") for part in marked], mark.strip(" ()")
+
+
+def with_accelerator(marked: Marked, mark: str) -> Marked:
+    """A translation with the accelerator mark: before its letter, else before the first letter.
+
+    Without Latin letters, as in Chinese, both are appended to the text in parentheses.
+    """
+    if not mark:
+        return marked
+    for letter in (rf"\b(?i:{mark[1]})", f"(?i:{mark[1]})", "[A-Za-z]"):
+        for number, part in enumerate(marked):
+            if isinstance(part, str) and (match := re.search(letter, part)):
+                at = match.start()
+                return [*marked[:number], f"{part[:at]}{mark[0]}{part[at:]}", *marked[number + 1 :]]
+    return [*marked, f"({mark.upper()})"]
+
+
 _MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}  # byte order marks
 _MAX_SPACE = 200
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
@@ -108,7 +133,7 @@ class Edit:
 
     Attributes:
         segment: the text to translate; empty if the new text is known.
-        write: formats the translation for the document, with the white space at both ends of its source.
+        write: formats the translation for the document.
     """
 
     start: int
@@ -134,8 +159,7 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> s
     rest = iter(translations)
     for edit in edits:
         assert edit.start >= end
-        new = with_edges(edit.segment, next(rest)) if edit.segment else []
-        parts += [text[end : edit.start], edit.write(new)]
+        parts += [text[end : edit.start], edit.write(next(rest) if edit.segment else [])]
         end = edit.end
     return "".join([*parts, text[end:]])
 

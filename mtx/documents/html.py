@@ -17,9 +17,9 @@ from pathlib import Path
 
 from mtx.data.inline_codes import unescape
 from mtx.data.languages import tag_of
+from mtx.data.markup import VOID, Marked, Tag, element_tag, has_letters, raw, with_codes
 from mtx.data.tables import PLAIN_NAMES
 from mtx.documents.document import Edit, replace_text
-from mtx.documents.markup import VOID, Marked, Tag, element_tag, has_letters, raw, with_codes
 from mtx.errors import DataError
 
 _INLINE = frozenset(

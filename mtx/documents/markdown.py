@@ -18,8 +18,8 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from mtx.data.inline_codes import CODE
+from mtx.data.markup import Marked, Tag, element_tag, has_letters, raw, with_tags
 from mtx.documents.document import Edit
-from mtx.documents.markup import Marked, Tag, element_tag, has_letters, raw, with_tags
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _COMPONENT = (  # a tag of MDX, whose attributes may be code

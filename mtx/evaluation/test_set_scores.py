@@ -31,7 +31,6 @@ from mtx.decoding.metrics import (
     write_test_set,
 )
 from mtx.decoding.translator import Translator
-from mtx.documents.tagged_segments import translate_lines
 from mtx.errors import Advice, DamagedFileError, DataError
 from mtx.evaluation.comparison import p_text
 from mtx.evaluation.protocols import LANGUAGES, Protocol
@@ -62,17 +61,12 @@ def translate_and_score(
         protocol: adds a BLEU score by this published protocol.
     """
     normalization = translator.tokenizer.normalization
-    hypotheses = normalize_lines(_translate(translator, test_set.sources), normalization)
+    hypotheses = normalize_lines(translator.translate(test_set.sources), normalization)
     scores = score_translations(hypotheses, test_set, normalization, protocol)
     if directory is not None:
         references = normalize_lines(test_set.references, normalization)
         write_test_set(directory, test_set.sources, hypotheses, references, scores)
     return scores
-
-
-def _translate(translator: Translator, lines: list[str]) -> list[str]:
-    """The translations of lines as `mtx translate` writes them: with the placeholders and addresses of these."""
-    return [hypotheses[0].text for hypotheses in translate_lines(translator, lines, 1)]
 
 
 def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) -> Scores:
@@ -148,7 +142,7 @@ def system_outputs(
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():
         logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
-        hypotheses[path] = _translate(translator, test_set.sources)
+        hypotheses[path] = translator.translate(test_set.sources)
     forms: set[str] = {translator.tokenizer.normalization for translator in translators.values()}
     forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
     normalization = "nfc" if forms - {"none"} else "none"
@@ -214,10 +208,10 @@ def score_with_glossary(
     normalization, sources = translator.tokenizer.normalization, test_set.sources
     translator.use_glossary(glossary)
     try:
-        guided = normalize_lines(_translate(translator, sources), normalization)
+        guided = normalize_lines(translator.translate(sources), normalization)
     finally:
         translator.use_glossary(None)
-    plain = normalize_lines(_translate(translator, sources), normalization)
+    plain = normalize_lines(translator.translate(sources), normalization)
     before, after = (score_translations(lines, test_set, normalization, protocol) for lines in (plain, guided))
     (num_terms, used), (_, used_without) = (count_used(glossary, sources, lines) for lines in (guided, plain))
     return before, {**after, "terms": {"num_terms": num_terms, "used": used, "used_without": used_without}}

@@ -170,14 +170,21 @@ def compare_export(
 ) -> Comparison | None:
     """Translate the text with the model `root` and its export `new`; None if that is not possible."""
     logger.info("comparing the translations of %d lines", len(sources))
-    if to == "huggingface":
-        return _compare_huggingface(root, new, sources, references)
-    ours = Translator.load(root, engine="torch", device="cpu", split_sentences=False)
-    if to == "argos":
-        theirs = translate_as_argos(new, sources)
-    else:
+    beam_size = 1 if to == "huggingface" else None  # transformers' beam search has another length penalty
+    ours = Translator.load(root, engine="torch", device="cpu", beam_size=beam_size, split_sentences=False)
+    if to == "ctranslate2":
         theirs = Translator.load(new, device="cpu", split_sentences=False).translate(sources)
-    return compare_translations(ours.translate(sources), theirs, references, ours.tgt)
+    else:
+        lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
+        split = zip(ours.split(lines), ours.tokenizer.encode(lines), strict=True)
+        # mtx treats long lines, capitals, title case and codes specially
+        rows = [row for row, (parts, ids) in enumerate(split) if [part.ids for part in parts if not part.own] == [ids]]
+        if not rows:
+            logger.warning("all lines are too long for the model, in capitals or codes: translations were not compared")
+            return None
+        sources, references = ([side[row] for row in rows] for side in (lines, references))
+        theirs = translate_as_argos(new, sources) if to == "argos" else _translate_with_transformers(ours, new, sources)
+    return None if theirs is None else compare_translations(ours.translate(sources), theirs, references, ours.tgt)
 
 
 def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
@@ -200,33 +207,24 @@ def check_tolerances(comparison: Comparison, precision: str) -> None:
         )
 
 
-def _compare_huggingface(root: Path, new: Path, sources: Sequence[str], references: Sequence[str]) -> Comparison | None:
-    """Compare by greedy search, because transformers' beam search has another length penalty."""
+def _translate_with_transformers(ours: Translator, new: Path, sources: Sequence[str]) -> Any:
+    """The translations of an export by transformers; None if it is not installed."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
     except ImportError:
         install = install_command("transformers")
         logger.warning("transformers is not installed, so translations were not compared\n  help: %s", install)
         return None
-    ours = Translator.load(root, engine="torch", device="cpu", beam_size=1, split_sentences=False)
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
-    lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
-    split = ours.split(lines)  # mtx treats long lines, capitals and title case specially
-    rows = [row for row, parts in enumerate(split) if len(parts) == 1 and parts[0].case is None]
-    if not rows:
-        logger.warning("all lines are too long for the model or in capitals, so translations were not compared")
-        return None
-    inputs = [lines[row] for row in rows]
     transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.MarianTokenizer.from_pretrained(new)
     model = transformers.MarianMTModel.from_pretrained(new).eval()
     with torch.inference_mode():
         ids = model.generate(
-            **tokenizer(inputs, return_tensors="pt", padding=True),
+            **tokenizer(sources, return_tensors="pt", padding=True),
             num_beams=1,
             do_sample=False,
             max_length=max_length + 1,  # transformers counts the start token
         )
-    theirs = tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-    return compare_translations(ours.translate(inputs), theirs, [references[row] for row in rows], ours.tgt)
+    return tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtx.config.schema import Config
-from mtx.data.inline_codes import strip_codes
 from mtx.data.language_detection import Profile, are_exchanged
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
@@ -25,7 +24,7 @@ from mtx.training.schedule import planned_end, steps_per_epoch
 
 _DROPPED = 0.05  # share of the pairs that are dropped for one reason
 _LEAKS = 0.01  # training pairs with a source or target of the set, for each pair of the set
-_FORM = 0.01
+_SUBWORDS = 0.01
 _SUSPICIOUS = 0.02  # share of the targets: 0.1% in Multi30k, 5% in news in Yoruba, which often writes numbers as words
 _UNKNOWN_WORDS = 0.02
 _ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
@@ -36,15 +35,6 @@ _GUESS_PAIRS = 2_000  # of a set, evenly spread, for language detection
 _MAX_PAIRS = 20_000  # of a set, evenly spread, for checks of its words and lengths
 _SPREAD = 1.0  # subwords; if the lengths of a side vary less, their correlation is not informative
 
-# Forms of training text that a model should not learn, and what to do about them
-_FORMS = (
-    (
-        lambda text: strip_codes(text) != text,
-        "have markup or entities, such as <b> or &amp;",
-        "remove them from the text, as mtx does in TMX, XLIFF and PO: the model never sees them in documents",
-    ),
-    (FORMS[SUBWORDS], f"are {SUBWORDS}", "train on the text as people write it: mtx splits it into subwords itself"),
-)
 # What to do about dropped pairs, by the reason from `mtx.data.cleaning`. Duplicates, older translations and held-out
 # sentences need no action.
 _ABOUT_DROPPED = {
@@ -180,10 +170,10 @@ def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
 
 def _form(data: PreparedData) -> Iterator[Advice]:
     pairs = list(zip(*data.train.texts(spread(data.train.num_pairs, _MAX_PAIRS)), strict=True))
-    for has_form, form, help in _FORMS:
-        share = sum(any(map(has_form, pair)) for pair in pairs) / max(1, len(pairs))
-        if share >= _FORM:
-            yield Advice(f"{share:.0%} of the training pairs {form}", help)
+    share = sum(any(map(FORMS[SUBWORDS], pair)) for pair in pairs) / max(1, len(pairs))
+    if share >= _SUBWORDS:
+        help = "train on the text as people write it: mtx splits it into subwords itself"
+        yield Advice(f"{share:.0%} of the training pairs are {SUBWORDS}", help)
     if sum(data.report.get("suspicious", {}).values()) >= _SUSPICIOUS:
         help = "check that line n of one side translates all of line n of the other, with its numbers"
         yield Advice(_suspicious(data.report), help)

@@ -132,7 +132,7 @@ def _validation_s(trainer: Trainer) -> float:
     """The seconds of a validation, by some of its lines; see `Validation.later_seconds`."""
     data, started = trainer.data, time.monotonic()
     size = max(1, data.valid.num_pairs // _VALIDATED)
-    hypotheses = validate_part(trainer.model.eval(), data, trainer.config.data.max_tokens, 0, size)["hypotheses"]
+    hypotheses = validate_part(trainer.model.eval(), data, trainer.config, 0, size)["hypotheses"]
     seconds = size * (time.monotonic() - started)
     trainer.model.train()
     ratio = sum(map(len, data.valid.tgt_texts()[::size])) / max(1, sum(map(len, hypotheses)))

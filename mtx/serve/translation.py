@@ -21,11 +21,10 @@ from starlette.exceptions import HTTPException
 from mtx.data.inline_codes import needs_no_translation
 from mtx.data.language_detection import is_surely_in, rank_languages
 from mtx.data.languages import code_of, name_of
+from mtx.data.markup import bare
 from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents import html
 from mtx.documents.document import apply, segments
-from mtx.documents.markup import bare
-from mtx.documents.tagged_segments import put_codes_back, translate_segments, without_codes
 from mtx.errors import DataError, UsageError
 from mtx.evaluation.suspicion import Suspicion, suspicion
 
@@ -97,25 +96,19 @@ class TranslationQueue:
             raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
 
     def submit(
-        self,
-        function: Callable[[list[Value]], Sequence[Result]],
-        values: Sequence[Value],
-        sizes: Sequence[int],
-        is_accepted: bool = False,
+        self, function: Callable[[list[Value]], Sequence[Result]], values: Sequence[Value], sizes: Sequence[int]
     ) -> list[Future[Result]]:
         """Compute a result for each value; values whose futures are cancelled before their batch are dropped.
 
         Args:
             function: is called with the values of several requests.
             sizes: tokens of each value, at least one.
-            is_accepted: whether the request has results already, so that it is not refused.
 
         Raises:
             HTTPException: see `require_room`.
         """
         with self._lock:
-            if not is_accepted:
-                self.require_room(sum(sizes))
+            self.require_room(sum(sizes))
             parts = zip(itertools.accumulate(sizes), values, sizes, strict=True)
             items = [_Item(self._turn + end, function, value, size) for end, value, size in parts]
             self._waiting = sorted([*self._waiting, *items], key=lambda item: item.turn)
@@ -177,8 +170,6 @@ class Pair:
     def __init__(self, translator: Translator):
         self.translator = translator
         self.best = partial(translator.decode_parts, n_best=1)
-        self.segments = partial(translate_segments, translator)
-        self.put_codes_back = partial(put_codes_back, translator)
 
 
 class Pairs:
@@ -275,19 +266,11 @@ async def translate_plain(
     queue.require_room(sum(map(len, texts)) // 4)  # about as many tokens
     by_text = [_LINE_END.split(text) for text in texts]
     lines = [line for some in by_text for line in some]
-    bare_lines = await asyncio.to_thread(lambda: list(map(without_codes, lines)))
-    by_line = await asyncio.to_thread(pair.translator.split, [line.text for line in bare_lines])
+    by_line = await asyncio.to_thread(pair.translator.split, lines)
     parts = [part for some in by_line for part in some]
     function = pair.translator.decode_parts if num_alternatives else pair.best
-    found = await _results(queue.submit(function, parts, [len(part.ids) for part in parts]))
-    joined = await asyncio.to_thread(pair.translator.join_parts, by_line, found)
-    coded = [row for row, line in enumerate(bare_lines) if line.tags]
-    values = [(bare_lines[row], joined[row]) for row in coded]
-    sizes = [1 + sum(len(part.ids) for part in by_line[row]) for row in coded]
-    coded_results = await _results(queue.submit(pair.put_codes_back, values, sizes, is_accepted=True))
-    for row, whole in zip(coded, coded_results, strict=True):
-        joined[row] = whole
-    hypotheses = iter(joined)
+    found = await _results(queue.submit(function, parts, [max(1, len(part.ids)) for part in parts]))
+    hypotheses = iter(await asyncio.to_thread(pair.translator.join_parts, by_line, found))
     results = await asyncio.to_thread(
         lambda: [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
     )
@@ -327,7 +310,7 @@ async def translate_html(
         sizes = list(map(len, encoded))
         if max(sizes, default=0) > segment_tokens:
             raise DataError(f"q: a paragraph has {max(sizes):,} tokens, above the limit of {segment_tokens:,} for HTML")
-        rest = iter(await _results(queue.submit(pair.segments, some, sizes)))
+        rest = iter(await _results(queue.submit(pair.translator.translate_marked, some, sizes)))
         results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
     return [Translation(text, []) for text in results]
 

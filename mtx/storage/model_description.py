@@ -49,6 +49,7 @@ class _Info(BaseModel):
     beam_size: int = Field(ge=1, le=MAX_BEAM_SIZE)
     length_penalty: float = Field(ge=0, le=MAX_LENGTH_PENALTY)
     multi_sentence_share: float = Field(0.0, ge=0, le=1)  # imported models have no record of it
+    codes: list[str] = []  # of the training text, which the model writes like words
 
 
 class _Stored(_Info):
@@ -63,7 +64,8 @@ class ModelDescription:
     """A model directory without its weights.
 
     Attributes:
-        info: src, tgt, max_tokens, the run's beam_size and length_penalty, and perhaps multi_sentence_share.
+        info: src, tgt, max_tokens, the run's beam_size and length_penalty, and perhaps multi_sentence_share
+            and codes.
         tokenizer_dir: the directory with the files of the tokenizer.
     """
 

@@ -60,7 +60,7 @@ def choose(new_model: NewModel, config: Config, data: PreparedData, paths: RunLa
 
     def validate(steps: tuple[int, ...]) -> float:
         model.load_state_dict(average(paths, steps))
-        part = validate_part(model, data, config.data.max_tokens)
+        part = validate_part(model, data, config)
         return validation_of([part], data, config.data.tgt, metric, time.monotonic()).score
 
     found = {steps: validate(steps) if score is None else score for steps, score in scores.items()}

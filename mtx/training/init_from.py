@@ -138,13 +138,10 @@ def translator(config: Config, device: str) -> "Translator":
     decoding = config.decoding
     return Translator.load(
         _model_directory(config.training.init_from),
-        engine="torch",
-        precision="tf32",
         device=device,
         beam_size=decoding.beam_size,
         length_penalty=decoding.length_penalty,
         batch_tokens=decoding.batch_tokens,
-        split_sentences=False,
     )
 
 

@@ -22,7 +22,6 @@ from mtx.config.schema import Config
 from mtx.data import prepare as preparation
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
-from mtx.decoding.load import fill_cache
 from mtx.decoding.metrics import Scores, normalize_lines, score, warn_if_too_short, write_test_set
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
@@ -200,11 +199,9 @@ def _score(trainer: Trainer) -> None:
     ranks, translations = trainer.ranks, dict[str, list[str]]()
     translator = Translator.load(
         trainer.paths.model,
-        engine="torch",
-        precision="tf32",
         device=trainer.runtime.device,
+        threads=trainer.runtime.threads,
         batch_tokens=trainer.config.decoding.batch_tokens,
-        split_sentences=False,
     )
     for name, store in trainer.data.tests.items():
         beam_size = translator.options.beam_size
@@ -246,7 +243,6 @@ def _finish(trainer: Trainer, translator: Translator, translations: dict[str, li
     for hook in trainer.hooks:
         hook.on_scores(trainer, scores, files)
     model_directory.add_scores(paths.model, scores, files)
-    fill_cache(paths.model)
     for hook in trainer.hooks:
         hook.on_end(trainer, translator)
 

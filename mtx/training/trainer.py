@@ -227,7 +227,7 @@ class Trainer:
 
         def work() -> dict[str, Any] | None:
             with contextlib.suppress(InterruptedTrainingError), self._signals.interrupt():
-                return validate_part(model, self.data, self.config.data.max_tokens, ranks.rank, ranks.size)
+                return validate_part(model, self.data, self.config, ranks.rank, ranks.size)
             return None
 
         parts = [part for part in ranks.gather(work) if part is not None]

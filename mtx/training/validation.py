@@ -20,6 +20,7 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
+from mtx.storage.model_description import info_of
 from mtx.storage.run_directory import quality
 
 _NUM_SAMPLES = 5
@@ -99,7 +100,7 @@ def deciding_metric(data: PreparedData, config: Config) -> str:
 
 
 def validate_part(
-    model: TranslationModel, data: PreparedData, max_tokens: int, number: int = 0, size: int = 1
+    model: TranslationModel, data: PreparedData, config: Config, number: int = 0, size: int = 1
 ) -> dict[str, Any]:
     """One rank's part of a validation, for `validation_of`; it changes nothing, so it may be interrupted anywhere.
 
@@ -112,9 +113,7 @@ def validate_part(
     rows = np.arange(number, data.valid.num_pairs, size)
     engine = TorchEngine([model], data.tokenizer, Placement(precision="tf32"))
     scores = engine.log_probs(data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
-    info = {"src": "src", "tgt": "tgt", "max_tokens": max_tokens}
-    search = SearchOptions(beam_size=1, split_sentences=False)
-    translator = Translator(engine, data.tokenizer, info, search)
+    translator = Translator(engine, data.tokenizer, info_of(config, data.report), SearchOptions(beam_size=1))
     hypotheses = translator.translate(data.valid.src_texts()[number::size])
     return {"nll": -sum(score.log_prob for score in scores), "hypotheses": hypotheses}
 

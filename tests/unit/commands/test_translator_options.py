@@ -27,7 +27,8 @@ def run(names: tuple[str, ...], options: str = "") -> tuple[SearchOptions, Place
 
 def test_nothing_given_leaves_everything_to_the_model() -> None:
     assert run(ALL) == (SearchOptions(), Placement())
-    assert run(()) == (SearchOptions(split_sentences=False), Placement(precision="tf32", engine="torch"))
+    assert run(()) == (SearchOptions(), Placement(precision="tf32", engine="torch"))
+    assert run(("beam",)) == (SearchOptions(), Placement()), "what searches does as mtx translate"
 
 
 def test_each_option_has_its_place() -> None:

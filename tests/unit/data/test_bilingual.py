@@ -84,9 +84,13 @@ def test_several_translations_are_several_pairs() -> None:
     assert (block.lines, block.tgt, block.dates) == ([7, 7], ["Hund", "Köter"], [9, 5])
 
 
-def test_markup_and_entities_are_taken_out_and_placeholders_stay() -> None:
-    (block,) = blocks(("en", "de"), {"en": "<b>Q&amp;A</b>&#10;%s", "de": "F&amp;A<br/>{0}"})
-    assert (block.src, block.tgt) == (["Q&A %s"], ["F&A {0}"])
+@pytest.mark.parametrize(
+    "text, without",
+    [("&Open", "Open"), ("Save _as", "Save as"), ("打开 (_O)", "打开"), ("AT&T", "AT&T"), ("a_b", "a_b")],
+)
+def test_marks_of_accelerators_are_taken_out(text: str, without: str) -> None:
+    (block,) = blocks(("en", "de"), {"en": f"{text} <b>%s</b>", "de": "Hund"})
+    assert block.src == [f"{without} <b>%s</b>"]
 
 
 def test_a_file_in_other_languages_says_which() -> None:

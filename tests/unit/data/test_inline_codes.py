@@ -67,15 +67,7 @@ def test_markup_leaves_the_text_to_train_on() -> None:
     text = r'<p class="a">Q&amp;A&nbsp;<b>now</b>: it&#8217;s<br/>%s<!-- so --></p> 3 < 4\nEnd <0>a</0><x:y id="1"/>'
     assert strip_codes(text).split() == ["Q&A", "now:", "it’s", "%s", "3", "<", "4", "End", "a"]
     assert strip_codes("a&#10;b") == "a b"
-    marks = {
-        "&Open": "Open",
-        "Save _as": "Save as",
-        "打开 (_O)": "打开",
-        "R&amp;D": "R&D",
-        "AT&T": "AT&T",
-        "a_b": "a_b",
-    }
-    assert {text: strip_codes(text) for text in marks} == marks
+    assert strip_codes("R&amp;D, AT&T, a_b, &Open") == "R&D, AT&T, a_b, &Open"
     assert strip_codes(r"One\nTwo C:\dir\name") == r"One Two C:\dir\name"
 
 

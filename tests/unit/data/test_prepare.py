@@ -456,3 +456,15 @@ def test_the_share_of_training_lines_with_several_sentences_is_recorded(
     data = run(tmp_path, "tokenizer.vocab_size=320")
     assert data.report["multi_sentence_share"] == share
     assert info_of(make_config(tmp_path), data.report)["multi_sentence_share"] == share
+
+
+def test_codes_that_many_pairs_have_on_both_sides_are_recorded_and_elements_leave_the_text(tmp_path: Path) -> None:
+    rows = [
+        (f"<b>{src}</b> %s &amp; {{n}} {number}", f"%s <i>{tgt}</i> &amp; {{m}}")
+        for number, (src, tgt) in enumerate(pairs(300))
+    ]
+    write(tmp_path / "train", rows)
+    data = run(tmp_path, "tokenizer.vocab_size=320")
+    assert data.report["codes"] == info_of(make_config(tmp_path), data.report)["codes"] == ["%s"]
+    src, tgt = data.train.src_texts()[0], data.train.tgt_texts()[0]
+    assert "<" not in src + tgt and "%s & {n}" in src and tgt.startswith("%s ")

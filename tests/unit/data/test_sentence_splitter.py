@@ -1,11 +1,13 @@
 """A line is split where sentences end, stays as it is where it holds one, and is joined as its language writes."""
 
+from functools import reduce
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtx.data.cleaning import clean_text
-from mtx.data.sentence_splitter import joined_sentences, multi_sentence_share, sentence_splitter
+from mtx.data.sentence_splitter import multi_sentence_share, sentence_splitter, space_between
 from mtx.storage.text_files import replace_surrogates
 
 SPLIT = [
@@ -34,7 +36,7 @@ WHOLE = [
 @pytest.mark.parametrize("language, line, sentences", SPLIT)
 def test_a_line_of_several_sentences(language: str, line: str, sentences: list[str]) -> None:
     assert sentence_splitter(language)(line) == sentences
-    assert joined_sentences(sentences) == line
+    assert joined(sentences) == line
 
 
 @pytest.mark.parametrize("language, line", WHOLE)
@@ -53,14 +55,15 @@ def test_no_text_loses_a_character_or_ends_the_process(text: str, language: str)
     assert "".join("".join(sentences).split()) == "".join(replace_surrogates(line).split())
 
 
+def joined(sentences: list[str]) -> str:
+    return reduce(lambda text, sentence: text + space_between(text, sentence) + sentence, sentences, "")
+
+
 def test_sentences_are_joined_as_they_are_written() -> None:
-    assert joined_sentences(["A.", "", "B."]) == "A. B."
-    assert (
-        joined_sentences(["나는 학생이다.", "너는?", "네 \U0001f600", "좋다"])
-        == "나는 학생이다. 너는? 네 \U0001f600 좋다"
-    )
-    assert joined_sentences(["我是学生。", "Python 好。", "你!", "Ok."]) == "我是学生。Python 好。你! Ok."
-    assert joined_sentences([]) == ""
+    assert joined(["A.", "", "B."]) == "A. B."
+    assert joined(["나는 학생이다.", "너는?", "네 \U0001f600", "좋다"]) == "나는 학생이다. 너는? 네 \U0001f600 좋다"
+    assert joined(["我是学生。", "Python 好。", "你!", "Ok."]) == "我是学生。Python 好。你! Ok."
+    assert joined([]) == ""
 
 
 def test_the_share_of_lines_with_several_sentences() -> None:

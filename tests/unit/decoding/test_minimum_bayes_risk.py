@@ -85,7 +85,7 @@ def fixed(tokenizer: Any, texts: list[str], glossary: Glossary | None = None) ->
 def test_each_part_of_a_line_has_its_own_and_the_score_is_the_mean(tokenizer: Any) -> None:
     texts = ["ein vier", "ein zwo", "ein zwo fünf"]
     best = max(by_hand(texts))
-    ((hypothesis,),) = fixed(tokenizer, texts).hypotheses(["one|two"])
+    ((hypothesis,),) = fixed(tokenizer, texts).hypotheses(["one§two"])
     assert hypothesis.text == "ein zwo fünf ein zwo fünf" and hypothesis.score == pytest.approx(best)
     assert hypothesis.pieces.count("</s>") == 2
     ((capitals,),) = fixed(tokenizer, texts).hypotheses(["ONE TWO"])

@@ -25,7 +25,7 @@ class Fixed(FakeTranslator):
 
     def __init__(self, tokenizer: Tokenizer, texts: list[str], options: SearchOptions):
         super().__init__(tokenizer, 40, options)
-        self.splitter = lambda line: line.split("|")
+        self.splitter = lambda line: line.split("§")
         self.candidates = [Candidate(ids, -float(n)) for n, ids in enumerate(tokenizer.encode(texts, target=True), 1)]
 
     def search(
@@ -61,7 +61,7 @@ def test_a_sentence_in_capitals_has_its_terms_too(tokenizer: Tokenizer) -> None:
 
 
 def test_a_line_in_parts_has_the_most_terms_of_all_combinations(tokenizer: Tokenizer) -> None:
-    assert order(tokenizer, ["ein", "ein zwo"], "one two|four")[0] == "ein zwo ein"
+    assert order(tokenizer, ["ein", "ein zwo"], "one two§four")[0] == "ein zwo ein"
 
 
 def test_samples_stay_in_their_order(tokenizer: Tokenizer) -> None:
@@ -70,7 +70,7 @@ def test_samples_stay_in_their_order(tokenizer: Tokenizer) -> None:
 
 
 def test_whoever_reads_one_hypothesis_gets_the_best(tokenizer: Tokenizer) -> None:
-    for texts, line in ((["ein", "ein zwo", "zwo fünf"], "two five|one"), (["ein", "vier", "zwo"], "one|four|one")):
+    for texts, line in ((["ein", "ein zwo", "zwo fünf"], "two five§one"), (["ein", "vier", "zwo"], "one§four§one")):
         translator = Fixed(tokenizer, texts, SearchOptions(BEAM))
         translator.use_glossary(GLOSSARY)
         (found,), (best, *rest) = translator.hypotheses([line], n_best=1), translator.hypotheses([line])[0]
@@ -88,4 +88,4 @@ def test_the_best_of_samples_is_chosen_among_all(tokenizer: Tokenizer) -> None:
 def test_samples_of_parts_with_and_without_terms_go_together(tokenizer: Tokenizer) -> None:
     translator = Fixed(tokenizer, ["ein", "zwo", "vier"], SearchOptions(BEAM, sampling=Sampling(num_samples=3)))
     translator.use_glossary(GLOSSARY)
-    assert translator.translate(["one|two"]) == ["ein ein"]
+    assert translator.translate(["one§two"]) == ["ein ein"]

@@ -13,15 +13,13 @@ import pytest
 import torch
 
 from mtx.config.schema import TokenizerConfig
-from mtx.data.sentence_splitter import joined_sentences
 from mtx.data.sentencepiece_models import SplitModel
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding import scoring
 from mtx.decoding import torch_engine as module
 from mtx.decoding.beam_search import Request, RequestQueue
 from mtx.decoding.options import Candidate, Placement, Sampling, SearchOptions
-from mtx.decoding.translator import Hypothesis, Translator, best_combinations
-from mtx.documents.tagged_segments import translate_segments
+from mtx.decoding.translator import Hypothesis, Part, Translator, best_combinations
 from mtx.errors import DataError, UsageError
 from tests.models import tiny_model
 from tests.translators import torch_translator
@@ -125,7 +123,7 @@ def test_hypotheses_are_at_most_beam_size_and_best_first(translator: Translator,
 
 
 def test_an_empty_line_has_one_empty_hypothesis(translator: Translator) -> None:
-    assert translator.hypotheses(["  "]) == [[Hypothesis("", 0.0, [])]]
+    assert translator.hypotheses(["  "]) == [[Hypothesis([], 0.0, [])]]
 
 
 def test_a_long_line_is_translated_in_parts(translator: Translator, tokenizer: Tokenizer) -> None:
@@ -180,8 +178,8 @@ def test_a_prefix_is_what_the_translation_begins_with(translator: Translator) ->
 
 def test_sentences_of_a_line_are_translated_one_by_one(translator: Translator, tokenizer: Tokenizer) -> None:
     split = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, SearchOptions(2))
-    split.splitter = lambda text: text.split("|")
-    assert split.translate(["abc|de|fgh", "ab", ""]) == [
+    split.splitter = lambda text: text.split("§")
+    assert split.translate(["abc§de§fgh", "ab", ""]) == [
         " ".join(translator.translate(["abc", "de", "fgh"])), *translator.translate(["ab", ""])
     ]  # fmt: skip
 
@@ -191,15 +189,15 @@ def test_a_language_token_goes_before_each_sentence_and_each_part(monkeypatch: p
     multilingual = Tokenizer(models, "none", [])
     language = PIECES.index(">>fr<<")
     split = torch_translator(tiny_model(multilingual.num_ids, seed=4), multilingual, 8, SearchOptions(2))
-    split.splitter = lambda text: text.split("|")
-    [parts] = split.split([">>fr<< ab|a|" + "ab" * 20])
+    split.splitter = lambda text: text.split("§")
+    [parts] = split.split([">>fr<< ab§a§" + "ab" * 20])
     assert len(parts) > 4 and all(part.ids[0] == language and len(part.ids) <= 8 for part in parts)
-    [plain] = split.split(["ab|a"])
+    [plain] = split.split(["ab§a"])
     assert [part.ids[1:] for part in parts[:2]] == [part.ids for part in plain]
     assert split.translate([">>fr<<"]) == [""]
     asked, search = list[list[int]](), split.engine.search
     monkeypatch.setattr(split.engine, "search", lambda sources, *rest: asked.extend(sources) or search(sources, *rest))
-    translate_segments(split, [[">>fr<< ab|a"]])
+    split.translate_marked([[">>fr<< ab§a"]])
     assert asked == [part.ids for part in parts[:2]]
 
 
@@ -208,12 +206,12 @@ def test_the_best_combinations_are_those_of_all(size: int) -> None:
     rng = random.Random(size)
     parts = [
         sorted(
-            (Hypothesis(str(n), -rng.randint(0, 9) / 8, []) for n in range(rng.randint(1, 4))), key=lambda h: -h.score
+            (Hypothesis([str(n)], -rng.randint(0, 9) / 8, []) for n in range(rng.randint(1, 4))), key=lambda h: -h.score
         )
         for _ in range(4)
     ]
     sums = sorted((sum(h.score for h in line) for line in itertools.product(*parts)), reverse=True)
-    best = best_combinations(parts, size)
+    best = best_combinations([Part([], None, is_next=True)] * 4, parts, size)
     assert [h.score for h in best] == sums[:size]
     assert best[0].text == " ".join(part[0].text for part in parts)
     assert len({h.text for h in best}) == len(best)
@@ -223,14 +221,14 @@ def test_a_line_in_parts_has_as_many_hypotheses_and_samples_as_another(
     translator: Translator, tokenizer: Tokenizer
 ) -> None:
     split = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, SearchOptions(2))
-    split.splitter = lambda text: text.split("|")
-    (parts,), alone = split.hypotheses(["abc|de"]), translator.hypotheses(["abc", "de"])
+    split.splitter = lambda text: text.split("§")
+    (parts,), alone = split.hypotheses(["abc§de"]), translator.hypotheses(["abc", "de"])
     sums = sorted((a.score + b.score for a, b in itertools.product(*alone)), reverse=True)
     assert [h.score for h in parts] == pytest.approx(sums[:2]) and parts[0].text != parts[1].text
     split.options = translator_options = SearchOptions(1, sampling=Sampling(num_samples=3))
     sampler = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, translator_options)
     drawn = zip(*sampler.hypotheses(["abc", "de"]), strict=True)
-    assert [h.text for h in split.hypotheses(["abc|de"])[0]] == [joined_sentences([h.text for h in s]) for s in drawn]
+    assert [h.text for h in split.hypotheses(["abc§de"])[0]] == [" ".join(h.text for h in s) for s in drawn]
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from mtx.data.markup import Marked, Tag, bare
 from mtx.data.translation_memories import read_units
+from mtx.decoding.placing import Link, put_back
 from mtx.documents import bilingual_documents
 from mtx.documents.bilingual_documents import with_attribute, write_xml
-from mtx.documents.markup import Marked, Tag, bare
-from mtx.documents.placing import Link, put_back
 
 CODE = re.compile(r"<[^>]*>")
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mtx.commands.translate import kind_of_document
+from mtx.data.markup import Marked
 from mtx.documents.document import translate_document
-from mtx.documents.markup import Marked
 from mtx.errors import DataError, UsageError
 from tests.unit.data.test_po import CATALOGUE
 from tests.unit.data.test_tmx import MEMORY
@@ -23,13 +23,14 @@ STATE = ' state="needs-review-translation"'
 
 
 def shout(segments: list[Marked]) -> list[Marked]:
-    """The translation of these tests: capital letters, single spaces, none at the ends. Tags stay where they are."""
+    """The translation of these tests: capital letters, single spaces but at the ends. Tags stay where they are."""
     return [_shouted(segment) for segment in segments]
 
 
 def _shouted(segment: Marked) -> Marked:
     whole = "".join(part if isinstance(part, str) else "\ue000" for part in segment)
-    first, *texts = re.sub(r"\s+", " ", whole).strip().upper().split("\ue000")
+    before, after = whole[: len(whole) - len(whole.lstrip())], whole[len(whole.rstrip()) :]
+    first, *texts = (before + re.sub(r"\s+", " ", whole).strip().upper() + after).split("\ue000")
     tags = (part for part in segment if not isinstance(part, str))
     return [first, *(part for pair in zip(tags, texts, strict=True) for part in pair)]
 

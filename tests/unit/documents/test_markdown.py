@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
+from mtx.data.markup import Marked, Tag
 from mtx.documents import markdown
 from mtx.documents.document import apply, segments
-from mtx.documents.markup import Marked, Tag
 from tests.unit.documents.test_document import shout, translated
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 
 from mtx.data.glossary import Glossary
-from mtx.decoding.translator import Hypothesis
-from mtx.documents.tagged_segments import translate_lines
 from mtx.errors import DamagedFileError
 from mtx.evaluation.test_set_scores import (
     Change,
@@ -27,7 +25,7 @@ from mtx.evaluation.test_set_scores import (
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
-from tests.unit.documents.test_tagged_segments import Fixed
+from tests.unit.decoding.test_codes import Fixed
 
 GLOSSARY = Glossary({"house": "Haus", "river": "der Fluss", "old house": "Altbau"})
 
@@ -68,9 +66,9 @@ class Fake:
     def use_glossary(self, glossary: Glossary | None) -> None:
         self.glossary = glossary
 
-    def hypotheses(self, lines: Sequence[str], n_best: int) -> list[list[Hypothesis]]:
+    def translate(self, lines: Sequence[str]) -> list[str]:
         word = "Haus" if self.glossary else "Heim"
-        return [[Hypothesis(line.replace("house", word), 0.0, [])] * n_best for line in lines]
+        return [line.replace("house", word) for line in lines]
 
 
 def test_both_translations_are_scored() -> None:
@@ -86,7 +84,7 @@ def test_both_translations_are_scored() -> None:
 
 def test_placeholders_are_treated_as_in_translations() -> None:
     sources = ["a red dog %s {{ name }}", "42"] * 9
-    lines = [found[0].text for found in translate_lines(Fixed(), sources)]
+    lines = Fixed().translate(sources)
     scores = translate_and_score(Fixed(), TestSet("t", "fr", sources, lines))
     assert scores["bleu"]["score"] == pytest.approx(100) and "{{ name }}" in lines[0] and lines[1] == "42"
 

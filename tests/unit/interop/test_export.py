@@ -48,6 +48,6 @@ def test_lines_that_mtx_cuts_are_not_compared_with_transformers(
     export_huggingface(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export")
     long = "ab cd " * 200
     assert compare_export(tmp_path / "model", "huggingface", tmp_path / "export", [long], ["x"]) is None
-    assert "all lines are too long for the model or in capitals" in caplog.text
+    assert "all lines are too long for the model, in capitals or codes" in caplog.text
     comparison = compare_export(tmp_path / "model", "huggingface", tmp_path / "export", [long, "ab cd"], ["x", "y"])
     assert comparison == Comparison(1, 1.0, 0.0)

@@ -182,15 +182,6 @@ def test_an_epoch_counts_a_corpus_as_often_as_its_weight(tmp_path: Path) -> None
         assert steps_per_epoch(train, training) == (1 + copies) * 2 * 10 * 4 / 16
 
 
-@pytest.mark.parametrize("text, share", [("Q&amp;A %s", "100%"), ("<b>a</b>", "100%"), ("Q&A, 3 < 4 %s", "")])
-def test_markup_in_the_training_text_is_told_with_its_share(
-    text: str, share: str, tmp_path: Path, clean: TokenStore
-) -> None:
-    marked = store(tmp_path / "marked.arrow", *pairs(600), tgt_text=text)
-    problem = f"{share} of the training pairs have markup or entities, such as <b> or &amp;"
-    assert told(prepared(marked, clean)) == (problem if share else "")
-
-
 @pytest.mark.parametrize("text, is_told", [("ein H@@ und", True), ("▁ein ▁Hund", True), ("me@@work", False)])
 def test_training_text_that_is_split_into_subwords(text: str, is_told: bool, tmp_path: Path, clean: TokenStore) -> None:
     split = store(tmp_path / "split.arrow", *pairs(600), tgt_text=text)

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,21 +41,29 @@ class Upper(FakeTranslator):
         self.calls, self.may_go_on, self.has_begun = list[list[str]](), threading.Event(), threading.Event()
 
     def split(self, lines: Sequence[str], *others: Any) -> list[list[Part]]:
-        starts = [range(0, len(line), self.part_chars) for line in lines]
-        return [
-            [Part(list(line[start : start + self.part_chars].encode()), None) for start in some]
-            for line, some in zip(lines, starts, strict=True)
-        ]
+        return [[each for part in parts for each in self._chunks(part)] for parts in super().split(lines, *others)]
+
+    def _chunks(self, part: Part) -> list[Part]:
+        if part.own:
+            return [part]
+        starts = range(0, len(part.text), self.part_chars)
+        chunks = [(start > 0, part.text[start : start + self.part_chars]) for start in starts]
+        return [replace(part, ids=list(text.encode()), text=text, is_next=is_next) for is_next, text in chunks]
 
     def decode_parts(self, parts: Sequence[Part], *others: Any, **named: Any) -> list[list[Hypothesis]]:
-        lines = [bytes(part.ids).decode() for part in parts]
+        read = [part for part in parts if part.own is None]
+        lines = [bytes(part.ids).decode() for part in read]
         self.calls.append(lines)
         if "wait" in lines:
             self.has_begun.set()
             self.may_go_on.wait(10)
         if "fail" in lines:
             raise ValueError(f"cannot translate {lines}")
-        return [[Hypothesis(line.upper() + "!" * n, 0.0, []) for n in range(3)] for line in lines]
+        texts = [line.upper() + "!" * n for line in lines for n in range(3)]
+        pieces = map(self.tokenizer.pieces, self.tokenizer.encode(texts, target=True))
+        flat = [Hypothesis([text], 0.0, names) for text, names in zip(texts, pieces, strict=True)]
+        rest = iter(self._put_back(read, [flat[row : row + 3] for row in range(0, len(flat), 3)]))
+        return [[Hypothesis(part.own, 0.0, [])] if part.own else next(rest) for part in parts]
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         return [np.eye(len(tgt), len(src), dtype=np.float32) for src, tgt in zip(sources, targets, strict=True)]

@@ -359,7 +359,7 @@ def test_work_on_a_request_leaves_the_event_loop_to_others(monkeypatch: pytest.M
 
     translator = Upper()
     for owner, name in (
-        (translator, "split"), (translator, "join_parts"), (translation, "without_codes"), (translation, "suspicion"),
+        (translator, "split"), (translator, "join_parts"), (translation, "suspicion"),
         (translator.tokenizer, "encode"), (Pairs, "detect"),
     ):  # fmt: skip
         monkeypatch.setattr(owner, name, outside(name, getattr(owner, name)))
@@ -367,7 +367,7 @@ def test_work_on_a_request_leaves_the_event_loop_to_others(monkeypatch: pytest.M
         assert ask(client, q="a\nb", source="auto")["translatedText"] == "A\nB"
         assert ask(client, q="<p>a", format="html")["translatedText"] == "<p>A"
         assert client.post("/detect", json={"q": "a"}).status_code == 200
-    assert len(called) == 6
+    assert len(called) == 5
 
 
 def test_a_failure_tells_where_but_no_text(caplog: pytest.LogCaptureFixture) -> None:

@@ -143,7 +143,7 @@ class Offering:
         if self.last in lines:
             raise _Stopped
         texts = [["first", "second", line] for line in lines]
-        return [[Hypothesis(text, 0.0, []) for text in row] for row in texts]
+        return [[Hypothesis([text], 0.0, []) for text in row] for row in texts]
 
 
 def test_the_text_of_a_teacher_has_no_pairs_with_tags(tmp_path: Path) -> None:

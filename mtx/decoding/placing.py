@@ -1,7 +1,7 @@
 """Puts the tags of a sentence into its translation, at the matching words.
 
 Every tag of the source appears once in the translation, with pairs well nested. Its position follows from the word
-alignment of the model's cross attention. Flow: see `markup`.
+alignment of the model's cross attention. Flow: see `codes`.
 """
 
 import re
@@ -12,7 +12,7 @@ from itertools import groupby, pairwise, takewhile
 from typing import NamedTuple
 
 from mtx.data.inline_codes import LETTER
-from mtx.documents.markup import Marked, Placed
+from mtx.data.markup import Marked, Placed
 
 _INK = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 # Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
@@ -124,17 +124,23 @@ def _stands_apart(placed: Placed, neighbour: str) -> bool:
     return placed.is_word and neighbour != "" and not neighbour.isalnum()
 
 
-def _nest(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
-    """The tags in an order in which all pairs are nested, and the start and end of each pair in it.
-
-    A pair that overlaps another grows: its end moves after the tags that are open inside it.
-    """
+def match_pairs(tags: Sequence[Placed]) -> dict[int, int]:
+    """The number of the closing tag for the number of each opening one that has it."""
     lasts, open_tags = dict[int, int](), defaultdict[str | None, list[int]](list)
     for number, tag in enumerate(placed.tags[0] for placed in tags):
         if tag.kind == "open":
             open_tags[tag.pair].append(number)
         elif tag.kind == "close" and open_tags[tag.pair]:
             lasts[open_tags[tag.pair].pop()] = number
+    return lasts
+
+
+def _nest(tags: Sequence[Placed]) -> tuple[list[Placed], dict[int, int]]:
+    """The tags in an order in which all pairs are nested, and the start and end of each pair in it.
+
+    A pair that overlaps another grows: its end moves after the tags that are open inside it.
+    """
+    lasts = match_pairs(tags)
     firsts = {last: first for first, last in lasts.items()}
     order = list[Placed]()
     pairs = dict[int, int]()

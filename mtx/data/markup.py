@@ -1,6 +1,6 @@
-"""Text with markup inside, and the text without it. `placing` puts the tags into a translation.
+"""Text with codes inside, and the text without them.
 
-Flow: `Marked` -> `bare` -> translation -> `placing.put_back` -> `Marked`.
+Flow: `Marked` -> `bare` -> a translation, into which `mtx.decoding.placing` puts the tags -> `Marked`.
 """
 
 import html
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, zip_longest
 from typing import Literal
 
-from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM, accelerator
+from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM, SIGN
 
 VOID = frozenset(
     ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
@@ -115,15 +115,9 @@ def has_letters(marked: Marked) -> bool:
     return any(map(str.isalpha, bare(marked)[0]))
 
 
-def with_edges(source: Marked, translation: Marked) -> Marked:
-    """A translation with the white space at both ends of its source."""
-    text = "".join(part if isinstance(part, str) else "\0" for part in source)
-    before = text[: len(text) - len(text.lstrip())]
-    after = text[max(len(before), len(text.rstrip())) :]
-    parts = [*translation]
-    for at, strip in ((0, str.lstrip), (-1, str.rstrip)) if parts else ():
-        parts[at] = strip(part) if isinstance(part := parts[at], str) else part
-    return [part for part in (before, *parts, after) if part != ""]
+def text_of(marked: Marked) -> str:
+    """The text around the tags, unchanged."""
+    return "".join(part for part in marked if isinstance(part, str))
 
 
 def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:
@@ -137,8 +131,15 @@ def mark_up(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
     Args:
         escape: escapes text for the document; tags are already escaped.
     """
+    if not SIGN.search(text_of(marked)):
+        return marked
     parts = [part if isinstance(part, Tag) else ENTITY.sub(_unescape, part) for part in marked]
     return with_codes(with_tags(parts, ELEMENT, lambda text: replace(element_tag(text), raw=escape(text))), escape)
+
+
+def codes_of(text: str) -> list[str]:
+    """The codes in a text, in the order of their characters."""
+    return sorted(part.raw for part in mark_up([text]) if isinstance(part, Tag))
 
 
 def _unescape(entity: re.Match[str]) -> str:
@@ -185,31 +186,6 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
             at = match.end()
         parts.append(part[at:])
     return [part for part in parts if part != ""]
-
-
-def without_accelerator(marked: Marked) -> tuple[Marked, str]:
-    """A segment without its accelerator mark, as in &File and _File, and the mark with its letter, or nothing."""
-    text = "".join(part for part in marked if isinstance(part, str))
-    match = accelerator(text)
-    if match is None:
-        return marked, ""
-    mark = match[0]
-    return [part if isinstance(part, Tag) else part.replace(mark, match[1] or "") for part in marked], mark.strip(" ()")
-
-
-def with_accelerator(marked: Marked, mark: str) -> Marked:
-    """A translation with the accelerator mark: before its letter, else before the first letter.
-
-    Without Latin letters, as in Chinese, both are appended to the text in parentheses.
-    """
-    if not mark:
-        return marked
-    for letter in (rf"\b(?i:{mark[1]})", f"(?i:{mark[1]})", "[A-Za-z]"):
-        for number, part in enumerate(marked):
-            if isinstance(part, str) and (match := re.search(letter, part)):
-                at = match.start()
-                return [*marked[:number], f"{part[:at]}{mark[0]}{part[at:]}", *marked[number + 1 :]]
-    return [*marked, f"({mark.upper()})"]
 
 
 def is_choice(marked: Marked) -> bool:

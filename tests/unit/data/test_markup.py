@@ -5,8 +5,9 @@ import re
 
 import pytest
 
-from mtx.documents.markup import Marked, Tag, bare, mark_up, with_accelerator, with_edges, without_accelerator
-from mtx.documents.placing import Link, put_back
+from mtx.data.markup import Marked, Tag, bare, mark_up
+from mtx.decoding.placing import Link, put_back
+from mtx.documents.document import with_accelerator, without_accelerator
 
 
 def marked(text: str) -> Marked:
@@ -129,7 +130,7 @@ def test_pieces_of_a_word_stay_together_and_ideographs_do_not() -> None:
 
 
 def test_very_many_tags_are_placed_by_some_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtx.documents.placing._MOST_WORK", 10)
+    monkeypatch.setattr("mtx.decoding.placing._MOST_WORK", 10)
     text, tags = bare(marked("<b>one</b> two <i>three <x/></i> four"))
     assert raw(put_back(tags, text, "eins zwei drei vier", [])) == "<b>eins</b> zwei drei <i>vier <x/></i>"
 
@@ -216,11 +217,6 @@ def test_the_mark_of_an_accelerator_moves_to_a_letter_of_the_translation(
     segment, mark = without_accelerator(mark_up([source]))
     assert bool(mark) == (source != raw(segment))
     assert raw(with_accelerator(mark_up([translation]), mark)) == result
-
-
-def test_a_translation_has_the_white_space_of_its_source_once() -> None:
-    assert with_edges([" ", ":"], [" ", ":"]) == [" ", ":"] and with_edges([" a "], ["b"]) == [" ", "b", " "]
-    assert with_edges([" a "], [" b "]) == [" ", "b", " "] and with_edges([" "], [" "]) == [" "]
 
 
 def test_codes_that_belong_together_are_a_pair() -> None:

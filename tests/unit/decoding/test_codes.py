@@ -10,11 +10,11 @@ import pytest
 from mtx.commands.translate import translate_document
 from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
+from mtx.data.markup import Tag, mark_up, raw
 from mtx.data.tokenizer import train_tokenizer
+from mtx.decoding.codes import _balance
 from mtx.decoding.options import Attention, Candidate, SearchOptions
 from mtx.documents.bilingual_documents import with_lines
-from mtx.documents.markup import Tag, mark_up, raw
-from mtx.documents.tagged_segments import _balance, translate_lines, translate_segments
 from tests.translators import FakeTranslator
 
 SRC, TGT = ["a", "red", "dog"], ["un", "chien", "rouge"]
@@ -49,14 +49,14 @@ def test_balanced_attention_gives_each_source_piece_as_much() -> None:
 
 def test_each_word_keeps_its_tags_though_one_draws_all_attention() -> None:
     bold = [Tag("<b>", "open", "b"), "red", Tag("</b>", "close", "b")]
-    [translation] = translate_segments(Fixed(), [["a ", *bold, " dog"]])
+    [translation] = Fixed().translate_marked([["a ", *bold, " dog"]])
     assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "un chien <b>rouge</b>"
 
 
 def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> None:
     translator = Fixed()
     bold = [Tag("<b>", "open", "b"), "RED", Tag("</b>", "close", "b")]
-    [translation] = translate_segments(translator, [["A ", *bold, " DOG"]])
+    [translation] = translator.translate_marked([["A ", *bold, " DOG"]])
     assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "UN CHIEN <b>ROUGE</b>"
     assert translator.attended == [["▁A", "▁red", "▁dog", "</s>"], [f"▁{word}" for word in TGT] + ["</s>"]]
 
@@ -68,7 +68,7 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
 )  # fmt: skip
 def test_blocks_are_translated_one_by_one(source: str) -> None:
     parts = with_lines(mark_up([source.format("a red dog", "a dog")]))
-    [translation] = translate_segments(Fixed(), [parts])
+    [translation] = Fixed().translate_marked([parts])
     assert raw(translation) == source.format(*[" ".join(TGT)] * 2)
 
 
@@ -78,14 +78,41 @@ def test_blocks_are_translated_one_by_one(source: str) -> None:
      (" " * 40 + "A dog\nA dog", 1)],
 )  # fmt: skip
 def test_a_break_behind_a_short_line_ends_it(source: str, num_parts: int) -> None:
-    [translation] = translate_segments(Fixed(), [with_lines(mark_up([source]))])
+    [translation] = Fixed().translate_marked([with_lines(mark_up([source]))])
     assert raw(translation).count("chien") == num_parts
 
 
 def test_a_line_with_texts_for_several_numbers_stays() -> None:
     line = "You have {n, plural, one {# dog} other {# dogs}}"
     lines = [line, "{0,choice,0#no dog|1#a dog}", "a red dog %d"]
-    assert [found[0].text for found in translate_lines(Fixed(), lines)] == [*lines[:2], "un chien rouge %d"]
+    assert Fixed().translate(lines) == [*lines[:2], "un chien rouge %d"]
+
+
+class Noting(Fixed):
+    """Notes what the model reads, and writes `text`."""
+
+    text = "un %s chien rouge"
+
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
+        self.read = self.tokenizer.decode([*sources])
+        return [[Candidate(ids, 0.0)] for ids in self.tokenizer.encode([self.text] * len(sources), target=True)]
+
+
+def test_a_learned_code_goes_through_the_model_and_others_do_not() -> None:
+    translator = Noting()
+    translator.codes = frozenset(["%s"])
+    assert translator.translate(["a red %s dog {n}", "%s"]) == ["un %s chien rouge {n}", "%s"]
+    assert translator.read == ["a red %s dog"]
+
+
+@pytest.mark.parametrize("text", ["un chien rouge", "un chien %s rouge %s", "un chien %d rouge"])
+def test_a_learned_code_is_placed_if_the_model_has_not_written_it_once(text: str) -> None:
+    translator = Noting()
+    translator.codes, translator.text = frozenset(["%s"]), text
+    assert translator.translate(["a red dog %s", "a red dog"]) == ["un chien rouge %s", "un chien rouge"]
+    assert translator.translate(["a red dog %s"], ["un"]) == [text], "a prefix is part of it as it is"
 
 
 def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
