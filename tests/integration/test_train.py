@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mtx.config import settings
+from mtx.decoding.translator import Translator
 from mtx.formatting import program_name
 from mtx.training.hooks import EventLog
 from mtx.training.run import train as run_train
@@ -59,7 +60,8 @@ def test_scores_json_holds_scores_signatures_and_the_run(trained: Path) -> None:
         "precision", "training_precision", "device", "torch", "seed", "config", "data", "code", "weights", "steps",
         "elapsed",
     }  # fmt: skip
-    assert scores["run"]["precision"] == "fp32"
+    translator = Translator.load(trained / "model", engine="torch", precision="tf32", device=scores["run"]["device"])
+    assert scores["run"]["precision"] == translator.torch.precision == "fp32", "TF32 is of CUDA"
     weights = json.loads((trained / "model" / "config.json").read_text())["weights"]
     assert scores["run"]["weights"] == weights and weights in (trained / "model" / "README.md").read_text()
 
