@@ -108,17 +108,17 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         )
     config_name = names[0] if names else None
     resolved = settings.resolve(config_name, overrides)
-    if found := _find_languages(resolved):
-        overrides[1:1] = found  # after data.train
-        resolved = settings.resolve(config_name, overrides)
-    if files:
-        logger.info("this is short for: %s", mtx_command("train", "own-text", *overrides))
     if names == [_ADAPT] and resolved.config.training.init_from is None:
         help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
         raise UsageError(f"{_ADAPT}: training.init_from must name the model to adapt", help)
     for paths in map(RunLayout, map(Path, {names[0], resolved.config.run_dir} if names else ())):
         if settings.exists(paths.config) and settings.find_config(names[0]).samefile(paths.config):
             load_config(paths)  # raises if the run's own configuration was changed
+    if found := _find_languages(resolved):
+        overrides[1:1] = found  # after data.train
+        resolved = settings.resolve(config_name, overrides)
+    if files:
+        logger.info("this is short for: %s", mtx_command("train", "own-text", *overrides))
     if resolved.config.training.init_from is not None:
         from mtx.training.init_from import inherit
 
