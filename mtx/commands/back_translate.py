@@ -45,7 +45,9 @@ def back_translate(
     from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText, described
 
     if not mono.is_file():
-        raise UsageError(f"{mono}: is not a file; it is read several times", "a file with one sentence a line")
+        raise UsageError(
+            f"{mono}: no such file, or a pipe", "a file with one sentence a line, which is read several times"
+        )
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = checked_output(output)
     refuse_own_output(None, output, mono)

@@ -59,16 +59,15 @@ def compare(
             "--src and --direction go with --ref, --test goes with runs",
             "mtx compare RUN RUN --test NAME, or mtx compare MODEL MODEL --src FILE --ref FILE",
         )
-    from mtx.decoding.metrics import warn_if_too_short
+    from mtx.decoding.metrics import METRICS, warn_if_too_short
     from mtx.evaluation import comparison, test_sets
-    from mtx.evaluation.significance import METRICS
     from mtx.evaluation.test_set_scores import system_outputs
     from mtx.storage.run_directory import unfinished
 
     if ref is None:
         texts = test_sets.test_sets_of_runs(systems, test)
     else:
-        texts = [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
+        texts = [test_sets.test_set_of_files(systems, src, [ref], test_sets.target_language(direction))]
     models = [path for path in systems if path not in texts[0].hypotheses]
     translators = {path: load_translator(str(path), SearchOptions(), Placement(device)) for path in models}
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")

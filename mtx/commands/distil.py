@@ -48,7 +48,9 @@ def distil(
     others = [f"{key}={value}" for key, value in given.items() if not key.startswith("data.")]
     others.insert(0, f"device={place.device}")  # which a setting overrides
     if mono and not mono.is_file():
-        raise UsageError(f"{_MONO}{mono}: is not a file; it is read several times", "a file with one sentence a line")
+        raise UsageError(
+            f"{_MONO}{mono}: no such file, or a pipe", "a file with one sentence a line, which is read several times"
+        )
     if text and "data.train" not in given:
         raise UsageError(f"{text[0]}: needs data.train; without it, the text of TEACHER is used", f"{_MONO}FILE")
     first = require_models(teacher)[0]

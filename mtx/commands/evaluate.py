@@ -21,7 +21,7 @@ def evaluate(
         argument("[MODEL]", "Run directory or model directory.", complete_runs),
     ] = None,
     hyp: Annotated[Path | None, option("FILE", "Score this file instead of a model.")] = None,
-    ref: Annotated[Path | None, option("FILE", "Reference translations.")] = None,
+    ref: Annotated[list[Path] | None, option("FILE", "Reference translations; may be repeated.")] = None,
     src: Annotated[Path | None, option("FILE", "Source text for MODEL to translate.")] = None,
     testset: Annotated[str | None, option("NAME", "Test set of sacreBLEU, such as wmt14/full.")] = None,
     direction: Annotated[
@@ -48,8 +48,8 @@ def evaluate(
     refused = {
         "expected MODEL or --hyp FILE": (model is None) == (hyp is None),
         "--robust and --glossary need MODEL, and do not go together": (robust + (glossary is not None) > (hyp is None)),
-        "--hyp needs references, --ref FILE or --testset NAME": hyp is not None and (ref is None) == (testset is None),
-        "--src and --ref go together": hyp is None and (src is None) != (ref is None),
+        "--hyp needs references, --ref FILE or --testset NAME": hyp is not None and (not ref) == (testset is None),
+        "--src and --ref go together": hyp is None and (src is None) != (not ref),
         "--testset has its own text; drop --src and --ref": src is not None and testset is not None,
         "--direction goes with --testset or --hyp; otherwise MODEL has a direction": (
             direction is not None and hyp is None and testset is None
@@ -64,7 +64,7 @@ def evaluate(
     from mtx.evaluation.test_set_scores import evaluate_run, score_file, score_with_glossary, translate_and_score
 
     if hyp is not None:
-        if ref is None:
+        if not ref:
             test_set = test_sets.sacrebleu_test_set(testset or "", direction or "")
             name = test_set.name
         else:
@@ -83,8 +83,8 @@ def evaluate(
     scores = dict[str, Any]()
     if testset is not None:
         sets = [test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")]
-    elif src is not None and ref is not None:
-        sets = [test_sets.TestSet(src.name, translator.tgt, *test_sets.parallel_lines(src, ref))]
+    elif ref:
+        sets = [test_sets.test_set_of_files([], src, ref, translator.tgt)]
     else:
         if terms is None:
             scores |= evaluate_run(translator, Path(model), published)

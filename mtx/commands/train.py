@@ -90,8 +90,9 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     if not names and settings.exists(_PLAN) and not any(word.startswith("data.") for word in words):
         names = [_PLAN]
         logger.info("no CONFIG is given: using %s in this directory", _PLAN)
-    if names and all(map(_is_text, names)):
-        names, overrides = ["own-text"], [*_settings_for(names, overrides), *overrides]
+    files = names if all(map(_is_text, names)) else []
+    if files:
+        names, overrides = ["own-text"], [*_settings_for(files, overrides), *overrides]
     for name in names:
         if name in key_names():
             raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
@@ -105,13 +106,19 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
         )
-    resolved = settings.resolve(names[0] if names else None, overrides)
+    config_name = names[0] if names else None
+    resolved = settings.resolve(config_name, overrides)
     if names == [_ADAPT] and resolved.config.training.init_from is None:
         help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
         raise UsageError(f"{_ADAPT}: training.init_from must name the model to adapt", help)
     for paths in map(RunLayout, map(Path, {names[0], resolved.config.run_dir} if names else ())):
         if settings.exists(paths.config) and settings.find_config(names[0]).samefile(paths.config):
             load_config(paths)  # raises if the run's own configuration was changed
+    if found := _find_languages(resolved):
+        overrides[1:1] = found  # after data.train
+        resolved = settings.resolve(config_name, overrides)
+    if files:
+        logger.info("this is short for: %s", mtx_command("train", "own-text", *overrides))
     if resolved.config.training.init_from is not None:
         from mtx.training.init_from import inherit
 
@@ -158,40 +165,48 @@ def _help_with_sides(src: str, tgt: str = "") -> str:
 
 
 def _settings_for(files: list[str], overrides: list[str]) -> list[str]:
-    """The settings with which `own-text` trains on such files: the files, and their languages if they are not given."""
+    """The settings with which `own-text` trains on such files, without their languages."""
     from mtx.data.readers import FILE_ENDING
 
-    given = dict(override.split("=", 1) for override in overrides)
+    given = dict(override.partition("=")[::2] for override in overrides)
     if "data.train" in given:
         raise UsageError(f"{files[0]} and data.train: expected one of them", f"data.train={','.join(files)},OTHER")
-    settings = [f"data.train={','.join(files)}", *_languages_of(files[0], given)]
+    settings = [f"data.train={','.join(files)}"]
     if "run_dir" not in given:
         settings.append(f"run_dir=runs/{FILE_ENDING.sub('', Path(files[0]).name).removesuffix('.gz')}")
-    logger.info("this is short for: %s", mtx_command("train", "own-text", *settings, *overrides))
     return settings
 
 
-def _languages_of(file: str, given: dict[str, str]) -> list[str]:
-    """The settings data.src and data.tgt that a file implies, except the ones that are given."""
+def _find_languages(resolved: "Resolved") -> list[str]:
+    """The settings data.src and data.tgt that the first training text implies, except the ones that are given."""
     from mtx.data.bilingual import match_rank
     from mtx.data.language_detection import find_languages
+    from mtx.data.languages import tag_of
+    from mtx.data.sources import find_corpora
 
-    if {"data.src", "data.tgt"} <= given.keys():
+    data = resolved.config.data
+    named = {"data.src": data.src, "data.tgt": data.tgt}
+    given = {key: name for key, name in named.items() if resolved.is_explicit(key)}
+    for key, name in given.items():
+        if (code := tag_of(name)) != name:
+            raise UsageError(f"{key}={name}: expected the code of a language", f"{key}={code}")
+    if len(given) == 2 or not data.train or resolved.config.training.init_from is not None:
         return []
-    columns = given.get("data.columns", "")
-    first, second, origin = find_languages(Path(file), tuple(columns.split(",")) if columns else ())
-    languages = {"data.src": first, "data.tgt": second}
-    other = {"data.src": second, "data.tgt": first}
-    if any(match_rank(other[key], given[key]) is not None for key in other if key in given):
-        languages = other
-    for key, language in given.items():
-        if key in languages and match_rank(languages[key], language) is None:
-            help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
-            raise UsageError(f"{key}={language}: {file} has {first} and {second} (from {origin})", help)
-    src, tgt = (given.get(key, language) for key, language in languages.items())
+    files = find_corpora(data).train[0].files
+    if len(files) != 1:
+        return []
+    first, second, origin = find_languages(files[0], data.columns)
+    for languages in ({"data.src": first, "data.tgt": second}, {"data.src": second, "data.tgt": first}):
+        if all(match_rank(languages[key], name) is not None for key, name in given.items()):
+            break
+    else:
+        [(key, name)] = given.items()
+        help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
+        raise UsageError(f"{key}={name}: {files[0]} has {first} and {second} (from {origin})", help)
+    src, tgt = (languages | given).values()
     direction = f"{src} to {tgt} (from {origin})"
-    logger.info("%s: %s; for the opposite direction: data.src=%s data.tgt=%s", file, direction, tgt, src)
-    return [f"{key}={language}" for key, language in languages.items() if key not in given]
+    logger.info("%s: %s; for the opposite direction: data.src=%s data.tgt=%s", files[0], direction, tgt, src)
+    return [f"{key}={name}" for key, name in languages.items() if key not in given]
 
 
 def load_around(module: str) -> Any:

@@ -178,9 +178,9 @@ class DataConfig(Section):
     """The text: where it comes from and how it is cleaned."""
 
     src: Language = "src"
-    """source language, also the extension of local files"""
+    """source language by its code, also the extension of local files"""
     tgt: Language = "tgt"
-    """target language, also the extension of local files"""
+    """target language by its code, also the extension of local files"""
     dir: PathText | None = None
     """directory of the local files; null: the current directory"""
     hub: HubConfig | None = None

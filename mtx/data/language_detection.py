@@ -42,7 +42,7 @@ _SURE = 0.5  # probability from which a sentence counts for a language
 _TIMES_OTHERS, _FEWEST_WORDS = 10, 5  # for a text to be in one language and in no other
 _LOOKS_ALIKE, _TIMES = 0.5, 1.5  # similarity; minimum ratio to another language or text
 _ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # minimum number of different sentences, and of letters
-_SAMPLE = 4_000  # inspected pairs
+_SAMPLE = 4_000  # inspected sentences or units
 _SHOWN_CHARS = 200  # of the languages in a message
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
@@ -56,7 +56,10 @@ def _detector() -> LanguageIdentifier:
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of a text's sentences in each language, and its letters; both are empty if it is too small."""
+    """The share of a text's sentences in each language, and its letters; both are empty if it is too small.
+
+    Only the first sentences are inspected.
+    """
 
     languages: defaultdict[str, float]
     letters: Counter[str]
@@ -64,7 +67,7 @@ class Profile:
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Profile":
         """The profile of some sentences; repeated sentences count once."""
-        different = set(texts)
+        different = set(islice(texts, _SAMPLE))
         letters = _letters(different)
         if len(different) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
             return cls(_by_key(()), Counter())
@@ -214,11 +217,9 @@ def _languages_of_table(path: Path, reader: Reader, columns: Columns) -> tuple[l
     if len(named) > 2:
         named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
     if len(named) >= 2:
-        # JSON and Parquet name a text by a key, which must be given verbatim
-        is_by_key = not isinstance(reader, TableReader) and not columns
-        return [*(named.values() if is_by_key else named)], "its header"
+        return [*named], "its header"
     block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
-    return [language_of(side[:_SAMPLE]) for side in (block.src, block.tgt)], "its text"
+    return [language_of(side) for side in (block.src, block.tgt)], "its text"
 
 
 def _column_names(path: Path, reader: Reader) -> list[str]:

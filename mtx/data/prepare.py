@@ -131,8 +131,8 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         The content of sources.json.
 
     Raises:
-        UsageError: if text is missing, `data_dir` is not empty, the tokenizer lacks a tag or the marks of terms, or
-            the weights make an epoch too small or too large.
+        UsageError: if text is missing or its sides are surely swapped, `data_dir` is not empty, the tokenizer lacks a
+            tag or the marks of terms, or the weights make an epoch too small or too large.
         DataError: if text cannot be read or much of it is not UTF-8, a set is empty, or nothing is left to train on.
     """
     if data_dir.exists() and any(data_dir.iterdir()):

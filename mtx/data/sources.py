@@ -19,8 +19,19 @@ import pyarrow as pa
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
 from mtx.data.bilingual import BilingualReader
+from mtx.data.language_detection import Profile, are_exchanged
 from mtx.data.readers import FILE_ENDING, reader_of
-from mtx.data.tables import BLOCK_PAIRS, Pair, PairBlock, column_blocks, find_columns, in_blocks, read_text, short
+from mtx.data.tables import (
+    BLOCK_PAIRS,
+    Pair,
+    PairBlock,
+    column_blocks,
+    find_columns,
+    in_blocks,
+    log_once,
+    read_text,
+    short,
+)
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 from mtx.storage import durable
@@ -159,7 +170,7 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
             if src and tgt and src == tgt:
                 raise UsageError(f"data.src and data.tgt are both {data.src!r}: {src} would be both sides of each pair")
             if src and tgt:
-                return Corpus(name, partial(read_text, src, tgt), (src, tgt))
+                return Corpus(name, partial(_in_order, partial(read_text, src, tgt), name, data), (src, tgt))
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path))]
@@ -171,7 +182,25 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     reader = reader_of(path)
     read = partial(reader, path, data.languages, data.columns)
-    return Corpus(name, read, (path,), isinstance(reader, BilingualReader))
+    return Corpus(name, partial(_in_order, read, name, data), (path,), isinstance(reader, BilingualReader))
+
+
+def _in_order(read: partial[Iterator[PairBlock]], name: str, data: DataConfig) -> Iterator[PairBlock]:
+    """Yield the pairs of a corpus; if the first ones are surely swapped, all with their sides swapped.
+
+    Raises:
+        UsageError: instead, if data.columns names the sides.
+    """
+    is_swapped = None
+    for block in read():
+        if is_swapped is None:
+            is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), data.languages)
+            if is_swapped and data.columns:
+                help = f"data.columns={','.join(data.columns[::-1])}"
+                raise UsageError(f"{name}: source and target are swapped", help)
+            if is_swapped:
+                log_once(f"{name}: the second text of each pair is {data.src}, so it is the source")
+        yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
 
 
 def _mode(path: Path) -> int:

@@ -358,7 +358,7 @@ def _join_lines(text: str) -> str:
 def _find_names(problem: str, names: list[str], languages: Languages, columns: Columns) -> Pair:
     """The keys or columns of source and target: data.columns alone, or the languages (if they differ) or src and tgt.
 
-    They may be inside `translation`; then the name is `translation.KEY`.
+    They may be inside `translation`; then the name is `translation.KEY`. If there are none, names of languages count.
 
     Raises:
         DataError: with this problem and a list of the names, if there are no such names.
@@ -370,6 +370,9 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
             src, tgt = prefix + src, prefix + tgt
             if names.count(src) == names.count(tgt) == 1:
                 return src, tgt
+    named = _header_sides([name.removeprefix("translation").lstrip(".") for name in names], languages)
+    if named and not columns:
+        return names[named[0]], names[named[1]]
     expected = ", or ".join(map(" and ".join, pairs))
     raise DataError(
         f"{problem} {_join(map(repr, names))}, expected {expected}, or translation: {{...}} with them",

@@ -46,6 +46,7 @@ _MOST_THREADS = 4  # for one sentence; CTranslate2 never takes more by itself
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
 COMPUTE_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # what CTranslate2 calls each precision
+_PRECISIONS = {kind: name for name, kind in COMPUTE_TYPES.items()}
 _CUBLAS_HELP = (
     "CTranslate2 needs CUDA 12's cuBLAS: pip install nvidia-cublas-cu12 and put its nvidia/cublas/lib into "
     "LD_LIBRARY_PATH; or take the engine torch"
@@ -92,6 +93,7 @@ class CTranslate2Engine:
         self._open_runtime = open_runtime
         self.runtime = open_runtime(num_workers, 1)
         self._runtimes = [self.runtime]
+        self.precision = _PRECISIONS.get(self.runtime.compute_type, self.runtime.compute_type)
         self.num_tgt_positions = num_positions
         self.num_calls = num_workers
         self.batch_tokens = batch_tokens

@@ -139,7 +139,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
     root = find_model(model)
     if not (root / MANIFEST).is_file():
         help = mtx_command("train", model) if is_run(model) else None
-        raise UsageError(f"{model}: not a model directory or a run with one", help)
+        raise UsageError(f"{model}: no finished model", help)
     version = library().__version__
     check_is_transformer(model_description.read(root, (WEIGHTS,)).config)
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"

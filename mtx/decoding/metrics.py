@@ -7,7 +7,7 @@ imported when it is first needed.
 import logging
 import statistics
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURC
 
 logger = logging.getLogger(__name__)
 
+METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names
 _LONGEST_TER_S = 1800.0
 _LONGEST_NGRAM = 4  # of BLEU
 TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
@@ -30,7 +31,8 @@ Scores = dict[str, Any]
 def score_line(name: str, scores: Scores) -> str:
     """The score line of `train` and `evaluate`."""
     bleu, ter = scores["bleu"], f"  TER {scores['ter']['score']:.1f}" if "ter" in scores else ""
-    return f"{name} BLEU {bleu['score']:.2f}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
+    interval = " [{:.1f}, {:.1f}]".format(*bleu["interval"]) if "interval" in bleu else ""
+    return f"{name} BLEU {bleu['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
 
 
 def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
@@ -48,17 +50,27 @@ def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> 
     return seconds > _LONGEST_TER_S
 
 
+def corpus_score(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
+    """The score of a metric of sacreBLEU, and its signature of how it was computed."""
+    value = metric.corpus_score(list(hypotheses), [*map(list, references)]).score
+    return {"score": float(value), "signature": str(metric.get_signature())}
+
+
 def score(
     hypotheses: Sequence[str],
     references: Sequence[str],
     tgt: str = "",
     more_references: Sequence[Sequence[str]] = (),
+    measure: Callable[..., Any] = corpus_score,
+    metrics: Collection[str] = METRICS,
 ) -> Scores:
     """Corpus BLEU, chrF2 and, unless it would take too long, TER, each with sacreBLEU's signature.
 
     Args:
         tgt: target language, which determines BLEU's tokenizer together with the references (`tokenizer_of`).
         more_references: further translations of the same sources, each a list of lines.
+        measure: gives the entry of a metric of sacreBLEU, from the metric, the hypotheses and all references.
+        metrics: some of `METRICS`.
 
     Raises:
         DataError: if the numbers of lines differ (sacreBLEU would silently cut the longer list), or are zero.
@@ -73,15 +85,9 @@ def score(
         raise DataError("nothing to score: no lines")
 
     by_name = {"bleu": BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF()}
-    if not ter_takes_too_long(hypotheses, references):
+    if "ter" in metrics and not ter_takes_too_long(hypotheses, references):
         by_name["ter"] = TER()
-    return {name: corpus_score(metric, hypotheses, *streams) for name, metric in by_name.items()}
-
-
-def corpus_score(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
-    """The score of a metric of sacreBLEU, and its signature of how it was computed."""
-    value = metric.corpus_score(list(hypotheses), [*map(list, references)]).score
-    return {"score": float(value), "signature": str(metric.get_signature())}
+    return {name: measure(metric, hypotheses, *streams) for name, metric in by_name.items() if name in metrics}
 
 
 def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:

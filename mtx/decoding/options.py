@@ -210,11 +210,13 @@ class Engine(Protocol):
 
     Attributes:
         name: its name in `--engine`.
+        precision: that of the search, such as "fp32".
         num_tgt_positions: maximum number of tokens in a translation, with `</s>`; `sys.maxsize`: unlimited.
         num_calls: number of concurrent calls that are faster than consecutive ones.
     """
 
     name: ClassVar[EngineName]
+    precision: str
     num_tgt_positions: int
     num_calls: int
 

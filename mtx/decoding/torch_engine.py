@@ -62,7 +62,8 @@ class TorchEngine:
         self.num_tgt_positions = min(positions, default=sys.maxsize)
         self.device = models[0].output_weight.device
         is_cuda = self.device.type == "cuda"
-        self.precision = placement.precision or (fast_precision(self.device) if is_cuda else "fp32")
+        precision = placement.precision or (fast_precision(self.device) if is_cuda else "fp32")
+        self.precision: str = precision if is_cuda or precision != "tf32" else "fp32"
         self._scores_precision = placement.precision or "tf32"
         self.batch_tokens = placement.batch_tokens or (_CUDA_BATCH_TOKENS if is_cuda else _BATCH_TOKENS)
         self.num_workers = (placement.threads or num_threads()) if self.device.type == "cpu" else 1

@@ -8,7 +8,7 @@ baseline. This module translates nothing; `test_set_scores.system_outputs` provi
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +16,9 @@ from typing import Any, Literal
 from mtx.config.schema import leaves
 from mtx.data.languages import counts_words, tokenizer_of
 from mtx.data.sources import recorded_text
-from mtx.decoding.metrics import bleu, too_short_for_bleu
+from mtx.decoding.metrics import METRICS, bleu, too_short_for_bleu
 from mtx.errors import DataError
 from mtx.evaluation.significance import (
-    METRICS,
     SIGNIFICANCE_LEVEL,
     GroupScore,
     MetricComparison,
@@ -205,7 +204,7 @@ def p_text(p_value: float) -> str:
 def compare(
     systems: Sequence[System],
     references: list[str],
-    metrics: Sequence[str] = METRICS,
+    metrics: Collection[str] = METRICS,
     tgt: str = "",
     groups: Sequence[Group] = (),
 ) -> Comparison:

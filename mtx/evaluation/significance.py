@@ -11,17 +11,15 @@ Hillis (2007). docs/decisions.md compares its rate of false alarms with other te
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.data.languages import tokenizer_of
-from mtx.decoding.metrics import ter_takes_too_long
+from mtx.decoding.metrics import METRICS, score
 
-METRICS = ("bleu", "chrf", "ter")
 _NUM_SAMPLES, _SEED = 1000, 12345  # of the bootstrap, as in sacreBLEU
 _MOST_FREEDOM = 1e4  # degrees of freedom above which Student's distribution is taken to be normal
 SIGNIFICANCE_LEVEL = 0.05  # a difference with a smaller p-value is significant
@@ -95,7 +93,7 @@ class MetricComparison:
 def significance_tests(
     systems: Sequence[System],
     references: list[str],
-    metrics: Sequence[str],
+    metrics: Collection[str],
     tgt: str,
     groups: Sequence[list[int]],
 ) -> list[MetricComparison]:
@@ -103,34 +101,15 @@ def significance_tests(
 
     Single systems are compared by sacreBLEU's paired bootstrap (Koehn 2004), others by `seeds_p_value`.
     """
-    from sacrebleu.metrics import BLEU, CHRF, TER
-
-    factories = {"bleu": lambda: BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF, "ter": TER}
-    if "ter" in metrics and any(ter_takes_too_long(system.hypotheses, references) for system in systems):
-        del factories["ter"]
-    return [_compare(systems, references, make(), groups) for name, make in factories.items() if name in metrics]
+    measured = [score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics) for system in systems]
+    shared = [name for name in METRICS if all(name in of_system for of_system in measured)]
+    return [_compare(METRICS[name], [of_system[name] for of_system in measured], groups) for name in shared]
 
 
-def _compare(
-    systems: Sequence[System], references: list[str], metric: Any, groups: Sequence[list[int]]
-) -> MetricComparison:
-    """One metric of all systems and groups, with their scores on the same bootstrap samples of sentences.
-
-    The scores are computed from sentence statistics, which suffice for the score of any set of sentences.
-    """
-    from sacrebleu.significance import estimate_ci
-
-    number = len(references)
-    samples = np.random.default_rng(_SEED).choice(number, size=(_NUM_SAMPLES, number), replace=True)
-    counts = np.stack([np.ones(number), *(np.bincount(sample, minlength=number) for sample in samples)])
-    resampled, scores = [], list[SystemScore]()
-    for system in systems:
-        of_sentences = np.array(metric._extract_corpus_statistics(system.hypotheses, [references]), dtype=np.float64)
-        result, *parts = [metric._compute_score_from_stats(row.tolist()) for row in counts @ of_sentences]
-        resampled.append(np.array([part.score for part in parts]))
-        mean, half = map(float, estimate_ci(resampled[-1]))
-        scores.append(SystemScore(float(result.score), (mean - half, mean + half)))
-    signature = metric.get_signature()
+def _compare(name: str, measured: Sequence[Any], groups: Sequence[list[int]]) -> MetricComparison:
+    """One metric of all systems, by `_resample`, and of all groups."""
+    scores, metrics, resampled = zip(*measured, strict=True)
+    signature = metrics[0].get_signature()
     signature.update("seed", str(_SEED))
     signature.update("bs", _NUM_SAMPLES)
     points, first = [score.score for score in scores], groups[0]
@@ -145,7 +124,34 @@ def _compare(
         of_group = [points[index] for index in group]
         deviation = statistics.stdev(of_group) if len(of_group) > 1 else None
         of_groups.append(GroupScore(statistics.fmean(of_group), deviation, p_value))
-    return MetricComparison(str(result.name), str(signature), scores, of_groups)
+    return MetricComparison(name, str(signature), list(scores), of_groups)
+
+
+def score_with_interval(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
+    """The score and the signature of `corpus_score`, and the ends of the 95% confidence interval over sentences."""
+    found, *_ = _resample(metric, hypotheses, *references)
+    return {**asdict(found), "signature": str(metric.get_signature())}
+
+
+def _resample(
+    metric: Any, hypotheses: Sequence[str], *references: Sequence[str]
+) -> tuple[SystemScore, Any, NDArray[np.float64]]:
+    """The score of a system by a metric, the metric, and the scores on bootstrap samples of the sentences.
+
+    All systems have the same samples. Their scores are computed from sentence statistics, which suffice for the score
+    of any set of sentences.
+    """
+    from sacrebleu.significance import estimate_ci
+
+    of_sentences = np.array(metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
+    number, rng = len(of_sentences), np.random.default_rng(_SEED)
+    sums = [of_sentences.sum(axis=0)]
+    for _ in range(_NUM_SAMPLES):
+        sums.append(np.bincount(rng.choice(number, number), minlength=number) @ of_sentences)
+    whole, *parts = [metric._compute_score_from_stats(row.tolist()).score for row in sums]
+    resampled = np.array(parts)
+    mean, half = map(float, estimate_ci(resampled))
+    return SystemScore(float(whole), (mean - half, mean + half)), metric, resampled
 
 
 def _paired_bootstrap(difference: float, resampled: NDArray[np.float64]) -> float:

@@ -19,6 +19,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from mtx.config.schema import Config
 from mtx.data.glossary import Glossary, num_used
+from mtx.data.language_detection import Profile, language_of
 from mtx.data.languages import IDEOGRAPHS
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.metrics import (
@@ -34,7 +35,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import Advice, DamagedFileError, DataError
 from mtx.evaluation.comparison import p_text
 from mtx.evaluation.protocols import LANGUAGES, Protocol
-from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, significance_tests
+from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, score_with_interval, significance_tests
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable, text_files
 from mtx.storage.run_directory import hold_lock, write_owner
@@ -108,7 +109,11 @@ def score_translations(
         normalize_lines(lines, normalization) for lines in (test_set.references, *test_set.more_references)
     )
     warn_if_too_short(test_set.name, references, test_set.tgt)
-    scores = score(hypotheses, references, test_set.tgt, more_references)
+    tgt = test_set.tgt or language_of(references)
+    for side, lines in (("references", references), ("translations", hypotheses)):
+        if tgt and (other := Profile.of(map(str.lower, lines)).other_language(tgt)):
+            logger.warning("%s: the %s are in %s, not %s; are sides swapped?", test_set.name, side, other, tgt)
+    scores = score(hypotheses, references, test_set.tgt, more_references, score_with_interval)
     if protocol is not None:
         scores[protocol.name] = protocol.score(hypotheses, references, *more_references)
     return scores

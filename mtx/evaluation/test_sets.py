@@ -55,12 +55,13 @@ def changed_copies(test_set: TestSet) -> list[TestSet]:
     return copies
 
 
-def parallel_lines(first: Path, second: Path) -> tuple[list[str], list[str]]:
-    """The lines of two text files, which must be UTF-8 and have the same number of lines."""
-    a, b = _read(first), _read(second)
-    if len(a) != len(b):
-        raise DataError(f"{first} has {len(a)} lines, {second} has {len(b)}")
-    return a, b
+def parallel_lines(*paths: Path) -> list[list[str]]:
+    """The lines of each of some text files, which must be UTF-8 and have the same number of lines."""
+    texts = list(map(_read, paths))
+    for path, lines in zip(paths, texts, strict=True):
+        if len(lines) != len(texts[0]):
+            raise DataError(f"{paths[0]} has {len(texts[0])} lines, {path} has {len(lines)}")
+    return texts
 
 
 def target_language(direction: str | None) -> str:
@@ -103,8 +104,8 @@ def sacrebleu_test_set(name: str, direction: str) -> TestSet:
     return TestSet(name.replace("/", "-"), tgt, sources, references, more_references)
 
 
-def test_set_of_files(systems: Sequence[Path], src: Path | None, ref: Path, tgt: str) -> TestSet:
-    """The test set for comparing `systems` on a file of references.
+def test_set_of_files(systems: Sequence[Path], src: Path | None, refs: Sequence[Path], tgt: str) -> TestSet:
+    """The test set for comparing `systems` on files of references; it has the name of the first file.
 
     Args:
         systems: files of hypotheses, and model directories, which will translate `src`.
@@ -115,9 +116,9 @@ def test_set_of_files(systems: Sequence[Path], src: Path | None, ref: Path, tgt:
     models = [path for path in systems if path.is_dir()]
     if models and src is None:
         raise UsageError(f"{models[0]}: this model needs the source text", "--src FILE --ref FILE")
-    sources, references = ([], _read(ref)) if src is None else parallel_lines(src, ref)
+    sources, references, *more = parallel_lines(src, *refs) if src else ([], *parallel_lines(*refs))
     hypotheses = {path: _read(path) for path in systems if path not in models}
-    return TestSet(ref.name, tgt, sources, references, hypotheses=hypotheses)
+    return TestSet((src or refs[0]).name, tgt, sources, references, more, hypotheses)
 
 
 def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[TestSet]:

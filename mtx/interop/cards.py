@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
 from mtx.decoding import model_directory
+from mtx.decoding.metrics import METRICS
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError
 from mtx.model.architectures import model_class
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the only codes that the hub accepts
-_METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}
 # Common licences of models in https://huggingface.co/docs/hub/repositories-licenses.
 _HUB_LICENCES = {
     "agpl-3.0",
@@ -76,7 +76,7 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
             "task": {"type": "translation"},
             "dataset": {"name": name, "type": name},
             "metrics": [
-                {"type": metric, "name": _METRICS[metric], "value": round(float(value["score"]), 2)}
+                {"type": metric, "name": METRICS[metric], "value": round(float(value["score"]), 2)}
                 for metric, value in values.items()
             ],
         }
@@ -178,7 +178,7 @@ def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, float, st
     for name, metrics in scores.items():
         for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():
             if isinstance(value, Mapping) and isinstance(value.get("score"), int | float):
-                yield name, str(_METRICS.get(metric, metric)), value["score"], value.get("signature", "no signature")
+                yield name, str(METRICS.get(metric, metric)), value["score"], value.get("signature", "no signature")
 
 
 def _licence(run: object, key: str) -> str:

@@ -296,7 +296,8 @@ def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Valu
     where = "".join(f"{part} " for part in problem["loc"])
     is_unsupported = problem["type"] in ("literal_error", "value_error")
     raise (UsageError if is_unsupported else DamagedFileError)(
-        f"{path}: {where}is {reprlib.repr(problem['input'])}: {problem['msg']}"
+        f"{path}: {where}is {reprlib.repr(problem['input'])}: {problem['msg']}",
+        "mtx imports MarianMT models, such as those of OPUS-MT, but not NLLB, M2M-100 and mBART",
     )
 
 

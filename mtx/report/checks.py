@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtx.config.schema import Config
-from mtx.data.language_detection import Profile, are_exchanged
+from mtx.data.language_detection import Profile
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
@@ -97,19 +97,9 @@ def _short_references(data: PreparedData, config: Config) -> Iterator[Advice]:
 
 
 def _sides(data: PreparedData, config: Config) -> Iterator[Advice]:
-    """Warnings about sides that are swapped, in another language, or not parallel; language detection comes first."""
-    languages = config.data.languages
-    profiles = _profiles(data)
-    swapped = [name for name, sides in profiles.items() if are_exchanged(*sides, languages)]
-    if swapped:
-        src, tgt = config.data.columns or ("1", "2")
-        help = (
-            f"swap their files or columns (in tables: data.columns={tgt},{src}); or, if all are swapped, train the "
-            f"other direction: data.src={languages[1]} data.tgt={languages[0]}"
-        )
-        yield Advice(f"{', '.join(swapped)}: source and target are swapped", help)
-    for name in [name for name in profiles if name not in swapped]:
-        for key, language, side in zip(("src", "tgt"), languages, profiles[name], strict=True):
+    """Warnings about sides that are in another language, or not parallel; language detection comes first."""
+    for name, sides in _profiles(data).items():
+        for key, language, side in zip(("src", "tgt"), config.data.languages, sides, strict=True):
             if other := side.other_language(language):
                 help = f"set data.{key}={other} if it is; otherwise check that the right file or column is read"
                 yield Advice(f"{name}: the {language} side looks like {name_of(other)}", help)

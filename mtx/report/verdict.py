@@ -84,7 +84,7 @@ def usability(run: RunSummary) -> Advice | None:
         if faults[kind] >= _MENTIONED * lines:
             measured.append(f"{faults[kind] / lines:.0%} of the translations {what}")
     if is_alike and faulty < lines / 2:
-        measured.append(f"only {len({*hypotheses}) / lines:.0%} of the translations are distinct")
+        measured.append(f"only {len({*hypotheses}):,} of the {lines:,} translations are distinct")
     problems = advice(run.gains)
     measured += [problem.text for problem in problems]
     help = _help(run, level)

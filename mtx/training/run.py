@@ -226,7 +226,7 @@ def _finish(trainer: Trainer, translator: Translator, translations: dict[str, li
                 logger.info("  %s\n    -> %s\n    reference: %s", each.src, each.hyp, each.ref)
         scores[name] = found
     scores["run"] = {
-        "precision": "fp32",
+        "precision": translator.engine.precision,
         "training_precision": trainer.runtime.precision,
         "device": trainer.runtime.device,
         "torch": torch.__version__,

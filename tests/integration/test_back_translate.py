@@ -65,7 +65,7 @@ def test_what_is_refused(trained: Path, tmp_path: Path, refused: Any) -> None:
     mono = tmp_path / "mono"
     mono.write_text("one\n")
     refused(2, ["mono", "also reads the file"], "back-translate", trained, mono, "-o", mono)
-    refused(2, ["nothing", "is not a file"], "back-translate", trained, tmp_path / "nothing", "-o", tmp_path / "out")
+    refused(2, ["nothing", "no such file"], "back-translate", trained, tmp_path / "nothing", "-o", tmp_path / "out")
     refused(2, ["--shard 3/2: expected K/N"], "back-translate", trained, mono, "-o", tmp_path / "out", "--shard", "3/2")
     refused(2, ["-o", "no directory"], "back-translate", trained, mono, "-o", tmp_path / "no" / "out")
     (tmp_path / "out.part").write_text('{"format": 2}\n')

@@ -56,7 +56,7 @@ def test_a_student_of_a_run(trained: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_refused(trained: Path, tmp_path: Path, refused: Any) -> None:
-    refused(2, ["data.mono=nothing: is not a file"], "distil", trained, "data.mono=nothing")
+    refused(2, ["data.mono=nothing: no such file"], "distil", trained, "data.mono=nothing")
     refused(2, ["data.valid=v: needs data.train"], "distil", trained, "data.valid=v")
     refused(2, ["nowhere: no such model directory"], "distil", tmp_path / "nowhere")
     refused(2, ["is not a run with prepared text"], "distil", trained / "model", f"run_dir={tmp_path / 'none'}")

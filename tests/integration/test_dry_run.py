@@ -104,24 +104,20 @@ def test_what_is_wrong_with_a_text_is_said_after_every_preparation(command: str,
     assert again.returncode == 0 and b"warning" not in again.stderr
 
 
-def test_sides_that_are_exchanged_in_the_whole_text_are_told(tmp_path: Path) -> None:
-    """In a CSV with a header and a third column, so that data.columns can exchange them again."""
+@pytest.mark.parametrize("command", [["prepare"], ["train", "--dry-run"], ["train"]])
+def test_columns_that_swap_the_sides_are_refused_before_training(
+    command: list[str], tmp_path: Path, refused: Any
+) -> None:
     rows = enumerate(zip(sentences("fr", 300), sentences("en", 300), strict=True))
     text = "id;source;target\n" + "".join(f'{number};"{src}";{tgt}\n' for number, (src, tgt) in rows)
     (tmp_path / "my.csv").write_text(text, encoding="utf-8")
     train, languages = f"data.train={tmp_path / 'my.csv'}", ["data.src=en", "data.tgt=fr", "data.max_tokens=256"]
-    arguments = ["prepare", train, *TINY, *languages]
-    exchanged = mtx(*arguments, "data.columns=2,3", f"run_dir={tmp_path / 'run'}").stderr.decode()
-    told = "train: source and target are swapped"
-    help = (
-        "swap their files or columns (in tables: data.columns=3,2); or, if all are swapped, train the other direction: "
-        "data.src=fr data.tgt=en"
-    )
-    assert f"warning: {told}\n  help: {help}\n" in exchanged
-    right = mtx(*arguments, "data.columns=3,2", f"run_dir={tmp_path / 'other'}")
-    assert right.returncode == 0 and b"are swapped" not in right.stderr
+    arguments = [train, *TINY, *languages, "training.max_steps=2", f"run_dir={tmp_path / 'run'}"]
+    refused(2, ["my.csv: source and target are swapped", "data.columns=3,2"], *command, *arguments, "data.columns=2,3")
+    right = mtx("prepare", *arguments, "data.columns=3,2")
+    assert right.returncode == 0 and b"are swapped" not in right.stderr, "the corrected command starts from scratch"
     assert b"skipping the header in the first line; the source is column 3, 'target'" in right.stderr
-    assert json.loads((tmp_path / "other" / "data" / "report.json").read_text())["read"] == 300
+    assert json.loads((tmp_path / "run" / "data" / "report.json").read_text())["read"] == 300
 
 
 def test_words_in_bytes_are_told(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """`mtx evaluate` prints the numbers that the sacrebleu command prints for the same files."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,9 @@ import pytest
 from filelock import FileLock
 
 from tests.integration.commands import ENVIRONMENT, check_error, mtx, tree
+from tests.unit.data.sentences import sentences
+
+NAMES = {"BLEU": "bleu", "chrF2": "chrf", "TER": "ter"}
 
 
 def _sacrebleu(ref: Path, hyp: Path) -> dict[str, float]:
@@ -27,9 +31,8 @@ def test_a_run_gets_the_scores_of_the_sacrebleu_command(run_copy: Path) -> None:
     directory = run_copy / "evaluation" / "heldout"
     theirs = _sacrebleu(directory / "ref.txt", directory / "hyp.txt")
     assert theirs["chrF2"] > 5
-    assert {
-        name: round(ours[key]["score"], 6) for name, key in (("BLEU", "bleu"), ("chrF2", "chrf"), ("TER", "ter"))
-    } == theirs
+    assert {name: round(ours[key]["score"], 6) for name, key in NAMES.items()} == theirs
+    assert _interval(directory / "ref.txt", directory / "hyp.txt") in mtx("evaluate", run_copy).stdout.decode()
     assert tree(run_copy / "model") == model
     assert json.loads((directory / "scores.json").read_text())["heldout"] == ours
     stored = tree(run_copy / "evaluation")
@@ -42,9 +45,52 @@ def test_files_get_the_scores_of_the_sacrebleu_command(tmp_path: Path) -> None:
     (tmp_path / "hyp").write_text("the cat sat on a mat .\nit's 3.5 m² big\u2028really", encoding="utf-8")
     result = mtx("evaluate", "--hyp", tmp_path / "hyp", "--ref", tmp_path / "ref")
     theirs = _sacrebleu(tmp_path / "ref", tmp_path / "hyp")
-    line = f"hyp BLEU {theirs['BLEU']:.2f}  chrF2 {theirs['chrF2']:.1f}  TER {theirs['TER']:.1f}  nrefs:1|case:mixed"
+    bleu = f"{theirs['BLEU']:.2f} {_interval(tmp_path / 'ref', tmp_path / 'hyp')}"
+    line = f"hyp BLEU {bleu}  chrF2 {theirs['chrF2']:.1f}  TER {theirs['TER']:.1f}  nrefs:1|case:mixed"
     assert result.stdout.decode().startswith(line) and result.stdout.count(b"\n") == 1
     assert (result.returncode, result.stderr) == (0, b"")
+
+
+def _interval(ref: Path, hyp: Path) -> str:
+    """sacreBLEU's 95% interval of BLEU by its bootstrap."""
+    command = [sys.executable, "-m", "sacrebleu", ref, "-i", hyp, "--confidence", "-w", "6"]
+    done = subprocess.run([*map(str, command)], env=ENVIRONMENT, capture_output=True, check=True)
+    mean, half = map(float, re.findall(r"\d+\.\d+", json.loads(done.stdout)["confidence"]))
+    return f"[{mean - half:.1f}, {mean + half:.1f}]"
+
+
+def test_several_references_count_as_in_the_sacrebleu_command(tmp_path: Path) -> None:
+    words = [f"wort{number}" for number in range(40)]
+    lines = [" ".join(words[number : number + 9]) for number in range(30)]
+    texts = {"hyp": lines, "a": [line if number % 3 else line[::-1] for number, line in enumerate(lines)]}
+    texts["b"] = [line if number % 3 == 0 else line.replace("1", "2") for number, line in enumerate(lines)]
+    for name, text in texts.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in text), encoding="utf-8")
+    hyp, a, b = (tmp_path / name for name in ("hyp", "a", "b"))
+    both = json.loads(mtx("evaluate", "--hyp", hyp, "--ref", a, "--ref", b, "--json").stdout)["hyp"]
+    assert (both["bleu"]["score"], both["chrf"]["score"], both["ter"]["score"]) == pytest.approx((100, 100, 0))
+    assert both["bleu"]["interval"] == pytest.approx([100, 100]) and both["bleu"]["signature"].startswith("nrefs:2|")
+    one = json.loads(mtx("evaluate", "--hyp", hyp, "--ref", b, "--json").stdout)["hyp"]
+    assert {name: round(one[key]["score"], 6) for name, key in NAMES.items()} == _sacrebleu(b, hyp)
+    for metric in one.values():
+        low, high = metric["interval"]
+        assert low < metric["score"] < high
+    assert _interval(b, hyp) == "[{:.1f}, {:.1f}]".format(*one["bleu"]["interval"])
+
+
+def test_text_in_another_language_than_the_target_is_told(trained: Path, tmp_path: Path) -> None:
+    for language in ("en", "de", "fr"):
+        (tmp_path / language).write_text("".join(f"{line}\n" for line in sentences(language, 60)), encoding="utf-8")
+    en, de, fr = (tmp_path / language for language in ("en", "de", "fr"))
+    told = b"are sides swapped?"
+    swapped = mtx("evaluate", trained, "--src", de, "--ref", en)
+    assert b"warning: de: the references are in en, not de; are sides swapped?" in swapped.stderr
+    for hyp, direction, warning in (
+        (fr, [], b"de: the translations are in fr, not de"), (de, [], b""), (de, ["--direction", "en-de"], b""),
+        (de, ["--direction", "de-en"], b"de: the references are in de, not en"),
+    ):  # fmt: skip
+        found = mtx("evaluate", "--hyp", hyp, "--ref", de, *direction)
+        assert found.returncode == 0 and (told in found.stderr) == bool(warning) and warning in found.stderr
 
 
 def test_a_model_is_scored_on_files_without_writing(trained: Path, tmp_path: Path) -> None:
@@ -114,7 +160,7 @@ def test_sacrebleus_test_sets_are_scored(trained: Path, tmp_path: Path, cache: d
     (tmp_path / "hyp").write_text("eins zwei drei vier\nvier fünf sechs sieben\n", encoding="utf-8")
     scored_file = ["evaluate", "--hyp", tmp_path / "hyp", "--testset", "wmt14/full", "--direction", "en-de"]
     same = mtx(*scored_file, env=cache)
-    assert same.stdout.startswith(b"wmt14-full BLEU 100.00  chrF2 100.0  TER 0.0")
+    assert same.stdout.startswith(b"wmt14-full BLEU 100.00 [100.0, 100.0]  chrF2 100.0  TER 0.0")
     both = mtx(*scored_file, "--protocol", "aiayn", env=cache).stdout
     assert both.startswith(same.stdout + b"wmt14-full aiayn BLEU 100.00  ")
 
@@ -125,7 +171,7 @@ def test_all_references_of_sacrebleus_test_sets_count(trained: Path, tmp_path: P
     hyp.write_text("eins zwei drei vier\nvier fünf sechs acht\n", encoding="utf-8")  # a line of each reference
     scored_file = ["evaluate", "--hyp", hyp, "--testset", "wmt20/tworefs", "--direction", "en-de"]
     line = mtx(*scored_file, env=cache).stdout
-    assert line.startswith(b"wmt20-tworefs BLEU 100.00  chrF2 100.0  TER 0.0  nrefs:2|case:mixed")
+    assert line.startswith(b"wmt20-tworefs BLEU 100.00 [100.0, 100.0]  chrF2 100.0  TER 0.0  nrefs:2|case:mixed")
     both = mtx(*scored_file, "--protocol", "aiayn", env=cache).stdout
     assert both.startswith(line + b"wmt20-tworefs aiayn BLEU 100.00  nrefs:2|")
     theirs = [sys.executable, "-m", "sacrebleu", "-t", "wmt20/tworefs", "-l", "en-de", "-i", str(hyp), "-b"]

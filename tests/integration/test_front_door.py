@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mtx import cli
+from mtx.data.token_store import load_prepared
 from tests.integration.commands import TINY, mtx
 from tests.unit.data.sentences import sentences
 
@@ -37,6 +39,40 @@ def test_a_file_is_trained_on_by_its_name_alone(name: str, direction: str, told_
     assert (run / "model" / "model.safetensors").is_file()
     again = mtx("train", file, *SHORT, f"run_dir={run}")
     assert again.returncode == 0 and again.stdout == done.stdout
+
+
+def test_the_opposite_direction_is_what_the_hint_says(tmp_path: Path) -> None:
+    file = tmp_path / "my.tsv"
+    file.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS), encoding="utf-8")
+    for number, given in enumerate((["data.src=de", "data.tgt=en"], ["data.src=de"], ["data.tgt=en"])):
+        run = tmp_path / str(number)
+        done = mtx("prepare", file, *SHORT, *given, f"run_dir={run}")
+        assert done.returncode == 0, done.stderr.decode()
+        assert f"{file}: the second text of each pair is de, so it is the source".encode() in done.stderr
+        prepared = load_prepared(run / "data")
+        for store in (prepared.train, prepared.tests["heldout"]):
+            assert set(zip(store.tgt_texts(), store.src_texts(), strict=True)) < set(PAIRS)
+
+
+def test_own_text_recognises_the_languages_too(tmp_path: Path) -> None:
+    file = tmp_path / "my.tsv"
+    file.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS), encoding="utf-8")
+    given = {"data.train=my.tsv": f"data.dir={tmp_path}", f"data.train={file}": "data.columns=1,2"}
+    for train, more in given.items():
+        shown = mtx("config", "own-text", train, more)
+        assert b"  src: en " in shown.stdout and b"  tgt: de " in shown.stdout, shown.stderr
+        assert f"{file}: en to de (from its text)".encode() in shown.stderr
+    plan = tmp_path / "my.yaml"
+    plan.write_text(f"data: {{train: [{file}], columns: [2, 1]}}\n")
+    assert b"  src: de " in mtx("config", plan).stdout
+
+
+def test_a_language_that_is_unclear_or_no_code_is_refused(tmp_path: Path, refused: Any) -> None:
+    file = tmp_path / "my.tsv"
+    file.write_text("a\tb\n")
+    refused(2, ["cannot tell its two languages", "data.src=en data.tgt=de"], "train", "own-text", f"data.train={file}")
+    for name, code in {"English": "en", "deutsch": "de", "Filipino": "tl"}.items():
+        refused(2, [f"data.tgt={name}: expected the code", f"data.tgt={code}"], "train", file, f"data.tgt={name}")
 
 
 def test_one_language_may_be_given(tmp_path: Path) -> None:

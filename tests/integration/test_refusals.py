@@ -13,6 +13,7 @@ from mtx.commands.command_line import open_output
 from tests.integration.commands import TINY, check_error, flip_bit, mtx, tree, write_sides, write_tsv
 
 Refused = Callable[..., None]
+DIGITS = ["data.train=digits.tsv", "data.src=en", "data.tgt=de"]
 
 
 @pytest.fixture
@@ -51,10 +52,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             ["digits.tsv: cannot tell its two languages", "mtx train ./digits.tsv data.src=en data.tgt=de"],
         ),
         (["demo", "data.train=digits.tsv"], ["data.train", "data.generator=null"]),
-        (["data.train=digits.tsv", "device=cuda"], ["device=cuda", "--device cpu"]),
-        (["data.train=digits.tsv", "device=toaster"], ["device", "toaster"]),
-        (["data.train=digits.tsv", "run_dir=digits.tsv"], ["run_dir digits.tsv"]),
-        (["data.train=digits.tsv", "run_dir=digits.tsv/run"], ["run_dir digits.tsv/run"]),
+        ([*DIGITS, "device=cuda"], ["device=cuda", "--device cpu"]),
+        ([*DIGITS, "device=toaster"], ["device", "toaster"]),
+        ([*DIGITS, "run_dir=digits.tsv"], ["run_dir digits.tsv"]),
+        ([*DIGITS, "run_dir=digits.tsv/run"], ["run_dir digits.tsv/run"]),
     ],
 )
 def test_train_refuses(arguments: list[str], words: list[str], here: Path, refused: Refused) -> None:
@@ -113,7 +114,7 @@ def test_a_directory_that_is_no_run_keeps_its_files(here: Path, refused: Refused
         2,
         ["run_dir .: not a run directory, and not empty (config.yaml)"],
         "train",
-        "data.train=digits.tsv",
+        *DIGITS,
         "run_dir=.",
     )
     refused(2, ["nothing.tsv"], "train", "data.train=nothing.tsv", "run_dir=new/deep/run")
@@ -126,6 +127,7 @@ def test_a_directory_that_is_no_run_keeps_its_files(here: Path, refused: Refused
         ["run_dir .: not a run directory, and not empty (digits.tsv)"],
         "train",
         "data.train=nothing.tsv",
+        *DIGITS[1:],
         "run_dir=.",
     )
     (here / "other").rename(here / "config.yaml")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from mtx.config import settings
+from mtx.decoding.translator import Translator
 from mtx.formatting import program_name
 from mtx.training.hooks import EventLog
 from mtx.training.run import train as run_train
@@ -60,7 +61,8 @@ def test_scores_json_holds_scores_signatures_and_the_run(trained: Path) -> None:
         "precision", "training_precision", "device", "torch", "seed", "config", "data", "code", "weights", "steps",
         "elapsed",
     }  # fmt: skip
-    assert scores["run"]["precision"] == "fp32"
+    engine = Translator.load(trained / "model", device=scores["run"]["device"]).engine
+    assert engine.name == "ctranslate2" and scores["run"]["precision"] == engine.precision == "fp32"
     weights = json.loads((trained / "model" / "config.json").read_text())["weights"]
     assert scores["run"]["weights"] == weights and weights in (trained / "model" / "README.md").read_text()
 

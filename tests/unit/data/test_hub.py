@@ -115,8 +115,8 @@ def test_hub_that_refuses(tmp_path: Path, changed: dict[str, Any]) -> None:
 
 @pytest.mark.usefixtures("hub_cache")
 def test_hub_with_other_columns(tmp_path: Path) -> None:
-    write(tmp_path / "ds" / "train.jsonl", '{"english": "a", "de": "b"}\n')
-    with pytest.raises(DataError, match="ds train: the columns are 'english', 'de', expected en and de"):
+    write(tmp_path / "ds" / "train.jsonl", '{"first": "a", "de": "b"}\n')
+    with pytest.raises(DataError, match="ds train: the columns are 'first', 'de', expected en and de"):
         find(hub={"name": str(tmp_path / "ds")})
 
 

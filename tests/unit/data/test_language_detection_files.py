@@ -33,7 +33,7 @@ def objects(src: str, tgt: str) -> str:
         ("t.tsv", "German\tEnglish (US)\n", "de en header"), ("t.tsv", "fr-FR\tpt_BR\n", "fr pt header"),
         ("t.csv", f"no,source,target\n{COLUMNS}", "en de text"), ("t.csv", "ID;en;de\n1;a;b\n", "en de header"),
         ("t.jsonl", objects("nb", "fi"), "nb fi header"), ("t.jsonl", objects("src", "tgt"), "en de text"),
-        ("t.jsonl", objects("English", "Deutsch"), "English Deutsch header"),
+        ("t.jsonl", objects("English", "Deutsch"), "en de header"), ("t.jsonl", objects("eng", "deu"), "en de header"),
         ("t.jsonl", '{"translation": {"de": "ja", "en": "yes"}}\n', "de en header"),
         ("t.po", 'msgid ""\nmsgstr "Language: sv\\n"\n' + PO, "en sv text"), ("t.po", PO, "en de text"),
         ("t.po", 'msgid ""\nmsgstr "X-Source-Language: fr\\nLanguage: sv\\n"\n' + PO, "fr sv header"),

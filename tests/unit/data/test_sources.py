@@ -1,6 +1,8 @@
 """Text is found under the names of the configuration, and missing text is reported before any work starts."""
 
 import errno
+import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from mtx.data.sources import Corpus
 from mtx.errors import UsageError
 from tests.unit.data.corpus_files import PAIRS, Pairs, find, pairs_of, write, write_sides
+from tests.unit.data.sentences import sentences
 
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
@@ -53,6 +56,50 @@ def test_the_folder_goes_before_the_current_one(tmp_path: Path, monkeypatch: pyt
     both, only = find(Path("d"), train=("t.tsv", "only.tsv")).train
     assert pairs_of(both) == [("there", "x")]
     assert pairs_of(only) == [("only", "x")]
+
+
+SWAPPED = list(zip(sentences("de"), sentences("en"), strict=True))
+ROWS = {
+    "t.tsv": lambda tgt, src: f"{tgt}\t{src}\n",
+    "t.csv": lambda tgt, src: f"1,{tgt},{src}\n",
+    "t.jsonl": lambda tgt, src: json.dumps({"src": tgt, "tgt": src}) + "\n",
+    "t.po": lambda tgt, src: f'\nmsgid "{tgt}"\nmsgstr "{src}"\n',
+    "t.txt": lambda tgt, src: f"{tgt}\t{src}\n",
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_text_shows_which_side_is_the_source(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    header = "id,source,target\n" if name == "t.csv" else ""
+    rows = "".join(ROWS[name](*pair) for pair in SWAPPED)
+    path = write(tmp_path / name, header + rows)
+    expected = [(src, tgt) for tgt, src in SWAPPED]
+    for corpus in (corpora := find(train=(str(path),), valid=str(path))).train[0], corpora.valid:
+        assert pairs_of_memory(corpus) == expected
+    told = [message for message in caplog.messages if "the second text of each pair is en" in message]
+    assert told == [f"{path}: the second text of each pair is en, so it is the source"]
+    few = write(tmp_path / "few.tsv", "".join(ROWS["t.tsv"](*pair) for pair in SWAPPED[:9]))
+    assert pairs_of_memory(find(train=(str(few),)).train[0]) == SWAPPED[:9], "too few to tell"
+
+
+def test_two_files_whose_names_are_swapped(tmp_path: Path) -> None:
+    write_sides(tmp_path, "t", SWAPPED)
+    assert pairs_of_memory(find(tmp_path, train=("t",)).train[0]) == [(src, tgt) for tgt, src in SWAPPED]
+
+
+@pytest.mark.parametrize("key", ["train", "valid", "test"])
+def test_columns_that_swap_the_sides_are_refused_with_the_right_ones(key: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "t.tsv", "".join(f"7\t{tgt}\t{src}\n" for tgt, src in SWAPPED))
+    names = {"train": ("x.tsv",), key: str(path) if key == "valid" else (str(path),)}
+    write(tmp_path / "x.tsv", "7\tja\tyes\n")
+    corpora = find(tmp_path, **names, columns="2,3")
+    with pytest.raises(UsageError, match="t.tsv: source and target are swapped") as error:
+        for corpus in corpora.all():
+            list(corpus.blocks())
+    assert error.value.help == "data.columns=3,2"
+    corpora = find(tmp_path, **names, columns="3,2")
+    assert [corpus for corpus in corpora.all() if pairs_of_memory(corpus) == [(src, tgt) for tgt, src in SWAPPED]]
 
 
 def test_nothing_to_train_on() -> None:

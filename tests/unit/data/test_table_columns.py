@@ -123,6 +123,17 @@ def test_columns_of_language_codes_are_no_header(tmp_path: Path) -> None:
     assert pairs_of(find(train=(str(path),), columns="3,5").train[0]) == [("Go.", "Geh."), ("Run!", "Lauf!")]
 
 
+@pytest.mark.parametrize("src, tgt", [("English", "Deutsch"), ("eng", "deu")])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_keys_may_be_names_of_languages(src: str, tgt: str, is_nested: bool, tmp_path: Path) -> None:
+    pair = {src: "a dog", tgt: "ein Hund"}
+    path = write(tmp_path / "t.jsonl", json.dumps({"id": "1", "translation": pair} if is_nested else pair) + "\n")
+    assert pairs_of(find(train=(str(path),)).train[0]) == [("a dog", "ein Hund")]
+    path = write(tmp_path / "t.jsonl", json.dumps({"en-GB": "a", "en-US": "b", "de": "c"}) + "\n")
+    with pytest.raises(DataError, match="expected en and de"):
+        pairs_of(find(train=(str(path),)).train[0])
+
+
 def test_columns_by_number_need_no_header_and_may_exchange_the_sides(tmp_path: Path) -> None:
     path = write(tmp_path / "t.tsv", "Go.\tGeh.\tCC-BY\nRun!\tLauf!\n")
     assert pairs_of(find(train=(str(path),), columns="2,1").train[0]) == [("Geh.", "Go."), ("Lauf!", "Run!")]

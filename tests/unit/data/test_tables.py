@@ -145,7 +145,7 @@ def test_records_are_single_lines(tmp_path: Path) -> None:
         ('{"en": %s}' % ("1" * 5000), "not a JSON object"),
         ("[1]", "list, expected an object"),
         ("{}", "an object with nothing, expected en and de"),
-        ('{"en": "a", "tgt": "b"}', "an object with 'en', 'tgt', expected en and de"),
+        ('{"en": "a", "fr": "b"}', "an object with 'en', 'fr', expected en and de"),
         ('{"translation": "a"}', "an object with 'translation', expected"),
         ('{"en": "a", "de": 3}', "de is int, expected text"),
         ('{"translation": {"en": ["a"], "de": "b"}}', "translation.en is list, expected text"),
@@ -188,14 +188,14 @@ def test_parquet_types(tmp_path: Path) -> None:
 
 def test_parquet_that_is_none(tmp_path: Path) -> None:
     write(tmp_path / "text.parquet", "a\tb\n")
-    write_parquet(tmp_path / "other.parquet", {"english": ["a"], "de": ["b"]})
+    write_parquet(tmp_path / "other.parquet", {"first": ["a"], "de": ["b"]})
     write_parquet(tmp_path / "number.parquet", {"en": [1], "de": ["b"]})
     pq.write_table(pa.Table.from_arrays([pa.array(["a"])] * 3, names=["en", "en", "de"]), tmp_path / "twice.parquet")
     whole = write_parquet(tmp_path / "whole.parquet", {"en": ["a"] * 999, "de": ["b"] * 999}).read_bytes()
     write(tmp_path / "damaged.parquet", whole[:4] + bytes(100) + whole[104:])
     for name, problem in {
         "text": "invalid Parquet file",
-        "other": "the columns are 'english', 'de', expected en and de",
+        "other": "the columns are 'first', 'de', expected en and de",
         "number": "column en holds int64, expected text",
         "twice": "the columns are 'en', 'en', 'de'",
         "damaged": "invalid Parquet file",

@@ -197,10 +197,10 @@ def test_where_nothing_can_be_written_is_said(model: Path, cache: Path, monkeypa
 
 def test_what_is_no_finished_model_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(UsageError, match="not a model directory"):
+        with pytest.raises(UsageError, match="no finished model"):
             cached_export(path)
     (tmp_path / "config.yaml").write_text("")
-    with pytest.raises(UsageError, match="or a run with one"):
+    with pytest.raises(UsageError, match="no finished model"):
         cached_export(tmp_path)
 
 

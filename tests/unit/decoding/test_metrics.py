@@ -61,6 +61,8 @@ def test_scores_as_a_line() -> None:
     values = {"bleu": 39.406, "chrf": 61.249, "ter": 44.02}
     scores = {name: {"score": value, "signature": "nrefs:1|sig"} for name, value in values.items()}
     assert metrics.score_line("flickr", scores) == "flickr BLEU 39.41  chrF2 61.2  TER 44.0  nrefs:1|sig"
+    scores["bleu"]["interval"] = (38.04, 40.76)
+    assert metrics.score_line("t", scores) == "t BLEU 39.41 [38.0, 40.8]  chrF2 61.2  TER 44.0  nrefs:1|sig"
 
 
 @pytest.mark.seconds

@@ -83,7 +83,7 @@ def test_a_good_model_needs_no_advice(tmp_path: Path) -> None:
     [
         (lambda line: "so so so so", "100% of the translations repeat themselves", "not usable"),
         (lambda line: "" if line in _GOOD[:8] else line, "16% of the translations are empty", "hardly usable"),
-        (lambda line: "Ein Mann .", "only 2% of the translations are distinct", "not usable"),
+        (lambda line: "Ein Mann .", "only 1 of the 50 translations are distinct", "not usable"),
     ],
 )
 def test_faulty_translations_make_a_score_worth_less(tmp_path: Path, change, words: str, beginning: str) -> None:  # type: ignore[no-untyped-def]
