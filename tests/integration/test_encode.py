@@ -9,7 +9,7 @@ import numpy as np
 
 from tests.integration.commands import mtx
 
-TEXT = b"one two three\n\nfour \xff five\nfour five"
+TEXT = b"one two three\n\nfour \xff five\nfour five\n"
 
 
 def rows(stdout: bytes) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from mtx.config.schema import DataConfig, TokenizerConfig
 from mtx.data import prepare as preparing
 from mtx.data import tables
 from mtx.data.cleaning import clean_pair, clean_text
+from mtx.data.inline_codes import strip_codes
 from mtx.data.packing import assign, load_steps, micro_batch_shape, pack
 from mtx.data.prepare import prepare
 from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps
@@ -209,10 +210,12 @@ def expected_of(
             dropped[cleaned] += 1
         elif cleaned in seen:
             dropped["duplicate"] += 1
-        elif max(map(len, tokenizer.encode(list(cleaned)))) > limits.max_tokens:
+        elif max(map(len, tokenizer.encode(learned := [strip_codes(text).strip() or text for text in cleaned]))) > (
+            limits.max_tokens
+        ):
             dropped["too long"] += 1
         else:
-            kept.append((line, *cleaned))
+            kept.append((line, learned[0], learned[1]))
         if not isinstance(cleaned, str):
             seen.add(cleaned)
     return kept, dropped
