@@ -23,14 +23,15 @@ _BETWEEN_SENTENCES = re.compile(
     r"(?:<|&lt;)/?(?:p(?:ara)?|li|div|h[1-6]|t[dhr]|[uod]l|d[td]|blockquote)(?![\w-])|^\|+$|\n\s*[\n>•*+–-]",
     re.IGNORECASE,
 )
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _SHORT_LINE = 40  # characters; no program has wrapped it
 _BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line
 _BALANCING_ROUNDS, _LEAST = 5, 1e-9
 
 
 def mark_up_line(line: str, keeps_codes: bool = False) -> Marked:
-    """A plain line as text with its indentation, and codes, unless they stay text."""
-    text = replace_surrogates(clean_text(line))
+    """A plain line as text with its indentation, and codes, unless they stay text; controls are spaces."""
+    text = clean_text(_CONTROLS.sub(" ", replace_surrogates(line)))
     indentation = line[: len(line) - len(line.lstrip("\t "))] if text else ""
     return [text] if keeps_codes else mark_up([indentation + text])
 

@@ -291,8 +291,7 @@ class Translator:
             for number, (sentence, codes) in enumerate(sentences(text, tags, split)):
                 read, case, own = sentence, None, None
                 if not has_prefix and self._is_own_translation(sentence):
-                    whole = unit if sentence == text else put_back(codes, sentence, sentence, ())
-                    own = [part if isinstance(part, Tag) else _without_controls(part) for part in whole]
+                    own = unit if sentence == text else put_back(codes, sentence, sentence, ())
                 elif not has_prefix:
                     read, case = self.truecase(self._visible(sentence))
                 parts.append(Part([], case, own=own, text=sentence, tags=codes, is_next=number > 0, read=read))
@@ -507,10 +506,6 @@ def _join(one: Hypothesis, other: Hypothesis, is_next: bool) -> Hypothesis:
         one.num_missing + other.num_missing,
         one.is_cut or other.is_cut,
     )
-
-
-def _without_controls(text: str) -> str:
-    return "".join(c for c in text if c.isspace() or category(c) != "Cc")
 
 
 def pairwise_chrf() -> Any:
