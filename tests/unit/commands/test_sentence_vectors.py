@@ -19,7 +19,7 @@ def translator(tmp_path_factory: pytest.TempPathFactory) -> Translator:
 
 
 def test_a_vector_is_the_mean_over_the_pieces_of_all_parts(translator: Translator) -> None:
-    vectors, by_line = sentence_vectors(translator, LINES), translator.split(LINES)
+    vectors, by_line = sentence_vectors(translator, LINES), translator.split([[line] for line in LINES])
     parts = [[part for part in parts if part.text] for parts in by_line]  # without indentation
     assert (vectors.shape, vectors.dtype) == ((6, 16), np.float32)
     assert len(parts[-1]) > 2 and max(len(part.ids) for part in parts[-1]) == INFO["max_tokens"]
