@@ -27,7 +27,7 @@ HOSTILE = "<img src=x onerror=alert(1)> a dog"
 def served(*translators: Upper, keys: tuple[str, ...] = (), **limits: Any) -> Iterator[str]:
     """The address of a server."""
     values, listener = Limits(**limits), socket.create_server(("127.0.0.1", 0))
-    with TranslationQueue(values.batch_tokens, values.waiting_tokens) as queue:
+    with TranslationQueue(values.batch_tokens, values.waiting_s) as queue:
         server = http_server(Server(Pairs(translators), queue, keys, values).app(), values)
         thread = threading.Thread(target=server.run, args=[[listener]])
         thread.start()
