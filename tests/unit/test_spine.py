@@ -1,8 +1,15 @@
-"""The spine names nothing of what is around it, also not by a string; imports are for import-linter."""
+"""The shape of the house: what names, imports and runs what. Which room may import which is for import-linter."""
 
 import ast
 import re
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import ENVIRONMENT, TINY, write_tsv
 
 MTX = Path(__file__).parents[2] / "mtx"
 SPINE = ("config", "data", "model", "training", "decoding", "storage")
@@ -20,3 +27,84 @@ def test_no_string_of_the_spine_names_a_module_around_it() -> None:
             if is_text and AROUND.search(node.value):  # type: ignore[attr-defined]
                 found.add(path.relative_to(MTX).as_posix())
     assert found == {TABLE}
+
+
+@cache
+def imports() -> dict[str, set[str]]:
+    """The modules of mtx that hold code, and what each imports: also in a function, and only for its types."""
+    trees = {}
+    for path in MTX.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if any(not isinstance(node, ast.Expr) for node in tree.body):
+            trees[".".join(("mtx", *path.relative_to(MTX).with_suffix("").parts)).removesuffix(".__init__")] = tree
+    imported = {}
+    for name, tree in trees.items():
+        names = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {str(node.module)} | {f"{node.module}.{alias.name}" for alias in node.names}
+        imported[name] = names & trees.keys() - {name}
+    return imported
+
+
+@cache
+def reached(name: str) -> frozenset[str]:
+    """What a module imports, and what that imports, and so on."""
+    names, rest = set(), [name]
+    while rest:
+        rest += imports()[rest.pop()] - names
+        names |= set(rest)
+    return frozenset(names)
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    assert not [name for name in imports() if name in reached(name)]
+
+
+def test_the_trainer_needs_few_modules() -> None:
+    assert len(reached("mtx.training.trainer")) <= 50
+
+
+# Prints the modules of mtx that run a function before a training first updates its weights; imports are not counted.
+TRACE = """
+import sys, threading
+seen = set()
+def is_import(frame):
+    while frame and not (frame.f_code.co_name == "<module>" and frame.f_globals["__name__"].startswith("mtx.")):
+        frame = frame.f_back
+    return frame
+def profile(frame, event, argument):
+    name = frame.f_globals.get("__name__", "")
+    if event == "call" and name.startswith("mtx.") and name not in seen and not is_import(frame):
+        seen.add(name)
+    elif event == "call" and frame.f_code.co_name == "step" and name.startswith("torch.optim"):
+        sys.setprofile(None)
+        threading.setprofile(None)
+sys.setprofile(profile)
+threading.setprofile(profile)
+from mtx import cli
+code = cli.run(sys.argv[1:])
+sys.setprofile(None)
+threading.setprofile(None)
+print(code, len(seen), *sorted(seen))
+"""
+
+
+def modules_run(*arguments: object) -> int:
+    command = [sys.executable, "-c", TRACE, *map(str, arguments)]
+    result = subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT)
+    code, number, *names = result.stdout.decode().splitlines()[-1].split()
+    assert code == "0", result.stderr.decode()
+    print(*names)  # pytest shows them if there are too many
+    return int(number)
+
+
+@pytest.mark.seconds
+def test_a_pair_and_a_line_pass_through_few_modules(tmp_path: Path, trained: Path) -> None:
+    corpus, source = write_tsv(tmp_path / "my.tsv", range(1000, 1200)), tmp_path / "source.txt"
+    source.write_text("one two\n", encoding="utf-8")
+    assert 20 < modules_run("train", corpus, *TINY, "training.max_steps=1", f"run_dir={tmp_path / 'run'}") <= 52
+    modules_run("translate", trained, source, "-o", tmp_path / "converted")
+    assert 10 < modules_run("translate", trained, source, "-o", tmp_path / "translated") <= 22
