@@ -250,9 +250,9 @@ def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | N
         os.chdir(cwd)
         sys.argv = ["mtx", *arguments]
         if not draws:
-            import mtx.report.training_hooks
+            import mtx.report.report_page
 
-            mtx.report.training_hooks.report_page = lambda *_: "a page"
+            mtx.report.report_page.report_page = lambda *_: "a page"
         if first is not None:
             first()
         from mtx import cli

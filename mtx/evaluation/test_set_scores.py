@@ -2,7 +2,7 @@
 
 Flow: `TestSet` and translator -> hypotheses -> `scores.score` -> `Scores`, with files in evaluation/NAME of a run.
 `evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
-After training, `measure_gains` compares the two: before/NAME and evaluation/NAME -> `Gain` -> scores.json -> `advice`.
+After training, `measure_gains` compares the two: before/NAME and evaluation/NAME -> `Gain` -> scores.json.
 `score_with_glossary` also counts the terms that a model uses.
 For `mtx compare`, `system_outputs` collects the hypotheses of several systems, which `comparison.py` then compares.
 """
@@ -27,19 +27,18 @@ from mtx.decoding.metrics import (
     normalize_lines,
     score,
     score_line,
-    too_short_for_bleu,
     warn_if_too_short,
     write_test_set,
 )
 from mtx.decoding.translator import Translator
-from mtx.errors import Advice, DamagedFileError, DataError
-from mtx.evaluation.comparison import p_text
+from mtx.errors import DamagedFileError, DataError
+from mtx.evaluation.comparison import compare
 from mtx.evaluation.protocols import LANGUAGES, Protocol
-from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, score_with_interval, significance_tests
-from mtx.evaluation.test_sets import TestSet
+from mtx.evaluation.significance import System, p_text, score_with_interval
+from mtx.evaluation.test_sets import TestSet, stored_lines
 from mtx.storage import durable, text_files
 from mtx.storage.run_directory import hold_lock, write_owner
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, RunLayout, is_run, load_config
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run, load_config
 from mtx.training.hooks import Hook
 
 if TYPE_CHECKING:
@@ -177,9 +176,8 @@ def evaluate_tests(
     translator: Translator, data: PreparedData, config: Config, directory: Path, protocol: Protocol | None = None
 ) -> dict[str, Scores]:
     """Translate and score every test set of a run, into `directory` with the run's own search options."""
-    scores = {}
-    options, own = translator.options, config.decoding
-    is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
+    scores, options, search = dict[str, Scores](), translator.options, config.decoding
+    is_own = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
     for name, store in data.tests.items():
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
         test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
@@ -198,8 +196,7 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
     with hold_lock(paths):
         write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)
-        data = load_prepared(paths.data)
-        return evaluate_tests(translator, data, config, paths.evaluation, protocol)
+        return evaluate_tests(translator, load_prepared(paths.data), config, paths.evaluation, protocol)
 
 
 def score_with_glossary(
@@ -210,16 +207,14 @@ def score_with_glossary(
     Raises:
         UsageError: if the model has not learned terms.
     """
-    normalization, sources = translator.tokenizer.normalization, test_set.sources
-    translator.use_glossary(glossary)
-    try:
-        guided = normalize_lines(translator.translate(sources), normalization)
-    finally:
-        translator.use_glossary(None)
-    plain = normalize_lines(translator.translate(sources), normalization)
-    before, after = (score_translations(lines, test_set, normalization, protocol) for lines in (plain, guided))
-    (num_terms, used), (_, used_without) = (count_used(glossary, sources, lines) for lines in (guided, plain))
-    return before, {**after, "terms": {"num_terms": num_terms, "used": used, "used_without": used_without}}
+    results = []
+    for terms in (glossary, None):
+        translator.use_glossary(terms)
+        hypotheses = normalize_lines(translator.translate(test_set.sources), translator.tokenizer.normalization)
+        scores = score_translations(hypotheses, test_set, translator.tokenizer.normalization, protocol)
+        results.append((scores, *count_used(glossary, test_set.sources, hypotheses)))
+    (guided, num_terms, used), (plain, _, used_without) = results
+    return plain, {**guided, "terms": {"num_terms": num_terms, "used": used, "used_without": used_without}}
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> tuple[int, int]:
@@ -230,12 +225,6 @@ def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequenc
         num_terms += len(expected)
         used += num_used(expected, translation)
     return num_terms, used
-
-
-_MOST_LOST = 1.0  # points of the deciding metric that a test set may lose without a warning
-_GENTLER = "keep the original model, or try a third of training.learning_rate or fewer epochs"
-_KEEP = "add more general text to data.train, or try a third of training.learning_rate or fewer epochs"
-_MORE = "use more epochs, a higher training.learning_rate or more text"
 
 
 @dataclass(frozen=True)
@@ -275,55 +264,29 @@ class Gain:
         return f"{self.test} {'; '.join(map(str, self.changes))}"
 
 
-def gain_lines(paths: RunLayout) -> list[str]:
-    """The output of `mtx train` after the scores of a run that started from a model, from its scores.json."""
-    gains = stored_gains(durable.read_json(paths.model / SCORES)["run"], paths.model / SCORES)
-    return [*(gain.line() for gain in gains), *map(str, advice(gains))]
-
-
-def advice(gains: Sequence[Gain]) -> list[Advice]:
-    """What to change: own text should gain significantly, and no test set should fall by more than a point."""
-    problems = []
-    for gain in gains:
-        change = gain.changes[0]
-        if change.points < -_MOST_LOST:
-            text = f"{gain.test} falls by {-change.points:.1f} {change.metric}"
-            problems.append(Advice(text, _GENTLER if gain.is_own else _KEEP))
-        elif gain.is_own and not (change.points > 0 and change.p_value < SIGNIFICANCE_LEVEL):
-            problems.append(Advice(f"{gain.test} does not improve significantly", _MORE))
-    return problems
-
-
 def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[Gain]:
     """The gains on all test sets that a run has translated before and after training.
 
     Args:
         tests: the entries of the test sets in report.json.
     """
-    held_out = [name for name, entry in tests.items() if entry["held_out"]]
-    own = held_out or list(tests)[:1]
+    own = [name for name, entry in tests.items() if entry["held_out"]] or [*tests][:1]
     gains = []
     for name in tests:
         try:
-            before, after = (_lines(path / name, HYPOTHESIS_TEXT) for path in (paths.before, paths.evaluation))
+            [before] = stored_lines(paths.before / name, HYPOTHESIS_TEXT)
+            after, references = stored_lines(paths.evaluation / name, HYPOTHESIS_TEXT, REFERENCE_TEXT)
         except DamagedFileError as error:
             logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue
-        references = _lines(paths.evaluation / name, REFERENCE_TEXT)
-        systems = [System("before", before), System("after", after)]
-        measured = significance_tests(systems, references, ("bleu", "chrf"), tgt, [[0], [1]])
+        result = compare([System("before", before), System("after", after)], references, ("bleu", "chrf"), tgt)
         changes = []
-        for metric in measured:
+        for metric in sorted(result.metrics, key=lambda metric: metric.name != result.decided_by):
             first, second = metric.groups
             assert second.p_value is not None
             changes.append(Change(metric.name, first.mean, second.mean, second.p_value))
-        gains.append(Gain(name, name in own, changes[::-1] if too_short_for_bleu(references, tgt) else changes))
+        gains.append(Gain(name, name in own, changes))
     return gains
-
-
-def _lines(directory: Path, name: str) -> list[str]:
-    durable.verify(directory, [name])
-    return list(text_files.read_lines(directory / name))
 
 
 def stored_gains(run: Mapping[str, Any], path: Path) -> list[Gain]:

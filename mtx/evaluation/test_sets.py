@@ -151,18 +151,21 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
 
 
 def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) -> TestSet:
-    texts = SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT
-    found = {}
+    hypotheses, first = dict[Path, list[str]](), RunLayout(runs[0]).evaluation / name
+    sources, references = stored_lines(first, SOURCE_TEXT, REFERENCE_TEXT)
     for run in runs:
         directory = RunLayout(run).evaluation / name
-        durable.verify(directory, texts, limits=dict.fromkeys(texts, _MAX_TEXT_BYTES))
-        found[run] = [_read(directory / text) for text in texts]
-        if found[run][1] != found[runs[0]][1]:
-            first = RunLayout(runs[0]).evaluation / name
+        hypotheses[run], others = stored_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+        if others != references:
             raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
-    sources, references, _ = found[runs[0]]
-    hypotheses = {run: lines for run, (_, _, lines) in found.items()} | {path: _read(path) for path in files}
+    hypotheses |= {path: _read(path) for path in files}
     return TestSet(name, load_config(RunLayout(runs[0])).data.tgt, sources, references, hypotheses=hypotheses)
+
+
+def stored_lines(directory: Path, *names: str) -> list[list[str]]:
+    """The lines of some files of a translated test set, which are verified."""
+    durable.verify(directory, names, limits=dict.fromkeys(names, _MAX_TEXT_BYTES))
+    return [_read(directory / name) for name in names]
 
 
 def _read(path: Path) -> list[str]:

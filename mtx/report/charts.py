@@ -35,30 +35,20 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterato
         for kind in kinds:
             for number, run in enumerate(runs):
                 curve = run.history.curve(kind, key)
-                name = "training" if kind == "train" else kind
-                colour = 1 + (kind == "validation")
+                name, colour = kind.replace("train", "training"), 1 + (kind == "validation")
                 if len(runs) > 1:
                     name, colour = f"{names[number]}, {name}", 1 + number
                 if curve.steps:
                     lines.append({"name": name, "kind": kind, "colour": colour, **asdict(curve)})
         if lines:
-            yield {"title": title, "about": about, "unit": unit, **_drawing(lines)}
-
-
-def _drawing(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Lines with their `points`, and the ticks of both axes as places with labels."""
-    last = max(line["steps"][-1] for line in lines)
-    values = [value for line in lines for value in line["values"]]
-    x, x_ticks = _axis(0, last, _LEFT, _RIGHT)
-    y, y_ticks = _axis(min(values), max(values), _BOTTOM, _TOP)
-    points = [list(zip(map(x, line["steps"]), map(y, line["values"]), strict=True)) for line in lines]
-    return {
-        "lines": [{**line, "points": of_line} for line, of_line in zip(lines, points, strict=True)],
-        "x_ticks": x_ticks,
-        "y_ticks": y_ticks,
-        # report.js shows the values under the pointer from it
-        "data": {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last},
-    }
+            last = max(line["steps"][-1] for line in lines)
+            values = [value for line in lines for value in line["values"]]
+            x, x_ticks = _axis(0, last, _LEFT, _RIGHT)
+            y, y_ticks = _axis(min(values), max(values), _BOTTOM, _TOP)
+            # report.js shows the values under the pointer
+            data = {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last}
+            scales = {"x": x, "y": y, "x_ticks": x_ticks, "y_ticks": y_ticks}
+            yield {"title": title, "about": about, "unit": unit, "lines": lines, "data": data, **scales}
 
 
 def _axis(

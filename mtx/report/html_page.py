@@ -7,7 +7,6 @@ attention weights of a model: they are stored as base64 of little-endian float32
 """
 
 import base64
-import functools
 import hashlib
 import re
 from collections.abc import Sequence
@@ -31,26 +30,12 @@ def render(template: str, **values: Any) -> str:
     Raises:
         UndefinedError: if a value that the template uses is missing.
     """
-    return _environment().get_template(template).render(**values)
+    return _ENVIRONMENT.get_template(template).render(**values)
 
 
 def embedded(value: Any) -> Markup:
     """A `<script type="application/json">` element that holds a value; no text in the value can end the element."""
     return Markup('<script type="application/json">{}</script>').format(htmlsafe_json_dumps(value, allow_nan=False))
-
-
-@functools.cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"embedded": embedded, "printable": _printable}
-    environment.globals |= {"inline": _inline, "policy": _policy}
-    return environment
 
 
 def _printable(value: object) -> str:
@@ -68,6 +53,17 @@ def _policy(scripts: Sequence[str]) -> str:
     hashes = [base64.b64encode(hashlib.sha256(_inline(name).encode()).digest()).decode() for name in scripts]
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; img-src data:"
+
+
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(_FOLDER),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters |= {"embedded": embedded, "printable": _printable}
+_ENVIRONMENT.globals |= {"inline": _inline, "policy": _policy}
 
 
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # byte-fallback pieces of SentencePiece
@@ -91,11 +87,9 @@ def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
 def text_of(pieces: Sequence[str]) -> str:
     """The pieces of a sentence as a line of text, with byte pieces joined to characters."""
     text = "".join(piece for piece in pieces if piece != "</s>").replace("▁", " ").strip()
-    return printable_piece(_BYTES.sub(_characters, text))
-
-
-def _characters(found: re.Match[str]) -> str:
-    return bytes.fromhex(found[0][3:-1].replace("><0x", "")).decode("utf-8", "replace")
+    return printable_piece(
+        _BYTES.sub(lambda match: bytes.fromhex(match[0][3:-1].replace("><0x", "")).decode("utf-8", "replace"), text)
+    )
 
 
 def printable_piece(piece: str) -> str:

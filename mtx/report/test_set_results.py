@@ -10,8 +10,8 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from mtx.data.languages import tokenizer_of, writes_spaces
-from mtx.evaluation.comparison import compare, groups_of, length_table, score_table, words
+from mtx.data.languages import counts_words, tokenizer_of, writes_spaces
+from mtx.evaluation.comparison import compare, groups_of, words
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.report.run_history import RunSummary
@@ -31,25 +31,21 @@ def test_set_values(roots: Sequence[Path], names: Sequence[str]) -> list[dict[st
     """
     if not set.intersection(*({*translated_tests(RunLayout(root))} for root in roots)):
         return []
-    return [_values(test_set, roots, names) for test_set in test_sets_of_runs(roots)]
-
-
-def _values(test_set: TestSet, roots: Sequence[Path], names: Sequence[str]) -> dict[str, Any]:
-    outputs, references = system_outputs(test_set, roots, {})
-    systems = [replace(system, name=name) for system, name in zip(outputs, names, strict=True)]
-    comparison = compare(systems, references, tgt=test_set.tgt, groups=groups_of(roots, names))
-    sentences = telling_sentences(test_set, [system.hypotheses for system in systems], references)
-    decider_first = sorted(comparison.metrics, key=lambda metric: metric.name != comparison.decided_by)
-    of_first = [(metric.name, metric.systems[0]) for metric in decider_first]
-    return {
-        "name": test_set.name,
-        "comparison": comparison,
-        "figures": [(name, f"{system.score:.2f}", system.interval_text) for name, system in of_first],
-        "scores": score_table(comparison),
-        "lengths": length_table(comparison),
-        "sentences": sentences[: _MAX_TEXTS // (1 + len(systems))],
-        "typical": sentences[len(sentences) // 2],
-    }
+    values, groups = [], groups_of(roots, names)
+    for test_set in test_sets_of_runs(roots):
+        outputs, references = system_outputs(test_set, roots, {})
+        systems = [replace(system, name=name) for system, name in zip(outputs, names, strict=True)]
+        comparison = compare(systems, references, tgt=test_set.tgt, groups=groups)
+        sentences = telling_sentences(test_set, [system.hypotheses for system in systems], references)
+        values.append(
+            {
+                "name": test_set.name,
+                "comparison": comparison,
+                "sentences": sentences[: _MAX_TEXTS // (1 + len(systems))],
+                "typical": sentences[len(sentences) // 2],
+            }
+        )
+    return values
 
 
 @dataclass(frozen=True)
@@ -76,13 +72,13 @@ def telling_sentences(test_set: TestSet, systems: list[list[str]], references: l
     """
     from sacrebleu.metrics import CHRF
 
-    metric, by_character = CHRF(), not writes_spaces(test_set.tgt, references)
-    tokenizer, sentences = tokenizer_of(test_set.tgt, references), list[Sentence]()
-    for line, (src, ref, *hyps) in enumerate(zip(test_set.sources, references, *systems, strict=True), 1):
-        diffs = [word_diff(hyp, ref, by_character) for hyp in hyps]
-        scores = [float(metric.sentence_score(hyp, [ref]).score) for hyp in hyps]
-        translations = [(score, marked) for score, (marked, _) in zip(scores, diffs, strict=True)]
-        marked_ref = diffs[0][1] if len(hyps) == 1 else [(ref, False)]
+    metric, tokenizer, sentences = CHRF(), tokenizer_of(test_set.tgt, references), list[Sentence]()
+    for line, (src, ref, *hypotheses) in enumerate(zip(test_set.sources, references, *systems, strict=True), 1):
+        translations, marked_ref = list[tuple[float, Marked]](), [(ref, False)]
+        for hyp in hypotheses:
+            marked, missing = word_diff(hyp, ref, not counts_words(tokenizer))
+            translations.append((metric.sentence_score(hyp, [ref]).score, marked))
+            marked_ref = missing if len(systems) == 1 else marked_ref
         sentences.append(Sentence(line, len(words(ref, tokenizer)), src, marked_ref, translations))
 
     def merit(sentence: Sentence) -> tuple[float, float, int]:
@@ -97,26 +93,24 @@ def samples(run: RunSummary) -> list[dict[str, Any]]:
 
     Words that the reference lacks are marked.
     """
-    events = run.validations_with_samples()
-    every = -(-len(events) // _MAX_SAMPLED)
-    steps: dict[tuple[str, str], list[tuple[int, Marked]]] = {}
-    for event in events[:: -every or -1][::-1]:  # including the last one
-        by_character = not writes_spaces(run.config.data.tgt, [sample["ref"] for sample in event["samples"]])
-        for sample in event["samples"]:
-            marked, _ = word_diff(sample["hyp"], sample["ref"], by_character)
-            steps.setdefault((sample["src"], sample["ref"]), []).append((event["step"], marked))
-    return [{"src": src, "ref": ref, "steps": of_sample} for (src, ref), of_sample in steps.items()]
+    validations = run.samples()
+    every = -(-len(validations) // _MAX_SAMPLED)
+    translations: dict[tuple[str, str], list[tuple[int, Marked]]] = {}
+    for step, sentences in validations[:: -every or -1][::-1]:  # including the last one
+        by_character = not writes_spaces(run.config.data.tgt, [sentence.ref for sentence in sentences])
+        for sentence in sentences:
+            marked, _ = word_diff(sentence.hyp, sentence.ref, by_character)
+            translations.setdefault((sentence.src, sentence.ref), []).append((step, marked))
+    return [{"src": src, "ref": ref, "steps": steps} for (src, ref), steps in translations.items()]
 
 
 def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Marked, Marked]:
     """Compare two texts word by word, or character by character; the spaces around a word belong to it."""
-    pattern = _CHARACTER if by_character else _TOKEN
-    hyp_words, ref_words = pattern.findall(hyp), pattern.findall(ref)
-    a, b = ([word.strip() for word in text] for text in (hyp_words, ref_words))
-    marked_hyp, marked_ref = list[tuple[str, bool]](), list[tuple[str, bool]]()
-    for tag, i, j, k, m in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        if i < j:
-            marked_hyp.append(("".join(hyp_words[i:j]), tag != "equal"))
-        if k < m:
-            marked_ref.append(("".join(ref_words[k:m]), tag != "equal"))
-    return marked_hyp, marked_ref
+    texts = [(_CHARACTER if by_character else _TOKEN).findall(text) for text in (hyp, ref)]
+    hyp_words, ref_words = ([word.strip() for word in text] for text in texts)
+    marked: tuple[Marked, Marked] = [], []
+    for tag, *bounds in SequenceMatcher(None, hyp_words, ref_words, autojunk=False).get_opcodes():
+        for parts, text, begin, end in zip(marked, texts, bounds[::2], bounds[1::2], strict=True):
+            if begin < end:
+                parts.append(("".join(text[begin:end]), tag != "equal"))
+    return marked

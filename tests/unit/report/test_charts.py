@@ -46,7 +46,7 @@ def test_several_runs_have_a_colour_each() -> None:
 
 def test_a_value_is_drawn_at_the_place_that_the_chart_tells() -> None:
     (loss,) = learning_curves([_run(_train(25, 2.0), _train(100, 1.0))], ["run"])
-    data, ((x, y), (last, bottom)) = loss["data"], loss["lines"][0]["points"]
+    data, (x, last), (y, bottom) = loss["data"], map(loss["x"], (25, 100)), map(loss["y"], (2.0, 1.0))
     start, end = WIDTH * data["start"], WIDTH * data["end"]
     assert (data["last"], last) == (100, end) and x == pytest.approx(start + (end - start) / 4, abs=0.01)
     assert loss["x_ticks"][-1] == (last, "100")
