@@ -326,5 +326,6 @@ def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style)
     if style == "markdown":
         rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     align = ["left", *["right"] * (len(head) - 1)]
-    table = tabulate(rows, head, _FORMATS[style], disable_numparse=True, colalign=align)
+    head_row = () if style == "text" else "firstrow"  # a head by itself has wider columns
+    table = tabulate([head, *rows], head_row, _FORMATS[style], disable_numparse=True, colalign=align)
     return (table.replace("±", r"$\pm$") if style == "latex" else table).split("\n")

@@ -12,6 +12,7 @@ from jinja2 import UndefinedError
 
 from mtx.config import settings
 from mtx.config.schema import Config, leaves
+from mtx.data.languages import writes_spaces
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import TEXT, compared_values, setting_text
@@ -21,7 +22,7 @@ from mtx.report.advice import example, leaks, of_gains, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, improvement, read_run
-from mtx.report.test_set_results import samples, test_set_values
+from mtx.report.test_set_results import test_set_values, word_diff
 from mtx.storage import durable
 from mtx.storage.run_directory import DECIDING_METRICS, recorded_metric
 from mtx.storage.run_files import REPORT
@@ -76,6 +77,7 @@ def report_page(roots: Sequence[Path]) -> str:
     values = [compared_values(root) for root in roots]
     changed = {key for of_run in values for key in of_run if of_run[key] != default.get(key)} - {TEXT}
     rows = _table([{key: setting_text(of_run[key]) for key in of_run} for of_run in values])
+    references = [sample.ref for _, sentences in runs[0].samples for sample in sentences]
     data_facts, data = zip(*map(_data, runs), strict=True)
     facts = [dict(_facts(run)) | of_data for run, of_data in zip(runs, data_facts, strict=True)]
     return render(
@@ -87,7 +89,8 @@ def report_page(roots: Sequence[Path]) -> str:
         facts_of_runs=_table(facts, ""),
         charts=[*learning_curves(runs, names)],
         decider=decider,
-        samples=samples(runs[0]) if len(runs) == 1 else [],
+        word_diff=word_diff,
+        by_character=not writes_spaces(runs[0].config.data.tgt, references),
         test_sets=test_set_values(roots, names),
         differing=[row for row in rows if len({*row[1:]}) > 1],
         settings=[row for row in rows if row[0] in changed],

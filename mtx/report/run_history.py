@@ -24,6 +24,7 @@ from mtx.training.validation import Sample
 
 _MAX_POINTS = 400  # of a curve
 _OF_CURVES = ("nll", "ppl", "bleu", "chrf", "learning_rate", "tgt_tokens_per_s")
+_MAX_SAMPLED = 8  # validations whose samples are shown
 _LARGEST = 1e15  # a larger value comes from a damaged file
 # The gain in the last third of the steps that makes more training worthwhile: points, or nats.
 _MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
@@ -158,10 +159,12 @@ class RunSummary:
         """The last start event, which names machine, versions and data; empty before the first."""
         return (self.history.of("start") or [{}])[-1]
 
+    @property
     def samples(self) -> list[tuple[int, list[Sample]]]:
-        """The samples of each validation that has some, with its step."""
+        """The sample sentences of evenly chosen validations, including the last one, each with its step."""
         samples = [(event["step"], _samples(event)) for event in self.history.of("validation")]
-        return [(step, sentences) for step, sentences in samples if sentences]
+        samples = [(step, sentences) for step, sentences in samples if sentences]
+        return samples[:: len(samples) // -_MAX_SAMPLED or -1][::-1]
 
     @property
     def hints(self) -> list[Event]:

@@ -10,15 +10,13 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from mtx.data.languages import counts_words, tokenizer_of, writes_spaces
+from mtx.data.languages import counts_words, tokenizer_of
 from mtx.evaluation.comparison import compare, groups_of, words
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
-from mtx.report.run_history import RunSummary
 from mtx.storage.run_files import RunLayout, translated_tests
 
 _MAX_TEXTS = 2000  # of a test set in a page, references and translations
-_MAX_SAMPLED = 8  # validations whose samples are shown
 _TOKEN, _CHARACTER = re.compile(r"\s*(?:\w+|[^\w\s])\s*"), re.compile(r"\s*\S\s*")
 Marked = list[tuple[str, bool]]  # parts of a text; True: the other text lacks this part here
 
@@ -86,22 +84,6 @@ def telling_sentences(test_set: TestSet, systems: list[list[str]], references: l
         return round(min(chrf) - max(chrf), 1), round(chrf[0], 1), len(sentence.src)
 
     return sorted(sentences, key=merit)
-
-
-def samples(run: RunSummary) -> list[dict[str, Any]]:
-    """Source, reference and translations of each sample sentence, by the steps of evenly chosen validations.
-
-    Words that the reference lacks are marked.
-    """
-    validations = run.samples()
-    every = -(-len(validations) // _MAX_SAMPLED)
-    translations: dict[tuple[str, str], list[tuple[int, Marked]]] = {}
-    for step, sentences in validations[:: -every or -1][::-1]:  # including the last one
-        by_character = not writes_spaces(run.config.data.tgt, [sentence.ref for sentence in sentences])
-        for sentence in sentences:
-            marked, _ = word_diff(sentence.hyp, sentence.ref, by_character)
-            translations.setdefault((sentence.src, sentence.ref), []).append((step, marked))
-    return [{"src": src, "ref": ref, "steps": steps} for (src, ref), steps in translations.items()]
 
 
 def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Marked, Marked]:
