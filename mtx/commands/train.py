@@ -73,7 +73,7 @@ HOOKS = (
     ("mtx.report.advice", "Hints"),
     ("mtx.interop.huggingface", "ExportNote"),
     ("mtx.interop.cards", "ModelCard"),
-    ("mtx.report.report_page", "ReportWriter"),
+    ("mtx.report.live_report", "ReportWriter"),
 )
 
 

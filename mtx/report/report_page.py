@@ -1,7 +1,7 @@
 """The report of a run as one HTML page: translation quality, data, and whether more training is worthwhile.
 
-Flow: run directories -> `RunSummary`, `test_set_values` -> report.html. Several runs share one page, and `ReportWriter`
-keeps that of a training up to date. The templates contain the words; this module computes the values.
+Flow: run directories -> `RunSummary`, `test_set_values` -> values of report.html -> HTML. Several runs share one page.
+The templates contain the words; this module computes the values.
 """
 
 import time
@@ -13,49 +13,19 @@ from jinja2 import UndefinedError
 from mtx.config import settings
 from mtx.config.schema import Config, leaves
 from mtx.data.languages import writes_spaces
-from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import TEXT, compared_values, setting_text
 from mtx.formatting import format_duration
-from mtx.model.translation_model import TranslationModel
 from mtx.report.advice import example, leaks, of_gains, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, improvement, read_run
 from mtx.report.test_set_results import test_set_values, word_diff
-from mtx.storage import durable
 from mtx.storage.run_directory import DECIDING_METRICS, recorded_metric
 from mtx.storage.run_files import REPORT
-from mtx.training.hooks import Hook
-from mtx.training.trainer import Trainer
-from mtx.training.validation import Validation
 
 _NOT_MACHINE = {"event", "step", "time", "hours"}  # of a start event
 _COLUMNS = ("name", "kept", "read", "held_out", "weight")  # of a corpus in report.json
-_MAX_SHARE = 0.02  # maximum share of the training time for reports
-
-
-class ReportWriter(Hook):
-    """Rewrites the report of one run repeatedly; a failure does not end training but is a deferred error."""
-
-    _next_at = 0.0  # the earliest time of the next update, on the monotonic clock
-
-    def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
-        """Write the report, unless this would take more than `_MAX_SHARE` of the time."""
-        if (started := time.monotonic()) >= self._next_at:
-            self._write(trainer)
-            ended = time.monotonic()
-            self._next_at = ended + (ended - started) / _MAX_SHARE
-
-    def on_end(self, trainer: Trainer, translator: Translator) -> None:
-        self._write(trainer)
-
-    def _write(self, trainer: Trainer) -> None:
-        path = trainer.paths.report
-        try:
-            durable.write_bytes(path, report_page([trainer.paths.root]).encode())
-        except Exception as error:  # training must not end because of its report, whatever the error is
-            trainer.deferred_errors.add(str(path), error)
 
 
 def report_page(roots: Sequence[Path]) -> str:

@@ -6,8 +6,8 @@ import pytest
 
 from mtx.config import settings
 from mtx.errors import DeferredErrors, MtxError
-from mtx.report import report_page
-from mtx.report.report_page import ReportWriter
+from mtx.report import live_report
+from mtx.report.live_report import ReportWriter
 from mtx.storage import disk
 from mtx.storage.run_files import RunLayout
 
@@ -24,7 +24,7 @@ class _Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
     clock = _Clock()
-    monkeypatch.setattr(report_page, "time", clock)
+    monkeypatch.setattr(live_report, "time", clock)
     return clock
 
 
@@ -43,7 +43,7 @@ def test_it_takes_a_fiftieth_of_the_time_at_most(
         clock.now += 2
         return "page"
 
-    monkeypatch.setattr(report_page, "report_page", report)
+    monkeypatch.setattr(live_report, "report_page", report)
     file, trainer = ReportWriter(), _trainer(tmp_path)
     for now in (100, 110, 201, 203, 300):
         clock.now = now
@@ -60,10 +60,10 @@ def test_a_failed_page_is_a_deferred_error_and_the_next_is_written(
     file, trainer = ReportWriter(), _trainer(tmp_path)
     failure: Exception = ZeroDivisionError("no page")
     with monkeypatch.context() as patch:
-        patch.setattr(report_page, "report_page", fail)
+        patch.setattr(live_report, "report_page", fail)
         file.on_validation(trainer, *NOTHING)
     failure, clock.now = OSError(28, "the disk is full"), 1000.0
-    monkeypatch.setattr(report_page, "report_page", lambda *_: "page")
+    monkeypatch.setattr(live_report, "report_page", lambda *_: "page")
     with monkeypatch.context() as patch:
         patch.setattr(disk, "write", fail)
         file.on_end(trainer, *NOTHING[:1])
