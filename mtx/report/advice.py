@@ -47,18 +47,7 @@ class Advice(NamedTuple):
         return f"{self.text}: {self.help}"
 
 
-_DROPPED = 0.05  # share of the pairs that are dropped for one reason
-_LEAKS = 0.01  # training pairs with a source or target of the set, for each pair of the set
-_SPLIT = 0.01  # share of the training pairs that are split into subwords
-_SUSPICIOUS = 0.02  # share of the targets: 0.1% in Multi30k, 5% in news in Yoruba, which often writes numbers as words
-_UNKNOWN_WORDS = 0.02
-_ENOUGH_PAIRS, _ALIKE = 500, 0.3  # pairs; correlation: 0.9 in Multi30k, about 0 if a side is shifted by a line
-_FEW_SENTENCES = 200  # with fewer, two equally good models may differ by a few BLEU points
-_FEW_PAIRS = 3_000
-_MANY_EPOCHS, _ENOUGH_EPOCHS = 100, 40  # of a run
-_GUESS_PAIRS = 2_000  # of a set, evenly spread, for language detection
-_MAX_PAIRS = 20_000  # of a set, evenly spread, for checks of its words and lengths
-_SPREAD = 1.0  # subwords; if the lengths of a side vary less, their correlation is not informative
+_LARGE = 20_000  # sentences of a set whose words and lengths are inspected, evenly spread
 _CHECK_LINES = "check that line n of one side translates line n of the other"
 
 # What to do about dropped pairs, by the reason from `mtx.data.cleaning`. Duplicates, older translations and held-out
@@ -96,18 +85,24 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
 def _of_text(data: PreparedData) -> Iterator[Advice]:
     for reason, dropped in data.report["dropped"].items():
         share = dropped["pairs"] / data.report["read"]
-        if share >= _DROPPED and reason in _ABOUT_DROPPED:
+        if share >= 0.05 and reason in _ABOUT_DROPPED:
             problem = "are the source copied as the target" if reason == "identical" else f"are dropped: {reason}"
-            text = f"{share:.0%} of the pairs {problem}, such as {example(dropped['example'])}"
-            yield Advice(text, _ABOUT_DROPPED[reason])
-    texts = data.train.texts(spread(data.train.num_pairs, _MAX_PAIRS))
+            yield Advice(
+                f"{share:.0%} of the pairs {problem}, such as {example(dropped['example'])}", _ABOUT_DROPPED[reason]
+            )
+    texts = data.train.texts(spread(data.train.num_pairs))
     share = statistics.fmean([any(map(FORMS[SUBWORDS], pair)) for pair in zip(*texts, strict=True)] or [False])
-    if share >= _SPLIT:
-        help = "train on the text as people write it: mtx splits it into subwords itself"
-        yield Advice(f"{share:.0%} of the training pairs are {SUBWORDS}", help)
-    if sum(data.report.get("suspicious", {}).values()) >= _SUSPICIOUS:
-        help = "check that line n of one side translates all of line n of the other, with its numbers"
-        yield Advice(next(set_lines(data.report)), help)
+    if share >= 0.01:
+        yield Advice(
+            f"{share:.0%} of the training pairs are {SUBWORDS}",
+            "train on the text as people write it: mtx splits it into subwords itself",
+        )
+    # 0.1% of the targets in Multi30k, 5% in news in Yoruba, which often writes numbers as words
+    if sum(data.report.get("suspicious", {}).values()) >= 0.02:
+        yield Advice(
+            next(set_lines(data.report)),
+            "check that line n of one side translates all of line n of the other, with its numbers",
+        )
 
 
 def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
@@ -116,61 +111,79 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
     for (name, held), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
         if held:
             yield from _of_scores(name, held)
-        texts = store.texts(spread(store.num_pairs, _GUESS_PAIRS))
+        texts = store.texts(spread(store.num_pairs, 2_000))
         for key, language, lines in zip(("src", "tgt"), config.data.languages, texts, strict=True):
             if not held.get("held_out") and (other := Profile.of(lines).other_language(language)):
-                help = f"set data.{key}={other} if it is; otherwise check that the right file or column is read"
-                yield Advice(f"{name}: the {language} side looks like {name_of(other)}", help)
+                yield Advice(
+                    f"{name}: the {language} side looks like {name_of(other)}",
+                    f"set data.{key}={other} if it is; otherwise check that the right file or column is read",
+                )
             share = unknown_share(getattr(store, key), data.tokenizer)
-            if share >= _UNKNOWN_WORDS and writes_spaces(language, lines):
-                help = "check the language of the text, and that training.init_from or tokenizer.model supports it"
-                yield Advice(f"{name}: {share:.0%} of the {language} words have unknown characters", help)
-        if store.num_pairs >= _ENOUGH_PAIRS and (alike := length_correlation(store)) < _ALIKE:
-            text = f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})"
-            yield Advice(text, _CHECK_LINES)
+            if share >= 0.02 and writes_spaces(language, lines):
+                yield Advice(
+                    f"{name}: {share:.0%} of the {language} words have unknown characters",
+                    "check the language of the text, and that training.init_from or tokenizer.model supports it",
+                )
+        # 0.9 in Multi30k, about 0 if a side is shifted by a line; a few pairs show nothing
+        if store.num_pairs >= 500 and (alike := length_correlation(store)) < 0.3:
+            yield Advice(
+                f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})",
+                _CHECK_LINES,
+            )
 
 
 def _of_scores(name: str, held: dict[str, Any]) -> Iterator[Advice]:
     pairs, damaged = held["pairs"], sum(held["would_drop"].values())
-    if held["leaks"]["train_pairs"] >= max(1, _LEAKS * pairs):
-        help = "remove them from the training text: scores on sentences seen in training are too high"
-        yield Advice(f"{name}: {leaks(held)}", help)
-    if pairs < _FEW_SENTENCES:
+    if held["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
+        yield Advice(
+            f"{name}: {leaks(held)}",
+            "remove them from the training text: scores on sentences seen in training are too high",
+        )
+    if pairs < 200:  # two equally good models may then differ by a few BLEU points
         key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
-        help = f"set {key} to at least a few hundred sentences that are not in the training text"
-        yield Advice(f"{name}: only {pairs:,} sentences; its BLEU will fluctuate", help)
-    if damaged >= max(1, _DROPPED * pairs):
+        yield Advice(
+            f"{name}: only {pairs:,} sentences; its BLEU will fluctuate",
+            f"set {key} to at least a few hundred sentences that are not in the training text",
+        )
+    if damaged >= max(1, 0.05 * pairs):
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
-        text = f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})"
-        yield Advice(text, f"it is used unchanged; {_CHECK_LINES}")
+        yield Advice(
+            f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
+            f"it is used unchanged; {_CHECK_LINES}",
+        )
 
 
 def _of_plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
     training, num_pairs = config.training, data.report["kept"]
-    if num_pairs < _FEW_PAIRS and not training.init_from:
-        help = "add text, or use training.init_from=MODEL with a model of these languages (mtx import)"
-        yield Advice(f"only {num_pairs:,} pairs: training from scratch needs a few thousand", help)
+    if num_pairs < 3_000 and not training.init_from:
+        yield Advice(
+            f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
+            "add text, or use training.init_from=MODEL with a model of these languages (mtx import)",
+        )
     epoch = steps_per_epoch(data.train, training)
     planned, ends_by = planned_end(training, epoch)
     last = planned if last_step is None else last_step
     ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
-    if last > _MANY_EPOCHS * epoch and ends_by == "max_steps" and not ends_sooner:
-        text = f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs; the last ones rarely help"
-        yield Advice(text, f"set training.max_epochs={_ENOUGH_EPOCHS}, or training.patience=6 for early stopping")
+    if last > 100 * epoch and ends_by == "max_steps" and not ends_sooner:
+        yield Advice(
+            f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs; the last ones rarely help",
+            "set training.max_epochs=40, or training.patience=6 for early stopping",
+        )
     if last <= training.warmup_steps:
-        help = "train longer, or use fewer training.batch_tokens; a shorter warmup at the same peak ruins a model"
-        text = f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}"
-        yield Advice(text, help)
+        yield Advice(
+            f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}",
+            "train longer, or use fewer training.batch_tokens; a shorter warmup at the same peak ruins a model",
+        )
 
 
 def length_correlation(store: TokenStore) -> float:
     """The correlation of the lengths of both sides in subwords; 1 if the lengths of a side hardly vary."""
-    rows = spread(store.num_pairs, _MAX_PAIRS)
-    src, tgt = store.src.lengths[rows], store.tgt.lengths[rows]
-    return 1.0 if min(src.std(), tgt.std()) < _SPREAD else float(np.corrcoef(src, tgt)[0, 1])
+    rows = spread(store.num_pairs)
+    lengths = store.src.lengths[rows], store.tgt.lengths[rows]
+    return 1.0 if min(map(np.std, lengths)) < 1 else float(np.corrcoef(*lengths)[0, 1])
 
 
-def spread(number: int, most: int) -> NDArray[np.int64]:
+def spread(number: int, most: int = _LARGE) -> NDArray[np.int64]:
     """At most `most` of the numbers 0 to `number` - 1, evenly spread."""
     size = min(number, most)
     return np.arange(size) * number // max(size, 1)
@@ -179,7 +192,7 @@ def spread(number: int, most: int) -> NDArray[np.int64]:
 def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
     """The share of the words of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
     pieces = tokenizer.vocabulary()[: tokenizer.num_pieces]  # without tags
-    sentences = side.sentences(spread(len(side.lengths), _MAX_PAIRS))
+    sentences = side.sentences(spread(len(side.lengths)))
     texts = ("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
     words = [word for text in texts for word in text.split("▁") if word]
     return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
@@ -217,20 +230,14 @@ def leaks(held: dict[str, Any]) -> str:
     return f"{which} a source or target of it, such as {example(held['leaks']['example'])}"
 
 
-# A collapsed model ignores its source, and often its context too.
-_DISTINCT = 0.2  # distinct translations for each distinct reference, below which a model ignores its source
-_NEAR_UNIGRAM = 0.9  # share of a unigram model's nll that only a collapsed model has after the warmup
-_LONGEST_WARMUP = 4000  # of the paper (5.3)
-
-
 def are_alike(hypotheses: list[str], references: list[str]) -> bool:
-    """Whether translations are nearly all the same, although their references are not."""
-    return len({*hypotheses}) < _DISTINCT * len({*references})
+    """Whether translations are nearly all the same, although their references are not: the model ignores its source."""
+    return len({*hypotheses}) < 0.2 * len({*references})
 
 
 def unigram_nll(tgt: Side) -> float:
     """The nll per token of a model that knows only how frequent each token is: the entropy, in nats."""
-    ids = np.concatenate(tgt.sentences(spread(len(tgt.lengths), _MAX_PAIRS)))
+    ids = np.concatenate(tgt.sentences(spread(len(tgt.lengths))))
     shares = np.unique(ids, return_counts=True)[1] / len(ids)
     return float(-shares @ np.log(shares))
 
@@ -251,12 +258,11 @@ def remedy(config: Config) -> str:
     rate = config.training.learning_rate or paper
     if rate > 1.01 * paper:
         return f"in another run_dir, set training.learning_rate={paper:.2g} (the paper's for this warmup), not {rate:g}"
-    longer = max(2 * warmup, min(ramp_steps(config), _LONGEST_WARMUP))
+    longer = max(2 * warmup, min(ramp_steps(config), 4000))  # the warmup of the paper (5.3)
     return f"in another run_dir, set training.learning_rate={rate / 2:.2g} or training.warmup_steps={longer}"
 
 
 _WINDOW = 50  # steps whose nll is averaged to one value
-_JUMP = 0.3  # nats per token by which a window's mean exceeds the lowest before it
 
 
 class Hints(Hook):
@@ -279,19 +285,24 @@ class Hints(Hook):
         self._mean = statistics.fmean(self._window)
         self._window.clear()
         self._lowest = lowest, step = min(self._lowest, (self._mean, figures["step"]))
-        if self._mean > lowest + _JUMP:
-            rose = f"from {lowest:.2f} (step {step:,}) to {self._mean:.2f}"
-            self._give(trainer, f"the training nll rose {rose}: the learning rate may be too high")
+        if self._mean > lowest + 0.3:  # nats per token
+            self._give(
+                trainer,
+                f"the training nll rose from {lowest:.2f} (step {step:,}) to {self._mean:.2f}: the learning rate "
+                "may be too high",
+            )
 
     def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
         nll, hypotheses = validation.nll, validation.hypotheses
         if trainer.state.step > ramp_steps(trainer.config):
             unigram = unigram_nll(trainer.text.tgt)
-            is_alike = are_alike(hypotheses, trainer.data.valid.tgt_texts())
-            if is_alike or min(nll, self._mean) > _NEAR_UNIGRAM * unigram:
-                distinct = f"{len({*hypotheses}) / len(hypotheses):.1%} of the validation translations are distinct"
-                nlls = f"the nll is {nll:.2f} (unigram model: {unigram:.2f})"
-                self._give(trainer, f"training collapsed: {distinct}, and {nlls}")
+            # Only a collapsed model is near a unigram model after the warmup, in training and validation.
+            if are_alike(hypotheses, trainer.data.valid.tgt_texts()) or min(nll, self._mean) > 0.9 * unigram:
+                self._give(
+                    trainer,
+                    f"training collapsed: {len({*hypotheses}) / len(hypotheses):.1%} of the validation translations "
+                    f"are distinct, and the nll is {nll:.2f} (unigram model: {unigram:.2f})",
+                )
 
     def _give(self, trainer: Trainer, text: str) -> None:
         if not self._has_given:
@@ -299,18 +310,15 @@ class Hints(Hook):
         self._has_given = True
 
 
-_MOST_LOST = 1.0  # points of the deciding metric that a test set may lose without a warning
-_SLOWER = "or try a third of training.learning_rate or fewer epochs"
-
-
 def of_gains(gains: Sequence[Gain]) -> list[Advice]:
     """What to change: own text should gain significantly, and no test set should fall by more than a point."""
     problems = []
     for gain in gains:
         change = gain.changes[0]
-        if change.points < -_MOST_LOST:
+        if change.points < -1:
             help = "keep the original model" if gain.is_own else "add more general text to data.train"
-            problems.append(Advice(f"{gain.test} falls by {-change.points:.1f} {change.metric}", f"{help}, {_SLOWER}"))
+            help += ", or try a third of training.learning_rate or fewer epochs"
+            problems.append(Advice(f"{gain.test} falls by {-change.points:.1f} {change.metric}", help))
         elif gain.is_own and not (change.points > 0 and change.p_value < SIGNIFICANCE_LEVEL):
             help = "use more epochs, a higher training.learning_rate or more text"
             problems.append(Advice(f"{gain.test} does not improve significantly", help))
@@ -333,8 +341,6 @@ _VERDICTS = (
 )
 _LIMITS = {"BLEU": (40, 30, 20, 10, 0), "chrF2": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
 _GIST, _POOR, _USELESS = 2, 3, 4  # places in `_VERDICTS`
-_FAULTY, _MOST_FAULTY = 0.1, 0.3  # shares of faulty translations that make a model hardly usable, or useless
-_MENTIONED = 0.02  # the smallest share of faulty translations to mention
 _FAULTS = {
     "repetition": "repeat themselves",
     "copy": "are copies of the source",
@@ -342,9 +348,6 @@ _FAULTS = {
     "numbers": "lack a number of the source",
     "empty": "are empty",
 }
-_FEW_EPOCHS = 5  # with fewer, a useless model simply needs more training
-_SMALL = 20_000  # pairs
-_RISE = 0.02  # nats per token by which the validation nll rises if a model overfits
 
 
 def usability(run: RunSummary) -> Advice | None:
@@ -375,14 +378,16 @@ def usability(run: RunSummary) -> Advice | None:
         metric, value = "chrF2", score["chrf"]["score"]
     limits = _LIMITS["synthetic" if config.data.generator and metric == "BLEU" else metric]
     level = next(number for number, limit in enumerate(limits) if value >= limit)
-    best = _USELESS if is_alike or num_faulty >= _MOST_FAULTY * lines else _POOR * (num_faulty >= _FAULTY * lines)
+    best = _USELESS if is_alike or num_faulty >= 0.3 * lines else _POOR if num_faulty >= 0.1 * lines else 0
     verdict = _VERDICTS[level]
     if level < best:
         level, verdict = best, f"{_VERDICTS[best].split(':')[0]}: too many of its translations are faulty"
     facts = [f"{value:.1f} {metric} on {name}"]
-    for kind, fault in _FAULTS.items():
-        if faults[kind] >= _MENTIONED * lines:
-            facts.append(f"{faults[kind] / lines:.0%} of the translations {fault}")
+    facts += [
+        f"{faults[kind] / lines:.0%} of the translations {fault}"
+        for kind, fault in _FAULTS.items()
+        if faults[kind] >= 0.02 * lines
+    ]
     if is_alike and num_faulty < lines / 2:
         facts.append(f"only {len({*hypotheses}):,} of the {lines:,} translations are distinct")
     problems = of_gains(run.gains)
@@ -405,7 +410,7 @@ def _next_step(run: RunSummary, level: int) -> str:
         help = f"increase training.{reason} to train further"
         if development and development.is_worthwhile and development.is_last_best:
             return f"training ended while it was still improving; {help}"
-        few = max(_FEW_EPOCHS, (run.config.training.max_epochs or 0) / 2)  # of the epochs planned, too
+        few = max(5, (run.config.training.max_epochs or 0) / 2)  # epochs; a useless model then needs more training
         if level >= _POOR and (development is None or run.history.last("epochs") < few):
             return f"it was hardly trained; {help}"
     if level < _GIST:
@@ -414,8 +419,8 @@ def _next_step(run: RunSummary, level: int) -> str:
     ended = "more steps on this text would help little"
     if run.config.training.init_from:
         return f"{ended}; more text, or a lower training.learning_rate in another run_dir, may help"
-    if nll and nll[-1] > min(nll) + _RISE and run.config.model.dropout < 0.3:
+    if nll and nll[-1] > min(nll) + 0.02 and run.config.model.dropout < 0.3:
         return f"it overfits its {pairs:,} pairs; more text helps most, or model.dropout=0.3 in another run_dir"
-    if pairs < _SMALL:
+    if pairs < 20_000:
         return f"{ended}: it has only {pairs:,} pairs; more text helps most, or training.init_from=MODEL (mtx import)"
     return f"{ended}; check the text with --dry-run, or use a larger model.preset in another run_dir"
