@@ -26,9 +26,7 @@ _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one u
 # these keys do not affect training
 LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
 TEXT = "text"  # the key for the files that runs were prepared from
-_NUM_BINS = 5  # of reference lengths; the last bin has no end
-_BIN_SIZES = {"words": 10, "characters": 20}
-_FEW_SEEDS = 3
+_LAST_BIN = 4  # of reference lengths, which has no end
 
 
 @dataclass(frozen=True)
@@ -130,9 +128,8 @@ class Comparison:
             return ""
         kind, test = "system", "sacreBLEU's paired bootstrap, which accounts for the choice of sentences only"
         if self.has_seeds():
-            kind = "group"
             seeds = "a test that accounts for random seeds and the choice of sentences (Obuchowski and Rockette 1995)"
-            test = f"{seeds}, or for two single systems by {test}"
+            kind, test = "group", f"{seeds}, or for two single systems by {test}"
         return f"p is for the difference to the first {kind}, {self.groups[0].label}, by {test}"
 
     def headline(self) -> list[str]:
@@ -147,9 +144,8 @@ class Comparison:
         metrics = metrics or self.metrics
         if len(self.groups) > 1:
             return [self._verdict(metric, index) for index in range(1, len(self.groups)) for metric in metrics]
-        means = (f"{metric.name} {metric.groups[0].cells()[0]}" for metric in metrics)
-        same = f"the {len(self.names)} runs differ only in their seeds: {', '.join(means)}"
-        return [same] if self.has_seeds() else []
+        means = ", ".join(f"{metric.name} {metric.groups[0].cells()[0]}" for metric in metrics)
+        return [f"the {len(self.names)} runs differ only in their seeds: {means}"] if self.has_seeds() else []
 
     def _verdict(self, metric: MetricComparison, index: int) -> str:
         (baseline, group), gain = (self.groups[0], self.groups[index]), metric.gain(index)
@@ -161,12 +157,14 @@ class Comparison:
         if p_value < SIGNIFICANCE_LEVEL:
             significance = "a statistically significant difference"
             if num_runs != num_baseline and 1 in (num_runs, num_baseline):  # the test uses the other group's spread
-                single, several = sorted((group, baseline), key=lambda each: len(each.members))
+                single, several = sorted((group, baseline), key=lambda runs: len(runs.members))
                 significance += f" if other seeds of {single.label} would vary as those of {several.label}"
         if max(num_runs, num_baseline) > 1:
             test = f"{counted(num_runs, 'run')} against {num_baseline}, over seeds and sentences"
-        difference = f"{'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} {metric.name}"
-        return f"{group.label} is {difference}, {significance} (p {p_text(p_value)}, {test})"
+        return (
+            f"{group.label} is {'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} "
+            f"{metric.name}, {significance} (p {p_text(p_value)}, {test})"
+        )
 
     def scores(self) -> list[list[str]]:
         """A head, a row for each group with p-values, and a row for each run of several seeds; no empty columns."""
@@ -216,8 +214,8 @@ def compare(
     measured = significance_tests(systems, references, metrics, tgt, [group.members for group in groups])
     by_chrf = any(metric.name == "chrF2" for metric in measured) and too_short_for_bleu(references, tgt)
     decided_by = "chrF2" if by_chrf else measured[0].name if measured else ""
-    unit = "words" if counts_words(tokenizer) else "characters"
-    lengths = list(_by_length(systems, references, tokenizer, _BIN_SIZES[unit]))
+    unit, size = ("words", 10) if counts_words(tokenizer) else ("characters", 20)
+    lengths = [*_by_length(systems, references, tokenizer, size)]
     return Comparison(names, len(references), [*groups], measured, decided_by, unit, lengths)
 
 
@@ -227,15 +225,12 @@ def words(text: str, tokenizer: str) -> list[str]:
 
 
 def _by_length(systems: Sequence[System], references: list[str], tokenizer: str, size: int) -> Iterator[LengthBin]:
-    bins = [min(max(len(words(line, tokenizer)) - 1, 0) // size, _NUM_BINS - 1) for line in references]
+    bins = [min(max(len(words(line, tokenizer)) - 1, 0) // size, _LAST_BIN) for line in references]
     for number in sorted({*bins}):
-
-        def part(lines: list[str], number: int = number) -> list[str]:
-            return [line for line, place in zip(lines, bins, strict=True) if place == number]
-
-        scores = [bleu(part(system.hypotheses), part(references), tokenizer=tokenizer) for system in systems]
-        longest = (number + 1) * size if number < _NUM_BINS - 1 else None
-        yield LengthBin(number * size + 1, longest, bins.count(number), scores)
+        rows = [row for row, place in enumerate(bins) if place == number]
+        part = [references[row] for row in rows]
+        scores = [bleu([system.hypotheses[row] for row in rows], part, tokenizer=tokenizer) for system in systems]
+        yield LengthBin(number * size + 1, (number + 1) * size if number < _LAST_BIN else None, len(rows), scores)
 
 
 Format = Literal["text", "markdown", "latex", "json"]
@@ -262,11 +257,13 @@ class Results:
         [comparison, *_] = self.test_sets.values()  # the groups of all test sets are the same
         notes = [f"{run} {state}; its translations are of an earlier step" for run, state in self.unfinished.items()]
         if comparison.has_seeds():
-            if len(comparison.groups) > 1 and min(len(group.members) for group in comparison.groups) < _FEW_SEEDS:
+            if len(comparison.groups) > 1 and min(len(group.members) for group in comparison.groups) < 3:
                 notes.append("with fewer than three runs per setting, only large differences are significant")
         elif len(self.runs) > 1 and self.differing_keys.keys() - {"seed"}:
-            seeds = "train each with seed=1, seed=2 and seed=3, and compare all"
-            notes.append(f"each setting has only one run, and another seed may change its score: {seeds}")
+            notes.append(
+                "each setting has only one run, and another seed may change its score: train each with seed=1, seed=2 "
+                "and seed=3, and compare all"
+            )
         return notes
 
     def headlines(self) -> list[str]:

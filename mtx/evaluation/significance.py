@@ -123,9 +123,9 @@ def _compare(name: str, measured: Sequence[Any], groups: Sequence[list[int]]) ->
         if group is not first:
             test = _paired_bootstrap if len(group) == len(first) == 1 else seeds_p_value
             p_value = test(scores, np.stack(resampled), first, group)
-        own = [scores[index] for index in group]
-        deviation = statistics.stdev(own) if len(own) > 1 else None
-        comparisons.append(GroupScore(statistics.fmean(own), deviation, p_value))
+        runs = [scores[index] for index in group]
+        deviation = statistics.stdev(runs) if len(runs) > 1 else None
+        comparisons.append(GroupScore(statistics.fmean(runs), deviation, p_value))
     return MetricComparison(name, str(signatures[0]), [*systems], comparisons)
 
 

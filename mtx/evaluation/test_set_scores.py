@@ -89,14 +89,13 @@ FORMS: dict[str, Callable[[str], object]] = {
     "tokenised": re.compile(rf"\s[.,](?:\s|$)|@-@|&(?:apos|quot|amp|#91);|[{IDEOGRAPHS}]\s[{IDEOGRAPHS}]").search,
     "not in NFC": lambda line: not unicodedata.is_normalized("NFC", line),
 }
-_OTHER_FORM = 0.1  # difference of the shares of lines
 
 
 def _warn_of_form(path: Path, hypotheses: Sequence[str], references: Sequence[str]) -> None:
     for form, is_so in FORMS.items():
-        own, others = (sum(map(bool, map(is_so, lines))) / max(1, len(lines)) for lines in (hypotheses, references))
-        if abs(own - others) >= _OTHER_FORM:
-            shares = f"{own:.0%} of its lines are {form}, but {others:.0%} of the references"
+        hyp, ref = (sum(map(bool, map(is_so, lines))) / max(1, len(lines)) for lines in (hypotheses, references))
+        if abs(hyp - ref) >= 0.1:
+            shares = f"{hyp:.0%} of its lines are {form}, but {ref:.0%} of the references"
             logger.warning("%s: %s; scores are valid only if both have the same form", path, shares)
 
 
@@ -270,7 +269,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[
     Args:
         tests: the entries of the test sets in report.json.
     """
-    own = [name for name, entry in tests.items() if entry["held_out"]] or [*tests][:1]
+    adapted = [name for name, entry in tests.items() if entry["held_out"]] or [*tests][:1]
     gains = []
     for name in tests:
         try:
@@ -285,7 +284,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[
             first, second = metric.groups
             assert second.p_value is not None
             changes.append(Change(metric.name, first.mean, second.mean, second.p_value))
-        gains.append(Gain(name, name in own, changes))
+        gains.append(Gain(name, name in adapted, changes))
     return gains
 
 

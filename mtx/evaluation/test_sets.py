@@ -155,8 +155,8 @@ def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) ->
     sources, references = stored_lines(first, SOURCE_TEXT, REFERENCE_TEXT)
     for run in runs:
         directory = RunLayout(run).evaluation / name
-        hypotheses[run], others = stored_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
-        if others != references:
+        hypotheses[run], run_references = stored_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+        if run_references != references:
             raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
     hypotheses |= {path: _read(path) for path in files}
     return TestSet(name, load_config(RunLayout(runs[0])).data.tgt, sources, references, hypotheses=hypotheses)

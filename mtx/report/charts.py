@@ -30,7 +30,7 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterato
 
     Each of several runs has a colour; in a single run, training and validation have one each.
     """
-    for title, about, unit, key, kinds in _CHARTS:
+    for title, explanation, unit, key, kinds in _CHARTS:
         lines = list[dict[str, Any]]()
         for kind in kinds:
             for number, run in enumerate(runs):
@@ -48,7 +48,7 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterato
             # report.js shows the values under the pointer
             data = {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last}
             scales = {"x": x, "y": y, "x_ticks": x_ticks, "y_ticks": y_ticks}
-            yield {"title": title, "about": about, "unit": unit, "lines": lines, "data": data, **scales}
+            yield {"title": title, "explanation": explanation, "unit": unit, "lines": lines, "data": data, **scales}
 
 
 def _axis(

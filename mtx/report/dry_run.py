@@ -139,22 +139,30 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
     data, run, forecast = report["data"], report["run"], report["time"]
     how = "already prepared" if report["was_prepared"] else f"in {format_duration(forecast['prepare_s'])}"
     num_dropped = sum(dropped["pairs"] for dropped in data["dropped"].values())
-    counts = f"{data['kept']:,} kept, {num_dropped:,} dropped, {data['held_out']:,} held out"
-    yield f"pairs:    {data['read']:,} read, {counts} ({how})"
+    yield (
+        f"pairs:    {data['read']:,} read, {data['kept']:,} kept, {num_dropped:,} dropped, "
+        f"{data['held_out']:,} held out ({how})"
+    )
     for reason, dropped in data["dropped"].items():
         yield f"  {dropped['pairs']:,} {reason}, such as {example(dropped['example'])}"
     yield from (f"  {line}" for line in set_lines(data))
-    trained = f"trained on {run['device']} in {run['precision']}"
-    yield f"model:    {run['parameters']:,} parameters, {run['pieces']:,} subwords, {trained}"
+    yield (
+        f"model:    {run['parameters']:,} parameters, {run['pieces']:,} subwords, trained on {run['device']} in "
+        f"{run['precision']}"
+    )
     yield from (f"  {line}" for line in run["sizes"])
     done = f" ({run['steps_done']:,} done)" if run["steps_done"] else ""
     end = f"; the time limit allows only {forecast['steps']:,} more" if forecast["ends_by"] == "time_limit" else ""
     yield f"steps:    {run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"
-    epochs = f"the run sees the training text {run['epochs']:,.1f} times"
-    yield f"  an epoch is {run['steps_per_epoch']:,.1f} steps; {epochs}"
-    speed = f"{forecast['step_s']:.3g} s ({forecast['tgt_tokens_per_s']:,.0f} target tokens/s)"
+    yield (
+        f"  an epoch is {run['steps_per_epoch']:,.1f} steps; the run sees the training text {run['epochs']:,.1f} times"
+    )
     sooner = ", or less with early stopping" if forecast["may_end_sooner"] else ""
-    total = f"about {format_duration(forecast['total_s'])} to the end{sooner}"
-    yield f"time:     {total}, with validations and scoring: {forecast['steps']:,} steps of {speed}"
+    yield (
+        f"time:     about {format_duration(forecast['total_s'])} to the end{sooner}, with validations and scoring: "
+        f"{forecast['steps']:,} steps of {forecast['step_s']:.3g} s "
+        f"({forecast['tgt_tokens_per_s']:,.0f} target tokens/s)"
+    )
     for advice in report["warnings"]:
-        yield from (f"warning: {advice['text']}", f"  help: {advice['help']}")
+        yield f"warning: {advice['text']}"
+        yield f"  help: {advice['help']}"
