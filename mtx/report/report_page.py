@@ -5,7 +5,7 @@ The templates contain the words; this module computes the values.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
 from jinja2 import UndefinedError
@@ -45,11 +45,10 @@ def report_page(roots: Sequence[Path]) -> str:
     decider = DECIDING_METRICS[recorded_metric(runs[0].history.of("validation"))]
     default = dict(leaves(Config.model_validate({}).model_dump()))
     values = [compared_values(root) for root in roots]
-    changed = {key for of_run in values for key in of_run if of_run[key] != default.get(key)} - {TEXT}
-    rows = _table([{key: setting_text(of_run[key]) for key in of_run} for of_run in values])
+    changed = {key for config in values for key in config if config[key] != default.get(key)} - {TEXT}
+    rows = _table([{key: setting_text(config[key]) for key in config} for config in values])
     references = [sample.ref for _, sentences in runs[0].samples for sample in sentences]
-    data_facts, data = zip(*map(_data, runs), strict=True)
-    facts = [dict(_facts(run)) | of_data for run, of_data in zip(runs, data_facts, strict=True)]
+    facts, data = zip(*map(_overview, runs), strict=True)
     return render(
         "report.html",
         names=names,
@@ -83,27 +82,25 @@ def _machine(run: RunSummary) -> dict[str, str]:
     return {**start, "code": str(run.provenance.get("code", "unknown"))}
 
 
-def _facts(run: RunSummary) -> Iterator[tuple[str, str]]:
-    """The overview of a run: its most important known facts."""
+def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
+    """The most important known facts about a run, and the part of the page about its data; empty before it has some."""
     training, history = run.config.training, run.history
     out_of = f" of {training.max_steps:,}" if training.max_steps and not training.max_epochs else ""
     epochs = f" ({history.last('epochs'):.1f} of {training.max_epochs} epochs)" if training.max_epochs else ""
-    steps = f"{history.last('step'):,}{out_of} steps of {training.batch_tokens:,} target tokens{epochs}"
-    yield "State", run.state
-    yield "Training", f"{steps}, {format_duration(3600 * history.last('hours'))}"
+    facts = {
+        "State": run.state,
+        "Training": f"{history.last('step'):,}{out_of} steps of {training.batch_tokens:,} target tokens{epochs}, "
+        f"{format_duration(3600 * history.last('hours'))}",
+    }
     if run.is_finished and (verdict := usability(run)):
-        yield "Is it usable?", f"{verdict.text[:1].upper()}{verdict.text[1:]}."
+        facts["Is it usable?"] = f"{verdict.text[:1].upper()}{verdict.text[1:]}."
     development = improvement(history)
-    yield "Is it still improving?", development.text if development else "Unknown: too few validations yet."
-
-
-def _data(run: RunSummary) -> tuple[dict[str, str], str]:
-    """The facts about the training data, and the part of the page about it; both are empty before it is prepared."""
+    facts["Is it still improving?"] = development.text if development else "Unknown: too few validations yet."
     if not (report := run.data_report):
-        return {}, ""
+        return facts, ""
     try:
         names = ", ".join(PurePath(corpus["name"]).name for corpus in report["corpora"])
-        facts = {"Trained on": f"{report['kept']:,} sentence pairs ({names})"}
+        facts["Trained on"] = f"{report['kept']:,} sentence pairs ({names})"
         if tests := [f"{name}: {leaks(test)}" for name, test in report["tests"].items()]:
             facts["Does the training text contain test sentences?"] = "; ".join(tests)
         corpora = []

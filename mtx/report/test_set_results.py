@@ -10,7 +10,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
-from mtx.data.languages import counts_words, tokenizer_of
+from mtx.data.languages import tokenizer_of
 from mtx.evaluation.comparison import compare, groups_of, words
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
@@ -52,15 +52,19 @@ class Sentence:
 
     Attributes:
         length: words or characters of the reference.
-        ref: with one system, parts that are missing in its translation are marked.
         translations: the sentence-level chrF (0 to 100) and the hypothesis of each system.
     """
 
     line: int
     length: int
     src: str
-    ref: Marked
-    translations: list[tuple[float, Marked]]
+    ref: str
+    translations: list[tuple[float, str]]
+
+    def merit(self) -> tuple[float, float, int]:
+        """A key by which the most informative sentences come first."""
+        chrf = [score for score, _ in self.translations]
+        return round(min(chrf) - max(chrf), 1), round(chrf[0], 1), len(self.src)
 
 
 def telling_sentences(test_set: TestSet, systems: list[list[str]], references: list[str]) -> list[Sentence]:
@@ -71,19 +75,10 @@ def telling_sentences(test_set: TestSet, systems: list[list[str]], references: l
     from sacrebleu.metrics import CHRF
 
     metric, tokenizer, sentences = CHRF(), tokenizer_of(test_set.tgt, references), list[Sentence]()
-    for line, (src, ref, *hypotheses) in enumerate(zip(test_set.sources, references, *systems, strict=True), 1):
-        translations, marked_ref = list[tuple[float, Marked]](), [(ref, False)]
-        for hyp in hypotheses:
-            marked, missing = word_diff(hyp, ref, not counts_words(tokenizer))
-            translations.append((metric.sentence_score(hyp, [ref]).score, marked))
-            marked_ref = missing if len(systems) == 1 else marked_ref
-        sentences.append(Sentence(line, len(words(ref, tokenizer)), src, marked_ref, translations))
-
-    def merit(sentence: Sentence) -> tuple[float, float, int]:
-        chrf = [score for score, _ in sentence.translations]
-        return round(min(chrf) - max(chrf), 1), round(chrf[0], 1), len(sentence.src)
-
-    return sorted(sentences, key=merit)
+    for line, (src, ref, *hyps) in enumerate(zip(test_set.sources, references, *systems, strict=True), 1):
+        translations = [(metric.sentence_score(hyp, [ref]).score, hyp) for hyp in hyps]
+        sentences.append(Sentence(line, len(words(ref, tokenizer)), src, ref, translations))
+    return sorted(sentences, key=Sentence.merit)
 
 
 def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Marked, Marked]:
