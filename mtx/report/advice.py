@@ -160,15 +160,7 @@ def _of_plan(data: PreparedData, config: Config, last_step: int | None) -> Itera
             f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
             "add text, or use training.init_from=MODEL with a model of these languages (mtx import)",
         )
-    epoch = steps_per_epoch(data.train, training)
-    planned, ends_by = planned_end(training, epoch)
-    last = planned if last_step is None else last_step
-    ends_sooner = training.patience is not None or (last_step is None and training.time_limit is not None)
-    if last > 100 * epoch and ends_by == "max_steps" and not ends_sooner:
-        yield Advice(
-            f"{last:,} steps are {last / epoch:,.0f} epochs of your {num_pairs:,} pairs; the last ones rarely help",
-            "set training.max_epochs=40, or training.patience=6 for early stopping",
-        )
+    last = last_step or planned_end(training, steps_per_epoch(data.train, training))[0]
     if last <= training.warmup_steps:
         yield Advice(
             f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}",
