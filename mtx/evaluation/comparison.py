@@ -299,7 +299,7 @@ def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]
             settings = (f"{setting_text(value)} ({run})" for value, run in zip(values, results.runs, strict=True))
             yield f"  {key}: {', '.join(settings)}"
     for name, result in results.test_sets.items():
-        yield from ["", f"{name}, {result.num_lines:,} sentences", result.test() or ""]
+        yield from ["", f"{name}, {result.num_lines:,} sentences", *filter(None, [result.test()])]
         if result.has_seeds():
             yield "mean ± sample standard deviation over the seeds:"
         yield result.scores()
@@ -324,5 +324,5 @@ def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style)
         rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     align = ["left", *["right"] * (len(head) - 1)]
     head_row = () if style == "text" else "firstrow"  # a head by itself has wider columns
-    table = tabulate([head, *rows], head_row, _FORMATS[style], disable_numparse=True, colalign=align)
+    table: str = tabulate([head, *rows], head_row, _FORMATS[style], disable_numparse=True, colalign=align)
     return (table.replace("±", r"$\pm$") if style == "latex" else table).split("\n")

@@ -206,7 +206,7 @@ def student(t: float, freedom: float) -> float:
 
     With t = sqrt(freedom) * tan(angle) the density is cos(angle)^(freedom - 1), which is integrated numerically.
     """
-    freedom = min(max(freedom, 1.0), _MOST_FREEDOM)
+    freedom = min(freedom, _MOST_FREEDOM)
     angles = np.linspace(0, math.pi / 2, 100_001)
     density = np.cos(angles).clip(0) ** (freedom - 1)
     area = np.cumsum(density) - (density + density[0]) / 2  # by trapezoids

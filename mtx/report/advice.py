@@ -359,7 +359,7 @@ def usability(run: RunSummary) -> Advice | None:
     has_texts = all(file.is_file() for file in files)  # unless the user removed them
     sources, hypotheses, references = (list(text_files.read_lines(file)) if has_texts else [] for file in files)
     sources = normalize_lines(sources, config.tokenizer.normalization)
-    faults = Counter(
+    faults = Counter[str](
         fault
         for src, hyp, ref in zip(sources, hypotheses, references, strict=True)
         if (fault := suspicion(src, hyp) if hyp.strip() else "empty") and fault != suspicion(src, ref) and hyp != ref

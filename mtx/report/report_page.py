@@ -1,31 +1,40 @@
 """The report of a run as one HTML page: translation quality, data, and whether more training is worthwhile.
 
 Flow: run directories -> `RunSummary`, `test_set_values` -> values of report.html -> HTML. Several runs share one page.
-The templates contain the words; this module computes the values.
+The templates contain the words and mark what differs; this module computes the values.
 """
 
+import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path, PurePath
+from typing import Any
 
 from jinja2 import UndefinedError
 
 from mtx.config import settings
 from mtx.config.schema import Config, leaves
-from mtx.data.languages import writes_spaces
+from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.errors import DamagedFileError, UsageError
-from mtx.evaluation.comparison import TEXT, compared_values, setting_text
+from mtx.evaluation.comparison import TEXT, compare, compared_values, groups_of, setting_text, words
+from mtx.evaluation.test_set_scores import system_outputs
+from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.formatting import format_duration
 from mtx.report.advice import example, leaks, of_gains, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, improvement, read_run
-from mtx.report.test_set_results import test_set_values, word_diff
 from mtx.storage.run_directory import DECIDING_METRICS, recorded_metric
 from mtx.storage.run_files import REPORT
 
 _NOT_MACHINE = {"event", "step", "time", "hours"}  # of a start event
+_MAX_TEXTS = 2000  # of a test set in a page, references and translations
+_TOKEN, _CHARACTER = re.compile(r"\s*(?:\w+|[^\w\s])\s*"), re.compile(r"\s*\S\s*")
 _COLUMNS = ("name", "kept", "read", "held_out", "weight")  # of a corpus in report.json
+
+Marked = list[tuple[str, bool]]  # parts of a text; True: the other text lacks this part here
 
 
 def report_page(roots: Sequence[Path]) -> str:
@@ -112,3 +121,77 @@ def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
         return facts, render("report_data.html", report=report, corpora=corpora, dropped=dropped, sets=sets)
     except (AttributeError, KeyError, TypeError, ValueError, UndefinedError):
         raise DamagedFileError(f"{run.paths.data / REPORT}: not a report of mtx on prepared data") from None
+
+
+def test_set_values(roots: Sequence[Path], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The results on the test sets that all runs have translated; empty if there are none.
+
+    Args:
+        names: the names of the runs in the report.
+    """
+    values, groups = [], groups_of(roots, names)
+    try:
+        test_sets = test_sets_of_runs(roots)
+    except UsageError:  # they have none in common
+        return []
+    for test_set in test_sets:
+        outputs, references = system_outputs(test_set, roots, {})
+        systems = [replace(system, name=name) for system, name in zip(outputs, names, strict=True)]
+        comparison = compare(systems, references, tgt=test_set.tgt, groups=groups)
+        sentences = telling_sentences(test_set, [system.hypotheses for system in systems], references)
+        values.append(
+            {
+                "name": test_set.name,
+                "comparison": comparison,
+                "sentences": sentences[: _MAX_TEXTS // (1 + len(systems))],
+                "typical": sentences[len(sentences) // 2],
+            }
+        )
+    return values
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence of a test set.
+
+    Attributes:
+        length: words or characters of the reference.
+        translations: the sentence-level chrF (0 to 100) and the hypothesis of each system.
+    """
+
+    line: int
+    length: int
+    src: str
+    ref: str
+    translations: list[tuple[float, str]]
+
+    def merit(self) -> tuple[float, float, int]:
+        """A key by which the most informative sentences come first."""
+        chrf = [score for score, _ in self.translations]
+        return round(min(chrf) - max(chrf), 1), round(chrf[0], 1), len(self.src)
+
+
+def telling_sentences(test_set: TestSet, systems: list[list[str]], references: list[str]) -> list[Sentence]:
+    """All sentences with the hypotheses of all systems, the most informative ones first.
+
+    With one system these are the worst by chrF, with several the ones whose chrF differs most.
+    """
+    from sacrebleu.metrics import CHRF
+
+    metric, tokenizer, sentences = CHRF(), tokenizer_of(test_set.tgt, references), list[Sentence]()
+    for line, (src, ref, *hyps) in enumerate(zip(test_set.sources, references, *systems, strict=True), 1):
+        translations = [(metric.sentence_score(hyp, [ref]).score, hyp) for hyp in hyps]
+        sentences.append(Sentence(line, len(words(ref, tokenizer)), src, ref, translations))
+    return sorted(sentences, key=Sentence.merit)
+
+
+def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Marked, Marked]:
+    """Compare two texts word by word, or character by character; the spaces around a word belong to it."""
+    texts = [(_CHARACTER if by_character else _TOKEN).findall(text) for text in (hyp, ref)]
+    hyp_words, ref_words = ([word.strip() for word in text] for text in texts)
+    marked: tuple[Marked, Marked] = [], []
+    for tag, *bounds in SequenceMatcher(None, hyp_words, ref_words, autojunk=False).get_opcodes():
+        for parts, text, begin, end in zip(marked, texts, bounds[::2], bounds[1::2], strict=True):
+            if begin < end:
+                parts.append(("".join(text[begin:end]), tag != "equal"))
+    return marked

@@ -96,7 +96,7 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
+    return isinstance(value, int | float) and abs(value) < _LARGEST
 
 
 class Improvement(NamedTuple):

@@ -1,5 +1,5 @@
 from mtx.evaluation import test_sets
-from mtx.report.test_set_results import telling_sentences, word_diff
+from mtx.report.report_page import telling_sentences, word_diff
 
 REFERENCES = ["the red house", "a man", "two dogs run", "a cat sleeps"]
 TEST_SET = test_sets.TestSet("t", "en", [f"source {n}" for n in range(4)], REFERENCES)
