@@ -108,25 +108,23 @@ def significance_tests(
     Single systems are compared by sacreBLEU's paired bootstrap (Koehn 2004), others by `seeds_p_value`.
     """
     measured = [score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics) for system in systems]
-    shared = [key for key in METRICS if all(key in scores for scores in measured)]
-    return [_compare(METRICS[key], [scores[key] for scores in measured], groups) for key in shared]
-
-
-def _compare(name: str, measured: Sequence[Any], groups: Sequence[list[int]]) -> MetricComparison:
-    """One metric of all systems, by `_resample`, and of all groups."""
-    systems, signatures, resampled = zip(*measured, strict=True)
-    signatures[0].update("seed", str(_SEED))
-    signatures[0].update("bs", _NUM_SAMPLES)
-    scores, first, comparisons = [system.score for system in systems], groups[0], list[GroupScore]()
-    for group in groups:
-        p_value = None
-        if group is not first:
-            test = _paired_bootstrap if len(group) == len(first) == 1 else seeds_p_value
-            p_value = test(scores, np.stack(resampled), first, group)
-        runs = [scores[index] for index in group]
-        deviation = statistics.stdev(runs) if len(runs) > 1 else None
-        comparisons.append(GroupScore(statistics.fmean(runs), deviation, p_value))
-    return MetricComparison(name, str(signatures[0]), [*systems], comparisons)
+    comparisons, first = list[MetricComparison](), groups[0]
+    for key in METRICS:
+        if not all(key in scores for scores in measured):
+            continue
+        of_systems, [signature, *_], resampled = zip(*(scores[key] for scores in measured), strict=True)
+        signature.update("seed", str(_SEED))
+        signature.update("bs", _NUM_SAMPLES)
+        points, of_groups = [system.score for system in of_systems], list[GroupScore]()
+        for group in groups:
+            test, p_value = _paired_bootstrap if len(group) == len(first) == 1 else seeds_p_value, None
+            if group is not first:
+                p_value = test(points, np.stack(resampled), first, group)
+            runs = [points[index] for index in group]
+            deviation = statistics.stdev(runs) if len(runs) > 1 else None
+            of_groups.append(GroupScore(statistics.fmean(runs), deviation, p_value))
+        comparisons.append(MetricComparison(METRICS[key], str(signature), [*of_systems], of_groups))
+    return comparisons
 
 
 def score_with_interval(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
