@@ -207,30 +207,26 @@ def compare(
     for system in systems:
         if len(system.hypotheses) != len(references):
             raise DataError(f"{system.name} has {len(system.hypotheses)} lines, the references have {len(references)}")
-    if not references:
-        raise DataError("nothing to compare: no lines")
     tokenizer, names = tokenizer_of(tgt, references), [system.name for system in systems]
     groups = groups or [Group(name, [index]) for index, name in enumerate(names)]
     measured = significance_tests(systems, references, metrics, tgt, [group.members for group in groups])
     by_chrf = any(metric.name == "chrF2" for metric in measured) and too_short_for_bleu(references, tgt)
     decided_by = "chrF2" if by_chrf else measured[0].name if measured else ""
     unit, size = ("words", 10) if counts_words(tokenizer) else ("characters", 20)
-    lengths = [*_by_length(systems, references, tokenizer, size)]
+    bins = [min(max(len(words(line, tokenizer)) - 1, 0) // size, _LAST_BIN) for line in references]
+    lengths = []
+    for number in sorted({*bins}):
+        rows = [row for row, place in enumerate(bins) if place == number]
+        part = [references[row] for row in rows]
+        scores = [bleu([system.hypotheses[row] for row in rows], part, tokenizer=tokenizer) for system in systems]
+        longest = (number + 1) * size if number < _LAST_BIN else None
+        lengths.append(LengthBin(number * size + 1, longest, len(rows), scores))
     return Comparison(names, len(references), [*groups], measured, decided_by, unit, lengths)
 
 
 def words(text: str, tokenizer: str) -> list[str]:
     """The words of a text, or its characters if BLEU's tokenizer splits them (see `tokenizer_of`)."""
     return text.split() if counts_words(tokenizer) else _CHARACTER.findall(text)
-
-
-def _by_length(systems: Sequence[System], references: list[str], tokenizer: str, size: int) -> Iterator[LengthBin]:
-    bins = [min(max(len(words(line, tokenizer)) - 1, 0) // size, _LAST_BIN) for line in references]
-    for number in sorted({*bins}):
-        rows = [row for row, place in enumerate(bins) if place == number]
-        part = [references[row] for row in rows]
-        scores = [bleu([system.hypotheses[row] for row in rows], part, tokenizer=tokenizer) for system in systems]
-        yield LengthBin(number * size + 1, (number + 1) * size if number < _LAST_BIN else None, len(rows), scores)
 
 
 Format = Literal["text", "markdown", "latex", "json"]

@@ -78,7 +78,13 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
     hypotheses = list(text_files.read_lines(path, "strict"))
     if len(hypotheses) != len(test_set.references):
         raise DataError(f"{path} has {len(hypotheses)} lines, {test_set.name} has {len(test_set.references)}")
-    _warn_of_form(path, hypotheses, test_set.references)
+    for form, has_form in FORMS.items():
+        hyp, ref = (sum(map(bool, map(has_form, lines))) for lines in (hypotheses, test_set.references))
+        if abs(hyp - ref) >= max(1, 0.1 * len(hypotheses)):
+            logger.warning(
+                f"{path}: {hyp / len(hypotheses):.0%} of its lines are {form}, but {ref / len(hypotheses):.0%} of the "
+                "references; scores are valid only if both have the same form"
+            )
     return score_translations(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
 
 
@@ -89,14 +95,6 @@ FORMS: dict[str, Callable[[str], object]] = {
     "tokenised": re.compile(rf"\s[.,](?:\s|$)|@-@|&(?:apos|quot|amp|#91);|[{IDEOGRAPHS}]\s[{IDEOGRAPHS}]").search,
     "not in NFC": lambda line: not unicodedata.is_normalized("NFC", line),
 }
-
-
-def _warn_of_form(path: Path, hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    for form, is_so in FORMS.items():
-        hyp, ref = (sum(map(bool, map(is_so, lines))) / max(1, len(lines)) for lines in (hypotheses, references))
-        if abs(hyp - ref) >= 0.1:
-            shares = f"{hyp:.0%} of its lines are {form}, but {ref:.0%} of the references"
-            logger.warning("%s: %s; scores are valid only if both have the same form", path, shares)
 
 
 def score_translations(
@@ -126,8 +124,10 @@ def score_lines(name: str, scores: Scores) -> list[str]:
     if terms := scores.get("terms"):
         num_terms, text = terms["num_terms"], "the glossary terms do not occur"
         if num_terms:
-            share, share_without = terms["used"] / num_terms, terms["used_without"] / num_terms
-            text = f"{share:.1%} of {num_terms:,} terms used, {share_without:.1%} without the glossary"
+            text = (
+                f"{terms['used'] / num_terms:.1%} of {num_terms:,} terms used, "
+                f"{terms['used_without'] / num_terms:.1%} without the glossary"
+            )
         lines.append(f"{name}: {text}")
     return lines
 

@@ -147,19 +147,18 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
         raise UsageError(f"--test {name}: not translated by all of these runs; they have {', '.join(common)}")
     if files and len(names) > 1:
         raise UsageError(f"{files[0]}: ambiguous; choose the test set of {', '.join(names)}", f"--test {names[0]}")
-    return [_test_set_of_runs(runs, files, name) for name in names]
-
-
-def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) -> TestSet:
-    hypotheses, first = dict[Path, list[str]](), RunLayout(runs[0]).evaluation / name
-    sources, references = stored_lines(first, SOURCE_TEXT, REFERENCE_TEXT)
-    for run in runs:
-        directory = RunLayout(run).evaluation / name
-        hypotheses[run], run_references = stored_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
-        if run_references != references:
-            raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
-    hypotheses |= {path: _read(path) for path in files}
-    return TestSet(name, load_config(RunLayout(runs[0])).data.tgt, sources, references, hypotheses=hypotheses)
+    test_sets, tgt = [], load_config(RunLayout(runs[0])).data.tgt
+    for test in names:
+        hypotheses = {path: _read(path) for path in files}
+        first = RunLayout(runs[0]).evaluation / test
+        sources, references = stored_lines(first, SOURCE_TEXT, REFERENCE_TEXT)
+        for run in runs:
+            directory = RunLayout(run).evaluation / test
+            hypotheses[run], run_references = stored_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+            if run_references != references:
+                raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
+        test_sets.append(TestSet(test, tgt, sources, references, hypotheses=hypotheses))
+    return test_sets
 
 
 def stored_lines(directory: Path, *names: str) -> list[list[str]]:

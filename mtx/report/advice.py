@@ -110,7 +110,24 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
     stores = data.train, data.valid, *data.tests.values()
     for (name, held), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
         if held:
-            yield from _of_scores(name, held)
+            pairs, damaged = held["pairs"], sum(held["would_drop"].values())
+            if held["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
+                yield Advice(
+                    f"{name}: {leaks(held)}",
+                    "remove them from the training text: scores on sentences seen in training are too high",
+                )
+            if pairs < 200:  # two equally good models may then differ by a few BLEU points
+                key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
+                yield Advice(
+                    f"{name}: only {pairs:,} sentences; its BLEU will fluctuate",
+                    f"set {key} to at least a few hundred sentences that are not in the training text",
+                )
+            if damaged >= max(1, 0.05 * pairs):
+                reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
+                yield Advice(
+                    f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
+                    f"it is used unchanged; {_CHECK_LINES}",
+                )
         texts = store.texts(spread(store.num_pairs, 2_000))
         for key, language, lines in zip(("src", "tgt"), config.data.languages, texts, strict=True):
             if not held.get("held_out") and (other := Profile.of(lines).other_language(language)):
@@ -130,27 +147,6 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                 f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})",
                 _CHECK_LINES,
             )
-
-
-def _of_scores(name: str, held: dict[str, Any]) -> Iterator[Advice]:
-    pairs, damaged = held["pairs"], sum(held["would_drop"].values())
-    if held["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
-        yield Advice(
-            f"{name}: {leaks(held)}",
-            "remove them from the training text: scores on sentences seen in training are too high",
-        )
-    if pairs < 200:  # two equally good models may then differ by a few BLEU points
-        key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
-        yield Advice(
-            f"{name}: only {pairs:,} sentences; its BLEU will fluctuate",
-            f"set {key} to at least a few hundred sentences that are not in the training text",
-        )
-    if damaged >= max(1, 0.05 * pairs):
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
-        yield Advice(
-            f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
-            f"it is used unchanged; {_CHECK_LINES}",
-        )
 
 
 def _of_plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:

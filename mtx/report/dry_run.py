@@ -28,7 +28,6 @@ from mtx.training.trainer import Trainer
 from mtx.training.validation import Validation, validate_part
 
 _NUM_ROWS = 3  # of sizes that are measured
-_VALIDATED = 64  # lines of a validation that are timed
 _WARM_UP = 2  # steps that touch memory first, or record a graph
 _TIMED_STEPS, _TIMED_S = 60, 6.0  # timing ends after this many steps or seconds
 
@@ -93,8 +92,14 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
         the end, with validations and scoring; ends_by: the key that ends training; may_end_sooner: by
         training.patience.
     """
-    training, schedule = trainer.config.training, trainer.schedule
-    state = trainer.state = replace(trainer.state, validation_s=_validation_s(trainer))
+    training, schedule, data = trainer.config.training, trainer.schedule, trainer.data
+    begun = time.monotonic()
+    size = max(1, data.valid.num_pairs // 64)  # of the lines of a validation, only every so many is translated
+    hypotheses = validate_part(trainer.model.eval(), data, trainer.config, 0, size)["hypotheses"]
+    ratio = sum(map(len, data.valid.tgt_texts()[::size])) / max(1, sum(map(len, hypotheses)))
+    validation = Validation(0.0, 0.0, None, size * (time.monotonic() - begun), [], [], ratio)
+    state = trainer.state = replace(trainer.state, validation_s=validation.later_seconds)
+    trainer.model.train()
     ends, tokens = list[float](), 0
     with contextlib.closing(trainer.load(_WARM_UP + _TIMED_STEPS)) as steps:
         for step, loaded in enumerate(steps, state.step + 1):
@@ -121,17 +126,6 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
         "ends_by": end[1],
         "may_end_sooner": training.patience is not None,
     }
-
-
-def _validation_s(trainer: Trainer) -> float:
-    """The seconds of a validation, by some of its lines; see `Validation.later_seconds`."""
-    data, started = trainer.data, time.monotonic()
-    size = max(1, data.valid.num_pairs // _VALIDATED)
-    hypotheses = validate_part(trainer.model.eval(), data, trainer.config, 0, size)["hypotheses"]
-    seconds = size * (time.monotonic() - started)
-    trainer.model.train()
-    ratio = sum(map(len, data.valid.tgt_texts()[::size])) / max(1, sum(map(len, hypotheses)))
-    return Validation(0.0, 0.0, None, seconds, [], [], ratio).later_seconds
 
 
 def lines(report: dict[str, Any]) -> Iterator[str]:

@@ -5,14 +5,15 @@ If a killed run was resumed from an earlier checkpoint, the events of the repeat
 two starts does not count as training.
 """
 
+import contextlib
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mtx.config.schema import Config
 from mtx.errors import DamagedFileError
@@ -162,8 +163,10 @@ class RunSummary:
     @property
     def samples(self) -> list[tuple[int, list[Sample]]]:
         """The sample sentences of evenly chosen validations, including the last one, each with its step."""
-        samples = [(event["step"], _samples(event)) for event in self.history.of("validation")]
-        samples = [(step, sentences) for step, sentences in samples if sentences]
+        samples, adapter = [], TypeAdapter(Annotated[list[Sample], Field(min_length=1)])
+        for event in self.history.of("validation"):
+            with contextlib.suppress(ValidationError):
+                samples.append((event["step"], adapter.validate_python(event.get("samples"))))
         return samples[:: len(samples) // -_MAX_SAMPLED or -1][::-1]
 
     @property
@@ -193,10 +196,3 @@ def read_run(root: Path) -> RunSummary:
     if has_ended or state.name == "running":
         words = "finished" if has_ended else "running"
     return RunSummary(paths, load_config(paths), history, report, provenance, has_ended, words)
-
-
-def _samples(event: Event) -> list[Sample]:
-    try:
-        return TypeAdapter(list[Sample]).validate_python(event.get("samples"))
-    except ValidationError:
-        return []

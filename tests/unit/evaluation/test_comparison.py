@@ -120,7 +120,7 @@ def test_lengths_are_in_characters_where_the_language_writes_no_spaces(tgt: str,
 def test_unequal_numbers_of_lines_are_refused() -> None:
     with pytest.raises(DataError, match="^1 has 1 lines, the references have 2$"):
         compare_texts(["a", "b"], ["a", "b"], ["a"])
-    with pytest.raises(DataError, match="nothing to compare"):
+    with pytest.raises(DataError, match="nothing to score"):
         compare_texts([], [], [])
 
 
