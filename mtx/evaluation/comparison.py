@@ -26,6 +26,7 @@ _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one u
 # these keys do not affect training
 LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
 TEXT = "text"  # the key for the files that runs were prepared from
+_LABEL_KEYS = 3  # settings in the label of a group
 _LAST_BIN = 4  # of reference lengths, which has no end
 
 
@@ -34,7 +35,7 @@ class Group:
     """Systems that are compared as one: runs of the same settings with different seeds, or a single system.
 
     Attributes:
-        label: the name of its first system, and the number of others.
+        label: the few settings in which the groups of seeds differ, or the name of its first system.
         members: indices of systems.
     """
 
@@ -58,17 +59,24 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     Runs that differ in the seed and in nothing else are one group.
 
     Args:
-        names: of the systems, for the labels.
+        names: labels of systems without differing settings.
     """
     values = [compared_values(path) if is_run(path) else {"path": path} for path in systems]
     groups = defaultdict[tuple[str, int], list[int]](list)
     for index, run in enumerate(values):
         # A run with the same seed again is in another group.
         groups[str({**run, "seed": None}), values[:index].count(run)].append(index)
-    return [
-        Group(f"{names[first]} and {counted(len(more), 'more seed')}" if more else names[first], [first, *more])
+    labels = [
+        f"{names[first]} and {counted(len(more), 'more seed')}" if more else names[first]
         for first, *more in groups.values()
     ]
+    differing = differing_settings([systems[first] for first, *_ in groups.values()])
+    keys = [key for key in differing if key not in ("seed", TEXT)]
+    rows = zip(*(differing[key] for key in keys), strict=True)
+    settings = [", ".join(f"{key}={setting_text(value)}" for key, value in zip(keys, row, strict=True)) for row in rows]
+    if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings}) == len(groups):
+        labels = settings
+    return [Group(label, members) for label, members in zip(labels, groups.values(), strict=True)]
 
 
 def setting_text(value: object) -> str:

@@ -80,12 +80,24 @@ def test_runs_on_other_text_are_no_twins(systems: list[Path]) -> None:
     assert differing_settings([base, same_seed])["text"] == files
     labels = [group.label for group in groups_of([base, seed, same_seed], ["first", "second", "third"])]
     assert labels == ["first and 1 more seed", "third"]
+    set_data(same_seed, dir="/other")
+    labels = [group.label for group in groups_of([base, seed, same_seed], ["first", "second", "third"])]
+    assert labels == ["data.dir=null", "data.dir=/other"]
 
 
 def test_a_run_whose_record_is_damaged_is_no_twin(systems: list[Path]) -> None:
     record(systems[1], "1" * 64)
     RunLayout(systems[4]).sources.write_text("{")
     assert members([systems[1], systems[4]]) == [[0], [1]]
+
+
+def test_a_setting_without_a_value_is_null(systems: list[Path]) -> None:
+    set_data(systems[1], valid="b.tsv")
+    labels = [group.label for group in groups_of([systems[1], systems[3], systems[4]], ["a", "b", "c"])]
+    assert labels == ["a", "b", "c"]
+    set_data(systems[4])
+    labels = [group.label for group in groups_of([systems[1], systems[3], systems[4]], ["a", "b", "c"])]
+    assert labels == ["data.valid=b.tsv", "data.valid=null"]
 
 
 def test_values_are_shown_as_they_are_written() -> None:
