@@ -71,9 +71,9 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
         for first, *more in groups.values()
     ]
     differing = differing_settings([systems[first] for first, *_ in groups.values()])
-    keys = [key for key in differing if key not in ("seed", TEXT)]
-    rows = zip(*(differing[key] for key in keys), strict=True)
-    settings = [", ".join(f"{key}={setting_text(value)}" for key, value in zip(keys, row, strict=True)) for row in rows]
+    keys = differing.keys() - {"seed", TEXT}
+    columns = [[f"{key}={setting_text(value)}" for value in differing[key]] for key in sorted(keys)]
+    settings = [", ".join(row) for row in zip(*columns, strict=True)]
     if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings}) == len(groups):
         labels = settings
     return [Group(label, members) for label, members in zip(labels, groups.values(), strict=True)]

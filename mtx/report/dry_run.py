@@ -61,24 +61,24 @@ def rehearse(config: Config) -> dict[str, Any]:
         if not forecast["steps"]:
             help = f"increase training.{forecast['ends_by']} to train further"
             advice.append(Advice(f"this run is finished at step {last:,}", help))
-    return {
-        "was_prepared": was_prepared,
-        "data": data.report,
-        "run": {
-            "device": trainer.runtime.device,
-            "precision": trainer.runtime.precision,
-            "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-            "pieces": data.tokenizer.num_pieces,
-            "batch_tokens": config.training.batch_tokens,
-            "steps_done": done,
-            "max_steps": max_steps,
-            "steps_per_epoch": epoch,
-            "sizes": [*describe(plan, config, data)] if plan else [],
-            "epochs": last / epoch,
-        },
-        "time": {"prepare_s": prepare_s, **forecast},
-        "warnings": [problem._asdict() for problem in advice],
-    }
+        return {
+            "was_prepared": was_prepared,
+            "data": data.report,
+            "run": {
+                "device": trainer.runtime.device,
+                "precision": trainer.runtime.precision,
+                "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+                "pieces": data.tokenizer.num_pieces,
+                "batch_tokens": config.training.batch_tokens,
+                "steps_done": done,
+                "max_steps": max_steps,
+                "steps_per_epoch": epoch,
+                "sizes": [*describe(plan, config, data)] if plan else [],
+                "epochs": last / epoch,
+            },
+            "time": {"prepare_s": prepare_s, **forecast},
+            "warnings": [problem._asdict() for problem in advice],
+        }
 
 
 def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
@@ -106,10 +106,10 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
             trainer.update(loaded, step, schedule.learning_rate(state, step)).tolist()  # waits for the device
             ends.append(time.monotonic())
             tokens += loaded.num_tgt_tokens
-            if len(ends) > _WARM_UP and ends[-1] - ends[_WARM_UP - 1] > _TIMED_S:
+            if ends[-1] - ends[:_WARM_UP][-1] > _TIMED_S:
                 break
-    begun_s = ends[_WARM_UP - 1] - started
-    step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
+    timed = ends[_WARM_UP - 1 :]
+    begun_s, step_s = timed[0] - started, (timed[-1] - timed[0]) / (len(timed) - 1)
     end, schedule.now_s = schedule.end(state), state.elapsed_s
     if state.step and (reason := schedule.reason_to_stop(state)) is not None:
         end = state.step, reason
