@@ -185,7 +185,7 @@ class Comparison:
                 rows[-1] += [mean, "" if members else metric.systems[group.members[0]].cells()[1], p_value]
             for member in members:
                 cells = (cell for metric in self.metrics for cell in (*metric.systems[member].cells(), ""))
-                rows.append([f"- {self.names[member]}", "", *cells])
+                rows.append([f"  {self.names[member]}", "", *cells])
         columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
         return [[*row] for row in zip(*columns, strict=True)]
 
@@ -326,7 +326,12 @@ def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style)
 
     if style == "markdown":
         rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
-    align = ["left", *["right"] * (len(head) - 1)]
-    head_row = () if style == "text" else "firstrow"  # a head by itself has wider columns
-    table: str = tabulate([head, *rows], head_row, _FORMATS[style], disable_numparse=True, colalign=align)
+    table: str = tabulate(
+        [head, *rows],
+        () if style == "text" else "firstrow",  # a head has wider columns than a row
+        _FORMATS[style],
+        colalign=["left", *["right"] * (len(head) - 1)],
+        disable_numparse=True,
+        preserve_whitespace=True,
+    )
     return (table.replace("±", r"$\pm$") if style == "latex" else table).split("\n")
