@@ -66,17 +66,17 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     for index, run in enumerate(values):
         # A run with the same seed again is in another group.
         groups[str({**run, "seed": None}), values[:index].count(run)].append(index)
-    labels = [
-        f"{names[first]} and {counted(len(more), 'more seed')}" if more else names[first]
-        for first, *more in groups.values()
-    ]
-    differing = differing_settings([systems[first] for first, *_ in groups.values()])
-    keys = differing.keys() - {"seed", TEXT}
-    columns = [[f"{key}={setting_text(value)}" for value in differing[key]] for key in sorted(keys)]
+    labels = {}
+    for first, *more in groups.values():
+        labels[first] = names[first] + (f" and {counted(len(more), 'more seed')}" if more else "")
+    runs = [first for first in labels if is_run(systems[first])]
+    differing = differing_settings([systems[first] for first in runs])
+    keys = sorted(differing.keys() - {"seed", TEXT})
+    columns = [[f"{key}={setting_text(value)}" for value in differing[key]] for key in keys]
     settings = [", ".join(row) for row in zip(*columns, strict=True)]
-    if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings}) == len(groups):
-        labels = settings
-    return [Group(label, members) for label, members in zip(labels, groups.values(), strict=True)]
+    if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings}) == len(runs):
+        labels |= zip(runs, settings, strict=True)
+    return [Group(labels[members[0]], members) for members in groups.values()]
 
 
 def setting_text(value: object) -> str:

@@ -15,13 +15,13 @@ WIDTH = 288  # of a drawing, so that text stays readable on a phone
 _LEFT, _RIGHT = 43, 272  # of the plot area
 _BOTTOM, _TOP = 150, 22
 _NUM_TICKS = 6  # on an axis, at most
-# title, explanation, unit, quantity, and the kinds of events that have it
+# title, explanation, unit, and quantity of the events train and validation
 _CHARTS = (
-    ("Loss", "uncertainty about the next subword", "nats per target token", "nll", ("train", "validation")),
-    ("Validation BLEU", "by greedy search", "BLEU", "bleu", ("validation",)),
-    ("Validation chrF2", "selects the best checkpoint", "chrF2", "chrf", ("validation",)),
-    ("Learning rate", "size of each step", "learning rate", "learning_rate", ("train",)),
-    ("Speed", "excluding validation and saving", "target tokens per second", "tgt_tokens_per_s", ("train",)),
+    ("Loss", "uncertainty about the next subword", "nats per target token", "nll"),
+    ("Validation BLEU", "by greedy search", "BLEU", "bleu"),
+    ("Validation chrF2", "selects the best checkpoint", "chrF2", "chrf"),
+    ("Learning rate", "size of each step", "learning rate", "learning_rate"),
+    ("Speed", "excluding validation and saving", "target tokens per second", "tgt_tokens_per_s"),
 )
 
 
@@ -30,9 +30,9 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterato
 
     Each of several runs has a colour; in a single run, training and validation have one each.
     """
-    for title, explanation, unit, key, kinds in _CHARTS:
+    for title, explanation, unit, key in _CHARTS:
         lines = list[dict[str, Any]]()
-        for kind in kinds:
+        for kind in ("train", "validation"):
             for number, run in enumerate(runs):
                 curve = run.history.curve(kind, key)
                 name, colour = kind.replace("train", "training"), 1 + (kind == "validation")
@@ -43,12 +43,16 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterato
         if lines:
             last = max(line["steps"][-1] for line in lines)
             values = [value for line in lines for value in line["values"]]
-            x, x_ticks = _axis(0, last, _LEFT, _RIGHT)
-            y, y_ticks = _axis(min(values), max(values), _BOTTOM, _TOP)
-            # report.js shows the values under the pointer
-            data = {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last}
-            scales = {"x": x, "y": y, "x_ticks": x_ticks, "y_ticks": y_ticks}
-            yield {"title": title, "explanation": explanation, "unit": unit, "lines": lines, "data": data, **scales}
+            yield {
+                "title": title,
+                "explanation": explanation,
+                "unit": unit,
+                "lines": lines,
+                "x": _axis(0, last, _LEFT, _RIGHT),
+                "y": _axis(min(values), max(values), _BOTTOM, _TOP),
+                # report.js shows the values under the pointer
+                "data": {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last},
+            }
 
 
 def _axis(
