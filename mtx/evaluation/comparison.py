@@ -48,7 +48,7 @@ def differing_settings(systems: Sequence[Path]) -> dict[str, list[object]]:
 
     The key `text` has the name and the first digits of the sha256 of each file that a run was prepared from.
     """
-    runs = [compared_values(path) for path in systems if is_run(path)]
+    runs = [load_values(path) for path in systems if is_run(path)]
     rows = {key: [run.get(key) for run in runs] for key in sorted(set[str]().union(*runs))}
     return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
 
@@ -61,7 +61,7 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     Args:
         names: labels of systems without differing settings.
     """
-    values = [compared_values(path) if is_run(path) else {"path": path} for path in systems]
+    values = [load_values(path) if is_run(path) else {"path": path} for path in systems]
     groups = defaultdict[tuple[str, int], list[int]](list)
     for index, run in enumerate(values):
         # A run with the same seed again is in another group.
@@ -86,7 +86,7 @@ def setting_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def compared_values(run: Path) -> dict[str, Any]:
+def load_values(run: Path) -> dict[str, Any]:
     """The compared values of a run: its settings by dotted key, and its recorded files under `TEXT`."""
     paths = RunLayout(run)
     values = {key: value for key, value in leaves(load_config(paths).model_dump()) if key not in LOCATION_KEYS}

@@ -35,7 +35,7 @@ from mtx.errors import DamagedFileError, DataError
 from mtx.evaluation.comparison import compare
 from mtx.evaluation.protocols import LANGUAGES, Protocol
 from mtx.evaluation.significance import System, p_text, score_with_interval
-from mtx.evaluation.test_sets import TestSet, stored_lines
+from mtx.evaluation.test_sets import TestSet, load_lines
 from mtx.storage import durable, text_files
 from mtx.storage.run_directory import hold_lock, write_owner
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run, load_config
@@ -273,8 +273,8 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[
     gains = []
     for name in tests:
         try:
-            [before] = stored_lines(paths.before / name, HYPOTHESIS_TEXT)
-            after, references = stored_lines(paths.evaluation / name, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+            [before] = load_lines(paths.before / name, HYPOTHESIS_TEXT)
+            after, references = load_lines(paths.evaluation / name, HYPOTHESIS_TEXT, REFERENCE_TEXT)
         except DamagedFileError as error:
             logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue

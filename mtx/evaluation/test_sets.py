@@ -151,17 +151,17 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
     for test in names:
         hypotheses = {path: _read(path) for path in files}
         first = RunLayout(runs[0]).evaluation / test
-        sources, references = stored_lines(first, SOURCE_TEXT, REFERENCE_TEXT)
+        sources, references = load_lines(first, SOURCE_TEXT, REFERENCE_TEXT)
         for run in runs:
             directory = RunLayout(run).evaluation / test
-            hypotheses[run], run_references = stored_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+            hypotheses[run], run_references = load_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
             if run_references != references:
                 raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
         test_sets.append(TestSet(test, tgt, sources, references, hypotheses=hypotheses))
     return test_sets
 
 
-def stored_lines(directory: Path, *names: str) -> list[list[str]]:
+def load_lines(directory: Path, *names: str) -> list[list[str]]:
     """The lines of some files of a translated test set, which are verified."""
     durable.verify(directory, names, limits=dict.fromkeys(names, _MAX_TEXT_BYTES))
     return [_read(directory / name) for name in names]

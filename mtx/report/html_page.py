@@ -77,7 +77,7 @@ def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
             "src": list(map(printable_piece, pair.src_tokens)),
             "tgt": list(map(printable_piece, pair.tgt_tokens)),
             "inputs": list(map(printable_piece, pair.tgt_inputs)),
-            "kinds": {kind: _encoded(getattr(pair, kind)) for kind in pair.kinds},
+            "kinds": {kind: _encode(getattr(pair, kind)) for kind in pair.kinds},
         }
         for pair in maps
     ]
@@ -97,5 +97,5 @@ def printable_piece(piece: str) -> str:
     return printable(piece).replace("\u200c", r"\u200c").replace("\u200d", r"\u200d")
 
 
-def _encoded(weights: Weights) -> dict[str, Any]:
+def _encode(weights: Weights) -> dict[str, Any]:
     return {"shape": weights.shape, "data": base64.b64encode(weights.astype("<f4").tobytes()).decode()}

@@ -18,7 +18,7 @@ from mtx.config import settings
 from mtx.config.schema import Config, leaves
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.errors import DamagedFileError, UsageError
-from mtx.evaluation.comparison import TEXT, compare, compared_values, groups_of, setting_text, words
+from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, setting_text, words
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.formatting import format_duration
@@ -53,7 +53,7 @@ def report_page(roots: Sequence[Path]) -> str:
         names = [str(root) for root in roots]
     decider = DECIDING_METRICS[recorded_metric(runs[0].history.of("validation"))]
     default = dict(leaves(Config.model_validate({}).model_dump()))
-    values = [compared_values(root) for root in roots]
+    values = [load_values(root) for root in roots]
     changed = {key for config in values for key in config if config[key] != default.get(key)} - {TEXT}
     rows = _table([{key: setting_text(config[key]) for key in config} for config in values])
     references = [sample.ref for _, sentences in runs[0].samples for sample in sentences]
