@@ -8,7 +8,6 @@ import contextlib
 import logging
 import signal
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 logger = logging.getLogger(__name__)
 
@@ -28,17 +27,6 @@ _OUT_OF_MEMORY = (
 
 # The signals that stop a process: Ctrl-C, another program, and the end of its terminal (not on Windows).
 STOPPING_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-
-@dataclass(frozen=True)
-class Advice:
-    """A probable mistake, or a result that could be better, and what to do about it; it is not an error."""
-
-    text: str
-    help: str
-
-    def __str__(self) -> str:
-        return f"{self.text}: {self.help}"
 
 
 class MtxError(Exception):

@@ -19,7 +19,7 @@ from statistics import mean
 
 from trainings import Training, run_all, write_tables
 
-from mtx.evaluation.comparison import Comparison, Group, compare, mean_and_p
+from mtx.evaluation.comparison import Comparison, Group, compare
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import test_sets_of_runs
 from mtx.formatting import format_duration
@@ -85,7 +85,7 @@ def _compare(runs: dict[str, list[Path]], test: str | None) -> Comparison:
 def _cells(result: Comparison, rows: dict[str, list[str]], runs: dict[str, list[Path]]) -> list[list[str]]:
     cells = []
     for number, (name, settings) in enumerate(rows.items()):
-        scores = [cell for metric in result.metrics for cell in mean_and_p(metric.groups[number])]
+        scores = [cell for metric in result.metrics for cell in metric.groups[number].cells()]
         cells.append([name, *scores, format_duration(mean(map(_seconds, runs[name]))), " ".join(settings)])
     return cells
 

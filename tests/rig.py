@@ -250,9 +250,9 @@ def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | N
         os.chdir(cwd)
         sys.argv = ["mtx", *arguments]
         if not draws:
-            import mtx.report.training_hooks
+            import mtx.report.live_report
 
-            mtx.report.training_hooks.report_page = lambda *_: "a page"
+            mtx.report.live_report.report_page = lambda *_: "a page"
         if first is not None:
             first()
         from mtx import cli

@@ -70,10 +70,10 @@ HOOKS = (
     ("mtx.training.hooks", "EventLog"),
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
-    ("mtx.report.training_hooks", "Hints"),
+    ("mtx.report.advice", "Hints"),
     ("mtx.interop.huggingface", "ExportNote"),
     ("mtx.interop.cards", "ModelCard"),
-    ("mtx.report.training_hooks", "ReportWriter"),
+    ("mtx.report.live_report", "ReportWriter"),
 )
 
 
@@ -287,17 +287,17 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
         logger.info("the corpus is synthetic: a small grammar generates it, to show how mtx works")
     if (result := run.train(config, ranks, make_hooks())) is None:
         return
-    if prints_scores:
-        if result.scores:
-            print_lines(score_line(name, scores) for name, scores in result.scores.items())
-        if (gains := load_around("mtx.evaluation.test_set_scores")) and (changes := gains.gain_lines(result.paths)):
-            print_lines(changes)
+    if prints_scores and result.scores:
+        print_lines(score_line(name, scores) for name, scores in result.scores.items())
+    history, advice = map(load_around, ("mtx.report.run_history", "mtx.report.advice"))
+    summary = advice and history.read_run(result.paths.root)
+    if prints_scores and summary and summary.gains:
+        print_lines(advice.gain_lines(summary.gains))
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
-    summary, verdict = load_around("mtx.report.run_history"), load_around("mtx.report.verdict")
-    if verdict and (found := verdict.usability(summary.read_run(result.paths.root))):
-        logger.info("verdict: %s", found.text)
-        if found.help:
-            logger.info("advice: %s", found.help)
+    if summary and (verdict := advice.usability(summary)):
+        logger.info("verdict: %s", verdict.text)
+        if verdict.help:
+            logger.info("advice: %s", verdict.help)
     logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))
     logger.info("  %s", mtx_command("evaluate", result.paths.root))
     result.deferred_errors.check()

@@ -7,7 +7,7 @@ baseline. This module translates nothing; `test_set_scores.system_outputs` provi
 
 import json
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,13 +18,7 @@ from mtx.data.languages import counts_words, tokenizer_of
 from mtx.data.sources import recorded_text
 from mtx.decoding.metrics import METRICS, bleu, too_short_for_bleu
 from mtx.errors import DataError
-from mtx.evaluation.significance import (
-    SIGNIFICANCE_LEVEL,
-    GroupScore,
-    MetricComparison,
-    System,
-    significance_tests,
-)
+from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, MetricComparison, System, p_text, significance_tests
 from mtx.formatting import counted
 from mtx.storage.run_files import RunLayout, is_run, load_config
 
@@ -32,8 +26,8 @@ _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one u
 # these keys do not affect training
 LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
 TEXT = "text"  # the key for the files that runs were prepared from
-_PLACES = {"data.dir", "data.train", "data.valid", "data.test", "tokenizer.model"}  # where these files are
 _LABEL_KEYS = 3  # settings in the label of a group
+_LAST_BIN = 4  # of reference lengths, which has no end
 
 
 @dataclass(frozen=True)
@@ -41,7 +35,7 @@ class Group:
     """Systems that are compared as one: runs of the same settings with different seeds, or a single system.
 
     Attributes:
-        label: the settings in which the group differs from the others, or the name of its first system.
+        label: the few settings in which the groups of seeds differ, or the name of its first system.
         members: indices of systems.
     """
 
@@ -54,8 +48,8 @@ def differing_settings(systems: Sequence[Path]) -> dict[str, list[object]]:
 
     The key `text` has the name and the first digits of the sha256 of each file that a run was prepared from.
     """
-    runs = [_load(path) for path in systems if is_run(path)]
-    rows = {key: [run.get(key) for run in runs] for key in sorted({key for run in runs for key in run})}
+    runs = [load_values(path) for path in systems if is_run(path)]
+    rows = {key: [run.get(key) for run in runs] for key in sorted(set[str]().union(*runs))}
     return {key: row for key, row in rows.items() if any(value != row[0] for value in row)}
 
 
@@ -67,46 +61,36 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     Args:
         names: labels of systems without differing settings.
     """
-    members = defaultdict[tuple[str, int], list[int]](list)
-    seen = Counter[str]()
-    for index, path in enumerate(systems):
-        values = _load(path) if is_run(path) else {"index": index}
-        seen[str(values)] += 1  # a run with the same seed again is in another group
-        members[str({**values, "seed": None}), seen[str(values)]].append(index)
+    values = [load_values(path) if is_run(path) else {"path": path} for path in systems]
+    groups = defaultdict[tuple[str, int], list[int]](list)
+    for index, run in enumerate(values):
+        # A run with the same seed again is in another group.
+        groups[str({**run, "seed": None}), values[:index].count(run)].append(index)
     labels = {}
-    for first, *more in members.values():
+    for first, *more in groups.values():
         labels[first] = names[first] + (f" and {counted(len(more), 'more seed')}" if more else "")
-    if len(labels) < len(systems):
-        runs = [first for first in labels if is_run(systems[first])]
-        differing = differing_settings([systems[first] for first in runs])
-        keys = sorted(differing.keys() - {"seed", TEXT})
-        by_settings = [
-            ", ".join(f"{key}={setting_text(differing[key][number])}" for key in keys) for number in range(len(runs))
-        ]
-        has_other_text = TEXT in differing and not differing.keys() & _PLACES  # which distinguish the texts
-        if not has_other_text and len(keys) <= _LABEL_KEYS and len({*by_settings}) == len(runs):
-            labels |= zip(runs, by_settings, strict=True)
-    return [Group(labels[group[0]], group) for group in members.values()]
+    runs = [first for first in labels if is_run(systems[first])]
+    differing = differing_settings([systems[first] for first in runs])
+    keys = sorted(differing.keys() - {"seed", TEXT})
+    columns = [[f"{key}={setting_text(value)}" for value in differing[key]] for key in keys]
+    settings = [", ".join(row) for row in zip(*columns, strict=True)]
+    if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings}) == len(runs):
+        labels |= zip(runs, settings, strict=True)
+    return [Group(labels[members[0]], members) for members in groups.values()]
 
 
 def setting_text(value: object) -> str:
     """A value as it is written in a setting."""
     if isinstance(value, tuple | list):
         return ",".join(map(setting_text, value))
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
-def _load(run: Path) -> dict[str, Any]:
+def load_values(run: Path) -> dict[str, Any]:
     """The compared values of a run: its settings by dotted key, and its recorded files under `TEXT`."""
     paths = RunLayout(run)
     values = {key: value for key, value in leaves(load_config(paths).model_dump()) if key not in LOCATION_KEYS}
     return {**values, TEXT: [f"{name} {sha256[:8]}" for name, sha256 in recorded_text(paths.sources)]}
-
-
-_NUM_BINS = 5  # of reference lengths; the last bin has no end
-_BIN_WORDS, _BIN_CHARACTERS = 10, 20
-_FEW_SEEDS = 3
-_LEAST_P = 0.0001
 
 
 @dataclass(frozen=True)
@@ -152,53 +136,63 @@ class Comparison:
             return ""
         kind, test = "system", "sacreBLEU's paired bootstrap, which accounts for the choice of sentences only"
         if self.has_seeds():
-            kind = "group"
             seeds = "a test that accounts for random seeds and the choice of sentences (Obuchowski and Rockette 1995)"
-            test = f"{seeds}, or for two single systems by {test}"
+            kind, test = "group", f"{seeds}, or for two single systems by {test}"
         return f"p is for the difference to the first {kind}, {self.groups[0].label}, by {test}"
 
     def headline(self) -> list[str]:
         """The verdicts by the deciding metric: a sentence for each group except the first."""
-        return self.verdicts(self.decided_by)
+        return self.verdicts([metric for metric in self.metrics if metric.name == self.decided_by])
 
-    def verdicts(self, *names: str) -> list[str]:
-        """A sentence for each group except the first, by each metric or by each of these names.
+    def verdicts(self, metrics: Sequence[MetricComparison] = ()) -> list[str]:
+        """A sentence for each group except the first, by each of some metrics or of all.
 
         Runs of one group are never compared with each other.
         """
-        metrics = [metric for metric in self.metrics if not names or metric.name in names]
+        metrics = metrics or self.metrics
         if len(self.groups) > 1:
             return [self._verdict(metric, index) for index in range(1, len(self.groups)) for metric in metrics]
-        if len(self.names) == 1:
-            return []
-        means = (f"{metric.name} {mean_and_p(metric.groups[0])[0]}" for metric in metrics)
-        return [f"the {len(self.names)} runs differ only in their seeds: {', '.join(means)}"]
+        means = ", ".join(f"{metric.name} {metric.groups[0].cells()[0]}" for metric in metrics)
+        return [f"the {len(self.names)} runs differ only in their seeds: {means}"] if self.has_seeds() else []
 
     def _verdict(self, metric: MetricComparison, index: int) -> str:
-        (baseline, group), score = (self.groups[0], self.groups[index]), metric.groups[index]
-        gain = metric.gain(index)
-        assert score.p_value is not None
+        (baseline, group), gain = (self.groups[0], self.groups[index]), metric.gain(index)
+        p_value, num_runs, num_baseline = metric.groups[index].p_value, len(group.members), len(baseline.members)
+        assert p_value is not None
         if gain == 0:
             return f"{group.label} and {baseline.label} are equal in {metric.name}"
-        difference = f"{'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} {metric.name}"
-        significance = (
-            "which may be due to chance"
-            if score.p_value >= SIGNIFICANCE_LEVEL
-            else "a statistically significant difference"
+        significance, test = "which may be due to chance", "paired bootstrap"
+        if p_value < SIGNIFICANCE_LEVEL:
+            significance = "a statistically significant difference"
+            if num_runs != num_baseline and 1 in (num_runs, num_baseline):  # the test uses the other group's spread
+                single, several = sorted((group, baseline), key=lambda runs: len(runs.members))
+                significance += f" if other seeds of {single.label} would vary as those of {several.label}"
+        if max(num_runs, num_baseline) > 1:
+            test = f"{counted(num_runs, 'run')} against {num_baseline}, over seeds and sentences"
+        return (
+            f"{group.label} is {'better' if gain > 0 else 'worse'} than {baseline.label} by {abs(gain):.2f} "
+            f"{metric.name}, {significance} (p {p_text(p_value)}, {test})"
         )
-        test = "paired bootstrap"
-        numbers = len(group.members), len(baseline.members)
-        if max(numbers) > 1:
-            if min(numbers) == 1 and score.p_value < SIGNIFICANCE_LEVEL:  # the test uses the spread of the other group
-                one, several = (group, baseline) if numbers[0] == 1 else (baseline, group)
-                significance += f" if other seeds of {one.label} would vary as those of {several.label}"
-            test = f"{numbers[0]} run{'s' * (numbers[0] > 1)} against {numbers[1]}, over seeds and sentences"
-        return f"{group.label} is {difference}, {significance} (p {p_text(score.p_value)}, {test})"
 
+    def scores(self) -> list[list[str]]:
+        """A head, a row for each group with p-values, and a row for each run of several seeds; no empty columns."""
+        rows = [["", "runs", *(head for metric in self.metrics for head in (metric.name, "95%", "p"))]]
+        for number, group in enumerate(self.groups):
+            members = group.members if len(group.members) > 1 else []
+            rows.append([group.label, str(len(group.members)) if self.has_seeds() else ""])
+            for metric in self.metrics:
+                mean, p_value = metric.groups[number].cells()
+                rows[-1] += [mean, "" if members else metric.systems[group.members[0]].cells()[1], p_value]
+            for member in members:
+                cells = (cell for metric in self.metrics for cell in (*metric.systems[member].cells(), ""))
+                rows.append([f"  {self.names[member]}", "", *cells])
+        columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
+        return [[*row] for row in zip(*columns, strict=True)]
 
-def p_text(p_value: float) -> str:
-    """A p-value with four digits after the point, after a sign of relation."""
-    return f"= {p_value:.4f}" if p_value >= _LEAST_P else f"< {_LEAST_P}"
+    def bleu_by_length(self) -> list[list[str]]:
+        """BLEU of all systems by the length of the reference, with a head."""
+        rows = [[part.length, f"{part.count:,}", *(f"{score:.2f}" for score in part.bleu)] for part in self.lengths]
+        return [["", "sentences", *self.names], *rows]
 
 
 def compare(
@@ -221,41 +215,26 @@ def compare(
     for system in systems:
         if len(system.hypotheses) != len(references):
             raise DataError(f"{system.name} has {len(system.hypotheses)} lines, the references have {len(references)}")
-    if not references:
-        raise DataError("nothing to compare: no lines")
-    tokenizer = tokenizer_of(tgt, references)
-    groups = list(groups) or [Group(system.name, [index]) for index, system in enumerate(systems)]
+    tokenizer, names = tokenizer_of(tgt, references), [system.name for system in systems]
+    groups = groups or [Group(name, [index]) for index, name in enumerate(names)]
     measured = significance_tests(systems, references, metrics, tgt, [group.members for group in groups])
-    names = [metric.name for metric in measured]
-    main = "chrF2" if "chrF2" in names and too_short_for_bleu(references, tgt) else next(iter(names), "")
-    return Comparison(
-        names=[system.name for system in systems],
-        num_lines=len(references),
-        groups=groups,
-        metrics=measured,
-        decided_by=main,
-        length_unit="words" if counts_words(tokenizer) else "characters",
-        lengths=_by_length(systems, references, tokenizer),
-    )
+    by_chrf = any(metric.name == "chrF2" for metric in measured) and too_short_for_bleu(references, tgt)
+    decided_by = "chrF2" if by_chrf else measured[0].name if measured else ""
+    unit, size = ("words", 10) if counts_words(tokenizer) else ("characters", 20)
+    bins = [min(max(len(words(line, tokenizer)) - 1, 0) // size, _LAST_BIN) for line in references]
+    lengths = []
+    for number in sorted({*bins}):
+        rows = [row for row, place in enumerate(bins) if place == number]
+        part = [references[row] for row in rows]
+        scores = [bleu([system.hypotheses[row] for row in rows], part, tokenizer=tokenizer) for system in systems]
+        longest = (number + 1) * size if number < _LAST_BIN else None
+        lengths.append(LengthBin(number * size + 1, longest, len(rows), scores))
+    return Comparison(names, len(references), [*groups], measured, decided_by, unit, lengths)
 
 
 def words(text: str, tokenizer: str) -> list[str]:
     """The words of a text, or its characters if BLEU's tokenizer splits them (see `tokenizer_of`)."""
     return text.split() if counts_words(tokenizer) else _CHARACTER.findall(text)
-
-
-def _by_length(systems: Sequence[System], references: list[str], tokenizer: str) -> list[LengthBin]:
-    size = _BIN_WORDS if counts_words(tokenizer) else _BIN_CHARACTERS
-    bins = defaultdict[int, list[int]](list)
-    for row, reference in enumerate(references):
-        bins[min(max(len(words(reference, tokenizer)) - 1, 0) // size, _NUM_BINS - 1)].append(row)
-    lengths = []
-    for number, rows in sorted(bins.items()):
-        part = [references[i] for i in rows]
-        scores = [bleu([s.hypotheses[i] for i in rows], part, tokenizer=tokenizer) for s in systems]
-        longest = (number + 1) * size if number < _NUM_BINS - 1 else None
-        lengths.append(LengthBin(number * size + 1, longest, len(rows), scores))
-    return lengths
 
 
 Format = Literal["text", "markdown", "latex", "json"]
@@ -280,19 +259,21 @@ class Results:
     def notes(self) -> list[str]:
         """What readers of the verdict should know."""
         [comparison, *_] = self.test_sets.values()  # the groups of all test sets are the same
-        smallest = min(len(group.members) for group in comparison.groups)
         notes = [f"{run} {state}; its translations are of an earlier step" for run, state in self.unfinished.items()]
-        if not comparison.has_seeds() and len(self.runs) > 1 and self.differing_keys.keys() - {"seed"}:
-            seeds = "train each with seed=1, seed=2 and seed=3, and compare all"
-            notes.append(f"each setting has only one run, and another seed may change its score: {seeds}")
-        if comparison.has_seeds() and len(comparison.groups) > 1 and smallest < _FEW_SEEDS:
-            notes.append("with fewer than three runs per setting, only large differences are significant")
+        if comparison.has_seeds():
+            if len(comparison.groups) > 1 and min(len(group.members) for group in comparison.groups) < 3:
+                notes.append("with fewer than three runs per setting, only large differences are significant")
+        elif len(self.runs) > 1 and self.differing_keys.keys() - {"seed"}:
+            notes.append(
+                "each setting has only one run, and another seed may change its score: train each with seed=1, seed=2 "
+                "and seed=3, and compare all"
+            )
         return notes
 
     def headlines(self) -> list[str]:
         """The verdicts in words, with the name of the test set if there are several."""
-        lines = [(name, line) for name, result in self.test_sets.items() for line in result.headline()]
-        return [f"{name}: {line}" if len(self.test_sets) > 1 else line for name, line in lines]
+        prefix = "{}: " if len(self.test_sets) > 1 else ""
+        return [prefix.format(name) + line for name, result in self.test_sets.items() for line in result.headline()]
 
 
 def output_lines(results: Results, form: Format) -> list[str]:
@@ -303,13 +284,13 @@ def output_lines(results: Results, form: Format) -> list[str]:
             sentences = {"headline": comparison.headline(), "verdicts": comparison.verdicts()}
             values["test_sets"][name] |= {"test": comparison.test(), **sentences}
         return [json.dumps(values)]
-    lines = []
+    lines = [""]
     for part in _parts(results, has_details=form == "text"):
         if isinstance(part, str):
-            lines += {"text": [part], "markdown": [part, ""], "latex": [f"% {part}" if part else ""]}[form]
+            lines += [f"% {part}" if part and form == "latex" else part, *[""] * (form == "markdown")]
         else:
             lines += [*draw_table(part[0], part[1:], form), ""]
-    return [line for line, before in zip(lines, ["", *lines], strict=False) if line or before]  # no two empty lines
+    return [line for before, line in zip(lines, lines[1:], strict=False) if line or before]  # no two empty lines
 
 
 def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]]]:
@@ -319,60 +300,21 @@ def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]
     if has_details and results.differing_keys:
         yield from ["", "differences:"]
         for key, values in results.differing_keys.items():
-            of_runs = (f"{setting_text(v)} ({n})" for v, n in zip(values, results.runs, strict=True))
-            yield f"  {key}: {', '.join(of_runs)}"
+            settings = (f"{setting_text(value)} ({run})" for value, run in zip(values, results.runs, strict=True))
+            yield f"  {key}: {', '.join(settings)}"
     for name, result in results.test_sets.items():
-        yield from ["", f"{name}, {result.num_lines:,} sentences"]
-        yield from [test] if (test := result.test()) else []
-        yield from ["mean ± sample standard deviation over the seeds:"] if result.has_seeds() else []
-        yield score_table(result)
+        yield from ["", f"{name}, {result.num_lines:,} sentences", *filter(None, [result.test()])]
+        if result.has_seeds():
+            yield "mean ± sample standard deviation over the seeds:"
+        yield result.scores()
         yield from (f"{metric.name}: {metric.signature}" for metric in result.metrics)
         if has_details:
             yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
-            yield length_table(result)
-
-
-def length_table(result: Comparison) -> list[list[str]]:
-    """BLEU of all systems by the length of the reference, with a head."""
-    rows = [[part.length, f"{part.count:,}", *(f"{score:.2f}" for score in part.bleu)] for part in result.lengths]
-    return [["", "sentences", *result.names], *rows]
-
-
-def score_table(result: Comparison) -> list[list[str]]:
-    """A head, a row for each group with p-values, and a row for each run of several seeds; without empty columns."""
-    rows = [["", "runs", *(text for metric in result.metrics for text in (metric.name, "95%", "p"))]]
-    for number, group in enumerate(result.groups):
-        is_single = len(group.members) == 1
-        row = [group.label, str(len(group.members)) if result.has_seeds() else ""]
-        for metric in result.metrics:
-            mean, p_value = mean_and_p(metric.groups[number])
-            row += [mean, metric.systems[group.members[0]].interval_text if is_single else "", p_value]
-        rows.append(row)
-        for member in [] if is_single else group.members:
-            scores = [metric.systems[member] for metric in result.metrics]
-            cells = (cell for score in scores for cell in (f"{score.score:.2f}", score.interval_text, ""))
-            rows.append([f"  {result.names[member]}", "", *cells])
-    columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def mean_and_p(score: GroupScore) -> tuple[str, str]:
-    """The mean of a group with its sample standard deviation, and its p-value, as text; empty where there is none."""
-    deviation = "" if score.deviation is None else f" ± {score.deviation:.2f}"
-    return f"{score.mean:.2f}{deviation}", "" if score.p_value is None else p_text(score.p_value).removeprefix("= ")
+            yield result.bleu_by_length()
 
 
 Style = Literal["text", "markdown", "latex"]
-_NAMES = "backslash asciitilde asciicircum less greater bar quotedbl"  # of LaTeX, after \text
-_ESCAPES: dict[Style, dict[int, str]] = {
-    "text": {},
-    "markdown": str.maketrans({"\\": "\\\\", "|": "\\|"}),
-    "latex": str.maketrans(
-        {character: f"\\{character}" for character in "&%$#_{}"}
-        | {character: rf"\text{name}{{}}" for character, name in zip('\\~^<>|"', _NAMES.split(), strict=True)}
-        | {"±": r"$\pm$"}
-    ),
-}
+_FORMATS = {"text": "plain", "markdown": "pipe", "latex": "latex"}  # of tabulate
 
 
 def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
@@ -380,19 +322,16 @@ def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style)
 
     Each of `rows` has as many cells as `head`. The LaTeX needs no package; special characters are escaped.
     """
-    cells = [[cell.translate(_ESCAPES[style]) for cell in row] for row in (head, *rows)]
+    from tabulate import tabulate
+
     if style == "markdown":
-        cells.insert(1, [":--", *["--:"] * (len(head) - 1)])
-    columns: list[list[str]] = []
-    for column in zip(*cells, strict=True):
-        width = max(map(len, column))
-        columns.append([cell.rjust(width) if columns else cell.ljust(width) for cell in column])
-    padded = zip(*columns, strict=True)
-    match style:
-        case "text":
-            return ["  ".join(row).rstrip() for row in padded]
-        case "markdown":
-            return [f"| {' | '.join(row)} |" for row in padded]
-    first, *others = [rf"{' & '.join(row)} \\" for row in padded]
-    begin = rf"\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"
-    return [begin, r"\hline", first, r"\hline", *others, r"\hline", r"\end{tabular}"]
+        rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
+    table: str = tabulate(
+        [head, *rows],
+        () if style == "text" else "firstrow",  # a head has wider columns than a row
+        _FORMATS[style],
+        colalign=["left", *["right"] * (len(head) - 1)],
+        disable_numparse=True,
+        preserve_whitespace=True,
+    )
+    return (table.replace("±", r"$\pm$") if style == "latex" else table).split("\n")

@@ -79,11 +79,11 @@ def find(name: str, tgt: str) -> Protocol:
     Raises:
         UsageError: if this protocol has no published scores for the language, or sacremoses is not installed.
     """
-    given, tgt = tgt or "files, whose language is unknown", code_of(tgt)
+    got, tgt = tgt or "files, whose language is unknown", code_of(tgt)
     if tgt not in LANGUAGES[name]:
         expected = " or ".join(LANGUAGES[name])
         help = None if tgt else f"--direction en-{LANGUAGES[name][0]}"
-        raise UsageError(f"--protocol {name}: expected the target language {expected}, got {given}", help)
+        raise UsageError(f"--protocol {name}: expected the target language {expected}, got {got}", help)
     try:
         import sacremoses
     except ImportError:

@@ -22,6 +22,7 @@ from mtx.decoding.metrics import METRICS, score
 
 _NUM_SAMPLES, _SEED = 1000, 12345  # of the bootstrap, as in sacreBLEU
 _MOST_FREEDOM = 1e4  # degrees of freedom above which Student's distribution is taken to be normal
+_LEAST_P = 0.0001  # that is shown as a number
 SIGNIFICANCE_LEVEL = 0.05  # a difference with a smaller p-value is significant
 
 
@@ -40,10 +41,9 @@ class SystemScore:
     score: float
     interval: tuple[float, float]
 
-    @property
-    def interval_text(self) -> str:
-        """The interval as text."""
-        return "{:.1f} to {:.1f}".format(*self.interval)
+    def cells(self) -> tuple[str, str]:
+        """The score and the interval as text."""
+        return f"{self.score:.2f}", "{:.1f} to {:.1f}".format(*self.interval)
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,17 @@ class GroupScore:
     deviation: float | None
     p_value: float | None
 
+    def cells(self) -> tuple[str, str]:
+        """The mean with its sample standard deviation, and the p-value, as text; empty where there is none."""
+        deviation = "" if self.deviation is None else f" ± {self.deviation:.2f}"
+        p_value = "" if self.p_value is None else p_text(self.p_value).removeprefix("= ")
+        return f"{self.mean:.2f}{deviation}", p_value
+
+
+def p_text(p_value: float) -> str:
+    """A p-value with four digits after the point, after a sign of relation."""
+    return f"= {p_value:.4f}" if p_value >= _LEAST_P else f"< {_LEAST_P}"
+
 
 @dataclass(frozen=True)
 class MetricComparison:
@@ -74,15 +85,10 @@ class MetricComparison:
     systems: list[SystemScore]
     groups: list[GroupScore]
 
-    @property
-    def is_error(self) -> bool:
-        """Whether a lower score is better."""
-        return self.name == "TER"
-
     def gain(self, index: int) -> float:
-        """The number of points by which a group is better than the first one."""
+        """The number of points by which a group is better than the first one; TER counts errors."""
         difference = self.groups[index].mean - self.groups[0].mean
-        return -difference if self.is_error else difference
+        return -difference if self.name == "TER" else difference
 
     def is_worse(self, index: int) -> bool:
         """Whether a group is significantly worse than the first one."""
@@ -102,62 +108,57 @@ def significance_tests(
     Single systems are compared by sacreBLEU's paired bootstrap (Koehn 2004), others by `seeds_p_value`.
     """
     measured = [score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics) for system in systems]
-    shared = [name for name in METRICS if all(name in of_system for of_system in measured)]
-    return [_compare(METRICS[name], [of_system[name] for of_system in measured], groups) for name in shared]
-
-
-def _compare(name: str, measured: Sequence[Any], groups: Sequence[list[int]]) -> MetricComparison:
-    """One metric of all systems, by `_resample`, and of all groups."""
-    scores, metrics, resampled = zip(*measured, strict=True)
-    signature = metrics[0].get_signature()
-    signature.update("seed", str(_SEED))
-    signature.update("bs", _NUM_SAMPLES)
-    points, first = [score.score for score in scores], groups[0]
-    of_groups = []
-    for group in groups:
-        p_value = None
-        if group is not first and len(group) == len(first) == 1:
-            difference = points[group[0]] - points[first[0]]
-            p_value = _paired_bootstrap(difference, resampled[group[0]] - resampled[first[0]])
-        elif group is not first:
-            p_value = seeds_p_value(points, np.stack(resampled), first, group)
-        of_group = [points[index] for index in group]
-        deviation = statistics.stdev(of_group) if len(of_group) > 1 else None
-        of_groups.append(GroupScore(statistics.fmean(of_group), deviation, p_value))
-    return MetricComparison(name, str(signature), list(scores), of_groups)
+    comparisons, first = list[MetricComparison](), groups[0]
+    for key in METRICS:
+        if not all(key in scores for scores in measured):
+            continue
+        of_systems, [signature, *_], resampled = zip(*(scores[key] for scores in measured), strict=True)
+        signature.update("seed", str(_SEED))
+        signature.update("bs", _NUM_SAMPLES)
+        points, of_groups = [system.score for system in of_systems], list[GroupScore]()
+        for group in groups:
+            test, p_value = _paired_bootstrap if len(group) == len(first) == 1 else seeds_p_value, None
+            if group is not first:
+                p_value = test(points, np.stack(resampled), first, group)
+            runs = [points[index] for index in group]
+            deviation = statistics.stdev(runs) if len(runs) > 1 else None
+            of_groups.append(GroupScore(statistics.fmean(runs), deviation, p_value))
+        comparisons.append(MetricComparison(METRICS[key], str(signature), [*of_systems], of_groups))
+    return comparisons
 
 
 def score_with_interval(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
     """The score and the signature of `corpus_score`, and the ends of the 95% confidence interval over sentences."""
-    found, *_ = _resample(metric, hypotheses, *references)
-    return {**asdict(found), "signature": str(metric.get_signature())}
+    score, signature, _ = _resample(metric, hypotheses, *references)
+    return {**asdict(score), "signature": str(signature)}
 
 
 def _resample(
     metric: Any, hypotheses: Sequence[str], *references: Sequence[str]
 ) -> tuple[SystemScore, Any, NDArray[np.float64]]:
-    """The score of a system by a metric, the metric, and the scores on bootstrap samples of the sentences.
+    """The score of a system by a metric, its signature, and the scores on bootstrap samples of the sentences.
 
     All systems have the same samples. Their scores are computed from sentence statistics, which suffice for the score
     of any set of sentences.
     """
     from sacrebleu.significance import estimate_ci
 
-    of_sentences = np.array(metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
-    number, rng = len(of_sentences), np.random.default_rng(_SEED)
-    sums = [of_sentences.sum(axis=0)]
-    for _ in range(_NUM_SAMPLES):
-        sums.append(np.bincount(rng.choice(number, number), minlength=number) @ of_sentences)
+    sentences = np.array(metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
+    number, rng = len(sentences), np.random.default_rng(_SEED)
+    counts = (np.bincount(rng.choice(number, number), minlength=number) for _ in range(_NUM_SAMPLES))
+    sums = (sentences.sum(axis=0), *(count @ sentences for count in counts))
     whole, *parts = [metric._compute_score_from_stats(row.tolist()).score for row in sums]
-    resampled = np.array(parts)
-    mean, half = map(float, estimate_ci(resampled))
-    return SystemScore(float(whole), (mean - half, mean + half)), metric, resampled
+    mean, half = map(float, estimate_ci(np.array(parts)))
+    return SystemScore(float(whole), (mean - half, mean + half)), metric.get_signature(), np.array(parts)
 
 
-def _paired_bootstrap(difference: float, resampled: NDArray[np.float64]) -> float:
-    """sacreBLEU's p-value of the difference between two scores, by the differences on the bootstrap samples."""
-    sizes = np.abs(resampled)
-    num_larger = int(np.sum(sizes - sizes.mean() > abs(difference)))
+def _paired_bootstrap(
+    scores: Sequence[float], resampled: NDArray[np.float64], first: list[int], second: list[int]
+) -> float:
+    """sacreBLEU's p-value of the difference between two systems; for the arguments see `seeds_p_value`."""
+    difference = abs(scores[second[0]] - scores[first[0]])
+    sizes = np.abs(resampled[second[0]] - resampled[first[0]])
+    num_larger = int(np.sum(sizes - sizes.mean() > difference))
     return (num_larger + 1) / (len(sizes) + 1) if difference else 1.0
 
 
@@ -174,16 +175,13 @@ def seeds_p_value(
         resampled: scores of each run on the same bootstrap samples of its sentences, float [runs, samples].
         first, second: the runs of the two groups, as indices; at least one group has two.
     """
-    groups = [[scores[run] for run in group] for group in (first, second)]
-    spreads = [(float(np.var(group, ddof=1)), len(group)) for group in groups if len(group) > 1]
-    if len(spreads) == 2:
-        parts = [(variance / number, number - 1) for variance, number in spreads]
-    else:
-        [(variance, number)] = spreads
-        parts = [(variance * (1 + 1 / number), number - 1)]
+    groups = [np.take(scores, runs) for runs in (first, second)]
+    spreads = [(float(group.var(ddof=1)), len(group)) for group in groups if len(group) > 1]
+    is_single = len(spreads) == 1
+    parts = [(variance * (1 / number + is_single), number - 1) for variance, number in spreads]
     of_seeds = sum(variance for variance, _ in parts)
     total = of_seeds + _of_sentences(np.cov(resampled), first, second)
-    difference = float(np.mean(groups[1]) - np.mean(groups[0]))
+    difference = float(groups[1].mean() - groups[0].mean())
     if total == 0 or difference == 0:
         return float(difference == 0)
     freedom = total**2 / sum(variance**2 / number for variance, number in parts) if of_seeds else _MOST_FREEDOM
@@ -196,12 +194,9 @@ def _of_sentences(covariance: NDArray[np.float64], first: list[int], second: lis
     The scores of runs of one setting are correlated over the samples of sentences. If this correlation is higher than
     between settings, the sentences contribute to the difference of the settings.
     """
-
-    def mean(rows: list[int], columns: list[int]) -> float:
-        return float(np.mean([covariance[i, j] for i in rows for j in columns if i != j]))
-
-    within = [mean(group, group) for group in (first, second) if len(group) > 1]
-    return max(0.0, 2 * float(np.mean(within)) - 2 * mean(first, second))
+    np.fill_diagonal(covariance, np.nan)
+    within = [np.nanmean(covariance[np.ix_(group, group)]) for group in (first, second) if len(group) > 1]
+    return max(0.0, 2 * float(np.mean(within) - np.mean(covariance[np.ix_(first, second)])))
 
 
 def student(t: float, freedom: float) -> float:
@@ -209,8 +204,8 @@ def student(t: float, freedom: float) -> float:
 
     With t = sqrt(freedom) * tan(angle) the density is cos(angle)^(freedom - 1), which is integrated numerically.
     """
-    freedom = min(max(freedom, 1.0), _MOST_FREEDOM)
+    freedom = min(freedom, _MOST_FREEDOM)
     angles = np.linspace(0, math.pi / 2, 100_001)
     density = np.cos(angles).clip(0) ** (freedom - 1)
-    area = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    area = np.cumsum(density) - (density + density[0]) / 2  # by trapezoids
     return float(1 - np.interp(math.atan(abs(t) / math.sqrt(freedom)), angles, area / area[-1]))

@@ -2,7 +2,7 @@
 
 Flow: `TestSet` and translator -> hypotheses -> `scores.score` -> `Scores`, with files in evaluation/NAME of a run.
 `evaluate_run` does this for the test sets of a run, and the hook `ScoresBefore` for the model that a run starts from.
-After training, `measure_gains` compares the two: before/NAME and evaluation/NAME -> `Gain` -> scores.json -> `advice`.
+After training, `measure_gains` compares the two: before/NAME and evaluation/NAME -> `Gain` -> scores.json.
 `score_with_glossary` also counts the terms that a model uses.
 For `mtx compare`, `system_outputs` collects the hypotheses of several systems, which `comparison.py` then compares.
 """
@@ -27,19 +27,18 @@ from mtx.decoding.metrics import (
     normalize_lines,
     score,
     score_line,
-    too_short_for_bleu,
     warn_if_too_short,
     write_test_set,
 )
 from mtx.decoding.translator import Translator
-from mtx.errors import Advice, DamagedFileError, DataError
-from mtx.evaluation.comparison import p_text
+from mtx.errors import DamagedFileError, DataError
+from mtx.evaluation.comparison import compare
 from mtx.evaluation.protocols import LANGUAGES, Protocol
-from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, score_with_interval, significance_tests
-from mtx.evaluation.test_sets import TestSet
+from mtx.evaluation.significance import System, p_text, score_with_interval
+from mtx.evaluation.test_sets import TestSet, load_lines
 from mtx.storage import durable, text_files
 from mtx.storage.run_directory import hold_lock, write_owner
-from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, RunLayout, is_run, load_config
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run, load_config
 from mtx.training.hooks import Hook
 
 if TYPE_CHECKING:
@@ -79,7 +78,13 @@ def score_file(path: Path, test_set: TestSet, protocol: Protocol | None = None) 
     hypotheses = list(text_files.read_lines(path, "strict"))
     if len(hypotheses) != len(test_set.references):
         raise DataError(f"{path} has {len(hypotheses)} lines, {test_set.name} has {len(test_set.references)}")
-    _warn_of_form(path, hypotheses, test_set.references)
+    for form, has_form in FORMS.items():
+        hyp, ref = (sum(map(bool, map(has_form, lines))) for lines in (hypotheses, test_set.references))
+        if abs(hyp - ref) >= max(1, 0.1 * len(hypotheses)):
+            logger.warning(
+                f"{path}: {hyp / len(hypotheses):.0%} of its lines are {form}, but {ref / len(hypotheses):.0%} of the "
+                "references; scores are valid only if both have the same form"
+            )
     return score_translations(normalize_lines(hypotheses, "none"), test_set, "none", protocol)
 
 
@@ -90,15 +95,6 @@ FORMS: dict[str, Callable[[str], object]] = {
     "tokenised": re.compile(rf"\s[.,](?:\s|$)|@-@|&(?:apos|quot|amp|#91);|[{IDEOGRAPHS}]\s[{IDEOGRAPHS}]").search,
     "not in NFC": lambda line: not unicodedata.is_normalized("NFC", line),
 }
-_OTHER_FORM = 0.1  # difference of the shares of lines
-
-
-def _warn_of_form(path: Path, hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    for form, is_so in FORMS.items():
-        own, others = (sum(map(bool, map(is_so, lines))) / max(1, len(lines)) for lines in (hypotheses, references))
-        if abs(own - others) >= _OTHER_FORM:
-            shares = f"{own:.0%} of its lines are {form}, but {others:.0%} of the references"
-            logger.warning("%s: %s; scores are valid only if both have the same form", path, shares)
 
 
 def score_translations(
@@ -128,8 +124,10 @@ def score_lines(name: str, scores: Scores) -> list[str]:
     if terms := scores.get("terms"):
         num_terms, text = terms["num_terms"], "the glossary terms do not occur"
         if num_terms:
-            share, share_without = terms["used"] / num_terms, terms["used_without"] / num_terms
-            text = f"{share:.1%} of {num_terms:,} terms used, {share_without:.1%} without the glossary"
+            text = (
+                f"{terms['used'] / num_terms:.1%} of {num_terms:,} terms used, "
+                f"{terms['used_without'] / num_terms:.1%} without the glossary"
+            )
         lines.append(f"{name}: {text}")
     return lines
 
@@ -177,9 +175,8 @@ def evaluate_tests(
     translator: Translator, data: PreparedData, config: Config, directory: Path, protocol: Protocol | None = None
 ) -> dict[str, Scores]:
     """Translate and score every test set of a run, into `directory` with the run's own search options."""
-    scores = {}
-    options, own = translator.options, config.decoding
-    is_own = (options.beam_size, options.length_penalty) == (own.beam_size, own.length_penalty)
+    scores, options, search = dict[str, Scores](), translator.options, config.decoding
+    is_own = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
     for name, store in data.tests.items():
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
         test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
@@ -198,8 +195,7 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
     with hold_lock(paths):
         write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)
-        data = load_prepared(paths.data)
-        return evaluate_tests(translator, data, config, paths.evaluation, protocol)
+        return evaluate_tests(translator, load_prepared(paths.data), config, paths.evaluation, protocol)
 
 
 def score_with_glossary(
@@ -210,16 +206,14 @@ def score_with_glossary(
     Raises:
         UsageError: if the model has not learned terms.
     """
-    normalization, sources = translator.tokenizer.normalization, test_set.sources
-    translator.use_glossary(glossary)
-    try:
-        guided = normalize_lines(translator.translate(sources), normalization)
-    finally:
-        translator.use_glossary(None)
-    plain = normalize_lines(translator.translate(sources), normalization)
-    before, after = (score_translations(lines, test_set, normalization, protocol) for lines in (plain, guided))
-    (num_terms, used), (_, used_without) = (count_used(glossary, sources, lines) for lines in (guided, plain))
-    return before, {**after, "terms": {"num_terms": num_terms, "used": used, "used_without": used_without}}
+    results = []
+    for terms in (glossary, None):
+        translator.use_glossary(terms)
+        hypotheses = normalize_lines(translator.translate(test_set.sources), translator.tokenizer.normalization)
+        scores = score_translations(hypotheses, test_set, translator.tokenizer.normalization, protocol)
+        results.append((scores, *count_used(glossary, test_set.sources, hypotheses)))
+    (guided, num_terms, used), (plain, _, used_without) = results
+    return plain, {**guided, "terms": {"num_terms": num_terms, "used": used, "used_without": used_without}}
 
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> tuple[int, int]:
@@ -230,12 +224,6 @@ def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequenc
         num_terms += len(expected)
         used += num_used(expected, translation)
     return num_terms, used
-
-
-_MOST_LOST = 1.0  # points of the deciding metric that a test set may lose without a warning
-_GENTLER = "keep the original model, or try a third of training.learning_rate or fewer epochs"
-_KEEP = "add more general text to data.train, or try a third of training.learning_rate or fewer epochs"
-_MORE = "use more epochs, a higher training.learning_rate or more text"
 
 
 @dataclass(frozen=True)
@@ -275,55 +263,29 @@ class Gain:
         return f"{self.test} {'; '.join(map(str, self.changes))}"
 
 
-def gain_lines(paths: RunLayout) -> list[str]:
-    """The output of `mtx train` after the scores of a run that started from a model, from its scores.json."""
-    gains = stored_gains(durable.read_json(paths.model / SCORES)["run"], paths.model / SCORES)
-    return [*(gain.line() for gain in gains), *map(str, advice(gains))]
-
-
-def advice(gains: Sequence[Gain]) -> list[Advice]:
-    """What to change: own text should gain significantly, and no test set should fall by more than a point."""
-    problems = []
-    for gain in gains:
-        change = gain.changes[0]
-        if change.points < -_MOST_LOST:
-            text = f"{gain.test} falls by {-change.points:.1f} {change.metric}"
-            problems.append(Advice(text, _GENTLER if gain.is_own else _KEEP))
-        elif gain.is_own and not (change.points > 0 and change.p_value < SIGNIFICANCE_LEVEL):
-            problems.append(Advice(f"{gain.test} does not improve significantly", _MORE))
-    return problems
-
-
 def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[Gain]:
     """The gains on all test sets that a run has translated before and after training.
 
     Args:
         tests: the entries of the test sets in report.json.
     """
-    held_out = [name for name, entry in tests.items() if entry["held_out"]]
-    own = held_out or list(tests)[:1]
+    adapted = [name for name, entry in tests.items() if entry["held_out"]] or [*tests][:1]
     gains = []
     for name in tests:
         try:
-            before, after = (_lines(path / name, HYPOTHESIS_TEXT) for path in (paths.before, paths.evaluation))
+            [before] = load_lines(paths.before / name, HYPOTHESIS_TEXT)
+            after, references = load_lines(paths.evaluation / name, HYPOTHESIS_TEXT, REFERENCE_TEXT)
         except DamagedFileError as error:
             logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue
-        references = _lines(paths.evaluation / name, REFERENCE_TEXT)
-        systems = [System("before", before), System("after", after)]
-        measured = significance_tests(systems, references, ("bleu", "chrf"), tgt, [[0], [1]])
+        result = compare([System("before", before), System("after", after)], references, ("bleu", "chrf"), tgt)
         changes = []
-        for metric in measured:
+        for metric in sorted(result.metrics, key=lambda metric: metric.name != result.decided_by):
             first, second = metric.groups
             assert second.p_value is not None
             changes.append(Change(metric.name, first.mean, second.mean, second.p_value))
-        gains.append(Gain(name, name in own, changes[::-1] if too_short_for_bleu(references, tgt) else changes))
+        gains.append(Gain(name, name in adapted, changes))
     return gains
-
-
-def _lines(directory: Path, name: str) -> list[str]:
-    durable.verify(directory, [name])
-    return list(text_files.read_lines(directory / name))
 
 
 def stored_gains(run: Mapping[str, Any], path: Path) -> list[Gain]:

@@ -147,22 +147,24 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
         raise UsageError(f"--test {name}: not translated by all of these runs; they have {', '.join(common)}")
     if files and len(names) > 1:
         raise UsageError(f"{files[0]}: ambiguous; choose the test set of {', '.join(names)}", f"--test {names[0]}")
-    return [_test_set_of_runs(runs, files, name) for name in names]
+    test_sets, tgt = [], load_config(RunLayout(runs[0])).data.tgt
+    for test in names:
+        hypotheses = {path: _read(path) for path in files}
+        first = RunLayout(runs[0]).evaluation / test
+        sources, references = load_lines(first, SOURCE_TEXT, REFERENCE_TEXT)
+        for run in runs:
+            directory = RunLayout(run).evaluation / test
+            hypotheses[run], run_references = load_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
+            if run_references != references:
+                raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
+        test_sets.append(TestSet(test, tgt, sources, references, hypotheses=hypotheses))
+    return test_sets
 
 
-def _test_set_of_runs(runs: Sequence[Path], files: Sequence[Path], name: str) -> TestSet:
-    texts = SOURCE_TEXT, REFERENCE_TEXT, HYPOTHESIS_TEXT
-    found = {}
-    for run in runs:
-        directory = RunLayout(run).evaluation / name
-        durable.verify(directory, texts, limits=dict.fromkeys(texts, _MAX_TEXT_BYTES))
-        found[run] = [_read(directory / text) for text in texts]
-        if found[run][1] != found[runs[0]][1]:
-            first = RunLayout(runs[0]).evaluation / name
-            raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
-    sources, references, _ = found[runs[0]]
-    hypotheses = {run: lines for run, (_, _, lines) in found.items()} | {path: _read(path) for path in files}
-    return TestSet(name, load_config(RunLayout(runs[0])).data.tgt, sources, references, hypotheses=hypotheses)
+def load_lines(directory: Path, *names: str) -> list[list[str]]:
+    """The lines of some files of a translated test set, which are verified."""
+    durable.verify(directory, names, limits=dict.fromkeys(names, _MAX_TEXT_BYTES))
+    return [_read(directory / name) for name in names]
 
 
 def _read(path: Path) -> list[str]:

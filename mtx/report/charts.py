@@ -15,13 +15,13 @@ WIDTH = 288  # of a drawing, so that text stays readable on a phone
 _LEFT, _RIGHT = 43, 272  # of the plot area
 _BOTTOM, _TOP = 150, 22
 _NUM_TICKS = 6  # on an axis, at most
-# title, explanation, unit, quantity, and the kinds of events that have it
+# title, explanation, unit, and quantity of the events train and validation
 _CHARTS = (
-    ("Loss", "uncertainty about the next subword", "nats per target token", "nll", ("train", "validation")),
-    ("Validation BLEU", "by greedy search", "BLEU", "bleu", ("validation",)),
-    ("Validation chrF2", "selects the best checkpoint", "chrF2", "chrf", ("validation",)),
-    ("Learning rate", "size of each step", "learning rate", "learning_rate", ("train",)),
-    ("Speed", "excluding validation and saving", "target tokens per second", "tgt_tokens_per_s", ("train",)),
+    ("Loss", "uncertainty about the next subword", "nats per target token", "nll"),
+    ("Validation BLEU", "by greedy search", "BLEU", "bleu"),
+    ("Validation chrF2", "selects the best checkpoint", "chrF2", "chrf"),
+    ("Learning rate", "size of each step", "learning rate", "learning_rate"),
+    ("Speed", "excluding validation and saving", "target tokens per second", "tgt_tokens_per_s"),
 )
 
 
@@ -30,35 +30,29 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterato
 
     Each of several runs has a colour; in a single run, training and validation have one each.
     """
-    for title, about, unit, key, kinds in _CHARTS:
+    for title, explanation, unit, key in _CHARTS:
         lines = list[dict[str, Any]]()
-        for kind in kinds:
+        for kind in ("train", "validation"):
             for number, run in enumerate(runs):
                 curve = run.history.curve(kind, key)
-                name = "training" if kind == "train" else kind
-                colour = 1 + (kind == "validation")
+                name, colour = kind.replace("train", "training"), 1 + (kind == "validation")
                 if len(runs) > 1:
                     name, colour = f"{names[number]}, {name}", 1 + number
                 if curve.steps:
                     lines.append({"name": name, "kind": kind, "colour": colour, **asdict(curve)})
         if lines:
-            yield {"title": title, "about": about, "unit": unit, **_drawing(lines)}
-
-
-def _drawing(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """Lines with their `points`, and the ticks of both axes as places with labels."""
-    last = max(line["steps"][-1] for line in lines)
-    values = [value for line in lines for value in line["values"]]
-    x, x_ticks = _axis(0, last, _LEFT, _RIGHT)
-    y, y_ticks = _axis(min(values), max(values), _BOTTOM, _TOP)
-    points = [list(zip(map(x, line["steps"]), map(y, line["values"]), strict=True)) for line in lines]
-    return {
-        "lines": [{**line, "points": of_line} for line, of_line in zip(lines, points, strict=True)],
-        "x_ticks": x_ticks,
-        "y_ticks": y_ticks,
-        # report.js shows the values under the pointer from it
-        "data": {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last},
-    }
+            last = max(line["steps"][-1] for line in lines)
+            values = [value for line in lines for value in line["values"]]
+            yield {
+                "title": title,
+                "explanation": explanation,
+                "unit": unit,
+                "lines": lines,
+                "x": _axis(0, last, _LEFT, _RIGHT),
+                "y": _axis(min(values), max(values), _BOTTOM, _TOP),
+                # report.js shows the values under the pointer
+                "data": {"lines": lines, "start": _LEFT / WIDTH, "end": _RIGHT / WIDTH, "last": last},
+            }
 
 
 def _axis(

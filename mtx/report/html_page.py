@@ -7,7 +7,6 @@ attention weights of a model: they are stored as base64 of little-endian float32
 """
 
 import base64
-import functools
 import hashlib
 import re
 from collections.abc import Sequence
@@ -31,26 +30,12 @@ def render(template: str, **values: Any) -> str:
     Raises:
         UndefinedError: if a value that the template uses is missing.
     """
-    return _environment().get_template(template).render(**values)
+    return _ENVIRONMENT.get_template(template).render(**values)
 
 
 def embedded(value: Any) -> Markup:
     """A `<script type="application/json">` element that holds a value; no text in the value can end the element."""
     return Markup('<script type="application/json">{}</script>').format(htmlsafe_json_dumps(value, allow_nan=False))
-
-
-@functools.cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(_FOLDER),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"embedded": embedded, "printable": _printable}
-    environment.globals |= {"inline": _inline, "policy": _policy}
-    return environment
 
 
 def _printable(value: object) -> str:
@@ -70,6 +55,17 @@ def _policy(scripts: Sequence[str]) -> str:
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; img-src data:"
 
 
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(_FOLDER),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.filters |= {"embedded": embedded, "printable": _printable}
+_ENVIRONMENT.globals |= {"inline": _inline, "policy": _policy}
+
+
 _BYTES = re.compile("(?:<0x[0-9A-F]{2}>)+")  # byte-fallback pieces of SentencePiece
 
 
@@ -81,7 +77,7 @@ def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
             "src": list(map(printable_piece, pair.src_tokens)),
             "tgt": list(map(printable_piece, pair.tgt_tokens)),
             "inputs": list(map(printable_piece, pair.tgt_inputs)),
-            "kinds": {kind: _encoded(getattr(pair, kind)) for kind in pair.kinds},
+            "kinds": {kind: _encode(getattr(pair, kind)) for kind in pair.kinds},
         }
         for pair in maps
     ]
@@ -91,11 +87,9 @@ def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
 def text_of(pieces: Sequence[str]) -> str:
     """The pieces of a sentence as a line of text, with byte pieces joined to characters."""
     text = "".join(piece for piece in pieces if piece != "</s>").replace("▁", " ").strip()
-    return printable_piece(_BYTES.sub(_characters, text))
-
-
-def _characters(found: re.Match[str]) -> str:
-    return bytes.fromhex(found[0][3:-1].replace("><0x", "")).decode("utf-8", "replace")
+    return printable_piece(
+        _BYTES.sub(lambda match: bytes.fromhex(match[0][3:-1].replace("><0x", "")).decode("utf-8", "replace"), text)
+    )
 
 
 def printable_piece(piece: str) -> str:
@@ -103,5 +97,5 @@ def printable_piece(piece: str) -> str:
     return printable(piece).replace("\u200c", r"\u200c").replace("\u200d", r"\u200d")
 
 
-def _encoded(weights: Weights) -> dict[str, Any]:
+def _encode(weights: Weights) -> dict[str, Any]:
     return {"shape": weights.shape, "data": base64.b64encode(weights.astype("<f4").tobytes()).decode()}

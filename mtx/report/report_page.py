@@ -1,31 +1,40 @@
 """The report of a run as one HTML page: translation quality, data, and whether more training is worthwhile.
 
 Flow: run directories -> `RunSummary`, `test_set_values` -> values of report.html -> HTML. Several runs share one page.
-The template contains the words; this module computes the values.
+The templates contain the words and mark what differs; this module computes the values.
 """
 
+import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path, PurePath
 from typing import Any
 
+from jinja2 import UndefinedError
+
 from mtx.config import settings
 from mtx.config.schema import Config, leaves
+from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.errors import DamagedFileError, UsageError
-from mtx.evaluation.comparison import LOCATION_KEYS, differing_settings, setting_text
-from mtx.evaluation.test_set_scores import advice
+from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, setting_text, words
+from mtx.evaluation.test_set_scores import system_outputs
+from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.formatting import format_duration
+from mtx.report.advice import example, leaks, of_gains, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves
-from mtx.report.checks import example, leaks, set_lines
 from mtx.report.html_page import render
-from mtx.report.run_history import RunSummary, progress, read_run
-from mtx.report.test_set_results import samples, test_set_values
-from mtx.report.verdict import usability
+from mtx.report.run_history import RunSummary, improvement, read_run
 from mtx.storage.run_directory import DECIDING_METRICS, recorded_metric
 from mtx.storage.run_files import REPORT
 
 _NOT_MACHINE = {"event", "step", "time", "hours"}  # of a start event
-Row = tuple[Any, ...]
+_MAX_TEXTS = 2000  # of a test set in a page, references and translations
+_TOKEN, _CHARACTER = re.compile(r"\s*(?:\w+|[^\w\s])\s*"), re.compile(r"\s*\S\s*")
+_COLUMNS = ("name", "kept", "read", "held_out", "weight")  # of a corpus in report.json
+
+Marked = list[tuple[str, bool]]  # parts of a text; True: the other text lacks this part here
 
 
 def report_page(roots: Sequence[Path]) -> str:
@@ -42,97 +51,147 @@ def report_page(roots: Sequence[Path]) -> str:
     names = [root.name or str(root) for root in roots]
     if len({*names}) < len(names):
         names = [str(root) for root in roots]
-    charts = list(learning_curves(runs, names))
     decider = DECIDING_METRICS[recorded_metric(runs[0].history.of("validation"))]
     default = dict(leaves(Config.model_validate({}).model_dump()))
-    configs = [dict(leaves(run.config.model_dump())) for run in runs]
-    changed = {key for config in configs for key in config if config[key] != default.get(key)} - LOCATION_KEYS
-    values = [_run_values(number, run, names[number], runs) for number, run in enumerate(runs)]
+    values = [load_values(root) for root in roots]
+    changed = {key for config in values for key in config if config[key] != default.get(key)} - {TEXT}
+    rows = _table([{key: setting_text(config[key]) for key in config} for config in values])
+    references = [sample.ref for _, sentences in runs[0].samples for sample in sentences]
+    facts, data = zip(*map(_overview, runs), strict=True)
     return render(
         "report.html",
-        title=f"{values[0]['src']} to {values[0]['tgt']}: {', '.join(names)}",
         names=names,
         when=f"Made on {time.strftime('%Y-%m-%d at %H:%M')}.",
-        runs=values,
-        facts_of_runs=_table([run["facts"] for run in values], ""),
-        charts=charts,
-        validation_chart=next((chart for chart in charts if chart["title"] == f"Validation {decider}"), None),
-        samples=samples(runs[0]) if len(runs) == 1 else [],
+        runs=runs,
+        data=data,
+        facts_of_runs=_table(facts, ""),
+        charts=[*learning_curves(runs, names)],
+        decider=decider,
+        word_diff=word_diff,
+        by_character=not writes_spaces(runs[0].config.data.tgt, references),
         test_sets=test_set_values(roots, names),
-        differing=[(key, *map(setting_text, of_runs)) for key, of_runs in differing_settings(roots).items()],
-        settings=_table([{key: setting_text(config[key]) for key in config if key in changed} for config in configs]),
-        machine=_table([_machine(run) for run in runs]),
+        differing=[row for row in rows if len({*row[1:]}) > 1],
+        settings=[row for row in rows if row[0] in changed],
+        machine=_table([*map(_machine, runs)]),
+        of_gains=of_gains,
+        dump=settings.dump,
     )
 
 
-def _table(of_runs: Sequence[Mapping[str, str]], missing: str = "unknown") -> list[Row]:
+def _table(columns: Sequence[Mapping[str, str]], missing: str = "unknown") -> list[tuple[str, ...]]:
     """Rows of a table with the runs as columns; rows in which the runs differ come first."""
-    keys = dict.fromkeys(key for of_run in of_runs for key in of_run)
-    rows = [(key, *(of_run.get(key, missing) for of_run in of_runs)) for key in keys]
+    keys = dict.fromkeys(key for column in columns for key in column)
+    rows = [(key, *(column.get(key, missing) for column in columns)) for key in keys]
     return sorted(rows, key=lambda row: len({*row[1:]}) == 1)
 
 
 def _machine(run: RunSummary) -> dict[str, str]:
     """Machine, versions, and the hashes of data and code of a run."""
-    of_start = {key.replace("_", " "): str(run.last_start[key]) for key in run.last_start if key not in _NOT_MACHINE}
-    return {**of_start, "code": str(run.provenance.get("code", "unknown"))}
+    start = {key.replace("_", " "): str(run.last_start[key]) for key in run.last_start if key not in _NOT_MACHINE}
+    return {**start, "code": str(run.provenance.get("code", "unknown"))}
 
 
-def _run_values(number: int, run: RunSummary, name: str, runs: Sequence[RunSummary]) -> dict[str, Any]:
-    try:
-        data = _data_values(run) if run.data_report else {}
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise DamagedFileError(f"{run.paths.data / REPORT}: not a report of mtx on prepared data") from None
-    return {
-        "name": name,
-        "colour": number + 1,
-        "facts": {name: value for name, value in _facts(run, data) if value},
-        "is_finished": run.is_finished,
-        "hints": run.hints(),
-        "gains": [gain.line() for gain in run.gains],
-        "advice": list(map(str, advice(run.gains))),
-        "data": data,
-        "same_data": number > 0 and run.last_start.get("data") == runs[0].last_start.get("data", ""),
-        "src": run.config.data.src,
-        "tgt": run.config.data.tgt,
-        "config_text": settings.dump(run.config),
-    }
-
-
-def _facts(run: RunSummary, data: dict[str, Any]) -> Iterable[tuple[str, str]]:
-    """The overview of a run: its most important known facts."""
-    training = run.config.training
+def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
+    """The most important known facts about a run, and the part of the page about its data; empty before it has some."""
+    training, history = run.config.training, run.history
     out_of = f" of {training.max_steps:,}" if training.max_steps and not training.max_epochs else ""
-    epochs = f" ({run.history.epochs:.1f} of {training.max_epochs} epochs)" if training.max_epochs else ""
-    steps = f"{run.step:,}{out_of} steps of {training.batch_tokens:,} target tokens{epochs}"
-    yield "State", run.state
-    yield "Training", f"{steps}, {format_duration(3600 * run.history.hours)}"
-    if run.is_finished and (verdict := usability(run)):
-        yield "Is it usable?", f"{verdict.text[:1].upper()}{verdict.text[1:]}."
-    yield "Is it still improving?", progress(run.history)
-    yield "Trained on", data.get("pairs", "")
-    yield "Does the training text contain test sentences?", data.get("leaks", "")
-
-
-def _data_values(run: RunSummary) -> dict[str, Any]:
-    """The tables on the training data, and the facts for the overview."""
-    report = run.data_report
-    corpora = report["corpora"]
-    names = ", ".join(PurePath(corpus["name"]).name for corpus in corpora)
-    held_out = f"; {report['held_out']:,} held out for validation and test" if report["held_out"] else ""
-    columns = ("name", "kept", "read", "held_out", "weight")
-    src_tokens, tgt_tokens = report["src_tokens"], report["tgt_tokens"]
-    return {
-        "pairs": f"{report['kept']:,} sentence pairs ({names})",
-        "leaks": "; ".join(f"{name}: {leaks(test)}" for name, test in report["tests"].items()),
-        "facts": [
-            ("Pairs", f"{report['kept']:,} trained on, of {report['read']:,} read{held_out}"),
-            ("Subwords", f"{src_tokens:,} source, {tgt_tokens:,} target; vocabulary of {report['pieces']:,}"),
-        ],
-        "corpora": [
-            (*(corpus[key] for key in columns), ", ".join(f"{n:,} {reason}" for reason, n in corpus["dropped"].items()))
-            for corpus in corpora
-        ],
-        "dropped": [(reason, drop["pairs"], example(drop["example"])) for reason, drop in report["dropped"].items()],
-        "sets": list(set_lines(report)),
+    epochs = f" ({history.last('epochs'):.1f} of {training.max_epochs} epochs)" if training.max_epochs else ""
+    facts = {
+        "State": run.state,
+        "Training": f"{history.last('step'):,}{out_of} steps of {training.batch_tokens:,} target tokens{epochs}, "
+        f"{format_duration(3600 * history.last('hours'))}",
     }
+    if run.is_finished and (verdict := usability(run)):
+        facts["Is it usable?"] = f"{verdict.text[:1].upper()}{verdict.text[1:]}."
+    development = improvement(history)
+    facts["Is it still improving?"] = development.text if development else "Unknown: too few validations yet."
+    if not (report := run.data_report):
+        return facts, ""
+    try:
+        names = ", ".join(PurePath(corpus["name"]).name for corpus in report["corpora"])
+        facts["Trained on"] = f"{report['kept']:,} sentence pairs ({names})"
+        if tests := [f"{name}: {leaks(test)}" for name, test in report["tests"].items()]:
+            facts["Does the training text contain test sentences?"] = "; ".join(tests)
+        corpora = []
+        for corpus in report["corpora"]:
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in corpus["dropped"].items())
+            corpora.append((*map(corpus.__getitem__, _COLUMNS), reasons))
+        dropped = [(reason, drop["pairs"], example(drop["example"])) for reason, drop in report["dropped"].items()]
+        sets = [*set_lines(report)]
+        return facts, render("report_data.html", report=report, corpora=corpora, dropped=dropped, sets=sets)
+    except (AttributeError, KeyError, TypeError, ValueError, UndefinedError):
+        raise DamagedFileError(f"{run.paths.data / REPORT}: not a report of mtx on prepared data") from None
+
+
+def test_set_values(roots: Sequence[Path], names: Sequence[str]) -> list[dict[str, Any]]:
+    """The results on the test sets that all runs have translated; empty if there are none.
+
+    Args:
+        names: the names of the runs in the report.
+    """
+    values, groups = [], groups_of(roots, names)
+    try:
+        test_sets = test_sets_of_runs(roots)
+    except UsageError:  # they have none in common
+        return []
+    for test_set in test_sets:
+        outputs, references = system_outputs(test_set, roots, {})
+        systems = [replace(system, name=name) for system, name in zip(outputs, names, strict=True)]
+        comparison = compare(systems, references, tgt=test_set.tgt, groups=groups)
+        sentences = telling_sentences(test_set, [system.hypotheses for system in systems], references)
+        values.append(
+            {
+                "name": test_set.name,
+                "comparison": comparison,
+                "sentences": sentences[: _MAX_TEXTS // (1 + len(systems))],
+                "typical": sentences[len(sentences) // 2],
+            }
+        )
+    return values
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence of a test set.
+
+    Attributes:
+        length: words or characters of the reference.
+        translations: the sentence-level chrF (0 to 100) and the hypothesis of each system.
+    """
+
+    line: int
+    length: int
+    src: str
+    ref: str
+    translations: list[tuple[float, str]]
+
+    def merit(self) -> tuple[float, float, int]:
+        """A key by which the most informative sentences come first."""
+        chrf = [score for score, _ in self.translations]
+        return round(min(chrf) - max(chrf), 1), round(chrf[0], 1), len(self.src)
+
+
+def telling_sentences(test_set: TestSet, systems: list[list[str]], references: list[str]) -> list[Sentence]:
+    """All sentences with the hypotheses of all systems, the most informative ones first.
+
+    With one system these are the worst by chrF, with several the ones whose chrF differs most.
+    """
+    from sacrebleu.metrics import CHRF
+
+    metric, tokenizer, sentences = CHRF(), tokenizer_of(test_set.tgt, references), list[Sentence]()
+    for line, (src, ref, *hyps) in enumerate(zip(test_set.sources, references, *systems, strict=True), 1):
+        translations = [(metric.sentence_score(hyp, [ref]).score, hyp) for hyp in hyps]
+        sentences.append(Sentence(line, len(words(ref, tokenizer)), src, ref, translations))
+    return sorted(sentences, key=Sentence.merit)
+
+
+def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Marked, Marked]:
+    """Compare two texts word by word, or character by character; the spaces around a word belong to it."""
+    texts = [(_CHARACTER if by_character else _TOKEN).findall(text) for text in (hyp, ref)]
+    hyp_words, ref_words = ([word.strip() for word in text] for text in texts)
+    marked: tuple[Marked, Marked] = [], []
+    for tag, *bounds in SequenceMatcher(None, hyp_words, ref_words, autojunk=False).get_opcodes():
+        for parts, text, begin, end in zip(marked, texts, bounds[::2], bounds[1::2], strict=True):
+            if begin < end:
+                parts.append(("".join(text[begin:end]), tag != "equal"))
+    return marked

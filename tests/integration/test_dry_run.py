@@ -124,7 +124,7 @@ def test_words_in_bytes_are_told(tmp_path: Path) -> None:
     train = write_tsv(tmp_path / "train.tsv", NUMBERS)
     valid = write_pairs(tmp_path / "valid.tsv", [("ერთი ორი სამი", tgt) for _, tgt in pairs(range(2000, 2300))])
     found = dry_run(f"data.train={train}", f"data.valid={valid}", *TINY, f"run_dir={tmp_path / 'run'}")
-    assert "valid: 100% of the en words have unknown characters" in warnings(found)
+    assert "validation set: 100% of the en words have unknown characters" in warnings(found)
 
 
 def test_a_run_that_is_begun_is_read_and_not_changed(run_copy: Path) -> None:

@@ -16,7 +16,7 @@ def test_every_hook_of_the_list_is_there() -> None:
 
 
 def test_a_hook_that_has_been_taken_away_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    report = "mtx.report.training_hooks"
+    report = "mtx.report.live_report"
     monkeypatch.setitem(sys.modules, report, None)
     assert [type(hook).__name__ for hook in make_hooks()] == [name for path, name in HOOKS if path != report]
 

@@ -23,10 +23,10 @@ from mtx.evaluation.comparison import (
     draw_table,
     groups_of,
     output_lines,
-    p_text,
+    setting_text,
     words,
 )
-from mtx.evaluation.significance import System
+from mtx.evaluation.significance import System, p_text
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 
@@ -100,6 +100,11 @@ def test_a_setting_without_a_value_is_null(systems: list[Path]) -> None:
     assert labels == ["data.valid=b.tsv", "data.valid=null"]
 
 
+def test_values_are_shown_as_they_are_written() -> None:
+    values = [None, True, 0.1, "b.tsv", ("a.tsv", 2)]
+    assert list(map(setting_text, values)) == ["null", "true", "0.1", "b.tsv", "a.tsv,2"]
+
+
 def compare_texts(references: list[str], *hypotheses: list[str]) -> Comparison:
     return compare([System(str(i), lines) for i, lines in enumerate(hypotheses)], references, ["bleu"])
 
@@ -127,7 +132,7 @@ def test_lengths_are_in_characters_where_the_language_writes_no_spaces(tgt: str,
 def test_unequal_numbers_of_lines_are_refused() -> None:
     with pytest.raises(DataError, match="^1 has 1 lines, the references have 2$"):
         compare_texts(["a", "b"], ["a", "b"], ["a"])
-    with pytest.raises(DataError, match="nothing to compare"):
+    with pytest.raises(DataError, match="nothing to score"):
         compare_texts([], [], [])
 
 
@@ -268,7 +273,7 @@ def test_text_is_aligned() -> None:
 def test_markdown_escapes_the_bars_of_cells() -> None:
     assert draw_table(HEAD, ROWS, "markdown") == [
         "|         |         BLEU |",
-        "| :--     |          --: |",
+        "|:--------|-------------:|",
         "| a_1 & b | 30.12 ± 0.31 |",
         r"| x\|y    |         9.00 |",
     ]
@@ -281,5 +286,5 @@ def test_latex_escapes_and_needs_no_package() -> None:
         [cell.strip() for cell in line.removesuffix(r" \\").split(" & ")] for line in lines if line.endswith(r"\\")
     ]
     assert cells[0] == ["", "BLEU"] and cells[1] == [r"a\_1 \& b", r"30.12 $\pm$ 0.31"]
-    escaped = r"\{50\%\}\textasciitilde{}\textasciicircum{}\textbackslash{}\textless{}\$\#\textgreater{}"
-    assert cells[2] == [r"x\textbar{}y", "9.00"] and cells[3] == [escaped, ""]
+    escaped = r"\{50\%\}\textasciitilde{}\^{}\textbackslash{}\ensuremath{<}\$\#\ensuremath{>}"
+    assert cells[2] == ["x|y", "9.00"] and cells[3] == [escaped, ""]

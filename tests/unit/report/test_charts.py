@@ -46,11 +46,11 @@ def test_several_runs_have_a_colour_each() -> None:
 
 def test_a_value_is_drawn_at_the_place_that_the_chart_tells() -> None:
     (loss,) = learning_curves([_run(_train(25, 2.0), _train(100, 1.0))], ["run"])
-    data, ((x, y), (last, bottom)) = loss["data"], loss["lines"][0]["points"]
+    data, (x, last), (y, bottom) = loss["data"], map(loss["x"][0], (25, 100)), map(loss["y"][0], (2.0, 1.0))
     start, end = WIDTH * data["start"], WIDTH * data["end"]
     assert (data["last"], last) == (100, end) and x == pytest.approx(start + (end - start) / 4, abs=0.01)
-    assert loss["x_ticks"][-1] == (last, "100")
-    ticks = {label: place for place, label in loss["y_ticks"]}
+    assert loss["x"][1][-1] == (last, "100")
+    ticks = {label: place for place, label in loss["y"][1]}
     assert (ticks["1"], ticks["2"]) == (bottom, y) and bottom > y
 
 
@@ -68,7 +68,7 @@ def test_a_value_is_drawn_at_the_place_that_the_chart_tells() -> None:
 )
 def test_ticks_are_round_values_in_the_range(values: tuple[float, float], labels: list[str]) -> None:
     charts = learning_curves([_run(*(_train(step, value) for step, value in enumerate(values, 1)))], ["run"])
-    assert [label for _, label in next(charts)["y_ticks"]] == labels
+    assert [label for _, label in next(charts)["y"][1]] == labels
 
 
 def test_the_template_draws_on_the_same_area() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from mtx.config.schema import Config
 from mtx.data.token_store import Side
-from mtx.report.collapse import are_alike, ramp_steps, remedy, unigram_nll
+from mtx.report.advice import are_alike, ramp_steps, remedy, unigram_nll
 
 
 def _config(**training: object) -> Config:

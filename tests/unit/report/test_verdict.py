@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from mtx.config.schema import Config
-from mtx.errors import Advice
+from mtx.report.advice import Advice, usability
 from mtx.report.run_history import RunSummary, training_history
-from mtx.report.verdict import usability
 from mtx.storage.run_files import RunLayout
 
 _GOOD = [f"Der Mann {n} liest ein Buch über {n} Bäume ." for n in range(50)]

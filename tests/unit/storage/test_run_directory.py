@@ -235,4 +235,4 @@ def test_events_that_lack_their_numbers_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(event) + "\n" for event in [VALIDATION, *plans, good]))
     assert list(read_events(path)) == [VALIDATION, good]
-    assert improvement(training_history(read_events(path)), before_cooldown=True) is None
+    assert improvement(training_history(read_events(path))) is None

@@ -1,18 +1,10 @@
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
-from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.token_store import Side
-from mtx.errors import DeferredErrors, MtxError
-from mtx.report import training_hooks
-from mtx.report.training_hooks import Hints, ReportWriter
-from mtx.storage import disk
-from mtx.storage.run_files import RunLayout
+from mtx.report.advice import Hints
 from mtx.training.checkpoint import State
 
 _TEXT = Side.of([[number, 2] for number in range(3, 103)], "uint16")  # its unigram model has an nll of 3.00
@@ -87,88 +79,3 @@ def test_a_collapse_after_a_jump_is_no_second_hint() -> None:
     hints = Hints()
     assert len(_train(hints, lambda step: 2.0 if step <= 50 else 9.0, range(1, 101))) == 1
     assert _validate(hints, 9.0, step=500, lines=[""] * 50) == []
-
-
-def _validations(hints: Hints, nlls: list[float], is_best: bool = False) -> list[str]:
-    hints_given = list[str]()
-    for number, nll in enumerate(nlls):
-        _train(hints, lambda step: 4 - step / 1000, range(number * 50 + 1, number * 50 + 51))
-        hints_given += _validate(hints, nll, is_best)
-    return hints_given
-
-
-def test_validation_that_rises_while_training_falls_is_overfitting() -> None:
-    (text,) = _validations(Hints(), [3.0, 2.5, 2.6, 2.7, 2.8, 2.9])
-    assert "2.50 to 2.80" in text and "model.dropout" in text
-    assert _validations(Hints(), [3.0, 2.5, 2.6, 2.4, 2.6, 2.7]) == []
-
-
-def test_no_hint_while_bleu_gets_better_all_the_same() -> None:
-    assert _validations(Hints(), [3.0, 2.5, 2.6, 2.7, 2.8, 2.9], is_best=True) == []
-
-
-NOTHING: tuple[Any, Any] = (None, None)
-
-
-class _Clock:
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
-    clock = _Clock()
-    monkeypatch.setattr(training_hooks, "time", clock)
-    return clock
-
-
-def _trainer(tmp_path: Path) -> Any:
-    config = settings.resolve(None, [f"run_dir={tmp_path}"]).config
-    return SimpleNamespace(paths=RunLayout(tmp_path), config=config, deferred_errors=DeferredErrors())
-
-
-def test_it_takes_a_fiftieth_of_the_time_at_most(
-    tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[float] = []
-
-    def report(*_: Any) -> str:
-        drawn.append(clock.now)
-        clock.now += 2
-        return "page"
-
-    monkeypatch.setattr(training_hooks, "report_page", report)
-    file, trainer = ReportWriter(), _trainer(tmp_path)
-    for now in (100, 110, 201, 203, 300):
-        clock.now = now
-        file.on_validation(trainer, *NOTHING)
-    assert drawn == [100, 203] and (tmp_path / "report.html").read_text() == "page"
-
-
-def test_a_failed_page_is_a_deferred_error_and_the_next_is_written(
-    tmp_path: Path, clock: _Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> str:
-        raise failure
-
-    file, trainer = ReportWriter(), _trainer(tmp_path)
-    failure: Exception = ZeroDivisionError("no page")
-    with monkeypatch.context() as patch:
-        patch.setattr(training_hooks, "report_page", fail)
-        file.on_validation(trainer, *NOTHING)
-    failure, clock.now = OSError(28, "the disk is full"), 1000.0
-    monkeypatch.setattr(training_hooks, "report_page", lambda *_: "page")
-    with monkeypatch.context() as patch:
-        patch.setattr(disk, "write", fail)
-        file.on_end(trainer, *NOTHING[:1])
-    reasons = ["ZeroDivisionError: no page", "the disk is full"]
-    assert trainer.deferred_errors.messages == [
-        f"{tmp_path / 'report.html'} could not be written: {why}" for why in reasons
-    ]
-    file.on_end(trainer, *NOTHING[:1])
-    assert (tmp_path / "report.html").read_text() == "page"
-    with pytest.raises(MtxError, match="ZeroDivisionError: no page .and 1 more.") as error:
-        trainer.deferred_errors.check()
-    assert "mtx report" in (error.value.help or "")

@@ -1,0 +1,414 @@
+"""Everything that mtx advises: about a text and a plan, during training, about adaptation, and about the model.
+
+Flow: prepared data and settings -> `warnings`; steps and validations -> `Hints`; a scored run -> `usability`.
+The limits are rules of thumb: beyond them a figure is unusual, but training works. Nothing is dropped or changed here.
+"""
+
+import logging
+import math
+import statistics
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtx.config.schema import Config
+from mtx.data.language_detection import Profile
+from mtx.data.languages import name_of, writes_spaces
+from mtx.data.sources import find_changed_files
+from mtx.data.token_store import PreparedData, Side, TokenStore
+from mtx.data.tokenizer import Tokenizer
+from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
+from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
+from mtx.evaluation.suspicion import suspicion
+from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
+from mtx.model.translation_model import TranslationModel
+from mtx.report.run_history import RunSummary, improvement
+from mtx.storage import text_files
+from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout, stored_scores
+from mtx.training.hooks import Hook
+from mtx.training.schedule import highest_rate, planned_end, steps_per_epoch
+from mtx.training.trainer import Trainer
+from mtx.training.validation import Validation
+
+logger = logging.getLogger(__name__)
+
+
+class Advice(NamedTuple):
+    """A probable mistake, or a result that could be better, and what to do about it; it is not an error."""
+
+    text: str
+    help: str
+
+    def __str__(self) -> str:
+        return f"{self.text}: {self.help}"
+
+
+_LARGE = 20_000  # sentences of a set whose words and lengths are inspected, evenly spread
+_CHECK_LINES = "check that line n of one side translates line n of the other"
+
+# What to do about dropped pairs, by the reason from `mtx.data.cleaning`. Duplicates, older translations and held-out
+# sentences need no action.
+_ABOUT_DROPPED = {
+    "empty": f"some lines have no translation: {_CHECK_LINES}",
+    "too long": "increase data.max_tokens to keep them; one sentence per line trains better",
+    "length ratio": f"{_CHECK_LINES}; increase data.max_length_ratio to keep them",
+    "identical": "check that the target column or file is the translation",
+    "control characters": "the text is damaged: it has control characters, or U+FFFD in place of unreadable bytes",
+    "not UTF-8": "convert the text, for example with iconv",
+}
+
+
+def changed_text(record: Path, config: Config) -> list[Advice]:
+    """A warning if a text file or a model of `tokenizer.model` has changed since the data was prepared."""
+    return [
+        Advice(
+            f"{path} has changed since this run prepared its data; the run keeps its prepared text",
+            "use a new run_dir=DIR to train on the new text",
+        )
+        for path in find_changed_files(record, config.data, config.tokenizer)[:1]
+    ]
+
+
+def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> list[Advice]:
+    """All warnings about prepared data and the settings, those about the text first.
+
+    Args:
+        last_step: the forecast of the last step; None: from max_steps or max_epochs.
+    """
+    return [*_of_text(data), *_of_sets(data, config), *_of_plan(data, config, last_step)]
+
+
+def _of_text(data: PreparedData) -> Iterator[Advice]:
+    for reason, dropped in data.report["dropped"].items():
+        share = dropped["pairs"] / data.report["read"]
+        if share >= 0.05 and reason in _ABOUT_DROPPED:
+            problem = "are the source copied as the target" if reason == "identical" else f"are dropped: {reason}"
+            yield Advice(
+                f"{share:.0%} of the pairs {problem}, such as {example(dropped['example'])}", _ABOUT_DROPPED[reason]
+            )
+    texts = data.train.texts(spread(data.train.num_pairs))
+    share = statistics.fmean([any(map(FORMS[SUBWORDS], pair)) for pair in zip(*texts, strict=True)] or [False])
+    if share >= 0.01:
+        yield Advice(
+            f"{share:.0%} of the training pairs are {SUBWORDS}",
+            "train on the text as people write it: mtx splits it into subwords itself",
+        )
+    # 0.1% of the targets in Multi30k, 5% in news in Yoruba, which often writes numbers as words
+    if sum(data.report.get("suspicious", {}).values()) >= 0.02:
+        yield Advice(
+            next(set_lines(data.report)),
+            "check that line n of one side translates all of line n of the other, with its numbers",
+        )
+
+
+def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
+    """Warnings about the training text and each set: its sides, and how far its scores can be trusted."""
+    stores = data.train, data.valid, *data.tests.values()
+    for (name, held), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
+        if held:
+            pairs, damaged = held["pairs"], sum(held["would_drop"].values())
+            if held["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
+                yield Advice(
+                    f"{name}: {leaks(held)}",
+                    "remove them from the training text: scores on sentences seen in training are too high",
+                )
+            if pairs < 200:  # two equally good models may then differ by a few BLEU points
+                key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
+                yield Advice(
+                    f"{name}: only {pairs:,} sentences; its BLEU will fluctuate",
+                    f"set {key} to at least a few hundred sentences that are not in the training text",
+                )
+            if damaged >= max(1, 0.05 * pairs):
+                reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
+                yield Advice(
+                    f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
+                    f"it is used unchanged; {_CHECK_LINES}",
+                )
+        texts = store.texts(spread(store.num_pairs, 2_000))
+        for key, language, lines in zip(("src", "tgt"), config.data.languages, texts, strict=True):
+            if not held.get("held_out") and (other := Profile.of(lines).other_language(language)):
+                yield Advice(
+                    f"{name}: the {language} side looks like {name_of(other)}",
+                    f"set data.{key}={other} if it is; otherwise check that the right file or column is read",
+                )
+            share = unknown_share(getattr(store, key), data.tokenizer)
+            if share >= 0.02 and writes_spaces(language, lines):
+                yield Advice(
+                    f"{name}: {share:.0%} of the {language} words have unknown characters",
+                    "check the language of the text, and that training.init_from or tokenizer.model supports it",
+                )
+        # 0.9 in Multi30k, about 0 if a side is shifted by a line; a few pairs show nothing
+        if store.num_pairs >= 500 and (alike := length_correlation(store)) < 0.3:
+            yield Advice(
+                f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})",
+                _CHECK_LINES,
+            )
+
+
+def _of_plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
+    training, num_pairs = config.training, data.report["kept"]
+    if num_pairs < 3_000 and not training.init_from:
+        yield Advice(
+            f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
+            "add text, or use training.init_from=MODEL with a model of these languages (mtx import)",
+        )
+    last = last_step or planned_end(training, steps_per_epoch(data.train, training))[0]
+    if last <= training.warmup_steps:
+        yield Advice(
+            f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}",
+            "train longer, or use fewer training.batch_tokens; a shorter warmup at the same peak ruins a model",
+        )
+
+
+def length_correlation(store: TokenStore) -> float:
+    """The correlation of the lengths of both sides in subwords; 1 if the lengths of a side hardly vary."""
+    rows = spread(store.num_pairs)
+    lengths = store.src.lengths[rows], store.tgt.lengths[rows]
+    return 1.0 if min(map(np.std, lengths)) < 1 else float(np.corrcoef(*lengths)[0, 1])
+
+
+def spread(number: int, most: int = _LARGE) -> NDArray[np.int64]:
+    """At most `most` of the numbers 0 to `number` - 1, evenly spread."""
+    size = min(number, most)
+    return np.arange(size) * number // max(size, 1)
+
+
+def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
+    """The share of the words of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
+    pieces = tokenizer.vocabulary()[: tokenizer.num_pieces]  # without tags
+    sentences = side.sentences(spread(len(side.lengths)))
+    texts = ("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
+    words = [word for text in texts for word in text.split("▁") if word]
+    return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
+
+
+def example(value: dict[str, Any]) -> str:
+    """An example pair of report.json as text: corpus, line, source and target."""
+    return f"{value['corpus']}:{value['line']}: {value['src']} -> {value['tgt']}"
+
+
+def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The entries of report.json for the validation and test sets, by the names that messages use."""
+    return {"validation set": report["valid"], **{f"test set {name}": held for name, held in report["tests"].items()}}
+
+
+def set_lines(report: dict[str, Any]) -> Iterator[str]:
+    """Lines about the training text, and about each set: its size, and whether training text contains its sentences."""
+    if "suspicious" in report:  # earlier versions did not count them
+        shares = [f"{share:.2%} {kind}" for kind, share in report["suspicious"].items()]
+        yield f"suspicious training targets: {', '.join(shares) or 'none'}"
+    for name, held in sets_of(report).items():
+        yield f"{name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {leaks(held)}"
+
+
+def leaks(held: dict[str, Any]) -> str:
+    """In words: how many training pairs have a source or a target of a validation or test set, with one of them.
+
+    Args:
+        held: the part of report.json about the set.
+    """
+    number = held["leaks"]["train_pairs"]
+    if not number:
+        return "none of its sentences is in the training text"
+    which = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
+    return f"{which} a source or target of it, such as {example(held['leaks']['example'])}"
+
+
+def are_alike(hypotheses: list[str], references: list[str]) -> bool:
+    """Whether translations are nearly all the same, although their references are not: the model ignores its source."""
+    return len({*hypotheses}) < 0.2 * len({*references})
+
+
+def unigram_nll(tgt: Side) -> float:
+    """The nll per token of a model that knows only how frequent each token is: the entropy, in nats."""
+    ids = np.concatenate(tgt.sentences(spread(len(tgt.lengths))))
+    shares = np.unique(ids, return_counts=True)[1] / len(ids)
+    return float(-shares @ np.log(shares))
+
+
+def ramp_steps(config: Config) -> int:
+    """The steps after which a healthy model's translations differ: the warmup that Eq. 3 has for the learning rate.
+
+    A low learning rate needs more steps than training.warmup_steps, and a high one fewer.
+    """
+    rate = config.training.learning_rate
+    return round(rate**-2 / config.model.d_model) if rate else config.training.warmup_steps
+
+
+def remedy(config: Config) -> str:
+    """The settings that prevent a collapse of this run."""
+    warmup = config.training.warmup_steps
+    paper = highest_rate(config.model.d_model, warmup)
+    rate = config.training.learning_rate or paper
+    if rate > 1.01 * paper:
+        return f"in another run_dir, set training.learning_rate={paper:.2g} (the paper's for this warmup), not {rate:g}"
+    longer = max(2 * warmup, min(ramp_steps(config), 4000))  # the warmup of the paper (5.3)
+    return f"in another run_dir, set training.learning_rate={rate / 2:.2g} or training.warmup_steps={longer}"
+
+
+_WINDOW = 50  # steps whose nll is averaged to one value
+
+
+class Hints(Hook):
+    """Watches the text and the figures of one start of a run; only the first sign of a collapse is a hint."""
+
+    def __init__(self) -> None:
+        self._has_given = False
+        self._window = list[float]()
+        self._mean = math.inf  # of the last window
+        self._lowest = math.inf, 0  # mean of a window, and its last step
+
+    def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
+        for advice in changed_text(paths.sources, config) if data is None else warnings(data, config):
+            logger.warning("%s\n  help: %s", *advice)
+
+    def on_step(self, trainer: Trainer, figures: Mapping[str, Any]) -> None:
+        self._window.append(figures["nll"])
+        if len(self._window) < _WINDOW:
+            return
+        self._mean = statistics.fmean(self._window)
+        self._window.clear()
+        self._lowest = lowest, step = min(self._lowest, (self._mean, figures["step"]))
+        if self._mean > lowest + 0.3:  # nats per token
+            self._give(
+                trainer,
+                f"the training nll rose from {lowest:.2f} (step {step:,}) to {self._mean:.2f}: the learning rate "
+                "may be too high",
+            )
+
+    def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
+        nll, hypotheses = validation.nll, validation.hypotheses
+        if trainer.state.step > ramp_steps(trainer.config):
+            unigram = unigram_nll(trainer.text.tgt)
+            # Only a collapsed model is near a unigram model after the warmup, in training and validation.
+            if are_alike(hypotheses, trainer.data.valid.tgt_texts()) or min(nll, self._mean) > 0.9 * unigram:
+                self._give(
+                    trainer,
+                    f"training collapsed: {len({*hypotheses}) / len(hypotheses):.1%} of the validation translations "
+                    f"are distinct, and the nll is {nll:.2f} (unigram model: {unigram:.2f})",
+                )
+
+    def _give(self, trainer: Trainer, text: str) -> None:
+        if not self._has_given:
+            trainer.record("hint", step=trainer.state.step, text=str(Advice(text, remedy(trainer.config))))
+        self._has_given = True
+
+
+def of_gains(gains: Sequence[Gain]) -> list[Advice]:
+    """What to change: own text should gain significantly, and no test set should fall by more than a point."""
+    problems = []
+    for gain in gains:
+        change = gain.changes[0]
+        if change.points < -1:
+            help = "keep the original model" if gain.is_own else "add more general text to data.train"
+            help += ", or try a third of training.learning_rate or fewer epochs"
+            problems.append(Advice(f"{gain.test} falls by {-change.points:.1f} {change.metric}", help))
+        elif gain.is_own and not (change.points > 0 and change.p_value < SIGNIFICANCE_LEVEL):
+            help = "use more epochs, a higher training.learning_rate or more text"
+            problems.append(Advice(f"{gain.test} does not improve significantly", help))
+    return problems
+
+
+def gain_lines(gains: Sequence[Gain]) -> list[str]:
+    """What `mtx train` prints after the scores of a run that started from a model."""
+    return [*(gain.line() for gain in gains), *map(str, of_gains(gains))]
+
+
+# The lowest score of each verdict, see https://cloud.google.com/translate/automl/docs/evaluate#bleu, for text like the
+# test set; on Multi30k en-de a BLEU of 21 corresponds to a chrF2 of 45. Text of a grammar can be learned perfectly.
+_VERDICTS = (
+    "good: on text like this, most translations need few corrections",
+    "usable as a draft: understandable on text like this, but needs correction",
+    "usable for the gist only: on text like this, the meaning is mostly clear, but the grammar is often wrong",
+    "hardly usable: even on text like this, the meaning is often lost",
+    "not usable: it has not learned enough",
+)
+_LIMITS = {"BLEU": (40, 30, 20, 10, 0), "chrF2": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
+_GIST, _POOR, _USELESS = 2, 3, 4  # places in `_VERDICTS`
+_FAULTS = {
+    "repetition": "repeat themselves",
+    "copy": "are copies of the source",
+    "short": "are too short",
+    "numbers": "lack a number of the source",
+    "empty": "are empty",
+}
+
+
+def usability(run: RunSummary) -> Advice | None:
+    """The verdict on the model of a run, by its first test set, and what to do next, if anything.
+
+    Returns:
+        The description, with the score and the shares of faulty translations; None before the run is scored.
+
+    Raises:
+        DamagedFileError: if a file of the run has unexpected content.
+    """
+    paths, config = run.paths, run.config
+    if not (scores := stored_scores(paths)):
+        return None
+    name, score = next(iter(scores.items()))
+    files = [paths.evaluation / name / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]
+    has_texts = all(file.is_file() for file in files)  # unless the user removed them
+    sources, hypotheses, references = (list(text_files.read_lines(file)) if has_texts else [] for file in files)
+    sources = normalize_lines(sources, config.tokenizer.normalization)
+    faults = Counter[str](
+        fault
+        for src, hyp, ref in zip(sources, hypotheses, references, strict=True)
+        if (fault := suspicion(src, hyp) if hyp.strip() else "empty") and fault != suspicion(src, ref) and hyp != ref
+    )
+    lines, num_faulty, is_alike = max(1, len(hypotheses)), faults.total(), are_alike(hypotheses, references)
+    metric, value = "BLEU", score["bleu"]["score"]
+    if too_short_for_bleu(references, config.data.tgt):
+        metric, value = "chrF2", score["chrf"]["score"]
+    limits = _LIMITS["synthetic" if config.data.generator and metric == "BLEU" else metric]
+    level = next(number for number, limit in enumerate(limits) if value >= limit)
+    best = _USELESS if is_alike or num_faulty >= 0.3 * lines else _POOR if num_faulty >= 0.1 * lines else 0
+    verdict = _VERDICTS[level]
+    if level < best:
+        level, verdict = best, f"{_VERDICTS[best].split(':')[0]}: too many of its translations are faulty"
+    facts = [f"{value:.1f} {metric} on {name}"]
+    facts += [
+        f"{faults[kind] / lines:.0%} of the translations {fault}"
+        for kind, fault in _FAULTS.items()
+        if faults[kind] >= 0.02 * lines
+    ]
+    if is_alike and num_faulty < lines / 2:
+        facts.append(f"only {len({*hypotheses}):,} of the {lines:,} translations are distinct")
+    problems = of_gains(run.gains)
+    facts += [problem.text for problem in problems]
+    help, prevention = _next_step(run, level), remedy(config)
+    if problems:  # longer training would not solve them
+        help = f"in another run_dir, {', and '.join(dict.fromkeys(problem.help for problem in problems))}"
+    elif level == _USELESS and any(prevention in hint["text"] for hint in run.hints):
+        help = f"training collapsed; {prevention}"
+    return Advice(f"{verdict} ({', '.join(facts)})", help)
+
+
+def _next_step(run: RunSummary, level: int) -> str:
+    """What to do next; empty for nothing."""
+    if level == 0:
+        return ""
+    reason = next((str(event.get("reason")) for event in reversed(run.history.of("end"))), "")
+    development = improvement(run.history)
+    if reason in ("max_steps", "max_epochs", "time_limit") and run.history.last("step"):
+        help = f"increase training.{reason} to train further"
+        if development and development.is_worthwhile and development.is_last_best:
+            return f"training ended while it was still improving; {help}"
+        few = max(5, (run.config.training.max_epochs or 0) / 2)  # epochs; a useless model then needs more training
+        if level >= _POOR and (development is None or run.history.last("epochs") < few):
+            return f"it was hardly trained; {help}"
+    if level < _GIST:
+        return ""
+    pairs, nll = run.data_report.get("kept", 0), run.history.curve("validation", "nll").values
+    ended = "more steps on this text would help little"
+    if run.config.training.init_from:
+        return f"{ended}; more text, or a lower training.learning_rate in another run_dir, may help"
+    if nll and nll[-1] > min(nll) + 0.02 and run.config.model.dropout < 0.3:
+        return f"it overfits its {pairs:,} pairs; more text helps most, or model.dropout=0.3 in another run_dir"
+    if pairs < 20_000:
+        return f"{ended}: it has only {pairs:,} pairs; more text helps most, or training.init_from=MODEL (mtx import)"
+    return f"{ended}; check the text with --dry-run, or use a larger model.preset in another run_dir"

@@ -1,0 +1,36 @@
+"""The hook that keeps report.html up to date during training. Flow: validations -> `ReportWriter` -> report.html."""
+
+import time
+
+from mtx.decoding.translator import Translator
+from mtx.model.translation_model import TranslationModel
+from mtx.report.report_page import report_page
+from mtx.storage import durable
+from mtx.training.hooks import Hook
+from mtx.training.trainer import Trainer
+from mtx.training.validation import Validation
+
+_MAX_SHARE = 0.02  # maximum share of the training time for reports
+
+
+class ReportWriter(Hook):
+    """Rewrites the report of one run repeatedly; a failure does not end training but is a deferred error."""
+
+    _next_at = 0.0  # the earliest time of the next update, on the monotonic clock
+
+    def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
+        """Write the report, unless this would take more than `_MAX_SHARE` of the time."""
+        if (started := time.monotonic()) >= self._next_at:
+            self._write(trainer)
+            ended = time.monotonic()
+            self._next_at = ended + (ended - started) / _MAX_SHARE
+
+    def on_end(self, trainer: Trainer, translator: Translator) -> None:
+        self._write(trainer)
+
+    def _write(self, trainer: Trainer) -> None:
+        path = trainer.paths.report
+        try:
+            durable.write_bytes(path, report_page([trainer.paths.root]).encode())
+        except Exception as error:  # training must not end because of its report, whatever the error is
+            trainer.deferred_errors.add(str(path), error)
