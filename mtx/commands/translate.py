@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 from unicodedata import normalize
 
-import typer
-
 from mtx.commands import translator_options
 from mtx.commands.command_line import (
     AsJson,
@@ -21,11 +19,11 @@ from mtx.commands.command_line import (
     Output,
     Shard,
     argument,
-    checked_output,
+    check_output,
+    flag,
     open_input,
     open_output,
     option,
-    refuse_own_output,
 )
 from mtx.commands.translator_options import ALL, in_blocks, load_translator, paired, progress, takes
 from mtx.decoding.options import Placement, SearchOptions
@@ -38,24 +36,25 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mtx")
 
-_BY_ENDING = {
-    **dict.fromkeys(["html", "htm", "xhtml", "xht", "php", "ejs", "twig", "liquid", "hbs"], "html"),
-    **dict.fromkeys(["md", "mdx", "markdown"], "markdown"),
-    **dict.fromkeys(["srt", "vtt"], "subtitles"),
+_ENDINGS = {
+    "html": "html htm xhtml xht php ejs twig liquid hbs",
+    "markdown": "md mdx markdown",
+    "subtitles": "srt vtt",
 }
-# Files that hold more than text and that mtx does not read, and what to do instead
-_NO_LINES = {
-    **dict.fromkeys(["json", "arb", "yml", "yaml", "toml", "properties", "strings", "ini", "vue"], CONVERT),
-    **dict.fromkeys(["rst", "tex", "adoc"], "make it HTML or Markdown (pandoc)"),
-    **dict.fromkeys(["ass", "ssa"], "make it SRT (ffmpeg)"),
+# Files that hold more than text and that mtx does not read: what to do instead
+_OTHER_ENDINGS = {
+    CONVERT: "json arb yml yaml toml properties strings ini vue",
+    "make it HTML or Markdown (pandoc)": "rst tex adoc",
+    "make it SRT (ffmpeg)": "ass ssa",
 }
+_KIND_OF, _HELP_OF = (
+    {ending: key for key, endings in table.items() for ending in endings.split()}
+    for table in (_ENDINGS, _OTHER_ENDINGS)
+)
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:')
 
-_SEGMENTS_AT_ONCE = 512
 _READ_BYTES = 1 << 16  # as many as a pipe holds
 _SHOWN_CHARS, _SHOWN_LINES = 80, 10
-_NO_TARGETS = "--overwrite is for documents with translations in them: XLIFF, TMX and PO"
-_FOR_LINES = "--shard, --n-best, --prefix and --json are for lines of text"
 
 
 @takes(*ALL)
@@ -63,16 +62,11 @@ def translate(
     model: Model,
     file: Annotated[Path | None, argument("[FILE]", "Text or document to translate; stdin by default.")] = None,
     output: Output = None,
-    prefix: Annotated[
-        Path | None,
-        option("FILE", "The beginning of each translation, line by line."),
-    ] = None,
+    prefix: Annotated[Path | None, option("FILE", "The beginning of each translation, line by line.")] = None,
     glossary: GlossaryFile = None,
     shard: Shard = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also replace existing translations (documents only).")
-    ] = False,
-    as_lines: Annotated[bool, typer.Option("--lines", help="Translate FILE line by line, whatever it is.")] = False,
+    overwrite: Annotated[bool, flag("--overwrite", "Also replace existing translations (documents only).")] = False,
+    as_lines: Annotated[bool, flag("--lines", "Translate FILE line by line, whatever it is.")] = False,
     as_json: AsJson = False,
     *,
     search: SearchOptions,
@@ -84,21 +78,22 @@ def translate(
     """
     from mtx.data.readers import FILE_ENDING
 
-    target = None if output is None else checked_output(output)
+    target = check_output(output)
     text = file if file is not None and file.is_file() else None  # a pipe has lines, and is read once
     kind = None if text is None or as_lines else kind_of_document(text)
     if kind and (shard or search.n_best > 1 or prefix or as_json):
-        raise UsageError(f"{text}: is a document ({kind}); {_FOR_LINES}")
-    if overwrite and kind in (None, *_BY_ENDING.values()):
-        raise UsageError(_NO_TARGETS)
+        problem = "--shard, --n-best, --prefix and --json are for lines of text"
+        raise UsageError(f"{text}: is a document ({kind}); {problem}")
+    if overwrite and kind in (None, *_ENDINGS):
+        raise UsageError("--overwrite is for documents with translations in them: XLIFF, TMX and PO")
     translator = load_translator(model, search, place, glossary)
     if text and kind:
         translate_document(text, kind, target, overwrite, translator, glossary)
         return
     if text and FILE_ENDING.search(text.name):
         logger.warning("%s: looks like a table; each line is translated with all of its columns", text)
-    work = LineWork(translator, search.n_best, as_json, prefix)
-    others = [other for other in (prefix, glossary) if other]
+    work = LineWork(translator, as_json, prefix)
+    others = [*filter(None, (prefix, glossary))]
     is_resumable = target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others))
     if text and target and is_resumable:
         about = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
@@ -106,8 +101,7 @@ def translate(
         return
     if shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
-    with open_input(file) as source, open_output(target) as sink:
-        refuse_own_output(sink, output, source, *others)
+    with open_input(file) as source, open_output(target, source, *others) as sink:
         for block, prefixes in paired(blocks(source, file), prefix, "surrogateescape"):
             sink.writelines(row.encode() + b"\n" for row in work.rows(block, prefixes))
             sink.flush()
@@ -126,51 +120,49 @@ def kind_of_document(path: Path) -> str | None:
 
     ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
     reader = READERS.get(ending)
-    named = reader.form if isinstance(reader, BilingualReader) else _BY_ENDING.get(ending)
+    named = reader.form if isinstance(reader, BilingualReader) else _KIND_OF.get(ending)
     if named == "html":
         return named
-    if not named and ending not in _NO_LINES:
+    if not named and ending not in _HELP_OF:
         with open_bytes(path) as file, errors_named(path):
             if _JSON.match(file.peek(BEGINNING_BYTES)):  # type: ignore[attr-defined]
                 ending = "json"
-    if ending in _NO_LINES:
-        raise UsageError(f"{path}: mtx does not translate .{ending} files", f"{_NO_LINES[ending]}, or use --lines")
+    if ending in _HELP_OF:
+        raise UsageError(f"{path}: mtx does not translate .{ending} files", f"{_HELP_OF[ending]}, or use --lines")
     return bilingual_form(path) or named
 
 
 class LineWork:
     """Translates blocks of lines, and reports at the end what was wrong with them."""
 
-    def __init__(self, translator: "Translator", n_best: int, as_json: bool, prefix: Path | None):
-        self.translator, self.prefix = translator, prefix
-        self._n_best, self._as_json = n_best, as_json
+    def __init__(self, translator: "Translator", as_json: bool, prefix: Path | None):
+        self.translator, self.prefix, self._as_json = translator, prefix, as_json
         self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
         self._num_lines = self._num_empty = 0
         self._terms = TermCount(translator)
 
     def rows(self, block: list[str], prefixes: list[str] | None) -> list[str]:
         """The output for the next lines."""
-        prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
-        lines = self._invalid.replace(block)
-        results = self.translator.hypotheses(lines, prefixes, self._n_best)
-        self._num_lines += len(block)
+        n_best, lines = self.translator.options.n_best, self._invalid.replace(block)
+        results = self.translator.hypotheses(lines, prefixes and self._invalid_prefixes.replace(prefixes), n_best)
         texts = [hypotheses[0].text for hypotheses in results]
         self._terms.add(zip(block, texts, strict=True))
+        self._num_lines += len(block)
         self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(block, texts, strict=True))
-        if self._n_best == 1 and not self._as_json:
+        if n_best == 1 and not self._as_json:
             return texts
         from mtx.evaluation.suspicion import suspicion
 
-        rows = list[Any]()
+        rows = []
         for line, hypotheses in zip(block, results, strict=True):
             values = [
                 {"text": hypothesis.text, "score": hypothesis.score}
-                | ({"suspicion": found} if (found := suspicion(line, hypothesis.text)) else {})
+                | ({"suspicion": reason} if (reason := suspicion(line, hypothesis.text)) else {})
                 | ({"is_cut": True} if hypothesis.is_cut else {})
-                for hypothesis in hypotheses[: self._n_best]
+                for hypothesis in hypotheses[:n_best]
             ]
-            rows.append({"hypotheses": values} if self._n_best > 1 else values[0])
-        return [json.dumps(row, ensure_ascii=False) for row in rows]
+            rows.append(json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False))
+        return rows
 
     def log_summary(self) -> None:
         """Log what was noticed."""
@@ -286,7 +278,7 @@ def translate_file(
     from mtx.storage.run_files import model_identity
     from mtx.storage.text_files import read_lines
 
-    refuse_own_output(None, output, file, *others)
+    check_output(output, file, *others)
     counted_blocks = paired(in_blocks(read_lines(file)), work.prefix, "surrogateescape")
     start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
     about |= {
@@ -296,26 +288,25 @@ def translate_file(
         "texts": [durable.sha256(text) for text in (file, *others)],
         "model": model_identity(about["model"]),
     }
-    kept = ResumableRows(output, about, translator_options.BLOCK_LINES)
-    with kept.lock():
-        before = start + kept.resume()
+    finished = ResumableRows(output, about, translator_options.BLOCK_LINES)
+    with finished.lock():
+        begin = start + finished.resume()
         texts = (read_lines(text, "surrogateescape") for text in (file, work.prefix) if text)
-        blocks = zip(*(in_blocks(itertools.islice(lines, before, end)) for lines in texts), strict=True)
-        with progress(end - start, before - start) as bar:
+        blocks = zip(*(in_blocks(itertools.islice(lines, begin, end)) for lines in texts), strict=True)
+        with progress(end - start, begin - start) as bar:
             for block, *prefixes in blocks:
-                kept.append(work.rows(block, prefixes[0] if prefixes else None))
+                finished.append(work.rows(block, prefixes[0] if prefixes else None))
                 bar.update(len(block))
         with open_output(output) as sink:
-            sink.writelines(kept.rows())
-        kept.remove()
+            sink.writelines(finished.rows())
+        finished.remove()
     work.log_summary()
 
 
 def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
     """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
-    if shard is None:
-        return 0, num_lines
-    number, total = (int(n) for n in shard.split("/")) if re.fullmatch(r"\d+/\d+", shard) else (0, 0)
+    match = re.fullmatch(r"(\d+)/(\d+)", shard or "1/1")
+    number, total = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= total:
         raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
     return num_lines * (number - 1) // total, num_lines * number // total
@@ -334,14 +325,13 @@ def translate_document(
     def translate(segments: list[Marked]) -> list[Marked]:
         results = list[Marked]()
         with progress(len(segments), unit=" segments") as bar:
-            for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
-                results += translator.translate_marked(segments[start : start + _SEGMENTS_AT_ONCE])
-                bar.update(len(results) - start)
+            for block in in_blocks(iter(segments)):
+                results += translator.translate_marked(block)
+                bar.update(len(block))
         pairs.extend((bare(src)[0], bare(tgt)[0]) for src, tgt in zip(segments, results, strict=True))
         return results
 
-    with file.open("rb") as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source, glossary)
+    with open_output(output, file, glossary) as sink:
         languages = translator.src, translator.tgt
         sink.write(document.translate_document(file, kind, languages, overwrite, translate))
     if suspicious := [tgt for src, tgt in pairs if suspicion(src, tgt)]:
