@@ -14,15 +14,12 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from mtx.commands.back_translate import back_translate
-from mtx.commands.compare import compare
-from mtx.commands.distil import distil
 from mtx.commands.doctor import doctor
-from mtx.commands.evaluate import evaluate
+from mtx.commands.evaluate import compare, evaluate, report
 from mtx.commands.help import FIRST_STEPS, Command, Group
+from mtx.commands.improve import back_translate, distil
 from mtx.commands.inspect_model import attention, encode, logprob
 from mtx.commands.interop import export, import_
-from mtx.commands.report import report
 from mtx.commands.serve import serve
 from mtx.commands.train import config, prepare, status, train
 from mtx.commands.translate import translate

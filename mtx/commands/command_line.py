@@ -6,7 +6,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Any
 
 import typer
 
@@ -18,19 +18,21 @@ from mtx.storage.streams import print_json, print_lines
 PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
 
 
-def option(metavar: str, help: str, *names: str, **about: Any) -> Any:
-    """An option with a value; the help shows `metavar` for the value."""
-    return typer.Option(*names, metavar=metavar, help=help, **about)
+def option(metavar: str, help: str, *names: str, default: Any = None, **about: Any) -> Any:
+    """An option with a value; the help shows `metavar` for the value. `...` as its default: it must be given."""
+    return typer.Option(default, *names, metavar=metavar, help=help, **about)
 
 
 def flag(name: str, help: str) -> Any:
-    """An option without a value."""
-    return typer.Option(name, help=help)
+    """An option without a value, which is True if it is given."""
+    return typer.Option(False, name, help=help)
 
 
-def argument(metavar: str, help: str, complete: Callable[..., list[str]] | None = None) -> Any:
+def argument(metavar: str, help: str, complete: Callable[..., list[str]] | None = None, default: Any = None) -> Any:
     """An argument; `metavar` is how the usage line writes it, with brackets if it is optional."""
-    return typer.Argument(metavar=metavar, help=help, autocompletion=complete)
+    return typer.Argument(
+        default if metavar.startswith("[") else ..., metavar=metavar, help=help, autocompletion=complete
+    )
 
 
 def runs() -> list[Path]:
@@ -49,29 +51,15 @@ def complete_runs() -> list[str]:
     return list(map(str, runs()))
 
 
-Model = Annotated[str, argument("MODEL", "Run directory or model directory.", complete_runs)]
-Output = Annotated[
-    Path | None,
-    option("FILE", "Output file.  [default: stdout]", "-o", "--output"),
-]
-GlossaryFile = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "Use these terms, one source TAB target a line. The model must be trained with data.terms.",
-        "--glossary",
-    ),
-]
-Device = Annotated[str, option("DEVICE", "auto, cpu, cuda, cuda:1 or mps.")]
-Shard = Annotated[
-    str | None,
-    option("K/N", "Translate only the Kth of N equal parts of the text."),
-]
-Published = Annotated[
-    Literal["aiayn", "multi30k-lc"] | None,
-    option("NAME", "Also compute BLEU as a publication did: aiayn or multi30k-lc."),
-]
-AsJson = Annotated[bool, flag("--json", "Print JSON.")]
+# Parameters of several commands
+MODEL = argument("MODEL", "Run directory or model directory.", complete_runs)
+OUTPUT = option("FILE", "Output file.  [default: stdout]", "-o", "--output")
+GLOSSARY = option(
+    "FILE", "Use these terms, one source TAB target a line. The model must be trained with data.terms.", "--glossary"
+)
+DEVICE = option("DEVICE", "auto, cpu, cuda, cuda:1 or mps.", default="auto")
+SHARD = option("K/N", "Translate only the Kth of N equal parts of the text.")
+AS_JSON = flag("--json", "Print JSON.")
 
 
 def print_result(value: Any, lines: Iterable[str], as_json: bool) -> None:
@@ -114,11 +102,10 @@ def check_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bo
         UsageError: if there can be no such file, or it must stay as it is: a text, a part of a run, a model or an
             export (a run's report.html may be renewed), or somebody's page.
     """
-    for text in texts:
+    for text in filter(None, texts):
         with contextlib.suppress(OSError):  # no such file, or a stream of a test, which has no number
-            file = text if text is None or isinstance(text, Path) else text.fileno()
-            target = sys.stdout.fileno() if path is None else path
-            if file is not None and os.path.samefile(file, target) and stat.S_ISREG(os.stat(file).st_mode):
+            status = _status(text)
+            if stat.S_ISREG(status.st_mode) and os.path.samestat(status, _status(path or sys.stdout)):
                 if path is None:
                     problem = "the output would be appended to a file that is being read"
                     raise UsageError(problem, "-o FILE or > FILE for another file")
@@ -139,3 +126,7 @@ def check_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bo
     if path in needed:
         raise UsageError(f"-o {path}: mtx needs this file of the run or model", "choose another file")
     return path
+
+
+def _status(file: IO[Any] | Path) -> os.stat_result:
+    return file.stat() if isinstance(file, Path) else os.fstat(file.fileno())

@@ -3,9 +3,9 @@
 import platform
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from mtx.commands.command_line import AsJson, Device, argument
+from mtx.commands.command_line import AS_JSON, DEVICE, argument
 from mtx.errors import MtxError
 from mtx.formatting import counted, install_command
 from mtx.machine import num_cores, package_version, total_bytes
@@ -34,9 +34,9 @@ _OPTIONAL = {
 
 
 def doctor(
-    run_dir: Annotated[Path, argument("[DIR]", "Folder whose disk is checked; runs by default.")] = Path("runs"),
-    as_json: AsJson = False,
-    device: Device = "auto",
+    run_dir: Path = argument("[DIR]", "Folder whose disk is checked; runs by default.", default=Path("runs")),
+    as_json: bool = AS_JSON,
+    device: str = DEVICE,
 ) -> None:
     """Check this machine and the installed packages.
 

@@ -3,15 +3,15 @@
 import logging
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
 from mtx.commands.command_line import (
-    AsJson,
-    Device,
-    GlossaryFile,
-    Output,
+    AS_JSON,
+    DEVICE,
+    GLOSSARY,
+    OUTPUT,
     argument,
     complete_runs,
     flag,
@@ -34,23 +34,18 @@ Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
 
 @takes(*BEAM, "device", "batch_tokens")
 def evaluate(
-    model: Annotated[str | None, argument("[MODEL]", "Run directory or model directory.", complete_runs)] = None,
-    hyp: Annotated[Path | None, option("FILE", "Score this file instead of a model.")] = None,
-    ref: Annotated[list[Path] | None, option("FILE", "Reference translations; may be repeated.")] = None,
-    src: Annotated[Path | None, option("FILE", "Source text for MODEL to translate.")] = None,
-    testset: Annotated[str | None, option("NAME", "Test set of sacreBLEU, such as wmt14/full.")] = None,
-    direction: Annotated[
-        str | None, option("SRC-TGT", "Direction of the test set, such as en-de.  [default: as MODEL]")
-    ] = None,
-    protocol: Annotated[
-        Literal["aiayn", "multi30k-lc"] | None,
-        option("NAME", "Also compute BLEU as a publication did: aiayn or multi30k-lc."),
-    ] = None,
-    robust: Annotated[
-        bool, flag("--robust", "Also score changed copies: upper case, title case, no final punctuation, typos.")
-    ] = False,
-    glossary: GlossaryFile = None,
-    as_json: AsJson = False,
+    model: str | None = argument("[MODEL]", "Run directory or model directory.", complete_runs),
+    hyp: Path | None = option("FILE", "Score this file instead of a model."),
+    ref: list[Path] | None = option("FILE", "Reference translations; may be repeated."),
+    src: Path | None = option("FILE", "Source text for MODEL to translate."),
+    testset: str | None = option("NAME", "Test set of sacreBLEU, such as wmt14/full."),
+    direction: str | None = option("SRC-TGT", "Direction of the test set, such as en-de.  [default: as MODEL]"),
+    protocol: Literal["aiayn", "multi30k-lc"] | None = option(
+        "NAME", "Also compute BLEU as a publication did: aiayn or multi30k-lc."
+    ),
+    robust: bool = flag("--robust", "Also score changed copies: upper case, title case, no final punctuation, typos."),
+    glossary: Path | None = GLOSSARY,
+    as_json: bool = AS_JSON,
     *,
     search: SearchOptions,
     place: Placement,
@@ -65,8 +60,7 @@ def evaluate(
         "--hyp needs references, --ref FILE or --testset NAME": hyp and (not ref) == (not testset),
         "--src and --ref go together": not hyp and (not src) != (not ref),
         "--testset has its own text; drop --src and --ref": src and testset,
-        "--direction goes with --testset or --hyp; otherwise MODEL has a direction": direction
-        and not (hyp or testset),
+        "--direction goes with --testset or --hyp; otherwise MODEL has a direction": direction and not (hyp or testset),
     }
     if problem := next(filter(refused.get, refused), None):
         forms = "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
@@ -118,29 +112,25 @@ def evaluate(
 
 
 def compare(
-    systems: Annotated[
-        list[Path],
-        argument(
-            "SYSTEM...", "Runs, model directories or files of hypotheses; the first is the baseline.", complete_runs
-        ),
-    ],
-    ref: Annotated[list[Path] | None, option("FILE", "Reference translations, if no run has a test set.")] = None,
-    src: Annotated[Path | None, option("FILE", "Source text for models to translate.")] = None,
-    direction: Annotated[str | None, option("SRC-TGT", "Languages of the files, such as en-de.")] = None,
-    test: Annotated[str | None, option("NAME", "Test set of the runs.  [default: all that they share]")] = None,
-    metrics: Annotated[
-        list[Metric] | None,
-        option("NAME", "bleu, chrf or ter; may be repeated.  [default: all three]", "-m", "--metrics"),
-    ] = None,
-    fail_if_worse: Annotated[
-        bool, flag("--fail-if-worse", "Exit with code 3 if a system is significantly worse than the first.")
-    ] = False,
-    form: Annotated[
-        Literal["text", "markdown", "latex", "json"], option("NAME", "text, markdown, latex or json.", "--format")
-    ] = "text",
-    output: Output = None,
-    as_json: Annotated[bool, flag("--json", "The same as --format json.")] = False,
-    device: Device = "auto",
+    systems: list[Path] = argument(
+        "SYSTEM...", "Runs, model directories or files of hypotheses; the first is the baseline.", complete_runs
+    ),
+    ref: list[Path] | None = option("FILE", "Reference translations, if no run has a test set."),
+    src: Path | None = option("FILE", "Source text for models to translate."),
+    direction: str | None = option("SRC-TGT", "Languages of the files, such as en-de."),
+    test: str | None = option("NAME", "Test set of the runs.  [default: all that they share]"),
+    metrics: list[Metric] | None = option(
+        "NAME", "bleu, chrf or ter; may be repeated.  [default: all three]", "-m", "--metrics"
+    ),
+    fail_if_worse: bool = flag(
+        "--fail-if-worse", "Exit with code 3 if a system is significantly worse than the first."
+    ),
+    form: Literal["text", "markdown", "latex", "json"] = option(
+        "NAME", "text, markdown, latex or json.", "--format", default="text"
+    ),
+    output: Path | None = OUTPUT,
+    as_json: bool = flag("--json", "The same as --format json."),
+    device: str = DEVICE,
 ) -> None:
     """Compare runs, models or files, with significance tests.
 
@@ -190,16 +180,13 @@ def compare(
 
 
 def report(
-    runs: Annotated[list[Path], argument("RUN...", "Run directories; the first is the baseline.", complete_runs)],
-    output: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "HTML page to write.  [default: report.html in RUN; for several runs, in this directory]",
-            "-o",
-            "--output",
-        ),
-    ] = None,
+    runs: list[Path] = argument("RUN...", "Run directories; the first is the baseline.", complete_runs),
+    output: Path | None = option(
+        "FILE",
+        "HTML page to write.  [default: report.html in RUN; for several runs, in this directory]",
+        "-o",
+        "--output",
+    ),
 ) -> None:
     """Write the HTML report of one or several runs."""
     layouts = list(map(require_run, runs))

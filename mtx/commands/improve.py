@@ -5,12 +5,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from mtx.commands.command_line import (
-    AsJson,
-    Model,
-    Shard,
+    AS_JSON,
+    MODEL,
+    SHARD,
     argument,
     check_output,
     complete_runs,
@@ -36,13 +36,13 @@ _MANY_PAIRS = 100_000  # from here on the larger preset is used; only student-sm
 
 @takes(*BEAM, *SAMPLES, *PLACEMENT)
 def back_translate(
-    model: Model,
-    mono: Annotated[Path, argument("FILE", "Text in the source language of MODEL, one sentence a line.")],
-    output: Annotated[Path, option("FILE", "TSV file for the pairs.", "-o", "--output")],
-    forward: Annotated[
-        str | None, option("MODEL", "Drop the 5% of pairs that this model of the opposite direction rates worst.")
-    ] = None,
-    shard: Shard = None,
+    model: str = MODEL,
+    mono: Path = argument("FILE", "Text in the source language of MODEL, one sentence a line."),
+    output: Path = option("FILE", "TSV file for the pairs.", "-o", "--output", default=...),
+    forward: str | None = option(
+        "MODEL", "Drop the 5% of pairs that this model of the opposite direction rates worst."
+    ),
+    shard: str | None = SHARD,
     *,
     search: SearchOptions,
     place: Placement,
@@ -111,12 +111,11 @@ def _scores(scorer: "Translator", translations: list[str], lines: list[str]) -> 
 
 @takes("engine", "threads", "device", "batch_tokens")
 def distil(
-    teacher: Annotated[str, argument("TEACHER", "Run or model directory, or several as A+B.", complete_runs)],
-    settings: Annotated[
-        list[str] | None,
-        argument("[KEY=VALUE]...", "Settings of the student; data.mono=FILE adds monolingual source text."),
-    ] = None,
-    as_json: AsJson = False,
+    teacher: str = argument("TEACHER", "Run or model directory, or several as A+B.", complete_runs),
+    settings: list[str] | None = argument(
+        "[KEY=VALUE]...", "Settings of the student; data.mono=FILE adds monolingual source text."
+    ),
+    as_json: bool = AS_JSON,
     *,
     search: SearchOptions,
     place: Placement,

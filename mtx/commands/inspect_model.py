@@ -3,19 +3,17 @@
 import json
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from mtx.commands.command_line import (
-    AsJson,
-    Device,
-    Model,
-    Output,
+    AS_JSON,
+    DEVICE,
+    MODEL,
+    OUTPUT,
     argument,
-    default_page,
     open_input,
     open_output,
     option,
-    refuse_own_output,
 )
 from mtx.commands.translate import blocks
 from mtx.commands.translator_options import in_blocks, load_translator, paired, takes
@@ -34,11 +32,11 @@ logger = logging.getLogger("mtx")
 
 @takes("length_penalty", "precision", "threads", "device")
 def logprob(
-    model: Model,
-    src: Annotated[Path, argument("SRC", "File with the source text.")],
-    tgt: Annotated[Path, argument("TGT", "File with its translations, line by line.")],
-    output: Output = None,
-    as_json: AsJson = False,
+    model: str = MODEL,
+    src: Path = argument("SRC", "File with the source text."),
+    tgt: Path = argument("TGT", "File with its translations, line by line."),
+    output: Path | None = OUTPUT,
+    as_json: bool = AS_JSON,
     *,
     search: SearchOptions,
     place: Placement,
@@ -47,8 +45,7 @@ def logprob(
 
     The logarithm is the natural one. --json also prints the number of tokens and the score of the beam search.
     """
-    with open_output(output) as sink:
-        refuse_own_output(sink, output, src, tgt)
+    with open_output(output, src, tgt) as sink:
         translator: Any = load_translator(model, search, place)
         for block, translations in paired(in_blocks(read_lines(src, "strict")), tgt, "strict"):
             for score in translator.log_probs(block, translations):
@@ -58,12 +55,11 @@ def logprob(
 
 @takes("precision", "threads", "device")
 def encode(
-    model: Model,
-    file: Annotated[Path | None, argument("[FILE]", "Text to encode; stdin by default.")] = None,
-    output: Annotated[
-        Path | None,
-        option("FILE", "Output file; FILE.npy is a NumPy matrix.  [default: stdout]", "-o", "--output"),
-    ] = None,
+    model: str = MODEL,
+    file: Path | None = argument("[FILE]", "Text to encode; stdin by default."),
+    output: Path | None = option(
+        "FILE", "Output file; FILE.npy is a NumPy matrix.  [default: stdout]", "-o", "--output"
+    ),
     *,
     search: SearchOptions,
     place: Placement,
@@ -72,8 +68,7 @@ def encode(
 
     The vector is the mean of the encoder's outputs.
     """
-    with open_input(file) as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source)
+    with open_input(file) as source, open_output(output, source) as sink:
         translator = load_translator(model, search, place)
         translator.splitter = None
         invalid = InvalidLines()
@@ -120,31 +115,25 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
 
 
 def attention(
-    model: Model,
-    sentences: Annotated[list[str], argument("SENTENCE...", "Sentences to translate.")],
-    target: Annotated[
-        list[str] | None,
-        option("TEXT", "Translation to show, once for each SENTENCE.  [default: MODEL's own]"),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        option("FILE", "HTML page to write.  [default: attention.html]", "-o", "--output"),
-    ] = None,
-    device: Device = "auto",
+    model: str = MODEL,
+    sentences: list[str] = argument("SENTENCE...", "Sentences to translate."),
+    target: list[str] | None = option("TEXT", "Translation to show, once for each SENTENCE.  [default: MODEL's own]"),
+    output: Path | None = option("FILE", "HTML page to write.  [default: attention.html]", "-o", "--output"),
+    device: str = DEVICE,
 ) -> None:
     """Draw the attention weights of a model on an HTML page.
 
     The page shows every layer and head.
     """
-    output = output or default_page("attention.html")
-    if output.suffix.lower() != ".html":
-        raise UsageError(f"-o {output}: expected a name that ends in .html", "the page can save each map as a picture")
+    page = output or Path("attention.html")
+    if page.suffix.lower() != ".html":
+        raise UsageError(f"-o {page}: expected a name that ends in .html", "the page can save each map as a picture")
     if target is not None and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
-    with open_output(output) as file:
+    with open_output(page, is_page=output is None) as sink:
         translator = load_translator(model, SearchOptions(), Placement(device, "tf32", engine="torch"))
         from mtx.report.html_page import attention_page
 
         maps = translator.attention_maps(sentences, target)
-        file.write(attention_page(maps, translator.src, translator.tgt).encode())
-    logger.info("attention: %s", output)
+        sink.write(attention_page(maps, translator.src, translator.tgt).encode())
+    logger.info("attention: %s", page)

@@ -6,9 +6,8 @@ import logging
 import socket
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 
-from mtx.commands.command_line import Device, argument, complete_runs, option
+from mtx.commands.command_line import DEVICE, argument, complete_runs, option
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command, mtx_command
 
@@ -18,20 +17,15 @@ _MIN_KEY_CHARS = 16
 
 
 def serve(
-    models: Annotated[
-        list[str],
-        argument("MODEL...", "Run or model directories, one for each language pair.", complete_runs),
-    ],
-    host: Annotated[
-        str,
-        option("ADDRESS", "Address to listen on; access from other machines needs API keys."),
-    ] = "127.0.0.1",
-    port: Annotated[int, option("INT", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 5000,
-    api_key_file: Annotated[
-        Path | None,
-        option("FILE", "File with one API key a line; requests must send one.", "--api-key-file"),
-    ] = None,
-    device: Device = "auto",
+    models: list[str] = argument("MODEL...", "Run or model directories, one for each language pair.", complete_runs),
+    host: str = option(
+        "ADDRESS", "Address to listen on; access from other machines needs API keys.", default="127.0.0.1"
+    ),
+    port: int = option("INT", "Port to listen on; 0 takes a free one.", min=0, max=65535, default=5000),
+    api_key_file: Path | None = option(
+        "FILE", "File with one API key a line; requests must send one.", "--api-key-file"
+    ),
+    device: str = DEVICE,
 ) -> None:
     """Serve translations over HTTP and on a web page.
 

@@ -9,11 +9,11 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mtx.commands.command_line import AsJson, argument, complete_runs, flag, last_change, option, print_result, runs
+from mtx.commands.command_line import AS_JSON, argument, complete_runs, flag, last_change, option, print_result, runs
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import counted, format_duration, mtx_command, shell_command
 from mtx.storage.run_files import RunLayout
@@ -49,14 +49,11 @@ def _complete_settings(context: typer.Context, incomplete: str) -> list[str]:
     return [*names, *(f"{key}=" for key in _complete_key() if incomplete or not names)]
 
 
-Settings = Annotated[
-    list[str] | None,
-    argument(
-        "[CONFIG | FILE...] [KEY=VALUE]...",
-        "Recipe, configuration, run directory, or files of text; then settings.",
-        _complete_settings,
-    ),
-]
+SETTINGS = argument(
+    "[CONFIG | FILE...] [KEY=VALUE]...",
+    "Recipe, configuration, run directory, or files of text; then settings.",
+    _complete_settings,
+)
 
 # What happens around the training loop, in this order (see `mtx.training.hooks`): modules and their classes. A hook
 # whose folder has been taken away is skipped.
@@ -150,18 +147,12 @@ def make_hooks() -> "list[Hook]":
 
 
 def train(
-    settings: Settings = None,
-    dry_run: Annotated[
-        bool, flag("--dry-run", "Show what the run would do and how long it would take; write nothing.")
-    ] = False,
-    as_json: Annotated[bool, flag("--json", "With --dry-run: print JSON.")] = False,
-    device: Annotated[
-        str | None,
-        option(
-            "DEVICE",
-            "auto, cpu, cuda, cuda:1 or mps; or a number of devices, or all.  [default: the setting device]",
-        ),
-    ] = None,
+    settings: list[str] | None = SETTINGS,
+    dry_run: bool = flag("--dry-run", "Show what the run would do and how long it would take; write nothing."),
+    as_json: bool = flag("--json", "With --dry-run: print JSON."),
+    device: str | None = option(
+        "DEVICE", "auto, cpu, cuda, cuda:1 or mps; or a number of devices, or all.  [default: the setting device]"
+    ),
 ) -> None:
     """Train a model, from raw text to a scored translator.
 
@@ -229,8 +220,8 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
 
 
 def prepare(
-    settings: Settings = None,
-    download_only: Annotated[bool, flag("--download-only", "Only find or download the corpora.")] = False,
+    settings: list[str] | None = SETTINGS,
+    download_only: bool = flag("--download-only", "Only find or download the corpora."),
 ) -> None:
     """Prepare the text of a run without training.
 
@@ -250,15 +241,12 @@ def prepare(
 
 
 def config(
-    name: Annotated[
-        str | None,
-        argument(
-            "[KEY | SECTION | CONFIG | FILE]",
-            "Setting, section, recipe, configuration, run directory or file of text.",
-            lambda: [*_complete_config(), *_complete_key()],
-        ),
-    ] = None,
-    settings: Annotated[list[str] | None, argument("[KEY=VALUE]...", "Settings of CONFIG or FILE.")] = None,
+    name: str | None = argument(
+        "[KEY | SECTION | CONFIG | FILE]",
+        "Setting, section, recipe, configuration, run directory or file of text.",
+        lambda: [*_complete_config(), *_complete_key()],
+    ),
+    settings: list[str] | None = argument("[KEY=VALUE]...", "Settings of CONFIG or FILE."),
 ) -> None:
     """List the recipes, explain settings, or print a configuration.
 
@@ -297,8 +285,8 @@ def _table(*rows: list[str]) -> list[str]:
 
 
 def status(
-    run: Annotated[Path | None, argument("[RUN]", "Run directory.", complete_runs)] = None,
-    as_json: AsJson = False,
+    run: Path | None = argument("[RUN]", "Run directory.", complete_runs),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show the progress of a run, or list all runs in runs/."""
     from mtx.storage.run_directory import read_status

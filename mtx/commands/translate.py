@@ -8,16 +8,16 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Any
 from unicodedata import normalize
 
 from mtx.commands import translator_options
 from mtx.commands.command_line import (
-    AsJson,
-    GlossaryFile,
-    Model,
-    Output,
-    Shard,
+    AS_JSON,
+    GLOSSARY,
+    MODEL,
+    OUTPUT,
+    SHARD,
     argument,
     check_output,
     flag,
@@ -59,15 +59,15 @@ _SHOWN_CHARS, _SHOWN_LINES = 80, 10
 
 @takes(*ALL)
 def translate(
-    model: Model,
-    file: Annotated[Path | None, argument("[FILE]", "Text or document to translate; stdin by default.")] = None,
-    output: Output = None,
-    prefix: Annotated[Path | None, option("FILE", "The beginning of each translation, line by line.")] = None,
-    glossary: GlossaryFile = None,
-    shard: Shard = None,
-    overwrite: Annotated[bool, flag("--overwrite", "Also replace existing translations (documents only).")] = False,
-    as_lines: Annotated[bool, flag("--lines", "Translate FILE line by line, whatever it is.")] = False,
-    as_json: AsJson = False,
+    model: str = MODEL,
+    file: Path | None = argument("[FILE]", "Text or document to translate; stdin by default."),
+    output: Path | None = OUTPUT,
+    prefix: Path | None = option("FILE", "The beginning of each translation, line by line."),
+    glossary: Path | None = GLOSSARY,
+    shard: str | None = SHARD,
+    overwrite: bool = flag("--overwrite", "Also replace existing translations (documents only)."),
+    as_lines: bool = flag("--lines", "Translate FILE line by line, whatever it is."),
+    as_json: bool = AS_JSON,
     *,
     search: SearchOptions,
     place: Placement,

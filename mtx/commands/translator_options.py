@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typer import Option
 
-from mtx.commands.command_line import Device
+from mtx.commands.command_line import DEVICE, option
 from mtx.config import limits
 from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, Sampling, SearchOptions
 from mtx.errors import DataError, UsageError
@@ -31,55 +31,52 @@ SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
 PLACEMENT = ("threads", "batch_tokens", "engine", "precision", "device")
 
 
-def _number(metavar: str, least: float, most: float | None, help: str) -> Any:
-    """An option that is a number in this range, and None by default."""
-    return Option(None, min=least, max=most, metavar=metavar, help=help)
-
-
 @dataclass(frozen=True)
 class Options:
     """The options of a search, and of where it runs. A command takes some of them, see `takes`; the others are None."""
 
-    n_best: int | None = _number(
-        "INT", 1, limits.MAX_SAMPLES, "Hypotheses for each line, as JSON; at most the beam size.  [default: 1]"
-    )
-    beam: int | None = _number("INT", 1, limits.MAX_BEAM_SIZE, "Beam size.  [default: as in the run]")
-    length_penalty: float | None = _number(
-        "FLOAT", 0, limits.MAX_LENGTH_PENALTY, "Length penalty.  [default: as in the run]"
-    )
-    max_length: int | None = _number(
-        "INT", 1, limits.MAX_LENGTH, "Maximum tokens of a translation.  [default: source tokens + 50]"
-    )
-    temperature: float | None = _number(
-        "FLOAT", 0.01, limits.MAX_TEMPERATURE, "Sample translations instead of searching."
-    )
-    top_k: int | None = _number("INT", 1, None, "Sample from the N most probable tokens.")
-    top_p: float | None = _number("FLOAT", 0.01, 1, "Sample from the nucleus of this probability.")
-    epsilon: float | None = _number("FLOAT", 0, 1, "Sample only from tokens with at least this probability.")
-    mbr: int | None = _number("INT", 2, limits.MAX_SAMPLES, "Minimum Bayes risk decoding with N samples.")
-    seed: int | None = _number("INT", 0, None, "Random seed of the samples.  [default: 1]")
-    threads: int | None = _number("INT", 1, None, "CPU threads.  [default: all cores]")
-    batch_tokens: int | None = _number(
+    n_best: int | None = option(
         "INT",
-        1,
-        limits.MAX_BATCH_TOKENS,
+        "Hypotheses for each line, as JSON; at most the beam size.  [default: 1]",
+        min=1,
+        max=limits.MAX_SAMPLES,
+    )
+    beam: int | None = option("INT", "Beam size.  [default: as in the run]", min=1, max=limits.MAX_BEAM_SIZE)
+    length_penalty: float | None = option(
+        "FLOAT", "Length penalty.  [default: as in the run]", min=0, max=limits.MAX_LENGTH_PENALTY
+    )
+    max_length: int | None = option(
+        "INT", "Maximum tokens of a translation.  [default: source tokens + 50]", min=1, max=limits.MAX_LENGTH
+    )
+    temperature: float | None = option(
+        "FLOAT", "Sample translations instead of searching.", min=0.01, max=limits.MAX_TEMPERATURE
+    )
+    top_k: int | None = option("INT", "Sample from the N most probable tokens.", min=1)
+    top_p: float | None = option("FLOAT", "Sample from the nucleus of this probability.", min=0.01, max=1)
+    epsilon: float | None = option("FLOAT", "Sample only from tokens with at least this probability.", min=0, max=1)
+    mbr: int | None = option("INT", "Minimum Bayes risk decoding with N samples.", min=2, max=limits.MAX_SAMPLES)
+    seed: int | None = option("INT", "Random seed of the samples.  [default: 1]", min=0)
+    threads: int | None = option("INT", "CPU threads.  [default: all cores]", min=1)
+    batch_tokens: int | None = option(
+        "INT",
         "Source tokens of a batch; fewer need less memory. torch halves a batch that does not fit.",
+        min=1,
+        max=limits.MAX_BATCH_TOKENS,
     )
     split_sentences: bool | None = Option(
         None,
         "--split-sentences/--no-split-sentences",
         help="Translate the sentences of a line separately.  [default: if the model was trained on single sentences]",
     )
-    engine: EngineName = Option(
-        "auto", metavar="NAME", help="ctranslate2, torch, or auto: ctranslate2 on a CPU if it can do what is asked."
+    engine: EngineName = option(
+        "NAME", "ctranslate2, torch, or auto: ctranslate2 on a CPU if it can do what is asked.", default="auto"
     )
-    precision: Precision | None = Option(
-        None,
-        metavar="NAME",
-        help="fp32; also tf32 and bf16 (torch), fp16 and int8 (ctranslate2).  [default: fp32, bf16 on a GPU, or as "
+    precision: Precision | None = option(
+        "NAME",
+        "fp32; also tf32 and bf16 (torch), fp16 and int8 (ctranslate2).  [default: fp32, bf16 on a GPU, or as "
         "exported]",
     )
-    device: Device = "auto"
+    device: str = DEVICE
 
     def search(self) -> SearchOptions:
         """The search that is asked for."""

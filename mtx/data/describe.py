@@ -4,11 +4,10 @@ Flow: files -> `describe` -> settings of `own-text`; any configuration -> `descr
 """
 
 import logging
-import os
 import re
 from pathlib import Path
 
-from mtx.config.settings import Resolved, recipe_names
+from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import match_rank
 from mtx.data.language_detection import find_languages
 from mtx.data.languages import tag_of
@@ -28,7 +27,7 @@ def holds_pairs(name: str) -> bool | None:
     None for a recipe, for what may be a configuration, and where there is no such file.
     """
     path = Path(name)
-    if name in recipe_names() or not os.path.isfile(name):  # unlike `Path.is_file`, for a name that no file can have
+    if name in recipe_names() or not (exists(name) and path.is_file()):
         return None
     if FILE_ENDING.search(name) or bilingual_form(path):
         return True
