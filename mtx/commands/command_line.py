@@ -1,6 +1,7 @@
 """Shared by all commands: types of options, opening input and output, printing results."""
 
 import contextlib
+import logging
 import os
 import stat
 import sys
@@ -14,6 +15,8 @@ from mtx.errors import UsageError
 from mtx.storage import disk, durable, text_files
 from mtx.storage.run_files import RunLayout, is_run
 from mtx.storage.streams import print_json, print_lines
+
+logger = logging.getLogger("mtx")
 
 PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
 

@@ -5,23 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from mtx.commands.command_line import AS_JSON, DEVICE, argument
+from mtx.commands.command_line import AS_JSON, DEVICE, argument, print_result
 from mtx.errors import MtxError
 from mtx.formatting import counted, install_command
 from mtx.machine import num_cores, package_version, total_bytes
 from mtx.storage import disk
-from mtx.storage.streams import print_json, print_lines
 
-_PACKAGES = (
-    "torch",
-    "sentencepiece",
-    "sacrebleu",
-    "sentencex",
-    "datasets",
-    "safetensors",
-    "numpy",
-    "pyarrow",
-)
+_PACKAGES = ["torch", "sentencepiece", "sacrebleu", "sentencex", "datasets", "safetensors", "numpy", "pyarrow"]
 _OPTIONAL = {
     "ctranslate2": "--to ctranslate2 and --engine ctranslate2",
     "sacremoses": "--protocol",
@@ -42,22 +32,19 @@ def doctor(
 
     This reports packages, CPU, GPU, memory, disk, and the speed of a matrix product on the device.
     """
-    versions = _versions()
-    cpu = _cpu()
-    gpu = _gpu()
-    trial = _device(device)
-    memory_gb = _gigabytes(total_bytes())
-    free_gb = _gigabytes(disk.free_bytes(_nearest_directory(run_dir)))
-    if as_json:
-        facts = {"versions": versions, "cpu": cpu, "gpu": gpu, "memory_gb": memory_gb}
-        space = {"path": str(run_dir), "free_gb": free_gb}
-        print_json({**facts, "disk": space, "device": trial})
-        return
+    versions, cpu, gpu, trial = _versions(), _cpu(), _gpu(), _device(device)
+    memory = total_bytes()
+    memory_gb = memory and round(memory / 1e9, 1)
+    nearest = next(filter(Path.exists, (run_dir.absolute(), *run_dir.absolute().parents)))
+    free_gb = round(disk.free_bytes(nearest) / 1e9, 1)
+    place = {"path": str(run_dir), "free_gb": free_gb}
+    facts = {"versions": versions, "cpu": cpu, "gpu": gpu, "memory_gb": memory_gb, "disk": place, "device": trial}
+    (_, version), *packages = versions.items()
     cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
     counts = f"{counted(cpu['cores'], 'core')}, {counted(cpu['threads'], 'thread')}"
     lines = [
-        f"mtx:      {versions.pop('mtx')}, Python {platform.python_version()}, {platform.platform()}",
-        f"packages: {', '.join(f'{name} {version}' for name, version in versions.items())}",
+        f"mtx:      {version}, Python {platform.python_version()}, {platform.platform()}",
+        f"packages: {', '.join(map(' '.join, packages))}",
         *_missing(versions),
         f"CPU:      {cpu['name']}, {counts}, fast in {cpu['precision']}",
         f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
@@ -65,7 +52,7 @@ def doctor(
         f"disk:     {free_gb} GB free for {run_dir}",
         f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
     ]
-    print_lines(lines)
+    print_result(facts, lines, as_json)
 
 
 def _versions() -> dict[str, str]:
@@ -75,8 +62,8 @@ def _versions() -> dict[str, str]:
 
 def _missing(versions: dict[str, str]) -> list[str]:
     """A line for each optional package that is not installed: what needs it, and how to install it."""
-    names = [name for name in _OPTIONAL if versions[name] == "missing"]
-    return [f"missing:  {name}, for {_OPTIONAL[name]}: {install_command(name)}" for name in names]
+    missing = (item for item in _OPTIONAL.items() if versions[item[0]] == "missing")
+    return [f"missing:  {name}, for {use}: {install_command(name)}" for name, use in missing]
 
 
 def _cpu() -> dict[str, Any]:
@@ -93,15 +80,11 @@ def _gpu() -> dict[str, Any]:
 
     from mtx.model.device import driver_version
 
-    devices = []
-    for number in range(torch.cuda.device_count()):
-        about = torch.cuda.get_device_properties(number)
-        devices.append(f"{about.name} ({about.total_memory / 1e9:.0f} GB, capability {about.major}.{about.minor})")
+    devices = [
+        f"{gpu.name} ({gpu.total_memory / 1e9:.0f} GB, capability {gpu.major}.{gpu.minor})"
+        for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    ]
     return {"devices": devices, "driver": driver_version(), "cuda": torch.version.cuda}
-
-
-def _gigabytes(number: int | None) -> float | None:
-    return None if number is None else round(number / 1e9, 1)
 
 
 def _device(name: str) -> dict[str, Any]:
@@ -111,22 +94,17 @@ def _device(name: str) -> dict[str, Any]:
     from mtx.model.device import fast_precision, find_device
 
     device = find_device(name)
-    precision = fast_precision(device)
-    a = torch.ones(1024, 1024, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    precision, help = fast_precision(device), "--device cpu avoids this device"
+    ones = torch.ones(1024, 1024, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
-        if float((a @ a)[0, 0]) != 1024:
-            raise MtxError(f"{device}: a matrix product gave a wrong result", "--device cpu avoids this device")
+        value = (ones @ ones)[0, 0].item()
         started = time.perf_counter()
         for _ in range(10):
-            product = a @ a
-        assert float(product[0, 0]) == 1024  # waits for the device
+            product = ones @ ones
+        product[0, 0].item()  # waits for the device
+        gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     except RuntimeError as error:
-        raise MtxError(f"{device}: {error}", "--device cpu avoids this device") from None
-    gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
+        raise MtxError(f"{device}: {error}", help) from None
+    if value != 1024:
+        raise MtxError(f"{device}: a matrix product gave a wrong result", help)
     return {"name": str(device), "precision": precision, "gflops": gflops}
-
-
-def _nearest_directory(path: Path) -> Path:
-    """The path itself if it exists, otherwise the nearest of its parents that does."""
-    absolute = path.absolute()
-    return next(candidate for candidate in (absolute, *absolute.parents) if candidate.exists())

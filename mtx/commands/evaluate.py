@@ -1,6 +1,5 @@
 """`mtx evaluate`, `mtx compare` and `mtx report`: how good a model is, which is better, and what a run was like."""
 
-import logging
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +14,7 @@ from mtx.commands.command_line import (
     argument,
     complete_runs,
     flag,
+    logger,
     open_output,
     option,
     print_result,
@@ -25,8 +25,6 @@ from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.run_files import is_run, require_models, require_run
 from mtx.storage.text_files import printable
-
-logger = logging.getLogger("mtx")
 
 _WORSE = 3  # exit code of --fail-if-worse
 Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
@@ -190,14 +188,14 @@ def report(
 ) -> None:
     """Write the HTML report of one or several runs."""
     layouts = list(map(require_run, runs))
-    is_own = output is None and len(runs) == 1
-    if is_own:
+    is_renewed = output is None and len(runs) == 1
+    if is_renewed:
         from mtx.storage.run_directory import refuse_foreign
 
         refuse_foreign(layouts[0])  # a report.html there may be another one
     from mtx.report.report_page import report_page
 
-    path = output or (layouts[0].report if is_own else Path("report.html"))
-    with open_output(path, is_page=output is None and not is_own) as sink:
+    path = output or (layouts[0].report if is_renewed else Path("report.html"))
+    with open_output(path, is_page=not (output or is_renewed)) as sink:
         sink.write(report_page(runs).encode())
     logger.info("report: %s", path)

@@ -1,6 +1,5 @@
 """`mtx back-translate` and `mtx distil`: what a model translates becomes training text for another one."""
 
-import logging
 from dataclasses import replace
 from functools import partial
 from itertools import compress, islice
@@ -14,6 +13,7 @@ from mtx.commands.command_line import (
     argument,
     check_output,
     complete_runs,
+    logger,
     open_output,
     option,
     print_result,
@@ -28,7 +28,6 @@ from mtx.storage.run_files import RunLayout, find_model, is_prepared, is_run, mo
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
-logger = logging.getLogger("mtx")
 
 _RECIPE = "student"
 _MANY_PAIRS = 100_000  # from here on the larger preset is used; only student-small was measured, on 29,000

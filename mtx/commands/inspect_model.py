@@ -1,7 +1,6 @@
 """What a model computes besides translations, on torch: `mtx logprob`, `mtx encode` and `mtx attention`."""
 
 import json
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from mtx.commands.command_line import (
     MODEL,
     OUTPUT,
     argument,
+    logger,
     open_input,
     open_output,
     option,
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from mtx.decoding.translator import Translator
-
-logger = logging.getLogger("mtx")
 
 
 @takes("length_penalty", "precision", "threads", "device")

@@ -1,13 +1,10 @@
 """`mtx export` and `mtx import`: models for other programs, and models from them."""
 
-import logging
 from dataclasses import asdict
 from pathlib import Path
 
-from mtx.commands.command_line import AS_JSON, MODEL, argument, option
+from mtx.commands.command_line import AS_JSON, MODEL, argument, logger, option
 from mtx.storage.streams import print_json, print_lines
-
-logger = logging.getLogger("mtx")
 
 
 def export(

@@ -2,16 +2,14 @@
 
 import contextlib
 import ipaddress
-import logging
 import socket
 from importlib.util import find_spec
 from pathlib import Path
 
-from mtx.commands.command_line import DEVICE, argument, complete_runs, option
+from mtx.commands.command_line import DEVICE, argument, complete_runs, logger, option
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command, mtx_command
 
-logger = logging.getLogger("mtx")
 _PACKAGES = "starlette", "uvicorn", "python-multipart"
 _MIN_KEY_CHARS = 16
 

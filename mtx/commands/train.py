@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mtx.commands.command_line import AS_JSON, argument, complete_runs, flag, last_change, option, print_result, runs
+from mtx.commands.command_line import (
+    AS_JSON,
+    argument,
+    complete_runs,
+    flag,
+    last_change,
+    logger,
+    option,
+    print_result,
+    runs,
+)
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import counted, format_duration, mtx_command, shell_command
 from mtx.storage.run_files import RunLayout
@@ -25,7 +35,6 @@ if TYPE_CHECKING:
     from mtx.training.hooks import Hook
     from mtx.training.ranks import Ranks
 
-logger = logging.getLogger("mtx")
 
 _ADAPT = "adapt"  # the recipe that starts from a model
 _PLAN = "mtx.yaml"  # what a command takes that is given no text

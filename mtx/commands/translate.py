@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import logging
 import os
 import re
 import stat
@@ -21,6 +20,7 @@ from mtx.commands.command_line import (
     argument,
     check_output,
     flag,
+    logger,
     open_input,
     open_output,
     option,
@@ -34,7 +34,6 @@ from mtx.storage.text_files import CONVERT, InvalidLines, decoded_lines
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
-logger = logging.getLogger("mtx")
 
 _ENDINGS = {
     "html": "html htm xhtml xht php ejs twig liquid hbs",
@@ -138,16 +137,15 @@ class LineWork:
     def __init__(self, translator: "Translator", as_json: bool, prefix: Path | None):
         self.translator, self.prefix, self._as_json = translator, prefix, as_json
         self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
-        self._num_lines = self._num_empty = 0
+        self._num_empty = 0
         self._terms = TermCount(translator)
 
-    def rows(self, block: list[str], prefixes: list[str] | None) -> list[str]:
+    def rows(self, block: list[str], prefixes: list[str] | None = None) -> list[str]:
         """The output for the next lines."""
         n_best, lines = self.translator.options.n_best, self._invalid.replace(block)
         results = self.translator.hypotheses(lines, prefixes and self._invalid_prefixes.replace(prefixes), n_best)
         texts = [hypotheses[0].text for hypotheses in results]
         self._terms.add(zip(block, texts, strict=True))
-        self._num_lines += len(block)
         self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(block, texts, strict=True))
         if n_best == 1 and not self._as_json:
             return texts
@@ -169,7 +167,7 @@ class LineWork:
         self._invalid.log()
         self._invalid_prefixes.log()
         if self._num_empty:
-            logger.warning("the translation of %d of %d lines is empty", self._num_empty, self._num_lines)
+            logger.warning("the translation of %s is empty", counted(self._num_empty, "line"))
         self._terms.log()
 
 
@@ -207,7 +205,10 @@ class TermCount:
         if self._translator.glossary is None:
             return
         used = f"{self._num_terms - self._num_missing:,} of {counted(self._num_terms, 'term')} of the glossary used"
-        logger.log(logging.WARNING if self._missing else logging.INFO, used + "; missing:" * bool(self._missing))
+        if self._missing:
+            logger.warning("%s; missing:", used)
+        else:
+            logger.info("%s", used)
         for missing in self._missing:
             logger.info("  %s", missing)
 
@@ -295,7 +296,7 @@ def translate_file(
         blocks = zip(*(in_blocks(itertools.islice(lines, begin, end)) for lines in texts), strict=True)
         with progress(end - start, begin - start) as bar:
             for block, *prefixes in blocks:
-                finished.append(work.rows(block, prefixes[0] if prefixes else None))
+                finished.append(work.rows(block, *prefixes))
                 bar.update(len(block))
         with open_output(output) as sink:
             sink.writelines(finished.rows())

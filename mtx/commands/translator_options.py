@@ -3,7 +3,6 @@
 import functools
 import inspect
 import itertools
-import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from typer import Option
 
-from mtx.commands.command_line import DEVICE, option
+from mtx.commands.command_line import DEVICE, logger, option
 from mtx.config import limits
 from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, Sampling, SearchOptions
 from mtx.errors import DataError, UsageError
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
 T = TypeVar("T")
-logger = logging.getLogger("mtx")
 
 BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 BEAM = ("beam", "length_penalty")
