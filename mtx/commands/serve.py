@@ -30,11 +30,6 @@ def serve(
     Programs use LibreTranslate's API.
     """
     keys = [] if api_key_file is None else _read_keys(api_key_file)
-    if not keys and not _is_loopback(host):
-        raise UsageError(
-            f"--host {host}: other machines could use the server without an API key",
-            mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE"),
-        )
     if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
     from mtx.decoding.load import load
@@ -44,6 +39,10 @@ def serve(
 
     limits = server.Limits()
     with _listener(host, port) as listener:
+        address, port = listener.getsockname()[:2]
+        if not keys and not ipaddress.ip_address(address).is_loopback:
+            help = mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE")
+            raise UsageError(f"--host {host}: other machines could use the server without an API key", help)
         server.log_as_json()
         translators = [load(model, SearchOptions(), Placement(device)) for model in models]
         num_threads = max(translator.engine.num_calls for translator in translators)
@@ -54,7 +53,7 @@ def serve(
         with TranslationQueue(limits.batch_tokens, limits.waiting_s, num_threads) as queue:
             app = server.Server(pairs, queue, keys, limits).app()
             listener.listen()
-            logger.info("serving %s at %s", names, _url(listener))
+            logger.info("serving %s at http://%s:%d/", names, f"[{address}]" if ":" in address else address, port)
             with contextlib.suppress(KeyboardInterrupt):  # it stops as it should, after the last answer
                 server.run(server.http_server(app, limits), listener)
         logger.info("stopped")
@@ -73,14 +72,6 @@ def _read_keys(path: Path) -> list[str]:
     return keys
 
 
-def _is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _listener(host: str, port: int) -> socket.socket:
     """A socket that is bound and does not listen yet, so that nobody waits while the models are loaded."""
     try:
@@ -91,8 +82,3 @@ def _listener(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:  # or a name with a part that is too long or empty
         raise UsageError(f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}") from None
     return listener
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"

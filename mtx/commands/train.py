@@ -101,7 +101,11 @@ def resolve(arguments: list[str] | None) -> "Resolved":
             raise UsageError(f"{name}: no such file")
     if {*map(holds_pairs, names)} == {False}:
         problem = "expected sentence pairs, but its first line has no TAB"
-        raise UsageError(f"{names[0]}: {problem}", _help_with_lines(*map(Path, names)))
+        help = "write one pair a line, source TAB target; or name two files, one for each language"
+        if len(names) == 2:
+            paste = shell_command("paste", *map(Path, names))
+            help = f"{paste} > pairs.tsv, and {mtx_command('train', 'pairs.tsv')}"
+        raise UsageError(f"{names[0]}: {problem}", help)
     if len(names) > 1:
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
@@ -111,9 +115,9 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     if names == [_ADAPT] and resolved.config.training.init_from is None:
         help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
         raise UsageError(f"{_ADAPT}: training.init_from must name the model to adapt", help)
-    for paths in map(RunLayout, map(Path, {name, resolved.config.run_dir} if name else ())):
-        if name and settings.exists(paths.config) and settings.find_config(name).samefile(paths.config):
-            load_config(paths)  # raises if the run's own configuration was changed
+    paths = RunLayout(Path(resolved.config.run_dir))
+    if name and settings.find_config(name) == paths.config:
+        load_config(paths)  # raises if the run's own configuration was changed
     if languages := describe_languages(resolved):
         overrides[1:1] = languages  # after data.train
         resolved = settings.resolve(name, overrides)
@@ -128,16 +132,6 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
         resolved = choose_sizes(resolved)
     return resolved
-
-
-def _help_with_lines(src: Path, tgt: Path | None = None, *others: Path) -> str:
-    """How to train on files of lines that are not pairs: two of them as NAME.LANG, or pasted together."""
-    if tgt is None or others:
-        return "write one pair a line, source TAB target; or name two files, one for each language"
-    if src.with_suffix("") == tgt.with_suffix("") and src.suffix and tgt.suffix:
-        languages = f"data.src={src.suffix[1:]}", f"data.tgt={tgt.suffix[1:]}"
-        return mtx_command("train", "own-text", f"data.train={src.stem}", f"data.dir={src.parent}", *languages)
-    return f"paste {shell_command(src, tgt)} > pairs.tsv, and {mtx_command('train', 'pairs.tsv')}"
 
 
 def load_around(module: str) -> Any:
@@ -212,19 +206,19 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
         logger.info("the corpus is synthetic: a small grammar generates it, to show how mtx works")
     if (result := run.train(config, ranks, make_hooks())) is None:
         return
-    if prints_scores:
-        if result.scores:
-            print_lines(score_line(name, scores) for name, scores in result.scores.items())
-        if (gains := load_around("mtx.evaluation.test_set_scores")) and (changes := gains.gain_lines(result.paths)):
-            print_lines(changes)
+    lines = [score_line(name, scores) for name, scores in result.scores.items()]
+    if gains := load_around("mtx.evaluation.test_set_scores"):
+        lines += gains.gain_lines(result.paths)
+    if prints_scores and lines:
+        print_lines(lines)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     summary, verdict = load_around("mtx.report.run_history"), load_around("mtx.report.verdict")
     if verdict and (found := verdict.usability(summary.read_run(result.paths.root))):
         logger.info("verdict: %s", found.text)
         if found.help:
             logger.info("advice: %s", found.help)
-    logger.info('next:\n  echo "…" | %s', mtx_command("translate", result.paths.root))
-    logger.info("  %s", mtx_command("evaluate", result.paths.root))
+    commands = (mtx_command(name, result.paths.root) for name in ("translate", "evaluate"))
+    logger.info('next:\n  echo "…" | %s\n  %s', *commands)
     result.deferred_errors.check()
 
 

@@ -190,9 +190,8 @@ class TermCount:
             return
         for source, translation in pairs:
             usual, case = self._translator.truecase(source)
-            expected = [match.tgt for match in glossary.matches(normalize("NFC", clean_text(usual)))]
-            if case is not None:  # the translation has it too
-                expected = [in_case(term, case, self._translator.tgt) for term in expected]
+            terms = [match.tgt for match in glossary.matches(normalize("NFC", clean_text(usual)))]
+            expected = [in_case(term, case, self._translator.tgt) for term in terms] if case else terms
             num_missing = len(expected) - num_used(expected, clean_text(translation))
             self._num_terms += len(expected)
             self._num_missing += num_missing
