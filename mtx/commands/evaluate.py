@@ -26,7 +26,6 @@ from mtx.formatting import mtx_command
 from mtx.storage.run_files import is_run, require_models, require_run
 from mtx.storage.text_files import printable
 
-_WORSE = 3  # exit code of --fail-if-worse
 Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
 
 
@@ -174,7 +173,7 @@ def compare(
         sink.write("".join(f"{printable(line)}\n" for line in lines).encode())
     measured = [metric for result in comparisons.values() for metric in result.metrics]
     if fail_if_worse and any(metric.is_worse(number) for metric in measured for number in range(len(groups))):
-        raise typer.Exit(_WORSE)
+        raise typer.Exit(3)  # as its help says
 
 
 def report(

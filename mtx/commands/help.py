@@ -87,8 +87,6 @@ _GROUPS = {
     GLOBAL: "quiet verbose color help_all help",
 }
 GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.split()}
-_MANY_PARAMETERS = 14
-_NAME_WIDTH = 14  # of the longest name of a command
 # What only --help-all shows
 _HIDDEN = {
     "translate": "prefix top_k top_p epsilon mbr batch_tokens",
@@ -122,7 +120,7 @@ class _Help:
             for pattern, text in _RANGES.items():
                 help = re.sub(pattern, text, help)
             group = GROUP_OF.get(parameter.name, "Options")
-            has_groups = group == GLOBAL or len(shown) >= _MANY_PARAMETERS
+            has_groups = group == GLOBAL or len(shown) >= 14
             rows[group if has_groups else "Options"].append((name, help))
         for title in filter(rows.get, ("Arguments", "Options", *_GROUPS)):
             with formatter.section(_title(title)):
@@ -170,7 +168,7 @@ class Group(_Help, TyperGroup):
         for title, names in EXAMPLES.items():
             with formatter.section(_title(title)):
                 formatter.write_dl(
-                    [(name.ljust(_NAME_WIDTH), _first_sentence(self.commands[name].help or "")) for name in names]
+                    [(name.ljust(14), _first_sentence(self.commands[name].help or "")) for name in names]
                 )
         super().format_options(ctx, formatter)
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 _RECIPE = "student"
-_MANY_PAIRS = 100_000  # from here on the larger preset is used; only student-small was measured, on 29,000
 
 
 @takes(*BEAM, *SAMPLES, *PLACEMENT)
@@ -182,7 +181,7 @@ def _own_text(first: Path, translator: "Translator", paths: RunLayout, text: lis
         prepare.prepare(resolve([_RECIPE, *fixed, *text, *others]).config, data_dir)
     data = token_store.load_prepared(data_dir)
     tests = synthetic_text.write_text(data, paths.distilled)
-    preset = "student" if data.train.num_pairs >= _MANY_PAIRS else "student-small"
+    preset = "student" if data.train.num_pairs >= 100_000 else "student-small"  # which was measured on 29,000 pairs
     return [
         *fixed,
         f"model.preset={preset}",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from mtx.commands.command_line import (
     AS_JSON,
-    DEVICE,
     MODEL,
     OUTPUT,
     argument,
@@ -77,8 +76,7 @@ def encode(
             np.save(sink, np.concatenate([sentence_vectors(translator, []), *vectors]))
         else:
             for block in vectors:
-                texts = block.astype(str).tolist()  # the shortest numbers that are these in float32
-                rows = ({"vector": [float(text) for text in row]} for row in texts)
+                rows = ({"vector": list(map(float, row))} for row in block.astype(str))  # the shortest such numbers
                 sink.writelines(json.dumps(row).encode() + b"\n" for row in rows)
                 sink.flush()
     invalid.log()
@@ -112,12 +110,15 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
     return sums
 
 
+@takes("device")
 def attention(
     model: str = MODEL,
     sentences: list[str] = argument("SENTENCE...", "Sentences to translate."),
     target: list[str] | None = option("TEXT", "Translation to show, once for each SENTENCE.  [default: MODEL's own]"),
     output: Path | None = option("FILE", "HTML page to write.  [default: attention.html]", "-o", "--output"),
-    device: str = DEVICE,
+    *,
+    search: SearchOptions,
+    place: Placement,
 ) -> None:
     """Draw the attention weights of a model on an HTML page.
 
@@ -129,9 +130,9 @@ def attention(
     if target is not None and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
     with open_output(page, is_page=output is None) as sink:
-        translator = load_translator(model, SearchOptions(), Placement(device, "tf32", engine="torch"))
+        translator = load_translator(model, search, place)
+        maps = translator.attention_maps(sentences, target)
         from mtx.report.html_page import attention_page
 
-        maps = translator.attention_maps(sentences, target)
         sink.write(attention_page(maps, translator.src, translator.tgt).encode())
     logger.info("attention: %s", page)
