@@ -26,7 +26,7 @@ T = TypeVar("T")
 BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 BEAM = ("beam", "length_penalty")
 SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
-PLACEMENT = ("threads", "batch_tokens", "engine", "precision", "device")
+PLACEMENT = (*Placement.__dataclass_fields__,)
 
 
 @dataclass(frozen=True)
