@@ -97,9 +97,9 @@ def _set_color(when: str) -> None:
         os.environ["NO_COLOR"], os.environ["FORCE_COLOR"] = ("", "1") if when == "always" else ("1", "")
 
 
-def _global_option(default: Any, *names: str, callback: Any, **about: Any) -> Any:
+def _global_option(default: Any, *names: str, callback: Any, **attributes: Any) -> Any:
     """An option of `mtx` and of all of its commands, which only calls `callback`."""
-    return typer.Option(default, *names, callback=callback, is_eager=True, expose_value=False, **about)
+    return typer.Option(default, *names, callback=callback, is_eager=True, expose_value=False, **attributes)
 
 
 @app.callback()

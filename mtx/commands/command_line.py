@@ -18,12 +18,10 @@ from mtx.storage.streams import print_json, print_lines
 
 logger = logging.getLogger("mtx")
 
-PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
 
-
-def option(metavar: str, help: str, *names: str, default: Any = None, **about: Any) -> Any:
+def option(metavar: str, help: str, *names: str, default: Any = None, **attributes: Any) -> Any:
     """An option with a value; the help shows `metavar` for the value. `...` as its default: it must be given."""
-    return typer.Option(default, *names, metavar=metavar, help=help, **about)
+    return typer.Option(default, *names, metavar=metavar, help=help, **attributes)
 
 
 def flag(name: str, help: str) -> Any:
@@ -120,7 +118,7 @@ def check_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bo
     directory, run = path.parent, RunLayout(path.parent)
     if path.is_dir() or not directory.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {directory}'}")
-    if is_page and path.exists() and PAGE_MARK not in path.read_bytes():
+    if is_page and path.exists() and b'name="generator" content="mtx"' not in path.read_bytes():
         problem = f"{path.name}: was not written by mtx, and would be overwritten"
         raise UsageError(problem, f"-o FILE for another file, or -o {path.name} to overwrite it")
     needed = {run.config, run.chosen, run.lock, run.status, run.metrics, run.sources} if is_run(directory) else set()

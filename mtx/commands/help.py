@@ -135,17 +135,17 @@ class _Help:
 class Command(_Help, TyperCommand):
     """A command whose help ends with examples; it takes the global options too."""
 
-    def __init__(self, name: str | None, **about: Any):
-        super().__init__(name, **about)
+    def __init__(self, name: str | None, **attributes: Any):
+        super().__init__(name, **attributes)
         for parameter in self.params:
             if parameter.name in _HIDDEN.get(name or "", "").split():
                 parameter.hidden = True  # type: ignore[attr-defined]
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The command's own parameters, and the global options."""
-        *own, help = super().get_params(ctx)
-        parameters = ctx.find_root().command.params
-        return [*own, *(option for option in parameters if GROUP_OF.get(option.name) == GLOBAL), help]
+        *parameters, help = super().get_params(ctx)
+        options = ctx.find_root().command.params
+        return [*parameters, *(option for option in options if GROUP_OF.get(option.name) == GLOBAL), help]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The arguments as their metavars write them, with brackets where they are optional."""

@@ -62,14 +62,14 @@ def back_translate(
     scorer = forward and load_translator(
         forward, search, Placement(place.device, "tf32", place.threads, engine="torch")
     )
-    about = {
+    identity = {
         "text": durable.sha256(mono),
         "search": repr(translator.options),
         "engine": [place.engine, place.precision, place.device],
         "shard": [start, end],
         "models": [model_identity(name) for name in (model, forward) if name],
     }
-    finished = ResumableRows(output, about, BLOCK_LINES)
+    finished = ResumableRows(output, identity, BLOCK_LINES)
     work = SyntheticText(
         lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
         finished,
@@ -146,13 +146,13 @@ def distil(
         raise UsageError(f"{first}: is not a run with prepared text, so data.train must name the text", help)
     translator = load_translator(teacher, search, place)
     paths.distilled.mkdir(parents=True, exist_ok=True)
-    about = synthetic_text.check_teacher(paths.distilled, teacher, mono, text)
-    own = [*_own_text(first, translator, paths, text, others), *others]
-    resolve([_RECIPE, f"data.train={synthetic_text.TRAIN}", *own])  # refuses wrong settings before the teacher works
+    identity = synthetic_text.check_teacher(paths.distilled, teacher, mono, text)
+    student = [_RECIPE, *_write_text(first, translator, paths, text, others), *others]
+    resolve([*student, f"data.train={synthetic_text.TRAIN}"])  # refuses wrong settings before the teacher works
     total = sum(1 for _ in synthetic_text.source_lines(paths.distilled, mono))
     with progress(total) as bar:
-        synthetic_text.translate_text(translator, paths.distilled, mono, about, bar.update)
-    config = resolve([_RECIPE, f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}", *own]).config
+        synthetic_text.translate_text(translator, paths.distilled, mono, identity, bar.update)
+    config = resolve([*student, f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}"]).config
     train_run(config, prints_scores=not as_json)
     int8 = default_directory(paths.root, "ctranslate2", "int8")
     logger.info(export(paths.root, "ctranslate2", int8, "int8").line())
@@ -164,7 +164,9 @@ def distil(
     print_result(systems, synthetic_text.table(systems), as_json)
 
 
-def _own_text(first: Path, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]) -> list[str]:
+def _write_text(
+    first: Path, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]
+) -> list[str]:
     """Write the text of the teacher's run, or of `text`, for the student; returns the settings that follow."""
     from mtx.data import prepare, token_store
     from mtx.synthesis import synthetic_text

@@ -10,7 +10,6 @@ from mtx.commands.command_line import DEVICE, argument, complete_runs, logger, o
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command, mtx_command
 
-_PACKAGES = "starlette", "uvicorn", "python-multipart"
 _MIN_KEY_CHARS = 16
 
 
@@ -30,7 +29,8 @@ def serve(
     Programs use LibreTranslate's API.
     """
     keys = [] if api_key_file is None else _read_keys(api_key_file)
-    if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
+    packages = ("starlette", "uvicorn", "python-multipart")
+    if missing := [package for package in packages if find_spec(package.replace("-", "_")) is None]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
     from mtx.decoding.load import load
     from mtx.decoding.options import Placement, SearchOptions

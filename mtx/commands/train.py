@@ -213,10 +213,10 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
         print_lines(lines)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     summary, verdict = load_around("mtx.report.run_history"), load_around("mtx.report.verdict")
-    if verdict and (found := verdict.usability(summary.read_run(result.paths.root))):
-        logger.info("verdict: %s", found.text)
-        if found.help:
-            logger.info("advice: %s", found.help)
+    if verdict and (advice := verdict.usability(summary.read_run(result.paths.root))):
+        logger.info("verdict: %s", advice.text)
+        if advice.help:
+            logger.info("advice: %s", advice.help)
     commands = (mtx_command(name, result.paths.root) for name in ("translate", "evaluate"))
     logger.info('next:\n  echo "…" | %s\n  %s', *commands)
     result.deferred_errors.check()

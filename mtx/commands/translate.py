@@ -52,8 +52,7 @@ _KIND_OF, _HELP_OF = (
 )
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:')
 
-_READ_BYTES = 1 << 16  # as many as a pipe holds
-_SHOWN_CHARS, _SHOWN_LINES = 80, 10
+_SHOWN_CHARS = 80
 
 
 @takes(*ALL)
@@ -95,8 +94,8 @@ def translate(
     others = [*filter(None, (prefix, glossary))]
     is_resumable = target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others))
     if text and target and is_resumable:
-        about = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
-        translate_file(work, text, target, shard, about, others)
+        identity = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
+        translate_file(work, text, target, shard, identity, others)
         return
     if shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
@@ -195,7 +194,7 @@ class TermCount:
             num_missing = len(expected) - num_used(expected, clean_text(translation))
             self._num_terms += len(expected)
             self._num_missing += num_missing
-            if num_missing and len(self._missing) < _SHOWN_LINES:
+            if num_missing and len(self._missing) < 10:
                 missing = [term for term in expected if not num_used([term], translation)] or expected
                 self._missing.append(f"{', '.join(missing)} in the translation of: {source[:_SHOWN_CHARS]}")
 
@@ -240,7 +239,7 @@ class ArrivingLines:
     def readline(self, size: int) -> bytes:
         """The next line, or a part of it if it has more than `size` bytes; b"" at the end."""
         while not self._lines:
-            if not (data := len(self._rest) < size and self._source.read1(_READ_BYTES)):
+            if not (data := len(self._rest) < size and self._source.read1(1 << 16)):
                 rest, self._rest = self._rest, b""
                 return rest
             *lines, self._rest = (self._rest + data).split(b"\n")
@@ -264,13 +263,13 @@ def translate_file(
     file: Path,
     output: Path,
     shard: str | None,
-    about: dict[str, Any],
+    identity: dict[str, Any],
     others: Sequence[Path],
 ) -> None:
     """Translate a file into another one; an interrupted command resumes where it was.
 
     Args:
-        about: what else makes it this translation: options, and the name of the model.
+        identity: what else makes it this translation: options, and the name of the model.
         others: further texts that are read.
     """
     from mtx.storage import durable
@@ -281,14 +280,14 @@ def translate_file(
     check_output(output, file, *others)
     counted_blocks = paired(in_blocks(read_lines(file)), work.prefix, "surrogateescape")
     start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
-    about |= {
+    identity |= {
         "shard": [start, end],
         "search": repr(work.translator.options),
         "translator": work.translator.engine.name,
         "texts": [durable.sha256(text) for text in (file, *others)],
-        "model": model_identity(about["model"]),
+        "model": model_identity(identity["model"]),
     }
-    finished = ResumableRows(output, about, translator_options.BLOCK_LINES)
+    finished = ResumableRows(output, identity, translator_options.BLOCK_LINES)
     with finished.lock():
         begin = start + finished.resume()
         texts = (read_lines(text, "surrogateescape") for text in (file, work.prefix) if text)
@@ -320,23 +319,23 @@ def translate_document(
     from mtx.documents import document
     from mtx.evaluation.suspicion import suspicion
 
-    pairs = list[tuple[str, str]]()
+    terms, suspicious = TermCount(translator), list[str]()
 
     def translate(segments: list[Marked]) -> list[Marked]:
         results = list[Marked]()
         with progress(len(segments), unit=" segments") as bar:
             for block in in_blocks(iter(segments)):
-                results += translator.translate_marked(block)
+                translations = translator.translate_marked(block)
+                pairs = [(bare(src)[0], bare(tgt)[0]) for src, tgt in zip(block, translations, strict=True)]
+                suspicious.extend(tgt for src, tgt in pairs if suspicion(src, tgt))
+                terms.add(pairs)
+                results += translations
                 bar.update(len(block))
-        pairs.extend((bare(src)[0], bare(tgt)[0]) for src, tgt in zip(segments, results, strict=True))
         return results
 
     with open_output(output, file, glossary) as sink:
-        languages = translator.src, translator.tgt
-        sink.write(document.translate_document(file, kind, languages, overwrite, translate))
-    if suspicious := [tgt for src, tgt in pairs if suspicion(src, tgt)]:
+        sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
+    if suspicious:
         text = "%s: suspicious translations to check: %s, such as: %s"
         logger.warning(text, file, f"{len(suspicious):,}", suspicious[0][:_SHOWN_CHARS])
-    terms = TermCount(translator)
-    terms.add(pairs)
     terms.log()

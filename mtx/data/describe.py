@@ -60,23 +60,23 @@ def describe_languages(resolved: Resolved) -> list[str]:
     """
     data = resolved.config.data
     sides = ("data.src", data.src), ("data.tgt", data.tgt)
-    given = {key: language for key, language in sides if resolved.is_explicit(key)}
-    for key, language in given.items():
+    explicit = {key: language for key, language in sides if resolved.is_explicit(key)}
+    for key, language in explicit.items():
         if (code := tag_of(language)) != language:
             raise UsageError(f"{key}={language}: expected the code of a language", f"{key}={code}")
-    if len(given) == 2 or not data.train or resolved.config.training.init_from is not None:
+    if len(explicit) == 2 or not data.train or resolved.config.training.init_from is not None:
         return []
     files = find_corpora(data).train[0].files
     if len(files) != 1:
         return []
     *pair, origin = find_languages(files[0], data.columns)
     for src, tgt in (pair, pair[::-1]):
-        found = {"data.src": src, "data.tgt": tgt}
-        if all(match_rank(found[key], language) is not None for key, language in given.items()):
-            src, tgt = (found | given).values()
+        languages = {"data.src": src, "data.tgt": tgt}
+        if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
+            src, tgt = (languages | explicit).values()
             text = "%s: %s to %s (from %s); for the opposite direction: data.src=%s data.tgt=%s"
             logger.info(text, files[0], src, tgt, origin, tgt, src)
-            return [f"{key}={language}" for key, language in found.items() if key not in given]
-    [(key, language)] = given.items()
+            return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
+    [(key, language)] = explicit.items()
     help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
     raise UsageError(f"{key}={language}: {files[0]} has {' and '.join(pair)} (from {origin})", help)
