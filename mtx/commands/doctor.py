@@ -32,23 +32,21 @@ def doctor(
 
     This reports packages, CPU, GPU, memory, disk, and the speed of a matrix product on the device.
     """
-    versions, cpu, gpu, trial = _versions(), _cpu(), _gpu(), _device(device)
-    memory = total_bytes()
-    memory_gb = memory and round(memory / 1e9, 1)
+    versions, hardware = _versions(), _hardware(device)
+    cpu, gpu, trial = (hardware[name] for name in ("cpu", "gpu", "device"))
     nearest = next(filter(Path.exists, (run_dir.absolute(), *run_dir.absolute().parents)))
     free_gb = round(disk.free_bytes(nearest) / 1e9, 1)
-    place = {"path": str(run_dir), "free_gb": free_gb}
-    facts = {"versions": versions, "cpu": cpu, "gpu": gpu, "memory_gb": memory_gb, "disk": place, "device": trial}
+    facts = {"versions": versions, **hardware, "disk": {"path": str(run_dir), "free_gb": free_gb}}
     (_, version), *packages = versions.items()
-    cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
     counts = f"{counted(cpu['cores'], 'core')}, {counted(cpu['threads'], 'thread')}"
+    cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
     lines = [
         f"mtx:      {version}, Python {platform.python_version()}, {platform.platform()}",
         f"packages: {', '.join(map(' '.join, packages))}",
         *_missing(versions),
         f"CPU:      {cpu['name']}, {counts}, fast in {cpu['precision']}",
         f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
-        f"memory:   {memory_gb or 'unknown'} GB",
+        f"memory:   {hardware['memory_gb'] or 'unknown'} GB",
         f"disk:     {free_gb} GB free for {run_dir}",
         f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
     ]
@@ -66,34 +64,13 @@ def _missing(versions: dict[str, str]) -> list[str]:
     return [f"missing:  {name}, for {use}: {install_command(name)}" for name, use in missing]
 
 
-def _cpu() -> dict[str, Any]:
+def _hardware(device_name: str) -> dict[str, Any]:
+    """The CPU, the GPUs, the memory, and the device that training would use, with the speed of a matrix product."""
     import torch
 
-    from mtx.model.device import cpu_name, fast_precision, num_threads
+    from mtx.model.device import cpu_name, driver_version, fast_precision, find_device, num_threads
 
-    precision = fast_precision(torch.device("cpu"))
-    return {"name": cpu_name(), "cores": num_cores(), "threads": num_threads(), "precision": precision}
-
-
-def _gpu() -> dict[str, Any]:
-    import torch
-
-    from mtx.model.device import driver_version
-
-    devices = [
-        f"{gpu.name} ({gpu.total_memory / 1e9:.0f} GB, capability {gpu.major}.{gpu.minor})"
-        for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-    ]
-    return {"devices": devices, "driver": driver_version(), "cuda": torch.version.cuda}
-
-
-def _device(name: str) -> dict[str, Any]:
-    """The device that training would use, with the speed of a matrix product on it."""
-    import torch
-
-    from mtx.model.device import fast_precision, find_device
-
-    device = find_device(name)
+    device, cpu = find_device(device_name), torch.device("cpu")
     precision, help = fast_precision(device), "--device cpu avoids this device"
     ones = torch.ones(1024, 1024, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
@@ -107,4 +84,19 @@ def _device(name: str) -> dict[str, Any]:
         raise MtxError(f"{device}: {error}", help) from None
     if value != 1024:
         raise MtxError(f"{device}: a matrix product gave a wrong result", help)
-    return {"name": str(device), "precision": precision, "gflops": gflops}
+    gpus = [
+        f"{gpu.name} ({gpu.total_memory / 1e9:.0f} GB, capability {gpu.major}.{gpu.minor})"
+        for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    ]
+    memory = total_bytes()
+    return {
+        "cpu": {
+            "name": cpu_name(),
+            "cores": num_cores(),
+            "threads": num_threads(),
+            "precision": fast_precision(cpu),
+        },
+        "gpu": {"devices": gpus, "driver": driver_version(), "cuda": torch.version.cuda},
+        "memory_gb": memory and round(memory / 1e9, 1),
+        "device": {"name": str(device), "precision": precision, "gflops": gflops},
+    }

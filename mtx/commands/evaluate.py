@@ -62,7 +62,6 @@ def evaluate(
     if problem := next(filter(refused.get, refused), None):
         forms = "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
         raise UsageError(problem, forms)
-    from mtx.data.glossary import Glossary
     from mtx.evaluation import protocols, test_sets
     from mtx.evaluation.test_set_scores import (
         evaluate_run,
@@ -86,8 +85,8 @@ def evaluate(
         if not (src or testset or is_run(Path(model))):
             help = f"{mtx_command('evaluate', Path(model))} --src FILE --ref FILE, or --testset NAME"
             raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
-        terms = glossary and Glossary.read(glossary)
-        translator = load_translator(model, search, place)
+        translator = load_translator(model, search, place, glossary)
+        terms = translator.glossary
         published = protocol and protocols.find(protocol, tgt or translator.tgt)
         if testset:
             sets = [test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")]

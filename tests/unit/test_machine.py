@@ -58,7 +58,8 @@ def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, 
     quota.write_text("300000 100000\n")
     assert len(set(map_in_workers(process_of, range(9), few_items=0))) == 3
     assert device.machine(torch.device("cpu"))["cores"] == 3
-    assert doctor._cpu()["cores"] == doctor._cpu()["threads"] == 3
+    cpu = doctor._hardware("cpu")["cpu"]
+    assert cpu["cores"] == cpu["threads"] == 3
     lively_bundle(small_tokenizer(), tmp_path / "model")
     assert Translator.load(tmp_path / "model", engine="torch").torch.num_workers == 3
 
