@@ -32,18 +32,22 @@ def doctor(
 
     This reports packages, CPU, GPU, memory, disk, and the speed of a matrix product on the device.
     """
-    versions, hardware = _versions(), _hardware(device)
+    names = [*_PACKAGES, *_OPTIONAL]
+    versions = {"mtx": package_version() or "not installed"} | {
+        name: package_version(name) or "missing" for name in names
+    }
+    hardware = _hardware(device)
     cpu, gpu, trial = (hardware[name] for name in ("cpu", "gpu", "device"))
     nearest = next(filter(Path.exists, (run_dir.absolute(), *run_dir.absolute().parents)))
     free_gb = round(disk.free_bytes(nearest) / 1e9, 1)
     facts = {"versions": versions, **hardware, "disk": {"path": str(run_dir), "free_gb": free_gb}}
-    (_, version), *packages = versions.items()
+    missing = ((name, use) for name, use in _OPTIONAL.items() if versions[name] == "missing")
     counts = f"{counted(cpu['cores'], 'core')}, {counted(cpu['threads'], 'thread')}"
     cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
     lines = [
-        f"mtx:      {version}, Python {platform.python_version()}, {platform.platform()}",
-        f"packages: {', '.join(map(' '.join, packages))}",
-        *_missing(versions),
+        f"mtx:      {versions['mtx']}, Python {platform.python_version()}, {platform.platform()}",
+        f"packages: {', '.join(f'{name} {versions[name]}' for name in names)}",
+        *(f"missing:  {name}, for {use}: {install_command(name)}" for name, use in missing),
         f"CPU:      {cpu['name']}, {counts}, fast in {cpu['precision']}",
         f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
         f"memory:   {hardware['memory_gb'] or 'unknown'} GB",
@@ -51,17 +55,6 @@ def doctor(
         f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
     ]
     print_result(facts, lines, as_json)
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: package_version(name) or "missing" for name in [*_PACKAGES, *_OPTIONAL]}
-    return {"mtx": package_version() or "not installed", **packages}
-
-
-def _missing(versions: dict[str, str]) -> list[str]:
-    """A line for each optional package that is not installed: what needs it, and how to install it."""
-    missing = (item for item in _OPTIONAL.items() if versions[item[0]] == "missing")
-    return [f"missing:  {name}, for {use}: {install_command(name)}" for name, use in missing]
 
 
 def _hardware(device_name: str) -> dict[str, Any]:

@@ -167,16 +167,10 @@ class Group(_Help, TyperGroup):
         """Write each group with the whole first sentence about each of its commands, and then the options."""
         for title, names in EXAMPLES.items():
             with formatter.section(_title(title)):
-                formatter.write_dl(
-                    [(name.ljust(14), _first_sentence(self.commands[name].help or "")) for name in names]
-                )
+                helps = ((name, " ".join((self.commands[name].help or "").split())) for name in names)
+                formatter.write_dl([(name.ljust(14), re.split(r"\.(?:\s|$)", help)[0]) for name, help in helps])
         super().format_options(ctx, formatter)
 
 
 def _title(text: str) -> str:
     return in_color(text, sys.stdout)
-
-
-def _first_sentence(text: str) -> str:
-    """The first sentence of a docstring on one line, without its full stop."""
-    return re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]

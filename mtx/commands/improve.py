@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
 
-_RECIPE = "student"
-
-
 @takes(*BEAM, *SAMPLES, *PLACEMENT)
 def back_translate(
     model: str = MODEL,
@@ -134,6 +131,7 @@ def distil(
         raise UsageError(f"{text[0]}: needs data.train; without it, the text of TEACHER is used", "data.mono=FILE")
     first = require_models(teacher)[0]
     named = first.parent if first.name == "model" and is_run(first.parent) else first
+    from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import default_directory, export
     from mtx.storage.run_directory import refuse_foreign
@@ -147,7 +145,28 @@ def distil(
     translator = load_translator(teacher, search, place)
     paths.distilled.mkdir(parents=True, exist_ok=True)
     identity = synthetic_text.check_teacher(paths.distilled, teacher, mono, text)
-    student = [_RECIPE, *_write_text(first, translator, paths, text, others), *others]
+    tokenizer = (str(find_model(first) / name) for name in translator.tokenizer.models.files)
+    fixed = [
+        "student",
+        f"run_dir={paths.root}",
+        f"data.src={translator.src}",
+        f"data.tgt={translator.tgt}",
+        f"tokenizer.model={','.join(tokenizer)}",
+    ]
+    data_dir = RunLayout(paths.distilled if text else first).data
+    if text and not is_prepared(data_dir):
+        prepare.prepare(resolve([*fixed, *text, *others]).config, data_dir)
+    data = token_store.load_prepared(data_dir)
+    tests = synthetic_text.write_text(data, paths.distilled)
+    student = [
+        *fixed,
+        # only student-small was measured, on 29,000 pairs
+        f"model.preset={'student' if data.train.num_pairs >= 100_000 else 'student-small'}",
+        f"data.dir={paths.distilled}",
+        f"data.valid={synthetic_text.VALID}",
+        f"data.test={','.join(tests)}",
+        *others,
+    ]
     resolve([*student, f"data.train={synthetic_text.TRAIN}"])  # refuses wrong settings before the teacher works
     total = sum(1 for _ in synthetic_text.source_lines(paths.distilled, mono))
     with progress(total) as bar:
@@ -162,32 +181,3 @@ def distil(
         translator = load_translator(model, search, replace(place, engine="auto"))
         systems[name] = synthetic_text.measure(translator, model, test_set)
     print_result(systems, synthetic_text.table(systems), as_json)
-
-
-def _write_text(
-    first: Path, translator: "Translator", paths: RunLayout, text: list[str], others: list[str]
-) -> list[str]:
-    """Write the text of the teacher's run, or of `text`, for the student; returns the settings that follow."""
-    from mtx.data import prepare, token_store
-    from mtx.synthesis import synthetic_text
-
-    tokenizer = [find_model(first) / name for name in translator.tokenizer.models.files]
-    fixed = [
-        f"run_dir={paths.root}",
-        f"data.src={translator.src}",
-        f"data.tgt={translator.tgt}",
-        f"tokenizer.model={','.join(map(str, tokenizer))}",
-    ]
-    data_dir = RunLayout(paths.distilled if text else first).data
-    if text and not is_prepared(data_dir):
-        prepare.prepare(resolve([_RECIPE, *fixed, *text, *others]).config, data_dir)
-    data = token_store.load_prepared(data_dir)
-    tests = synthetic_text.write_text(data, paths.distilled)
-    preset = "student" if data.train.num_pairs >= 100_000 else "student-small"  # which was measured on 29,000 pairs
-    return [
-        *fixed,
-        f"model.preset={preset}",
-        f"data.dir={paths.distilled}",
-        f"data.valid={synthetic_text.VALID}",
-        f"data.test={','.join(tests)}",
-    ]
