@@ -71,7 +71,7 @@ def print_result(value: Any, lines: Iterable[str], as_json: bool) -> None:
 @contextlib.contextmanager
 def open_input(path: Path | None) -> Iterator[IO[bytes]]:
     """stdin, or a file of text."""
-    if path is None:
+    if not path:
         if sys.stdin is None:
             raise UsageError("stdin is closed", "give a FILE, or < FILE")
         yield sys.stdin.buffer
@@ -84,7 +84,7 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
 def open_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False) -> Iterator[Any]:
     """stdout, or a file that appears whole when the block ends without an error; see `check_output`."""
     path = check_output(path, *texts, is_page=is_page)
-    if path is None:
+    if not path:
         yield sys.stdout.buffer
         return
     is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
@@ -103,16 +103,16 @@ def check_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bo
         UsageError: if there can be no such file, or it must stay as it is: a text, a part of a run, a model or an
             export (a run's report.html may be renewed), or somebody's page.
     """
-    for text in filter(None, texts):
+    for text in [text for text in texts if text]:
         with contextlib.suppress(OSError):  # no such file, or a stream of a test, which has no number
             status = _status(text)
             if stat.S_ISREG(status.st_mode) and os.path.samestat(status, _status(path or sys.stdout)):
-                if path is None:
+                if not path:
                     problem = "the output would be appended to a file that is being read"
                     raise UsageError(problem, "-o FILE or > FILE for another file")
                 problem = "this command also reads the file, and would overwrite it"
                 raise UsageError(f"-o {path}: {problem}", "choose another file")
-    if path is None:
+    if not path:
         return None
     path = Path(os.path.realpath(path))  # unlike `Path.resolve`, no error for links that lead in a circle
     directory, run = path.parent, RunLayout(path.parent)

@@ -186,7 +186,7 @@ def report(
 ) -> None:
     """Write the HTML report of one or several runs."""
     layouts = list(map(require_run, runs))
-    is_renewed = output is None and len(runs) == 1
+    is_renewed = not output and len(runs) == 1
     if is_renewed:
         from mtx.storage.run_directory import refuse_foreign
 

@@ -1,10 +1,9 @@
 """`mtx back-translate` and `mtx distil`: what a model translates becomes training text for another one."""
 
 from dataclasses import replace
-from functools import partial
 from itertools import compress, islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from mtx.commands.command_line import (
     AS_JSON,
@@ -25,9 +24,6 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.storage.run_files import RunLayout, find_model, is_prepared, is_run, model_identity, require_models
 
-if TYPE_CHECKING:
-    from mtx.decoding.translator import Translator
-
 
 @takes(*BEAM, *SAMPLES, *PLACEMENT)
 def back_translate(
@@ -47,6 +43,7 @@ def back_translate(
     The pairs train a model of the opposite direction: their target side is your text, their source side the translation
     by MODEL. Running the same command again resumes an interrupted one.
     """
+    from mtx.data.cleaning import clean_text
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
     from mtx.storage.text_files import read_lines
@@ -56,9 +53,19 @@ def back_translate(
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = check_output(output, mono) or output
     translator = load_translator(model, search, place)
-    scorer = forward and load_translator(
+    scorer: Any = forward and load_translator(
         forward, search, Placement(place.device, "tf32", place.threads, engine="torch")
     )
+
+    def score(translations: list[str], lines: list[str]) -> list[float | None]:
+        """The log-probability per token of each line; None for one that the model cannot score."""
+        src = scorer.tokenizer.encode(list(map(clean_text, translations)))
+        tgt = scorer.tokenizer.encode(list(map(clean_text, lines)), target=True)
+        most_src, most_tgt = scorer.max_tokens, scorer.engine.num_tgt_positions
+        fit = [1 < len(a) <= most_src and 1 < len(b) <= most_tgt for a, b in zip(src, tgt, strict=True)]
+        scores = iter(scorer.torch.log_probs([*compress(src, fit)], [*compress(tgt, fit)], scorer.options.alpha))
+        return [(pair := next(scores)).log_prob / pair.num_tokens if fits else None for fits in fit]
+
     identity = {
         "text": durable.sha256(mono),
         "search": repr(translator.options),
@@ -71,7 +78,7 @@ def back_translate(
         lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
         finished,
         lambda block, _: translator.translate(block),
-        partial(_scores, scorer) if scorer else None,
+        score if scorer else None,
     )
     with finished.lock(), progress(end - start) as bar:
         work.run(bar.update)
@@ -90,18 +97,6 @@ def _require_file(path: Path, setting: str = "") -> None:
     if not path.is_file():
         help = "a file with one sentence a line, which is read several times"
         raise UsageError(f"{setting}{path}: no such file, or a pipe", help)
-
-
-def _scores(scorer: "Translator", translations: list[str], lines: list[str]) -> list[float | None]:
-    """The log-probability per token of each line; None for one that the model cannot score."""
-    from mtx.data.cleaning import clean_text
-
-    src = scorer.tokenizer.encode(list(map(clean_text, translations)))
-    tgt = scorer.tokenizer.encode(list(map(clean_text, lines)), target=True)
-    most_src, most_tgt = scorer.max_tokens, scorer.engine.num_tgt_positions
-    fit = [1 < len(a) <= most_src and 1 < len(b) <= most_tgt for a, b in zip(src, tgt, strict=True)]
-    scores = iter(scorer.torch.log_probs([*compress(src, fit)], [*compress(tgt, fit)], scorer.options.alpha))
-    return [(score := next(scores)).log_prob / score.num_tokens if fits else None for fits in fit]
 
 
 @takes("engine", "threads", "device", "batch_tokens")

@@ -70,7 +70,7 @@ def encode(
         translator.splitter = None
         invalid = InvalidLines()
         vectors = (sentence_vectors(translator, invalid.replace(block)) for block in blocks(source, file))
-        if output is not None and output.suffix.lower() == ".npy":
+        if output and output.suffix.lower() == ".npy":
             import numpy as np
 
             np.save(sink, np.concatenate([sentence_vectors(translator, []), *vectors]))
@@ -127,9 +127,9 @@ def attention(
     page = output or Path("attention.html")
     if page.suffix.lower() != ".html":
         raise UsageError(f"-o {page}: expected a name that ends in .html", "the page can save each map as a picture")
-    if target is not None and len(target) != len(sentences):
+    if target and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
-    with open_output(page, is_page=output is None) as sink:
+    with open_output(page, is_page=not output) as sink:
         translator = load_translator(model, search, place)
         maps = translator.attention_maps(sentences, target)
         from mtx.report.html_page import attention_page

@@ -27,7 +27,7 @@ def serve(
     Programs use LibreTranslate's API.
     """
     keys = list[str]()
-    if api_key_file is not None:
+    if api_key_file:
         from mtx.storage.text_files import read_lines
 
         keys = list(filter(None, map(str.strip, read_lines(api_key_file))))
@@ -36,7 +36,7 @@ def serve(
         if short := [number for number, key in enumerate(keys, start=1) if len(key) < 16]:
             raise UsageError(f"{api_key_file}: key {short[0]} has fewer than 16 characters", "openssl rand -hex 32")
     packages = ("starlette", "uvicorn", "python-multipart")
-    if missing := [package for package in packages if find_spec(package.replace("-", "_")) is None]:
+    if missing := [package for package in packages if not find_spec(package.replace("-", "_"))]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
     from mtx.decoding.load import load
     from mtx.decoding.options import Placement, SearchOptions

@@ -112,7 +112,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         )
     name = next(iter(names), None)
     resolved = settings.resolve(name, overrides)
-    if names == [_ADAPT] and resolved.config.training.init_from is None:
+    if names == [_ADAPT] and not resolved.config.training.init_from:
         help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
         raise UsageError(f"{_ADAPT}: training.init_from must name the model to adapt", help)
     paths = RunLayout(Path(resolved.config.run_dir))
@@ -123,7 +123,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         resolved = settings.resolve(name, overrides)
     if files:
         logger.info("this is short for: %s", mtx_command("train", "own-text", *overrides))
-    if resolved.config.training.init_from is not None:
+    if resolved.config.training.init_from:
         from mtx.training.init_from import inherit
 
         resolved = inherit(resolved)
@@ -146,7 +146,7 @@ def load_around(module: str) -> Any:
 
 def make_hooks() -> "list[Hook]":
     """The hooks of a start."""
-    return [getattr(module, name)() for path, name in HOOKS if (module := load_around(path)) is not None]
+    return [getattr(module, name)() for path, name in HOOKS if (module := load_around(path))]
 
 
 def train(
@@ -204,7 +204,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
 
     if config.data.generator:
         logger.info("the corpus is synthetic: a small grammar generates it, to show how mtx works")
-    if (result := run.train(config, ranks, make_hooks())) is None:
+    if not (result := run.train(config, ranks, make_hooks())):
         return
     lines = [score_line(name, scores) for name, scores in result.scores.items()]
     if gains := load_around("mtx.evaluation.test_set_scores"):
@@ -258,7 +258,7 @@ def config(
     from mtx.config import settings as configuration
     from mtx.config.schema import key_names
 
-    if name is None:
+    if not name:
         head = ["recipe", "what it learns", "machine", "time", "BLEU"]
         recipes = ([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())
         note = "Published scores are BLEU of tokenised text, which differs from sacreBLEU."
@@ -294,7 +294,7 @@ def status(
     """Show the progress of a run, or list all runs in runs/."""
     from mtx.storage.run_directory import read_status
 
-    if run is not None:
+    if run:
         state = read_status(run)
         print_result(vars(state), state.lines(), as_json)
         return

@@ -77,8 +77,8 @@ def translate(
     from mtx.data.readers import FILE_ENDING
 
     target = check_output(output)
-    text = file if file is not None and file.is_file() else None  # a pipe has lines, and is read once
-    kind = None if text is None or as_lines else kind_of_document(text)
+    text = file if file and file.is_file() else None  # a pipe has lines, and is read once
+    kind = kind_of_document(text) if text and not as_lines else None
     if kind and (shard or search.n_best > 1 or prefix or as_json):
         problem = "--shard, --n-best, --prefix and --json are for lines of text"
         raise UsageError(f"{text}: is a document ({kind}); {problem}")
@@ -97,7 +97,7 @@ def translate(
         identity = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
         translate_file(work, text, target, shard, identity, others)
         return
-    if shard is not None:
+    if shard:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     with open_input(file) as source, open_output(target, source, *others) as sink:
         for block, prefixes in paired(blocks(source, file), prefix, "surrogateescape"):
@@ -185,7 +185,7 @@ class TermCount:
         from mtx.data.letter_case import in_case
 
         glossary = self._translator.glossary
-        if glossary is None:
+        if not glossary:
             return
         for source, translation in pairs:
             usual, case = self._translator.truecase(source)
@@ -200,7 +200,7 @@ class TermCount:
 
     def log(self) -> None:
         """Log the counts, with the first lines that lack a term."""
-        if self._translator.glossary is None:
+        if not self._translator.glossary:
             return
         used = f"{self._num_terms - self._num_missing:,} of {counted(self._num_terms, 'term')} of the glossary used"
         if self._missing:

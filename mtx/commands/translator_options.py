@@ -4,7 +4,7 @@ import functools
 import inspect
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -76,28 +76,23 @@ class Options:
     )
     device: str = DEVICE
 
-    def search(self) -> SearchOptions:
-        """The search that is asked for."""
-        drawing = self._given(SAMPLES)
-        sampling = None
-        if self.mbr is not None:
+    def values(self, **place: Any) -> dict[str, Any]:
+        """The parameters `search` and `place` of a command; `place` is where it runs if nobody asks."""
+        asked = {name: value for name, value in vars(self).items() if value is not None}
+        drawing = {name: asked[name] for name in SAMPLES if name in asked}
+        place |= {name: asked[name] for name in PLACEMENT if name in asked}
+        sampling, n_best = None, self.n_best or 1
+        if self.mbr:
             sampling = Sampling(self.mbr, **{"epsilon": MBR_EPSILON, **drawing}, mbr=True)
         elif drawing.keys() - {"seed"}:
-            sampling = Sampling(self.n_best or 1, **drawing)
+            sampling = Sampling(n_best, **drawing)
         elif drawing:
             raise UsageError("--seed is only for sampling", "--temperature 1 samples")
-        if sampling is not None and self.beam is not None:
+        if sampling and self.beam:
             names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
             raise UsageError(f"--beam is for searching, but {names} sample", "--n-best N draws N samples")
-        values = self.beam, self.length_penalty, self.max_length, sampling, self.split_sentences, self.n_best or 1
-        return SearchOptions(*values)
-
-    def place(self, **default: Any) -> Placement:
-        """Where it runs."""
-        return Placement(**{**default, **self._given(PLACEMENT)})
-
-    def _given(self, names: Iterable[str]) -> dict[str, Any]:
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        search = self.beam, self.length_penalty, self.max_length, sampling, self.split_sentences, n_best
+        return {"search": SearchOptions(*search), "place": Placement(**place)}
 
 
 _PARAMETERS = inspect.signature(Options, eval_str=True).parameters
@@ -115,7 +110,7 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
         @functools.wraps(command)
         def run(**values: Any) -> None:
             options = Options(**{name: values.pop(name, None) for name in ALL})
-            command(**values, search=options.search(), place=options.place(**place))
+            command(**values, **options.values(**place))
 
         *parameters, _, _ = inspect.signature(command, eval_str=True).parameters.values()
         parameters += [parameter for name, parameter in _PARAMETERS.items() if name in names]
@@ -134,11 +129,11 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
     from mtx.data.glossary import Glossary
     from mtx.decoding.load import load
 
-    terms = None if glossary is None else Glossary.read(glossary)
+    terms = glossary and Glossary.read(glossary)
     translator = load(model, search, place)
     logger.debug("%s: translated with %s by %s", model, translator.engine.name, translator.options)
     n_best, num_beams = search.n_best, translator.options.num_beams
-    if search.sampling is None and n_best > num_beams:
+    if not search.sampling and n_best > num_beams:
         help = f"--beam {n_best}, or --n-best {num_beams}"
         raise UsageError(f"--n-best {n_best} is more than the beam size of {num_beams}", help)
     if translator.engine.name == "torch":  # a library may not do that for its process
@@ -178,7 +173,7 @@ def paired(
     Raises:
         DataError: if the file has fewer or more lines.
     """
-    others = iter(()) if path is None else text_files.read_lines(path, invalid)
+    others = text_files.read_lines(path, invalid) if path else iter(())
     for block in blocks:
         partners = list(itertools.islice(others, len(block)))
         if path and len(partners) < len(block):

@@ -64,7 +64,7 @@ def describe_languages(resolved: Resolved) -> list[str]:
     for key, language in explicit.items():
         if (code := tag_of(language)) != language:
             raise UsageError(f"{key}={language}: expected the code of a language", f"{key}={code}")
-    if len(explicit) == 2 or not data.train or resolved.config.training.init_from is not None:
+    if len(explicit) == 2 or not data.train or resolved.config.training.init_from:
         return []
     files = find_corpora(data).train[0].files
     if len(files) != 1:
