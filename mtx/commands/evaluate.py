@@ -72,37 +72,35 @@ def evaluate(
     )
 
     scores, sets = dict[str, Any](), list[test_sets.TestSet]()
-    tgt = test_sets.target_language(direction)
-    if hyp:
-        if ref:
-            test_set = test_sets.test_set_of_files([], None, ref, tgt)
-        else:
-            test_set = test_sets.sacrebleu_test_set(testset or "", direction or "")
-        published = protocol and protocols.find(protocol, test_set.tgt)
-        scores[hyp.name if ref else test_set.name] = score_file(hyp, test_set, published)
-    elif model:
+    translator: Any = None
+    root = Path(model or "")
+    if model:
         require_models(model)
-        if not (src or testset or is_run(Path(model))):
-            help = f"{mtx_command('evaluate', Path(model))} --src FILE --ref FILE, or --testset NAME"
+        if not (src or testset or is_run(root)):
+            help = f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME"
             raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
         translator = load_translator(model, search, place, glossary)
-        terms = translator.glossary
-        published = protocol and protocols.find(protocol, tgt or translator.tgt)
-        if testset:
-            sets = [test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")]
-        elif ref:
-            sets = [test_sets.test_set_of_files([], src, ref, translator.tgt)]
-        else:
-            scores = {} if terms else evaluate_run(translator, Path(model), published)
-            sets = test_sets.test_sets_of_runs([Path(model)]) if robust or terms else []
-        for test_set in sets:
-            if terms:
-                pair = score_with_glossary(translator, test_set, terms, published)
-                scores |= zip((test_set.name, f"{test_set.name}, {glossary}"), pair, strict=True)
-            copies = test_sets.changed_copies(test_set) if robust else []
-            for text in (test_set, *copies):
-                if text.name not in scores:
-                    scores[text.name] = translate_and_score(translator, text, protocol=published)
+        direction = direction or f"{translator.src}-{translator.tgt}"
+    tgt = translator.tgt if translator and not testset else test_sets.target_language(direction)
+    published = protocol and protocols.find(protocol, tgt)
+    if ref:
+        sets = [test_sets.test_set_of_files([], src, ref, tgt)]
+    elif testset:
+        sets = [test_sets.sacrebleu_test_set(testset, direction or "")]
+    else:
+        scores = {} if glossary else evaluate_run(translator, root, published)
+        sets = test_sets.test_sets_of_runs([root]) if robust or glossary else []
+    for test_set in sets:
+        if hyp:
+            scores[hyp.name if ref else test_set.name] = score_file(hyp, test_set, published)
+            break
+        if glossary:
+            pair = score_with_glossary(translator, test_set, translator.glossary, published)
+            scores |= zip((test_set.name, f"{test_set.name}, {glossary}"), pair, strict=True)
+        copies = test_sets.changed_copies(test_set) if robust else []
+        for text in (test_set, *copies):
+            if text.name not in scores:
+                scores[text.name] = translate_and_score(translator, text, protocol=published)
     lines = (line for name, values in scores.items() for line in score_lines(name, values))
     print_result(scores, lines, as_json)
 

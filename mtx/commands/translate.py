@@ -92,8 +92,7 @@ def translate(
         logger.warning("%s: looks like a table; each line is translated with all of its columns", text)
     work = LineWork(translator, as_json, prefix)
     others = [*filter(None, (prefix, glossary))]
-    is_resumable = target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others))
-    if text and target and is_resumable:
+    if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
         identity = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
         translate_file(work, text, target, shard, identity, others)
         return
