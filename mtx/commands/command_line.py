@@ -1,4 +1,4 @@
-"""Shared by all commands: types of options, opening input and output, printing results."""
+"""Shared by all commands: parameters for Typer, opening input and output, printing results."""
 
 import contextlib
 import logging
@@ -29,11 +29,10 @@ def flag(name: str, help: str) -> Any:
     return typer.Option(False, name, help=help)
 
 
-def argument(metavar: str, help: str, complete: Callable[..., list[str]] | None = None, default: Any = None) -> Any:
+def argument(metavar: str, help: str, complete: Callable[..., list[str]] | None = None) -> Any:
     """An argument; `metavar` is how the usage line writes it, with brackets if it is optional."""
-    return typer.Argument(
-        default if metavar.startswith("[") else ..., metavar=metavar, help=help, autocompletion=complete
-    )
+    default = None if metavar.startswith("[") else ...
+    return typer.Argument(default, metavar=metavar, help=help, autocompletion=complete)
 
 
 def runs() -> list[Path]:

@@ -3,7 +3,6 @@
 import platform
 import time
 from pathlib import Path
-from typing import Any
 
 from mtx.commands.command_line import AS_JSON, DEVICE, argument, print_result
 from mtx.errors import MtxError
@@ -24,7 +23,7 @@ _OPTIONAL = {
 
 
 def doctor(
-    run_dir: Path = argument("[DIR]", "Folder whose disk is checked; runs by default.", default=Path("runs")),
+    directory: Path | None = argument("[DIR]", "Folder whose disk is checked; runs by default."),
     as_json: bool = AS_JSON,
     device: str = DEVICE,
 ) -> None:
@@ -36,36 +35,18 @@ def doctor(
     versions = {"mtx": package_version() or "not installed"} | {
         name: package_version(name) or "missing" for name in names
     }
-    hardware = _hardware(device)
-    cpu, gpu, trial = (hardware[name] for name in ("cpu", "gpu", "device"))
+    run_dir = directory or Path("runs")
     nearest = next(filter(Path.exists, (run_dir.absolute(), *run_dir.absolute().parents)))
     free_gb = round(disk.free_bytes(nearest) / 1e9, 1)
-    facts = {"versions": versions, **hardware, "disk": {"path": str(run_dir), "free_gb": free_gb}}
-    missing = ((name, use) for name, use in _OPTIONAL.items() if versions[name] == "missing")
-    counts = f"{counted(cpu['cores'], 'core')}, {counted(cpu['threads'], 'thread')}"
-    cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
-    lines = [
-        f"mtx:      {versions['mtx']}, Python {platform.python_version()}, {platform.platform()}",
-        f"packages: {', '.join(f'{name} {versions[name]}' for name in names)}",
-        *(f"missing:  {name}, for {use}: {install_command(name)}" for name, use in missing),
-        f"CPU:      {cpu['name']}, {counts}, fast in {cpu['precision']}",
-        f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
-        f"memory:   {hardware['memory_gb'] or 'unknown'} GB",
-        f"disk:     {free_gb} GB free for {run_dir}",
-        f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
-    ]
-    print_result(facts, lines, as_json)
-
-
-def _hardware(device_name: str) -> dict[str, Any]:
-    """The CPU, the GPUs, the memory, and the device that training would use, with the speed of a matrix product."""
+    memory = total_bytes()
+    memory_gb = memory and round(memory / 1e9, 1)
     import torch
 
     from mtx.model.device import cpu_name, driver_version, fast_precision, find_device, num_threads
 
-    device, cpu = find_device(device_name), torch.device("cpu")
-    precision, help = fast_precision(device), "--device cpu avoids this device"
-    ones = torch.ones(1024, 1024, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    used = find_device(device)
+    precision, help = fast_precision(used), "--device cpu avoids this device"
+    ones = torch.ones(1024, 1024, device=used, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
         value = (ones @ ones)[0, 0].item()
         started = time.perf_counter()
@@ -74,22 +55,32 @@ def _hardware(device_name: str) -> dict[str, Any]:
         product[0, 0].item()  # waits for the device
         gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     except RuntimeError as error:
-        raise MtxError(f"{device}: {error}", help) from None
+        raise MtxError(f"{used}: {error}", help) from None
     if value != 1024:
-        raise MtxError(f"{device}: a matrix product gave a wrong result", help)
+        raise MtxError(f"{used}: a matrix product gave a wrong result", help)
     gpus = [
         f"{gpu.name} ({gpu.total_memory / 1e9:.0f} GB, capability {gpu.major}.{gpu.minor})"
         for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     ]
-    memory = total_bytes()
-    return {
-        "cpu": {
-            "name": cpu_name(),
-            "cores": num_cores(),
-            "threads": num_threads(),
-            "precision": fast_precision(cpu),
-        },
+    cores, threads, of_cpu = num_cores(), num_threads(), fast_precision(torch.device("cpu"))
+    facts = {
+        "versions": versions,
+        "cpu": {"name": cpu_name(), "cores": cores, "threads": threads, "precision": of_cpu},
         "gpu": {"devices": gpus, "driver": driver_version(), "cuda": torch.version.cuda},
-        "memory_gb": memory and round(memory / 1e9, 1),
-        "device": {"name": str(device), "precision": precision, "gflops": gflops},
+        "memory_gb": memory_gb,
+        "disk": {"path": str(run_dir), "free_gb": free_gb},
+        "device": {"name": str(used), "precision": precision, "gflops": gflops},
     }
+    missing = ((name, use) for name, use in _OPTIONAL.items() if versions[name] == "missing")
+    cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs"
+    lines = [
+        f"mtx:      {versions['mtx']}, Python {platform.python_version()}, {platform.platform()}",
+        f"packages: {', '.join(f'{name} {versions[name]}' for name in names)}",
+        *(f"missing:  {name}, for {use}: {install_command(name)}" for name, use in missing),
+        f"CPU:      {cpu_name()}, {counted(cores, 'core')}, {counted(threads, 'thread')}, fast in {of_cpu}",
+        f"GPU:      {', '.join(gpus) or 'none'}; driver {driver_version() or 'none'}, torch for {cuda}",
+        f"memory:   {memory_gb or 'unknown'} GB",
+        f"disk:     {free_gb} GB free for {run_dir}",
+        f"device:   {used}, {precision}: a matrix product reached {gflops:,} GFLOP/s",
+    ]
+    print_result(facts, lines, as_json)

@@ -18,8 +18,8 @@ from mtx.commands.command_line import (
     print_result,
 )
 from mtx.commands.train import resolve, train_run
-from mtx.commands.translate import shard_bounds
-from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, load_translator, progress, takes
+from mtx.commands.translate import progress, shard_bounds
+from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.storage.run_files import RunLayout, find_model, is_prepared, is_run, model_identity, require_models

@@ -14,8 +14,8 @@ from mtx.commands.command_line import (
     open_output,
     option,
 )
-from mtx.commands.translate import blocks
-from mtx.commands.translator_options import in_blocks, load_translator, paired, takes
+from mtx.commands.translate import blocks, in_blocks, paired
+from mtx.commands.translator_options import load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines

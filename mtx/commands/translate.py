@@ -5,12 +5,12 @@ import json
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from unicodedata import normalize
 
-from mtx.commands import translator_options
 from mtx.commands.command_line import (
     AS_JSON,
     GLOSSARY,
@@ -25,16 +25,18 @@ from mtx.commands.command_line import (
     open_output,
     option,
 )
-from mtx.commands.translator_options import ALL, in_blocks, load_translator, paired, progress, takes
+from mtx.commands.translator_options import ALL, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
-from mtx.errors import UsageError
+from mtx.errors import DataError, UsageError
 from mtx.formatting import counted
-from mtx.storage.text_files import CONVERT, InvalidLines, decoded_lines
+from mtx.storage.streams import shows_progress
+from mtx.storage.text_files import CONVERT, Invalid, InvalidLines, decoded_lines, read_lines
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
 
+T = TypeVar("T")
 _ENDINGS = {
     "html": "html htm xhtml xht php ejs twig liquid hbs",
     "markdown": "md mdx markdown",
@@ -53,6 +55,7 @@ _KIND_OF, _HELP_OF = (
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:')
 
 _SHOWN_CHARS = 80
+BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 
 
 @takes(*ALL)
@@ -250,7 +253,7 @@ class ArrivingLines:
         block = list[str]()
         for line in lines:
             block.append(line)
-            if not self._lines or len(block) == translator_options.BLOCK_LINES:
+            if not self._lines or len(block) == BLOCK_LINES:
                 yield block
                 block = []
         if block:
@@ -274,7 +277,6 @@ def translate_file(
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
     from mtx.storage.run_files import model_identity
-    from mtx.storage.text_files import read_lines
 
     check_output(output, file, *others)
     counted_blocks = paired(in_blocks(read_lines(file)), work.prefix, "surrogateescape")
@@ -286,7 +288,7 @@ def translate_file(
         "texts": [durable.sha256(text) for text in (file, *others)],
         "model": model_identity(identity["model"]),
     }
-    finished = ResumableRows(output, identity, translator_options.BLOCK_LINES)
+    finished = ResumableRows(output, identity, BLOCK_LINES)
     with finished.lock():
         begin = start + finished.resume()
         texts = (read_lines(text, "surrogateescape") for text in (file, work.prefix) if text)
@@ -299,6 +301,40 @@ def translate_file(
             sink.writelines(finished.rows())
         finished.remove()
     work.log_summary()
+
+
+def progress(total: int | None = None, num_done: int = 0, unit: str = " lines") -> Any:
+    """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
+    from tqdm import tqdm
+
+    hidden = not shows_progress() or (total is None and sys.stdout.isatty())
+    return tqdm(desc="translating", total=total, initial=num_done, unit=unit, disable=hidden)
+
+
+def in_blocks(lines: Iterator[T]) -> Iterator[list[T]]:
+    """The lines, or segments, in blocks of `BLOCK_LINES`; the last one may be smaller."""
+    return iter(lambda: list(itertools.islice(lines, BLOCK_LINES)), [])
+
+
+def paired(
+    blocks: Iterator[list[str]], path: Path | None, invalid: Invalid = "strict"
+) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Blocks of lines, each with the corresponding lines of another file, or with None if there is no file.
+
+    Args:
+        invalid: see `read_lines`.
+
+    Raises:
+        DataError: if the file has fewer or more lines.
+    """
+    others = read_lines(path, invalid) if path else iter(())
+    for block in blocks:
+        partners = list(itertools.islice(others, len(block)))
+        if path and len(partners) < len(block):
+            raise DataError(f"{path} has fewer lines than the text")
+        yield block, partners or None
+    if next(others, None) is not None:
+        raise DataError(f"{path} has more lines than the text")
 
 
 def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:

@@ -1,29 +1,23 @@
-"""Common to the commands that translate: their options, loading a translator, and lines in blocks."""
+"""Common to the commands that translate: their options, and loading a translator."""
 
 import functools
 import inspect
-import itertools
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from typer import Option
 
 from mtx.commands.command_line import DEVICE, logger, option
 from mtx.config import limits
 from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, Sampling, SearchOptions
-from mtx.errors import DataError, UsageError
-from mtx.storage import text_files
-from mtx.storage.streams import shows_progress
+from mtx.errors import UsageError
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
-T = TypeVar("T")
 
-BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 BEAM = ("beam", "length_penalty")
 SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
 PLACEMENT = (*Placement.__dataclass_fields__,)
@@ -147,37 +141,3 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
         keep_freed_memory()
     translator.use_glossary(terms)
     return translator
-
-
-def progress(total: int | None = None, num_done: int = 0, unit: str = " lines") -> Any:
-    """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
-    from tqdm import tqdm
-
-    hidden = not shows_progress() or (total is None and sys.stdout.isatty())
-    return tqdm(desc="translating", total=total, initial=num_done, unit=unit, disable=hidden)
-
-
-def in_blocks(lines: Iterator[T]) -> Iterator[list[T]]:
-    """The lines, or segments, in blocks of `BLOCK_LINES`; the last one may be smaller."""
-    return iter(lambda: list(itertools.islice(lines, BLOCK_LINES)), [])
-
-
-def paired(
-    blocks: Iterator[list[str]], path: Path | None, invalid: text_files.Invalid = "strict"
-) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Blocks of lines, each with the corresponding lines of another file, or with None if there is no file.
-
-    Args:
-        invalid: see `read_lines`.
-
-    Raises:
-        DataError: if the file has fewer or more lines.
-    """
-    others = text_files.read_lines(path, invalid) if path else iter(())
-    for block in blocks:
-        partners = list(itertools.islice(others, len(block)))
-        if path and len(partners) < len(block):
-            raise DataError(f"{path} has fewer lines than the text")
-        yield block, partners or None
-    if next(others, None) is not None:
-        raise DataError(f"{path} has more lines than the text")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mtx.commands import translate, translator_options
+from mtx.commands import translate
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
@@ -37,7 +37,7 @@ class Copying(FakeTranslator):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(translator_options, "BLOCK_LINES", 5)
+    monkeypatch.setattr(translate, "BLOCK_LINES", 5)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "manifest.json").write_text("{}")
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))
