@@ -49,7 +49,7 @@ def _complete_config() -> list[str]:
 def _complete_key() -> list[str]:
     from mtx.config.schema import key_names
 
-    return sorted({*key_names(), *(key.partition(".")[0] for key in key_names())})
+    return sorted({name for key in key_names() for name in (key, key.partition(".")[0])})
 
 
 def _complete_settings(context: typer.Context, incomplete: str) -> list[str]:
@@ -110,17 +110,17 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         raise UsageError(
             f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
         )
-    name = next(iter(names), None)
-    resolved = settings.resolve(name, overrides)
+    config_name = next(iter(names), None)
+    resolved = settings.resolve(config_name, overrides)
     if names == [_ADAPT] and not resolved.config.training.init_from:
         help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
         raise UsageError(f"{_ADAPT}: training.init_from must name the model to adapt", help)
     paths = RunLayout(Path(resolved.config.run_dir))
-    if name and settings.find_config(name) == paths.config:
+    if config_name and settings.find_config(config_name) == paths.config:
         load_config(paths)  # raises if the run's own configuration was changed
     if languages := describe_languages(resolved):
         overrides[1:1] = languages  # after data.train
-        resolved = settings.resolve(name, overrides)
+        resolved = settings.resolve(config_name, overrides)
     if files:
         logger.info("this is short for: %s", mtx_command("train", "own-text", *overrides))
     if resolved.config.training.init_from:
