@@ -123,7 +123,7 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
     from mtx.data.glossary import Glossary
     from mtx.decoding.load import load
 
-    terms = glossary and Glossary.read(glossary)
+    terms = Glossary.read(glossary) if glossary else None
     translator = load(model, search, place)
     logger.debug("%s: translated with %s by %s", model, translator.engine.name, translator.options)
     n_best, num_beams = search.n_best, translator.options.num_beams
