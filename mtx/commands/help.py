@@ -156,7 +156,8 @@ class Command(_Help, TyperCommand):
         """Write the examples, one a line and never wrapped, so that they can be pasted."""
         examples = next(group[self.name] for group in EXAMPLES.values() if self.name in group)
         with formatter.section(_title("Examples")):
-            formatter.write("".join(f"{' ' * formatter.current_indent}{line}\n" for line in examples))
+            for line in examples:
+                formatter.write(f"{' ' * formatter.current_indent}{line}\n")
         super().format_epilog(ctx, formatter)
 
 
