@@ -99,7 +99,7 @@ def translate(
         identity = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
         translate_file(work, text, target, shard, identity, others)
         return
-    if shard:
+    if shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     with open_input(file) as source, open_output(target, source, *others) as sink:
         for block, prefixes in paired(blocks(source, file), prefix, "surrogateescape"):
@@ -339,7 +339,7 @@ def paired(
 
 def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
     """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
-    match = re.fullmatch(r"(\d+)/(\d+)", shard or "1/1")
+    match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if shard is None else shard)
     number, total = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= total:
         raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
