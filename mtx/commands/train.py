@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from mtx.training.ranks import Ranks
 
 
-_ADAPT = "adapt"  # the recipe that starts from a model
-_PLAN = "mtx.yaml"  # what a command takes that is given no text
-
-
 def _complete_config() -> list[str]:
     from mtx.config.settings import recipe_names
 
@@ -89,9 +85,9 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     words = arguments or []
     names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
     overrides = words[len(names) :]
-    if not names and settings.exists(_PLAN) and not any(word.startswith("data.") for word in words):
-        names = [_PLAN]
-        logger.info("no CONFIG is given: using %s in this directory", _PLAN)
+    if not names and settings.exists("mtx.yaml") and not any(word.startswith("data.") for word in words):
+        names = ["mtx.yaml"]
+        logger.info("no CONFIG is given: using mtx.yaml in this directory")
     if files := describe(names, overrides):
         names, overrides = ["own-text"], [*files, *overrides]
     for name in names:
@@ -112,9 +108,9 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         )
     config_name = next(iter(names), None)
     resolved = settings.resolve(config_name, overrides)
-    if names == [_ADAPT] and not resolved.config.training.init_from:
-        help = mtx_command("train", _ADAPT, "training.init_from=MODEL", "data.train=my.tsv")
-        raise UsageError(f"{_ADAPT}: training.init_from must name the model to adapt", help)
+    if names == ["adapt"] and not resolved.config.training.init_from:
+        help = mtx_command("train", "adapt", "training.init_from=MODEL", "data.train=my.tsv")
+        raise UsageError("adapt: training.init_from must name the model to adapt", help)
     paths = RunLayout(Path(resolved.config.run_dir))
     if config_name and settings.find_config(config_name) == paths.config:
         load_config(paths)  # raises if the run's own configuration was changed

@@ -85,8 +85,8 @@ class Options:
         if sampling and self.beam:
             names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
             raise UsageError(f"--beam is for searching, but {names} sample", "--n-best N draws N samples")
-        search = self.beam, self.length_penalty, self.max_length, sampling, self.split_sentences, n_best
-        return {"search": SearchOptions(*search), "place": Placement(**place)}
+        search = SearchOptions(self.beam, self.length_penalty, self.max_length, sampling, self.split_sentences, n_best)
+        return {"search": search, "place": Placement(**place)}
 
 
 _PARAMETERS = inspect.signature(Options, eval_str=True).parameters
