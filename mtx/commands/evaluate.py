@@ -24,6 +24,7 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.run_files import is_run, require_models, require_run
+from mtx.storage.streams import print_lines
 from mtx.storage.text_files import printable
 
 Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
@@ -166,8 +167,11 @@ def compare(
         test_sets=comparisons,
     )
     lines = comparison.output_lines(results, "json" if as_json else form)
-    with open_output(output) as sink:
-        sink.write("".join(f"{printable(line)}\n" for line in lines).encode())
+    if output:
+        with open_output(output) as sink:
+            sink.write("".join(f"{printable(line)}\n" for line in lines).encode())
+    else:
+        print_lines(lines)
     measured = [metric for result in comparisons.values() for metric in result.metrics]
     if fail_if_worse and any(metric.is_worse(number) for metric in measured for number in range(len(groups))):
         raise typer.Exit(3)  # as its help says
