@@ -81,8 +81,8 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def open_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False) -> Iterator[Any]:
-    """stdout, or a file that appears whole when the block ends without an error; see `check_output`."""
-    path = check_output(path, *texts, is_page=is_page)
+    """stdout, or a file that appears whole when the block ends without an error; see `resolve_output`."""
+    path = resolve_output(path, *texts, is_page=is_page)
     if not path:
         yield sys.stdout.buffer
         return
@@ -91,7 +91,7 @@ def open_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: boo
         yield file
 
 
-def check_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False) -> Path | None:
+def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False) -> Path | None:
     """The file that `-o` names, with all links followed: a link is kept, and its target changes. None is stdout.
 
     Args:

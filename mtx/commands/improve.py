@@ -10,12 +10,12 @@ from mtx.commands.command_line import (
     MODEL,
     SHARD,
     argument,
-    check_output,
     complete_runs,
     logger,
     open_output,
     option,
     print_result,
+    resolve_output,
 )
 from mtx.commands.train import resolve, train_run
 from mtx.commands.translate import progress, shard_bounds
@@ -51,7 +51,7 @@ def back_translate(
 
     _require_file(mono)
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
-    output = check_output(output, mono) or output
+    output = resolve_output(output, mono) or output
     translator = load_translator(model, search, place)
     scorer: Any = forward and load_translator(
         forward, search, Placement(place.device, "tf32", place.threads, engine="torch")

@@ -18,12 +18,12 @@ from mtx.commands.command_line import (
     OUTPUT,
     SHARD,
     argument,
-    check_output,
     flag,
     logger,
     open_input,
     open_output,
     option,
+    resolve_output,
 )
 from mtx.commands.translator_options import ALL, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
@@ -79,7 +79,7 @@ def translate(
     """
     from mtx.data.readers import FILE_ENDING
 
-    target = check_output(output)
+    target = resolve_output(output)
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
     kind = kind_of_document(text) if text and not as_lines else None
     if kind and (shard or search.n_best > 1 or prefix or as_json):
@@ -278,7 +278,7 @@ def translate_file(
     from mtx.storage.resumable import ResumableRows
     from mtx.storage.run_files import model_identity
 
-    check_output(output, file, *others)
+    resolve_output(output, file, *others)
     counted_blocks = paired(in_blocks(read_lines(file)), work.prefix, "surrogateescape")
     start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
     identity |= {
