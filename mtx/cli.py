@@ -10,19 +10,16 @@ import sys
 import warnings
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
-from mtx.commands.back_translate import back_translate
-from mtx.commands.compare import compare
-from mtx.commands.distil import distil
 from mtx.commands.doctor import doctor
-from mtx.commands.evaluate import evaluate
+from mtx.commands.evaluate import compare, evaluate, report
 from mtx.commands.help import FIRST_STEPS, Command, Group
+from mtx.commands.improve import back_translate, distil
 from mtx.commands.inspect_model import attention, encode, logprob
 from mtx.commands.interop import export, import_
-from mtx.commands.report import report
 from mtx.commands.serve import serve
 from mtx.commands.train import config, prepare, status, train
 from mtx.commands.translate import translate
@@ -100,30 +97,26 @@ def _set_color(when: str) -> None:
         os.environ["NO_COLOR"], os.environ["FORCE_COLOR"] = ("", "1") if when == "always" else ("1", "")
 
 
-def _global_option(*names: str, callback: Any, **about: Any) -> Any:
+def _global_option(default: Any, *names: str, callback: Any, **attributes: Any) -> Any:
     """An option of `mtx` and of all of its commands, which only calls `callback`."""
-    return typer.Option(*names, callback=callback, is_eager=True, expose_value=False, **about)
+    return typer.Option(default, *names, callback=callback, is_eager=True, expose_value=False, **attributes)
 
 
 @app.callback()
 def _options(
-    version: Annotated[
-        bool, typer.Option("-V", "--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-    quiet: Annotated[
-        bool, _global_option("-q", "--quiet", callback=_set_level, help="Print only warnings, errors and results.")
-    ] = False,
-    verbose: Annotated[
-        bool,
-        _global_option("-v", "--verbose", callback=_set_level, help="Also print details, such as where an error is."),
-    ] = False,
-    color: Annotated[
-        Literal["auto", "always", "never"],
-        _global_option("--color", callback=_set_color, metavar="WHEN", help="Colour messages: auto, always or never."),
-    ] = "auto",
-    help_all: Annotated[
-        bool, _global_option("--help-all", callback=_print_whole_help, help="Show all options of a command.")
-    ] = False,
+    version: bool = _global_option(False, "-V", "--version", callback=_print_version, help="Print the version."),
+    quiet: bool = _global_option(
+        False, "-q", "--quiet", callback=_set_level, help="Print only warnings, errors and results."
+    ),
+    verbose: bool = _global_option(
+        False, "-v", "--verbose", callback=_set_level, help="Also print details, such as where an error is."
+    ),
+    color: Literal["auto", "always", "never"] = _global_option(
+        "auto", "--color", callback=_set_color, metavar="WHEN", help="Colour messages: auto, always or never."
+    ),
+    help_all: bool = _global_option(
+        False, "--help-all", callback=_print_whole_help, help="Show all options of a command."
+    ),
 ) -> None:
     """Options of mtx itself."""
 
@@ -175,11 +168,12 @@ def _usage_error(error: Any) -> UsageError:
     option = getattr(error, "option_name", "")
     name = option.lstrip("-").split("=")[0].replace("-", "_")
     takes_settings = error.ctx is None or any(parameter.name == "settings" for parameter in error.ctx.command.params)
-    if option and takes_settings and (keys := keys_meant(name, key_names())):
-        values = " ".join(f"{key}=VALUE" for key in keys)
-        return UsageError(f"no option {option}", f"settings are written key=value: {values}")
-    if option and takes_settings and name in NOT_THERE:
-        return UsageError(f"no option {option}", NOT_THERE[name])
+    if option and takes_settings:
+        if keys := keys_meant(name, key_names()):
+            values = " ".join(f"{key}=VALUE" for key in keys)
+            return UsageError(f"no option {option}", f"settings are written key=value: {values}")
+        if name in NOT_THERE:
+            return UsageError(f"no option {option}", NOT_THERE[name])
     command = error.ctx.command_path.split()[1:] if error.ctx else []
     return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*command, "--help"))
 

@@ -1,37 +1,43 @@
-"""Shared by all commands: types of options, opening input and output, printing scores."""
+"""Shared by all commands: parameters for Typer, opening input and output, printing results."""
 
 import contextlib
+import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, Any
 
 import typer
 
 from mtx.errors import UsageError
 from mtx.storage import disk, durable, text_files
 from mtx.storage.run_files import RunLayout, is_run
+from mtx.storage.streams import print_json, print_lines
 
-PAGE_MARK = b'<meta name="generator" content="mtx">'  # in mtx/report/page.html
-_PAGE_BEGINNING = 1000  # bytes that hold the mark
+logger = logging.getLogger("mtx")
 
 
-def option(metavar: str, help: str, *names: str, **about: Any) -> Any:
-    """An option with a value; the help shows `metavar` for the value."""
-    return typer.Option(*names, metavar=metavar, help=help, **about)
+def option(metavar: str, help: str, *names: str, default: Any = None, **attributes: Any) -> Any:
+    """An option with a value; the help shows `metavar` for the value. `...` as its default: it must be given."""
+    return typer.Option(default, *names, metavar=metavar, help=help, **attributes)
+
+
+def flag(name: str, help: str) -> Any:
+    """An option without a value, which is True if it is given."""
+    return typer.Option(False, name, help=help)
 
 
 def argument(metavar: str, help: str, complete: Callable[..., list[str]] | None = None) -> Any:
     """An argument; `metavar` is how the usage line writes it, with brackets if it is optional."""
-    return typer.Argument(metavar=metavar, help=help, autocompletion=complete)
+    default = None if metavar.startswith("[") else ...
+    return typer.Argument(default, metavar=metavar, help=help, autocompletion=complete)
 
 
 def runs() -> list[Path]:
     """The runs in the folder runs/, the one that was worked on last first."""
-    found = [path.parent for path in Path("runs").glob("*/config.yaml")]
-    return sorted(found, key=last_change, reverse=True)
+    return sorted((path.parent for path in Path("runs").glob("*/config.yaml")), key=last_change, reverse=True)
 
 
 def last_change(run: Path) -> float:
@@ -42,39 +48,29 @@ def last_change(run: Path) -> float:
 
 def complete_runs() -> list[str]:
     """The runs that a shell can complete a word to; it completes the names of files by itself."""
-    return [str(run) for run in runs()]
+    return list(map(str, runs()))
 
 
-ProtocolName = Literal["aiayn", "multi30k-lc"]
-Model = Annotated[str, argument("MODEL", "Run directory or model directory.", complete_runs)]
-Output = Annotated[
-    Path | None,
-    option("FILE", "Output file.  [default: stdout]", "-o", "--output"),
-]
-GlossaryFile = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "Use these terms, one source TAB target a line. The model must be trained with data.terms.",
-        "--glossary",
-    ),
-]
-Device = Annotated[str, option("DEVICE", "auto, cpu, cuda, cuda:1 or mps.")]
-Shard = Annotated[
-    str | None,
-    option("K/N", "Translate only the Kth of N equal parts of the text."),
-]
-Published = Annotated[
-    ProtocolName | None,
-    option("NAME", "Also compute BLEU as a publication did: aiayn or multi30k-lc."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+# Parameters of several commands
+MODEL = argument("MODEL", "Run directory or model directory.", complete_runs)
+OUTPUT = option("FILE", "Output file.  [default: stdout]", "-o", "--output")
+GLOSSARY = option(
+    "FILE", "Use these terms, one source TAB target a line. The model must be trained with data.terms.", "--glossary"
+)
+DEVICE = option("DEVICE", "auto, cpu, cuda, cuda:1 or mps.", default="auto")
+SHARD = option("K/N", "Translate only the Kth of N equal parts of the text.")
+AS_JSON = flag("--json", "Print JSON.")
+
+
+def print_result(value: Any, lines: Iterable[str], as_json: bool) -> None:
+    """Print a result as JSON, or in words."""
+    print_json(value) if as_json else print_lines(lines)
 
 
 @contextlib.contextmanager
 def open_input(path: Path | None) -> Iterator[IO[bytes]]:
     """stdin, or a file of text."""
-    if path is None:
+    if not path:
         if sys.stdin is None:
             raise UsageError("stdin is closed", "give a FILE, or < FILE")
         yield sys.stdin.buffer
@@ -84,75 +80,53 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def open_output(path: Path | None) -> Iterator[Any]:
-    """stdout, or a file that appears whole when the block ends without an error."""
-    if path is None:
+def open_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False) -> Iterator[Any]:
+    """stdout, or a file that appears whole when the block ends without an error; see `resolve_output`."""
+    path = resolve_output(path, *texts, is_page=is_page)
+    if not path:
         yield sys.stdout.buffer
         return
-    path = checked_output(path)
     is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
     with disk.create(path) if is_special else durable.new_file(path) as file:
         yield file
 
 
-def checked_output(path: Path) -> Path:
-    """The file that `-o` names, with all links followed: a link is kept, and its target changes.
-
-    Raises:
-        UsageError: if there can be no such file, or mtx keeps it and reads it again.
-    """
-    path = Path(os.path.realpath(path))  # unlike `Path.resolve`, no error for links that lead in a circle
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {path.parent}'}")
-    _refuse_own(path)
-    return path
-
-
-def default_page(name: str) -> Path:
-    """The page `name` in the current folder, for a command without -o.
-
-    Raises:
-        UsageError: if that would overwrite a file that is not a page of mtx.
-    """
-    path = Path(name)
-    if path.exists() and not (path.is_file() and PAGE_MARK in path.read_bytes()[:_PAGE_BEGINNING]):
-        raise UsageError(
-            f"{name}: was not written by mtx, and would be overwritten",
-            f"-o FILE for another file, or -o {name} to overwrite it",
-        )
-    return path
-
-
-def refuse_own_output(sink: IO[bytes] | None, output: Path | None, *texts: IO[bytes] | Path | None) -> None:
-    """Refuse to write over a text that is read, or to its end (`FILE >> FILE`), which would be read without end.
+def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False) -> Path | None:
+    """The file that `-o` names, with all links followed: a link is kept, and its target changes. None is stdout.
 
     Args:
-        sink: what is written to, for `output` a new file that will replace it.
+        texts: what the command reads: it is not written over, nor to its end (`FILE >> FILE`), which has no end then.
+        is_page: whether nobody named the file, so that only a page of mtx is replaced.
+
+    Raises:
+        UsageError: if there can be no such file, or it must stay as it is: a text, a part of a run, a model or an
+            export (a run's report.html may be renewed), or somebody's page.
     """
-    target = _status(sink if output is None else output)
-    for about in map(_status, texts):
-        if target and about and stat.S_ISREG(about.st_mode) and os.path.samestat(about, target):
-            if output is None:
-                raise UsageError(
-                    "the output would be appended to a file that is being read", "-o FILE or > FILE for another file"
-                )
-            raise UsageError(
-                f"-o {output}: this command also reads the file, and would overwrite it", "choose another file"
-            )
-
-
-def _status(file: IO[bytes] | Path | None) -> os.stat_result | None:
-    """The status of a file; None if there is no such file."""
-    try:
-        return None if file is None else file.stat() if isinstance(file, Path) else os.fstat(file.fileno())
-    except OSError:  # no such file, or a stream of a test, which has no number
+    for text in [text for text in texts if text]:
+        with contextlib.suppress(OSError):  # no such file, or a stream of a test, which has no number
+            status = _status(text)
+            if stat.S_ISREG(status.st_mode) and os.path.samestat(status, _status(path or sys.stdout)):
+                if not path:
+                    problem = "the output would be appended to a file that is being read"
+                    raise UsageError(problem, "-o FILE or > FILE for another file")
+                problem = "this command also reads the file, and would overwrite it"
+                raise UsageError(f"-o {path}: {problem}", "choose another file")
+    if not path:
         return None
-
-
-def _refuse_own(path: Path) -> None:
-    """Refuse an output that would replace a file of a model, a run or an export; a run's report.html may be renewed."""
+    path = Path(os.path.realpath(path))  # unlike `Path.resolve`, no error for links that lead in a circle
     directory, run = path.parent, RunLayout(path.parent)
-    listed = {durable.MANIFEST, *durable.read_manifest(directory)} if durable.has_manifest(directory) else set()
-    kept = (run.config, run.chosen, run.lock, run.status, run.metrics, run.sources) if is_run(directory) else ()
-    if path.name in listed or path in kept:
+    if path.is_dir() or not directory.is_dir():
+        raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {directory}'}")
+    if is_page and path.exists() and b'name="generator" content="mtx"' not in path.read_bytes():
+        problem = f"{path.name}: was not written by mtx, and would be overwritten"
+        raise UsageError(problem, f"-o FILE for another file, or -o {path.name} to overwrite it")
+    needed = {run.config, run.chosen, run.lock, run.status, run.metrics, run.sources} if is_run(directory) else set()
+    if durable.has_manifest(directory):
+        needed |= {directory / name for name in (durable.MANIFEST, *durable.read_manifest(directory))}
+    if path in needed:
         raise UsageError(f"-o {path}: mtx needs this file of the run or model", "choose another file")
+    return path
+
+
+def _status(file: IO[Any] | Path) -> os.stat_result:
+    return file.stat() if isinstance(file, Path) else os.fstat(file.fileno())

@@ -3,25 +3,14 @@
 import platform
 import time
 from pathlib import Path
-from typing import Annotated, Any
 
-from mtx.commands.command_line import AsJson, Device, argument
+from mtx.commands.command_line import AS_JSON, DEVICE, argument, print_result
 from mtx.errors import MtxError
 from mtx.formatting import counted, install_command
 from mtx.machine import num_cores, package_version, total_bytes
 from mtx.storage import disk
-from mtx.storage.streams import print_json, print_lines
 
-_PACKAGES = (
-    "torch",
-    "sentencepiece",
-    "sacrebleu",
-    "sentencex",
-    "datasets",
-    "safetensors",
-    "numpy",
-    "pyarrow",
-)
+_PACKAGES = ["torch", "sentencepiece", "sacrebleu", "sentencex", "datasets", "safetensors", "numpy", "pyarrow"]
 _OPTIONAL = {
     "ctranslate2": "--to ctranslate2 and --engine ctranslate2",
     "sacremoses": "--protocol",
@@ -34,99 +23,64 @@ _OPTIONAL = {
 
 
 def doctor(
-    run_dir: Annotated[Path, argument("[DIR]", "Folder whose disk is checked; runs by default.")] = Path("runs"),
-    as_json: AsJson = False,
-    device: Device = "auto",
+    directory: Path | None = argument("[DIR]", "Folder whose disk is checked; runs by default."),
+    as_json: bool = AS_JSON,
+    device: str = DEVICE,
 ) -> None:
     """Check this machine and the installed packages.
 
     This reports packages, CPU, GPU, memory, disk, and the speed of a matrix product on the device.
     """
-    versions = _versions()
-    cpu = _cpu()
-    gpu = _gpu()
-    trial = _device(device)
-    memory_gb = _gigabytes(total_bytes())
-    free_gb = _gigabytes(disk.free_bytes(_nearest_directory(run_dir)))
-    if as_json:
-        facts = {"versions": versions, "cpu": cpu, "gpu": gpu, "memory_gb": memory_gb}
-        space = {"path": str(run_dir), "free_gb": free_gb}
-        print_json({**facts, "disk": space, "device": trial})
-        return
-    cuda = f"CUDA {gpu['cuda']}" if gpu["cuda"] else "CPUs"
-    counts = f"{counted(cpu['cores'], 'core')}, {counted(cpu['threads'], 'thread')}"
-    lines = [
-        f"mtx:      {versions.pop('mtx')}, Python {platform.python_version()}, {platform.platform()}",
-        f"packages: {', '.join(f'{name} {version}' for name, version in versions.items())}",
-        *_missing(versions),
-        f"CPU:      {cpu['name']}, {counts}, fast in {cpu['precision']}",
-        f"GPU:      {', '.join(gpu['devices']) or 'none'}; driver {gpu['driver'] or 'none'}, torch for {cuda}",
-        f"memory:   {memory_gb or 'unknown'} GB",
-        f"disk:     {free_gb} GB free for {run_dir}",
-        f"device:   {trial['name']}, {trial['precision']}: a matrix product reached {trial['gflops']:,} GFLOP/s",
-    ]
-    print_lines(lines)
-
-
-def _versions() -> dict[str, str]:
-    packages = {name: package_version(name) or "missing" for name in [*_PACKAGES, *_OPTIONAL]}
-    return {"mtx": package_version() or "not installed", **packages}
-
-
-def _missing(versions: dict[str, str]) -> list[str]:
-    """A line for each optional package that is not installed: what needs it, and how to install it."""
-    names = [name for name in _OPTIONAL if versions[name] == "missing"]
-    return [f"missing:  {name}, for {_OPTIONAL[name]}: {install_command(name)}" for name in names]
-
-
-def _cpu() -> dict[str, Any]:
+    names = [*_PACKAGES, *_OPTIONAL]
+    versions = {"mtx": package_version() or "not installed"} | {
+        name: package_version(name) or "missing" for name in names
+    }
+    run_dir = directory or Path("runs")
+    nearest = next(filter(Path.exists, (run_dir.absolute(), *run_dir.absolute().parents)))
+    free_gb = round(disk.free_bytes(nearest) / 1e9, 1)
+    memory = total_bytes()
+    memory_gb = memory and round(memory / 1e9, 1)
     import torch
 
-    from mtx.model.device import cpu_name, fast_precision, num_threads
+    from mtx.model.device import cpu_name, driver_version, fast_precision, find_device, num_threads
 
-    precision = fast_precision(torch.device("cpu"))
-    return {"name": cpu_name(), "cores": num_cores(), "threads": num_threads(), "precision": precision}
-
-
-def _gpu() -> dict[str, Any]:
-    import torch
-
-    from mtx.model.device import driver_version
-
-    devices = []
-    for number in range(torch.cuda.device_count()):
-        about = torch.cuda.get_device_properties(number)
-        devices.append(f"{about.name} ({about.total_memory / 1e9:.0f} GB, capability {about.major}.{about.minor})")
-    return {"devices": devices, "driver": driver_version(), "cuda": torch.version.cuda}
-
-
-def _gigabytes(number: int | None) -> float | None:
-    return None if number is None else round(number / 1e9, 1)
-
-
-def _device(name: str) -> dict[str, Any]:
-    """The device that training would use, with the speed of a matrix product on it."""
-    import torch
-
-    from mtx.model.device import fast_precision, find_device
-
-    device = find_device(name)
-    precision = fast_precision(device)
-    a = torch.ones(1024, 1024, device=device, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
+    used = find_device(device)
+    precision, help = fast_precision(used), "--device cpu avoids this device"
+    ones = torch.ones(1024, 1024, device=used, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
-        if float((a @ a)[0, 0]) != 1024:
-            raise MtxError(f"{device}: a matrix product gave a wrong result", "--device cpu avoids this device")
+        value = (ones @ ones)[0, 0].item()
         started = time.perf_counter()
         for _ in range(10):
-            product = a @ a
-        assert float(product[0, 0]) == 1024  # waits for the device
+            product = ones @ ones
+        product[0, 0].item()  # waits for the device
+        gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
     except RuntimeError as error:
-        raise MtxError(f"{device}: {error}", "--device cpu avoids this device") from None
-    gflops = round(10 * 2 * 1024**3 / (time.perf_counter() - started) / 1e9)
-    return {"name": str(device), "precision": precision, "gflops": gflops}
-
-
-def _nearest_directory(path: Path) -> Path:
-    """The path itself if it exists, otherwise the nearest of its parents that does."""
-    absolute = path.absolute()
-    return next(candidate for candidate in (absolute, *absolute.parents) if candidate.exists())
+        raise MtxError(f"{used}: {error}", help) from None
+    if value != 1024:
+        raise MtxError(f"{used}: a matrix product gave a wrong result", help)
+    gpus = [
+        f"{gpu.name} ({gpu.total_memory / 1e9:.0f} GB, capability {gpu.major}.{gpu.minor})"
+        for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    ]
+    cores, threads, of_cpu = num_cores(), num_threads(), fast_precision(torch.device("cpu"))
+    facts = {
+        "versions": versions,
+        "cpu": {"name": cpu_name(), "cores": cores, "threads": threads, "precision": of_cpu},
+        "gpu": {"devices": gpus, "driver": driver_version(), "cuda": torch.version.cuda},
+        "memory_gb": memory_gb,
+        "disk": {"path": str(run_dir), "free_gb": free_gb},
+        "device": {"name": str(used), "precision": precision, "gflops": gflops},
+    }
+    missing = ((name, use) for name, use in _OPTIONAL.items() if versions[name] == "missing")
+    cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs"
+    lines = [
+        f"mtx:      {versions['mtx']}, Python {platform.python_version()}, {platform.platform()}",
+        f"packages: {', '.join(f'{name} {versions[name]}' for name in names)}",
+        *(f"missing:  {name}, for {use}: {install_command(name)}" for name, use in missing),
+        f"CPU:      {cpu_name()}, {counted(cores, 'core')}, {counted(threads, 'thread')}, fast in {of_cpu}",
+        f"GPU:      {', '.join(gpus) or 'none'}; driver {driver_version() or 'none'}, torch for {cuda}",
+        f"memory:   {memory_gb or 'unknown'} GB",
+        f"disk:     {free_gb} GB free for {run_dir}",
+        f"device:   {used}, {precision}: a matrix product reached {gflops:,} GFLOP/s",
+    ]
+    print_result(facts, lines, as_json)

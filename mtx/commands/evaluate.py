@@ -1,42 +1,49 @@
-"""`mtx evaluate`: translate and score test sets, or score files."""
+"""`mtx evaluate`, `mtx compare` and `mtx report`: how good a model is, which is better, and what a run was like."""
 
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, Literal
 
 import typer
 
-from mtx.commands.command_line import AsJson, GlossaryFile, Published, argument, complete_runs, option
+from mtx.commands.command_line import (
+    AS_JSON,
+    DEVICE,
+    GLOSSARY,
+    OUTPUT,
+    argument,
+    complete_runs,
+    flag,
+    logger,
+    open_output,
+    option,
+    print_result,
+)
 from mtx.commands.translator_options import BEAM, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.run_files import is_run, require_models
-from mtx.storage.streams import print_json, print_lines
+from mtx.storage.run_files import is_run, require_models, require_run
+from mtx.storage.streams import print_lines
+from mtx.storage.text_files import printable
+
+Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
 
 
 @takes(*BEAM, "device", "batch_tokens")
 def evaluate(
-    model: Annotated[
-        str | None,
-        argument("[MODEL]", "Run directory or model directory.", complete_runs),
-    ] = None,
-    hyp: Annotated[Path | None, option("FILE", "Score this file instead of a model.")] = None,
-    ref: Annotated[list[Path] | None, option("FILE", "Reference translations; may be repeated.")] = None,
-    src: Annotated[Path | None, option("FILE", "Source text for MODEL to translate.")] = None,
-    testset: Annotated[str | None, option("NAME", "Test set of sacreBLEU, such as wmt14/full.")] = None,
-    direction: Annotated[
-        str | None,
-        option("SRC-TGT", "Direction of the test set, such as en-de.  [default: as MODEL]"),
-    ] = None,
-    protocol: Published = None,
-    robust: Annotated[
-        bool,
-        typer.Option(
-            "--robust", help="Also score changed copies: upper case, title case, no final punctuation, typos."
-        ),
-    ] = False,
-    glossary: GlossaryFile = None,
-    as_json: AsJson = False,
+    model: str | None = argument("[MODEL]", "Run directory or model directory.", complete_runs),
+    hyp: Path | None = option("FILE", "Score this file instead of a model."),
+    ref: list[Path] | None = option("FILE", "Reference translations; may be repeated."),
+    src: Path | None = option("FILE", "Source text for MODEL to translate."),
+    testset: str | None = option("NAME", "Test set of sacreBLEU, such as wmt14/full."),
+    direction: str | None = option("SRC-TGT", "Direction of the test set, such as en-de.  [default: as MODEL]"),
+    protocol: Literal["aiayn", "multi30k-lc"] | None = option(
+        "NAME", "Also compute BLEU as a publication did: aiayn or multi30k-lc."
+    ),
+    robust: bool = flag("--robust", "Also score changed copies: upper case, title case, no final punctuation, typos."),
+    glossary: Path | None = GLOSSARY,
+    as_json: bool = AS_JSON,
     *,
     search: SearchOptions,
     place: Placement,
@@ -46,64 +53,149 @@ def evaluate(
     The scores are BLEU, chrF and TER, with sacreBLEU's signatures.
     """
     refused = {
-        "expected MODEL or --hyp FILE": (model is None) == (hyp is None),
-        "--robust and --glossary need MODEL, and do not go together": (robust + (glossary is not None) > (hyp is None)),
-        "--hyp needs references, --ref FILE or --testset NAME": hyp is not None and (not ref) == (testset is None),
-        "--src and --ref go together": hyp is None and (src is None) != (not ref),
-        "--testset has its own text; drop --src and --ref": src is not None and testset is not None,
-        "--direction goes with --testset or --hyp; otherwise MODEL has a direction": (
-            direction is not None and hyp is None and testset is None
-        ),
+        "expected MODEL or --hyp FILE": (not model) == (not hyp),
+        "--robust and --glossary need MODEL, and do not go together": robust + bool(glossary) > (not hyp),
+        "--hyp needs references, --ref FILE or --testset NAME": hyp and (not ref) == (not testset),
+        "--src and --ref go together": not hyp and (not src) != (not ref),
+        "--testset has its own text; drop --src and --ref": src and testset,
+        "--direction goes with --testset or --hyp; otherwise MODEL has a direction": direction and not (hyp or testset),
     }
-    if problem := next((text for text, is_so in refused.items() if is_so), None):
-        raise UsageError(
-            problem, "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
-        )
-    from mtx.data.glossary import Glossary
+    if problem := next(filter(refused.get, refused), None):
+        forms = "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
+        raise UsageError(problem, forms)
     from mtx.evaluation import protocols, test_sets
-    from mtx.evaluation.test_set_scores import evaluate_run, score_file, score_with_glossary, translate_and_score
+    from mtx.evaluation.test_set_scores import (
+        evaluate_run,
+        score_file,
+        score_lines,
+        score_with_glossary,
+        translate_and_score,
+    )
 
-    if hyp is not None:
-        if not ref:
-            test_set = test_sets.sacrebleu_test_set(testset or "", direction or "")
-            name = test_set.name
-        else:
-            test_set = test_sets.test_set_of_files([], None, ref, test_sets.target_language(direction))
-            name = hyp.name
-        print_scores({name: score_file(hyp, test_set, protocol and protocols.find(protocol, test_set.tgt))}, as_json)
-        return
-    assert model is not None
-    require_models(model)
-    if src is None and testset is None and not is_run(root := Path(model)):
-        help = f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME"
-        raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
-    terms = None if glossary is None else Glossary.read(glossary)
-    translator = load_translator(model, search, place)
-    published = protocol and protocols.find(protocol, test_sets.target_language(direction) or translator.tgt)
-    scores = dict[str, Any]()
-    if testset is not None:
-        sets = [test_sets.sacrebleu_test_set(testset, direction or f"{translator.src}-{translator.tgt}")]
-    elif ref:
-        sets = [test_sets.test_set_of_files([], src, ref, translator.tgt)]
+    scores, sets = dict[str, Any](), list[test_sets.TestSet]()
+    translator: Any = None
+    root = Path(model or "")
+    if model:
+        require_models(model)
+        if not (src or testset or is_run(root)):
+            help = f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME"
+            raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
+        translator = load_translator(model, search, place, glossary)
+        direction = direction or f"{translator.src}-{translator.tgt}"
+    tgt = translator.tgt if translator and not testset else test_sets.target_language(direction)
+    published = protocol and protocols.find(protocol, tgt)
+    if ref:
+        sets = [test_sets.test_set_of_files([], src, ref, tgt)]
+    elif testset:
+        sets = [test_sets.sacrebleu_test_set(testset, direction or "")]
     else:
-        if terms is None:
-            scores |= evaluate_run(translator, Path(model), published)
-        sets = test_sets.test_sets_of_runs([Path(model)]) if robust or terms is not None else []
+        scores = {} if glossary else evaluate_run(translator, root, published)
+        sets = test_sets.test_sets_of_runs([root]) if robust or glossary else []
     for test_set in sets:
-        if terms is not None:
-            pair = score_with_glossary(translator, test_set, terms, published)
-            scores[test_set.name], scores[f"{test_set.name}, {glossary}"] = pair
-        elif test_set.name not in scores:
-            scores[test_set.name] = translate_and_score(translator, test_set, protocol=published)
-        for copy in test_sets.changed_copies(test_set) if robust else []:
-            scores[copy.name] = translate_and_score(translator, copy, protocol=published)
-    print_scores(scores, as_json)
+        if hyp:
+            scores[hyp.name if ref else test_set.name] = score_file(hyp, test_set, published)
+            break
+        if glossary:
+            pair = score_with_glossary(translator, test_set, translator.glossary, published)
+            scores |= zip((test_set.name, f"{test_set.name}, {glossary}"), pair, strict=True)
+        copies = test_sets.changed_copies(test_set) if robust else []
+        for text in (test_set, *copies):
+            if text.name not in scores:
+                scores[text.name] = translate_and_score(translator, text, protocol=published)
+    lines = (line for name, values in scores.items() for line in score_lines(name, values))
+    print_result(scores, lines, as_json)
 
 
-def print_scores(scores: dict[str, Any], as_json: bool) -> None:
-    from mtx.evaluation.test_set_scores import score_lines
+def compare(
+    systems: list[Path] = argument(
+        "SYSTEM...", "Runs, model directories or files of hypotheses; the first is the baseline.", complete_runs
+    ),
+    ref: list[Path] | None = option("FILE", "Reference translations, if no run has a test set."),
+    src: Path | None = option("FILE", "Source text for models to translate."),
+    direction: str | None = option("SRC-TGT", "Languages of the files, such as en-de."),
+    test: str | None = option("NAME", "Test set of the runs.  [default: all that they share]"),
+    metrics: list[Metric] | None = option(
+        "NAME", "bleu, chrf or ter; may be repeated.  [default: all three]", "-m", "--metrics"
+    ),
+    fail_if_worse: bool = flag(
+        "--fail-if-worse", "Exit with code 3 if a system is significantly worse than the first."
+    ),
+    form: Literal["text", "markdown", "latex", "json"] = option(
+        "NAME", "text, markdown, latex or json.", "--format", default="text"
+    ),
+    output: Path | None = OUTPUT,
+    as_json: bool = flag("--json", "The same as --format json."),
+    device: str = DEVICE,
+) -> None:
+    """Compare runs, models or files, with significance tests.
 
-    if as_json:
-        print_json(scores)
-    elif scores:
-        print_lines(line for name, found in scores.items() for line in score_lines(name, found))
+    The scores are BLEU, chrF and TER. Runs that differ only in their seed count as one system.
+    """
+    if len(systems) < 2:
+        raise UsageError("expected two or more systems", "mtx compare RUN RUN, or mtx compare HYP HYP --ref FILE")
+    if test if ref else src or direction:
+        raise UsageError(
+            "--src and --direction go with --ref, --test goes with runs",
+            "mtx compare RUN RUN --test NAME, or mtx compare MODEL MODEL --src FILE --ref FILE",
+        )
+    if ref and len(ref) > 1:
+        help = "mtx evaluate --hyp FILE --ref FILE --ref FILE scores against several"
+        raise UsageError(f"--ref: compare takes one file of references, got {len(ref)}", help)
+    from mtx.decoding.metrics import METRICS, warn_if_too_short
+    from mtx.evaluation import comparison, test_sets
+    from mtx.evaluation.test_set_scores import system_outputs
+    from mtx.storage.run_directory import unfinished
+
+    if ref:
+        texts = [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
+    else:
+        texts = test_sets.test_sets_of_runs(systems, test)
+    models = [path for path in systems if path not in texts[0].hypotheses]
+    translators = {path: load_translator(str(path), SearchOptions(), Placement(device)) for path in models}
+    tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
+    groups = comparison.groups_of(systems, list(map(str, systems)))
+    comparisons = {}
+    for text in texts:
+        outputs, references = system_outputs(text, systems, translators)
+        warn_if_too_short(text.name, references, tgt)
+        comparisons[text.name] = comparison.compare(outputs, references, metrics or METRICS, tgt, groups)
+    runs = [path for path in systems if is_run(path)]
+    results = comparison.Results(
+        runs=list(map(str, runs)),
+        differing_keys=comparison.differing_settings(systems),
+        unfinished={str(run): state for run in runs if run in texts[0].hypotheses and (state := unfinished(run))},
+        test_sets=comparisons,
+    )
+    lines = comparison.output_lines(results, "json" if as_json else form)
+    if output:
+        with open_output(output) as sink:
+            sink.write("".join(f"{printable(line)}\n" for line in lines).encode())
+    else:
+        print_lines(lines)
+    measured = [metric for result in comparisons.values() for metric in result.metrics]
+    if fail_if_worse and any(metric.is_worse(number) for metric in measured for number in range(len(groups))):
+        raise typer.Exit(3)  # as its help says
+
+
+def report(
+    runs: list[Path] = argument("RUN...", "Run directories; the first is the baseline.", complete_runs),
+    output: Path | None = option(
+        "FILE",
+        "HTML page to write.  [default: report.html in RUN; for several runs, in this directory]",
+        "-o",
+        "--output",
+    ),
+) -> None:
+    """Write the HTML report of one or several runs."""
+    layouts = list(map(require_run, runs))
+    is_renewed = not output and len(runs) == 1
+    if is_renewed:
+        from mtx.storage.run_directory import refuse_foreign
+
+        refuse_foreign(layouts[0])  # a report.html there may be another one
+    from mtx.report.report_page import report_page
+
+    path = output or (layouts[0].report if is_renewed else Path("report.html"))
+    with open_output(path, is_page=not (output or is_renewed)) as sink:
+        sink.write(report_page(runs).encode())
+    logger.info("report: %s", path)

@@ -5,68 +5,64 @@ Typer's own groups and colours need rich, which `mtx --help` does not import.
 
 import re
 import sys
+from collections import defaultdict
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
 from mtx.formatting import in_color
 
-# The groups of `mtx --help` in their order, and for each command what its help shows as an example.
-EXAMPLES: dict[str, dict[str, list[str]]] = {
-    "Train": {
-        "train": [
-            "mtx train demo",
-            "mtx train my.tsv",
-            "mtx train my.tsv --dry-run",
-            "mtx train runs/my",
-        ],
-        "status": ["mtx status", "mtx status runs/my"],
-        "prepare": [
-            "mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de",
-            "mtx prepare multi30k-en-de --download-only",
-        ],
-        "config": [
-            "mtx config",
-            "mtx config demo",
-            "mtx config training",
-            "mtx config training.learning_rate",
-            "mtx config memory.tmx > mtx.yaml",
-        ],
-        "doctor": ["mtx doctor"],
-    },
-    "Translate": {
-        "translate": [
-            "mtx translate runs/my input.txt -o output.txt",
-            'echo "A man is reading a book." | mtx translate runs/my',
-        ],
-        "serve": ["mtx serve runs/my", "mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys"],
-    },
-    "Evaluate": {
-        "evaluate": ["mtx evaluate runs/my", "mtx evaluate --hyp output.txt --ref reference.txt"],
-        "compare": ["mtx compare runs/my runs/second"],
-        "report": ["mtx report runs/my runs/second -o both.html"],
-    },
-    "Improve": {
-        "back-translate": ["mtx back-translate runs/de-en more.de -o bt.tsv"],
-        "distil": [
-            "mtx distil runs/my data.mono=more.en",
-            "mtx distil runs/my+runs/second run_dir=runs/small model.preset=student-small",
-        ],
-    },
-    "Inspect": {
-        "attention": ['mtx attention runs/my "A man is reading a book." -o attention.html'],
-        "logprob": ["mtx logprob runs/my input.txt output.txt"],
-        "encode": ["mtx encode runs/my input.txt -o vectors.npy"],
-    },
-    "Import and export": {
-        "export": [
-            "mtx export runs/my --to ctranslate2 --precision int8",
-            "mtx export runs/my --to huggingface -o exported",
-            "mtx export runs/my --to argos -o en_de.argosmodel",
-        ],
-        "import": ["mtx import opus-mt-en-de -o models/en-de"],
-    },
+# The groups of `mtx --help` in their order, with what the help of each of their commands shows as its examples.
+_EXAMPLES = {
+    "Train": """
+        mtx train demo
+        mtx train my.tsv
+        mtx train my.tsv --dry-run
+        mtx train runs/my
+        mtx status
+        mtx status runs/my
+        mtx prepare own-text data.train=my.tsv data.src=en data.tgt=de
+        mtx prepare multi30k-en-de --download-only
+        mtx config
+        mtx config demo
+        mtx config training
+        mtx config training.learning_rate
+        mtx config memory.tmx > mtx.yaml
+        mtx doctor
+    """,
+    "Translate": """
+        mtx translate runs/my input.txt -o output.txt
+        echo "A man is reading a book." | mtx translate runs/my
+        mtx serve runs/my
+        mtx serve runs/en-de runs/de-en --host 0.0.0.0 --api-key-file keys
+    """,
+    "Evaluate": """
+        mtx evaluate runs/my
+        mtx evaluate --hyp output.txt --ref reference.txt
+        mtx compare runs/my runs/second
+        mtx report runs/my runs/second -o both.html
+    """,
+    "Improve": """
+        mtx back-translate runs/de-en more.de -o bt.tsv
+        mtx distil runs/my data.mono=more.en
+        mtx distil runs/my+runs/second run_dir=runs/small model.preset=student-small
+    """,
+    "Inspect": """
+        mtx attention runs/my "A man is reading a book." -o attention.html
+        mtx logprob runs/my input.txt output.txt
+        mtx encode runs/my input.txt -o vectors.npy
+    """,
+    "Import and export": """
+        mtx export runs/my --to ctranslate2 --precision int8
+        mtx export runs/my --to huggingface -o exported
+        mtx export runs/my --to argos -o en_de.argosmodel
+        mtx import opus-mt-en-de -o models/en-de
+    """,
 }
+EXAMPLES: dict[str, dict[str, list[str]]] = {group: {} for group in _EXAMPLES}
+for group, text in _EXAMPLES.items():
+    for line in text.strip().split("\n"):
+        EXAMPLES[group].setdefault(re.findall(r"mtx ([\w-]+)", line)[0], []).append(line.strip())
 
 
 DOCUMENTATION = "https://OWNER.github.io/mtx/"  # as in pyproject.toml
@@ -91,8 +87,6 @@ _GROUPS = {
     GLOBAL: "quiet verbose color help_all help",
 }
 GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.split()}
-_MANY_PARAMETERS = 14
-_NAME_WIDTH = 14  # of the longest name of a command
 # What only --help-all shows
 _HIDDEN = {
     "translate": "prefix top_k top_p epsilon mbr batch_tokens",
@@ -116,18 +110,19 @@ class _Help:
 
     def format_options(self: Any, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options."""
-        rows = {title: list[Any]() for title in ("Arguments", "Options", *_GROUPS)}
-        shown = [each for each in self.get_params(ctx) if not getattr(each, "hidden", False)]
-        for each in shown:
-            if each.param_type_name == "argument":
-                rows["Arguments"].append((each.metavar, each.help))
+        rows = defaultdict[str, list[Any]](list)
+        shown = [parameter for parameter in self.get_params(ctx) if not getattr(parameter, "hidden", False)]
+        for parameter in shown:
+            if parameter.param_type_name == "argument":
+                rows["Arguments"].append((parameter.metavar, parameter.help))
                 continue
-            name, help = each.get_help_record(ctx)
+            name, help = parameter.get_help_record(ctx)
             for pattern, text in _RANGES.items():
                 help = re.sub(pattern, text, help)
-            group = GROUP_OF.get(each.name, "Options")
-            rows[group if group == GLOBAL or len(shown) >= _MANY_PARAMETERS else "Options"].append((name, help))
-        for title in filter(rows.get, rows):
+            group = GROUP_OF.get(parameter.name, "Options")
+            has_groups = group == GLOBAL or len(shown) >= 14
+            rows[group if has_groups else "Options"].append((name, help))
+        for title in filter(rows.get, ("Arguments", "Options", *_GROUPS)):
             with formatter.section(_title(title)):
                 formatter.write_dl(rows[title])
 
@@ -140,26 +135,29 @@ class _Help:
 class Command(_Help, TyperCommand):
     """A command whose help ends with examples; it takes the global options too."""
 
-    def __init__(self, name: str | None, **about: Any):
-        super().__init__(name, **about)
-        for each in self.params:
-            if each.name in _HIDDEN.get(name or "", "").split():
-                each.hidden = True  # type: ignore[attr-defined]
+    def __init__(self, name: str | None, **attributes: Any):
+        super().__init__(name, **attributes)
+        for parameter in self.params:
+            if parameter.name in _HIDDEN.get(name or "", "").split():
+                parameter.hidden = True  # type: ignore[attr-defined]
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The command's own parameters, and the global options."""
-        *own, help = super().get_params(ctx)
-        return [*own, *(each for each in ctx.find_root().command.params if GROUP_OF.get(each.name) == GLOBAL), help]
+        *parameters, help = super().get_params(ctx)
+        options = ctx.find_root().command.params
+        return [*parameters, *(option for option in options if GROUP_OF.get(option.name) == GLOBAL), help]
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The arguments as their metavars write them, with brackets where they are optional."""
-        return ["[OPTIONS]", *(each.metavar or "" for each in self.params if each.param_type_name == "argument")]
+        arguments = (parameter for parameter in self.params if parameter.param_type_name == "argument")
+        return ["[OPTIONS]", *(argument.metavar or "" for argument in arguments)]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples, one a line and never wrapped, so that they can be pasted."""
         examples = next(group[self.name] for group in EXAMPLES.values() if self.name in group)
         with formatter.section(_title("Examples")):
-            formatter.write("".join(f"{' ' * formatter.current_indent}{line}\n" for line in examples))
+            for line in examples:
+                formatter.write(f"{' ' * formatter.current_indent}{line}\n")
         super().format_epilog(ctx, formatter)
 
 
@@ -170,16 +168,10 @@ class Group(_Help, TyperGroup):
         """Write each group with the whole first sentence about each of its commands, and then the options."""
         for title, names in EXAMPLES.items():
             with formatter.section(_title(title)):
-                formatter.write_dl(
-                    [(name.ljust(_NAME_WIDTH), _first_sentence(self.commands[name].help or "")) for name in names]
-                )
+                helps = ((name, " ".join((self.commands[name].help or "").split())) for name in names)
+                formatter.write_dl([(name.ljust(14), re.split(r"\.(?:\s|$)", help)[0]) for name, help in helps])
         super().format_options(ctx, formatter)
 
 
 def _title(text: str) -> str:
     return in_color(text, sys.stdout)
-
-
-def _first_sentence(text: str) -> str:
-    """The first sentence of a docstring on one line, without its full stop."""
-    return re.split(r"\.(?:\s|$)", " ".join(text.split()), maxsplit=1)[0]

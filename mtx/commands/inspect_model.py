@@ -1,24 +1,21 @@
 """What a model computes besides translations, on torch: `mtx logprob`, `mtx encode` and `mtx attention`."""
 
 import json
-import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from mtx.commands.command_line import (
-    AsJson,
-    Device,
-    Model,
-    Output,
+    AS_JSON,
+    MODEL,
+    OUTPUT,
     argument,
-    default_page,
+    logger,
     open_input,
     open_output,
     option,
-    refuse_own_output,
 )
-from mtx.commands.translate import blocks
-from mtx.commands.translator_options import in_blocks, load_translator, paired, takes
+from mtx.commands.translate import blocks, in_blocks, paired
+from mtx.commands.translator_options import load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines
@@ -29,16 +26,14 @@ if TYPE_CHECKING:
 
     from mtx.decoding.translator import Translator
 
-logger = logging.getLogger("mtx")
-
 
 @takes("length_penalty", "precision", "threads", "device")
 def logprob(
-    model: Model,
-    src: Annotated[Path, argument("SRC", "File with the source text.")],
-    tgt: Annotated[Path, argument("TGT", "File with its translations, line by line.")],
-    output: Output = None,
-    as_json: AsJson = False,
+    model: str = MODEL,
+    src: Path = argument("SRC", "File with the source text."),
+    tgt: Path = argument("TGT", "File with its translations, line by line."),
+    output: Path | None = OUTPUT,
+    as_json: bool = AS_JSON,
     *,
     search: SearchOptions,
     place: Placement,
@@ -47,8 +42,7 @@ def logprob(
 
     The logarithm is the natural one. --json also prints the number of tokens and the score of the beam search.
     """
-    with open_output(output) as sink:
-        refuse_own_output(sink, output, src, tgt)
+    with open_output(output, src, tgt) as sink:
         translator: Any = load_translator(model, search, place)
         for block, translations in paired(in_blocks(read_lines(src, "strict")), tgt, "strict"):
             for score in translator.log_probs(block, translations):
@@ -58,12 +52,11 @@ def logprob(
 
 @takes("precision", "threads", "device")
 def encode(
-    model: Model,
-    file: Annotated[Path | None, argument("[FILE]", "Text to encode; stdin by default.")] = None,
-    output: Annotated[
-        Path | None,
-        option("FILE", "Output file; FILE.npy is a NumPy matrix.  [default: stdout]", "-o", "--output"),
-    ] = None,
+    model: str = MODEL,
+    file: Path | None = argument("[FILE]", "Text to encode; stdin by default."),
+    output: Path | None = option(
+        "FILE", "Output file; FILE.npy is a NumPy matrix.  [default: stdout]", "-o", "--output"
+    ),
     *,
     search: SearchOptions,
     place: Placement,
@@ -72,20 +65,18 @@ def encode(
 
     The vector is the mean of the encoder's outputs.
     """
-    with open_input(file) as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source)
+    with open_input(file) as source, open_output(output, source) as sink:
         translator = load_translator(model, search, place)
         translator.splitter = None
         invalid = InvalidLines()
         vectors = (sentence_vectors(translator, invalid.replace(block)) for block in blocks(source, file))
-        if output is not None and output.suffix.lower() == ".npy":
+        if output and output.suffix.lower() == ".npy":
             import numpy as np
 
             np.save(sink, np.concatenate([sentence_vectors(translator, []), *vectors]))
         else:
             for block in vectors:
-                texts = block.astype(str).tolist()  # the shortest numbers that are these in float32
-                rows = ({"vector": [float(text) for text in row]} for row in texts)
+                rows = ({"vector": list(map(float, row))} for row in block.astype(str))  # the shortest such numbers
                 sink.writelines(json.dumps(row).encode() + b"\n" for row in rows)
                 sink.flush()
     invalid.log()
@@ -119,32 +110,29 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
     return sums
 
 
+@takes("device")
 def attention(
-    model: Model,
-    sentences: Annotated[list[str], argument("SENTENCE...", "Sentences to translate.")],
-    target: Annotated[
-        list[str] | None,
-        option("TEXT", "Translation to show, once for each SENTENCE.  [default: MODEL's own]"),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        option("FILE", "HTML page to write.  [default: attention.html]", "-o", "--output"),
-    ] = None,
-    device: Device = "auto",
+    model: str = MODEL,
+    sentences: list[str] = argument("SENTENCE...", "Sentences to translate."),
+    target: list[str] | None = option("TEXT", "Translation to show, once for each SENTENCE.  [default: MODEL's own]"),
+    output: Path | None = option("FILE", "HTML page to write.  [default: attention.html]", "-o", "--output"),
+    *,
+    search: SearchOptions,
+    place: Placement,
 ) -> None:
     """Draw the attention weights of a model on an HTML page.
 
     The page shows every layer and head.
     """
-    output = output or default_page("attention.html")
-    if output.suffix.lower() != ".html":
-        raise UsageError(f"-o {output}: expected a name that ends in .html", "the page can save each map as a picture")
-    if target is not None and len(target) != len(sentences):
+    page = output or Path("attention.html")
+    if page.suffix.lower() != ".html":
+        raise UsageError(f"-o {page}: expected a name that ends in .html", "the page can save each map as a picture")
+    if target and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
-    with open_output(output) as file:
-        translator = load_translator(model, SearchOptions(), Placement(device, "tf32", engine="torch"))
+    with open_output(page, is_page=not output) as sink:
+        translator = load_translator(model, search, place)
+        maps = translator.attention_maps(sentences, target)
         from mtx.report.html_page import attention_page
 
-        maps = translator.attention_maps(sentences, target)
-        file.write(attention_page(maps, translator.src, translator.tgt).encode())
-    logger.info("attention: %s", output)
+        sink.write(attention_page(maps, translator.src, translator.tgt).encode())
+    logger.info("attention: %s", page)

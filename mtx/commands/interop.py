@@ -1,28 +1,22 @@
 """`mtx export` and `mtx import`: models for other programs, and models from them."""
 
-import logging
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-from mtx.commands.command_line import AsJson, Model, argument, option
+from mtx.commands.command_line import AS_JSON, MODEL, argument, logger, option
 from mtx.storage.streams import print_json, print_lines
-
-logger = logging.getLogger("mtx")
 
 
 def export(
-    model: Model,
-    to: Annotated[str, option("NAME", "ctranslate2, huggingface or argos.")],
-    precision: Annotated[
-        str | None,
-        option("NAME", "fp32; also fp16 and int8 (ctranslate2, argos).  [default: fp32, for argos int8]"),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        option("PATH", "Output directory; for argos, the output file.  [default: next to MODEL]", "-o", "--output"),
-    ] = None,
-    as_json: AsJson = False,
+    model: str = MODEL,
+    to: str = option("NAME", "ctranslate2, huggingface or argos.", default=...),
+    precision: str | None = option(
+        "NAME", "fp32; also fp16 and int8 (ctranslate2, argos).  [default: fp32, for argos int8]"
+    ),
+    output: Path | None = option(
+        "PATH", "Output directory; for argos, the output file.  [default: next to MODEL]", "-o", "--output"
+    ),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Export to CTranslate2, Hugging Face or Argos Translate.
 
@@ -37,8 +31,8 @@ def export(
 
 
 def import_(
-    directory: Annotated[Path, argument("DIR", "Directory of a MarianMT model.")],
-    output: Annotated[Path, option("MODEL", "Model directory to write.", "-o", "--output")],
+    directory: Path = argument("DIR", "Directory of a MarianMT model."),
+    output: Path = option("MODEL", "Model directory to write.", "-o", "--output", default=...),
 ) -> None:
     """Import a published MarianMT model, such as OPUS-MT.
 

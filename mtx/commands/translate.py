@@ -2,78 +2,73 @@
 
 import itertools
 import json
-import logging
 import os
 import re
 import stat
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 from unicodedata import normalize
 
-import typer
-
-from mtx.commands import translator_options
 from mtx.commands.command_line import (
-    AsJson,
-    GlossaryFile,
-    Model,
-    Output,
-    Shard,
+    AS_JSON,
+    GLOSSARY,
+    MODEL,
+    OUTPUT,
+    SHARD,
     argument,
-    checked_output,
+    flag,
+    logger,
     open_input,
     open_output,
     option,
-    refuse_own_output,
+    resolve_output,
 )
-from mtx.commands.translator_options import ALL, in_blocks, load_translator, paired, progress, takes
+from mtx.commands.translator_options import ALL, load_translator, takes
 from mtx.decoding.options import Placement, SearchOptions
-from mtx.errors import UsageError
+from mtx.errors import DataError, UsageError
 from mtx.formatting import counted
-from mtx.storage.text_files import CONVERT, InvalidLines, decoded_lines
+from mtx.storage.streams import shows_progress
+from mtx.storage.text_files import CONVERT, Invalid, InvalidLines, decoded_lines, read_lines
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
-logger = logging.getLogger("mtx")
 
-_BY_ENDING = {
-    **dict.fromkeys(["html", "htm", "xhtml", "xht", "php", "ejs", "twig", "liquid", "hbs"], "html"),
-    **dict.fromkeys(["md", "mdx", "markdown"], "markdown"),
-    **dict.fromkeys(["srt", "vtt"], "subtitles"),
+T = TypeVar("T")
+_ENDINGS = {
+    "html": "html htm xhtml xht php ejs twig liquid hbs",
+    "markdown": "md mdx markdown",
+    "subtitles": "srt vtt",
 }
-# Files that hold more than text and that mtx does not read, and what to do instead
-_NO_LINES = {
-    **dict.fromkeys(["json", "arb", "yml", "yaml", "toml", "properties", "strings", "ini", "vue"], CONVERT),
-    **dict.fromkeys(["rst", "tex", "adoc"], "make it HTML or Markdown (pandoc)"),
-    **dict.fromkeys(["ass", "ssa"], "make it SRT (ffmpeg)"),
+# Files that hold more than text and that mtx does not read: what to do instead
+_OTHER_ENDINGS = {
+    CONVERT: "json arb yml yaml toml properties strings ini vue",
+    "make it HTML or Markdown (pandoc)": "rst tex adoc",
+    "make it SRT (ffmpeg)": "ass ssa",
 }
+_KIND_OF, _HELP_OF = (
+    {ending: key for key, endings in table.items() for ending in endings.split()}
+    for table in (_ENDINGS, _OTHER_ENDINGS)
+)
 _JSON = re.compile(rb'(?:\xef\xbb\xbf)?[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:')
 
-_SEGMENTS_AT_ONCE = 512
-_READ_BYTES = 1 << 16  # as many as a pipe holds
-_SHOWN_CHARS, _SHOWN_LINES = 80, 10
-_NO_TARGETS = "--overwrite is for documents with translations in them: XLIFF, TMX and PO"
-_FOR_LINES = "--shard, --n-best, --prefix and --json are for lines of text"
+_SHOWN_CHARS = 80
+BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 
 
 @takes(*ALL)
 def translate(
-    model: Model,
-    file: Annotated[Path | None, argument("[FILE]", "Text or document to translate; stdin by default.")] = None,
-    output: Output = None,
-    prefix: Annotated[
-        Path | None,
-        option("FILE", "The beginning of each translation, line by line."),
-    ] = None,
-    glossary: GlossaryFile = None,
-    shard: Shard = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also replace existing translations (documents only).")
-    ] = False,
-    as_lines: Annotated[bool, typer.Option("--lines", help="Translate FILE line by line, whatever it is.")] = False,
-    as_json: AsJson = False,
+    model: str = MODEL,
+    file: Path | None = argument("[FILE]", "Text or document to translate; stdin by default."),
+    output: Path | None = OUTPUT,
+    prefix: Path | None = option("FILE", "The beginning of each translation, line by line."),
+    glossary: Path | None = GLOSSARY,
+    shard: str | None = SHARD,
+    overwrite: bool = flag("--overwrite", "Also replace existing translations (documents only)."),
+    as_lines: bool = flag("--lines", "Translate FILE line by line, whatever it is."),
+    as_json: bool = AS_JSON,
     *,
     search: SearchOptions,
     place: Placement,
@@ -84,30 +79,29 @@ def translate(
     """
     from mtx.data.readers import FILE_ENDING
 
-    target = None if output is None else checked_output(output)
-    text = file if file is not None and file.is_file() else None  # a pipe has lines, and is read once
-    kind = None if text is None or as_lines else kind_of_document(text)
+    target = resolve_output(output)
+    text = file if file and file.is_file() else None  # a pipe has lines, and is read once
+    kind = kind_of_document(text) if text and not as_lines else None
     if kind and (shard or search.n_best > 1 or prefix or as_json):
-        raise UsageError(f"{text}: is a document ({kind}); {_FOR_LINES}")
-    if overwrite and kind in (None, *_BY_ENDING.values()):
-        raise UsageError(_NO_TARGETS)
+        problem = "--shard, --n-best, --prefix and --json are for lines of text"
+        raise UsageError(f"{text}: is a document ({kind}); {problem}")
+    if overwrite and kind in (None, *_ENDINGS):
+        raise UsageError("--overwrite is for documents with translations in them: XLIFF, TMX and PO")
     translator = load_translator(model, search, place, glossary)
     if text and kind:
         translate_document(text, kind, target, overwrite, translator, glossary)
         return
     if text and FILE_ENDING.search(text.name):
         logger.warning("%s: looks like a table; each line is translated with all of its columns", text)
-    work = LineWork(translator, search.n_best, as_json, prefix)
-    others = [other for other in (prefix, glossary) if other]
-    is_resumable = target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others))
-    if text and target and is_resumable:
-        about = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
-        translate_file(work, text, target, shard, about, others)
+    work = LineWork(translator, as_json, prefix)
+    others = [*filter(None, (prefix, glossary))]
+    if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
+        identity = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
+        translate_file(work, text, target, shard, identity, others)
         return
     if shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
-    with open_input(file) as source, open_output(target) as sink:
-        refuse_own_output(sink, output, source, *others)
+    with open_input(file) as source, open_output(target, source, *others) as sink:
         for block, prefixes in paired(blocks(source, file), prefix, "surrogateescape"):
             sink.writelines(row.encode() + b"\n" for row in work.rows(block, prefixes))
             sink.flush()
@@ -126,58 +120,55 @@ def kind_of_document(path: Path) -> str | None:
 
     ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
     reader = READERS.get(ending)
-    named = reader.form if isinstance(reader, BilingualReader) else _BY_ENDING.get(ending)
+    named = reader.form if isinstance(reader, BilingualReader) else _KIND_OF.get(ending)
     if named == "html":
         return named
-    if not named and ending not in _NO_LINES:
+    if not named and ending not in _HELP_OF:
         with open_bytes(path) as file, errors_named(path):
             if _JSON.match(file.peek(BEGINNING_BYTES)):  # type: ignore[attr-defined]
                 ending = "json"
-    if ending in _NO_LINES:
-        raise UsageError(f"{path}: mtx does not translate .{ending} files", f"{_NO_LINES[ending]}, or use --lines")
+    if ending in _HELP_OF:
+        raise UsageError(f"{path}: mtx does not translate .{ending} files", f"{_HELP_OF[ending]}, or use --lines")
     return bilingual_form(path) or named
 
 
 class LineWork:
     """Translates blocks of lines, and reports at the end what was wrong with them."""
 
-    def __init__(self, translator: "Translator", n_best: int, as_json: bool, prefix: Path | None):
-        self.translator, self.prefix = translator, prefix
-        self._n_best, self._as_json = n_best, as_json
+    def __init__(self, translator: "Translator", as_json: bool, prefix: Path | None):
+        self.translator, self.prefix, self._as_json = translator, prefix, as_json
         self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
-        self._num_lines = self._num_empty = 0
+        self._num_empty = 0
         self._terms = TermCount(translator)
 
-    def rows(self, block: list[str], prefixes: list[str] | None) -> list[str]:
+    def rows(self, block: list[str], prefixes: list[str] | None = None) -> list[str]:
         """The output for the next lines."""
-        prefixes = None if prefixes is None else self._invalid_prefixes.replace(prefixes)
-        lines = self._invalid.replace(block)
-        results = self.translator.hypotheses(lines, prefixes, self._n_best)
-        self._num_lines += len(block)
+        n_best, lines = self.translator.options.n_best, self._invalid.replace(block)
+        results = self.translator.hypotheses(lines, prefixes and self._invalid_prefixes.replace(prefixes), n_best)
         texts = [hypotheses[0].text for hypotheses in results]
         self._terms.add(zip(block, texts, strict=True))
         self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(block, texts, strict=True))
-        if self._n_best == 1 and not self._as_json:
+        if n_best == 1 and not self._as_json:
             return texts
         from mtx.evaluation.suspicion import suspicion
 
-        rows = list[Any]()
+        rows = []
         for line, hypotheses in zip(block, results, strict=True):
             values = [
                 {"text": hypothesis.text, "score": hypothesis.score}
-                | ({"suspicion": found} if (found := suspicion(line, hypothesis.text)) else {})
+                | ({"suspicion": reason} if (reason := suspicion(line, hypothesis.text)) else {})
                 | ({"is_cut": True} if hypothesis.is_cut else {})
-                for hypothesis in hypotheses[: self._n_best]
+                for hypothesis in hypotheses[:n_best]
             ]
-            rows.append({"hypotheses": values} if self._n_best > 1 else values[0])
-        return [json.dumps(row, ensure_ascii=False) for row in rows]
+            rows.append(json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False))
+        return rows
 
     def log_summary(self) -> None:
         """Log what was noticed."""
         self._invalid.log()
         self._invalid_prefixes.log()
         if self._num_empty:
-            logger.warning("the translation of %d of %d lines is empty", self._num_empty, self._num_lines)
+            logger.warning("the translation of %s is empty", counted(self._num_empty, "line"))
         self._terms.log()
 
 
@@ -196,26 +187,28 @@ class TermCount:
         from mtx.data.letter_case import in_case
 
         glossary = self._translator.glossary
-        if glossary is None:
+        if not glossary:
             return
         for source, translation in pairs:
             usual, case = self._translator.truecase(source)
-            expected = [match.tgt for match in glossary.matches(normalize("NFC", clean_text(usual)))]
-            if case is not None:  # the translation has it too
-                expected = [in_case(term, case, self._translator.tgt) for term in expected]
+            terms = [match.tgt for match in glossary.matches(normalize("NFC", clean_text(usual)))]
+            expected = [in_case(term, case, self._translator.tgt) for term in terms] if case else terms
             num_missing = len(expected) - num_used(expected, clean_text(translation))
             self._num_terms += len(expected)
             self._num_missing += num_missing
-            if num_missing and len(self._missing) < _SHOWN_LINES:
+            if num_missing and len(self._missing) < 10:
                 missing = [term for term in expected if not num_used([term], translation)] or expected
                 self._missing.append(f"{', '.join(missing)} in the translation of: {source[:_SHOWN_CHARS]}")
 
     def log(self) -> None:
         """Log the counts, with the first lines that lack a term."""
-        if self._translator.glossary is None:
+        if not self._translator.glossary:
             return
         used = f"{self._num_terms - self._num_missing:,} of {counted(self._num_terms, 'term')} of the glossary used"
-        logger.log(logging.WARNING if self._missing else logging.INFO, used + "; missing:" * bool(self._missing))
+        if self._missing:
+            logger.warning("%s; missing:", used)
+        else:
+            logger.info("%s", used)
         for missing in self._missing:
             logger.info("  %s", missing)
 
@@ -248,7 +241,7 @@ class ArrivingLines:
     def readline(self, size: int) -> bytes:
         """The next line, or a part of it if it has more than `size` bytes; b"" at the end."""
         while not self._lines:
-            if not (data := len(self._rest) < size and self._source.read1(_READ_BYTES)):
+            if not (data := len(self._rest) < size and self._source.read1(1 << 16)):
                 rest, self._rest = self._rest, b""
                 return rest
             *lines, self._rest = (self._rest + data).split(b"\n")
@@ -260,7 +253,7 @@ class ArrivingLines:
         block = list[str]()
         for line in lines:
             block.append(line)
-            if not self._lines or len(block) == translator_options.BLOCK_LINES:
+            if not self._lines or len(block) == BLOCK_LINES:
                 yield block
                 block = []
         if block:
@@ -272,50 +265,82 @@ def translate_file(
     file: Path,
     output: Path,
     shard: str | None,
-    about: dict[str, Any],
+    identity: dict[str, Any],
     others: Sequence[Path],
 ) -> None:
     """Translate a file into another one; an interrupted command resumes where it was.
 
     Args:
-        about: what else makes it this translation: options, and the name of the model.
+        identity: what else makes it this translation: options, and the name of the model.
         others: further texts that are read.
     """
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
     from mtx.storage.run_files import model_identity
-    from mtx.storage.text_files import read_lines
 
-    refuse_own_output(None, output, file, *others)
+    resolve_output(output, file, *others)
     counted_blocks = paired(in_blocks(read_lines(file)), work.prefix, "surrogateescape")
     start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
-    about |= {
+    identity |= {
         "shard": [start, end],
         "search": repr(work.translator.options),
         "translator": work.translator.engine.name,
         "texts": [durable.sha256(text) for text in (file, *others)],
-        "model": model_identity(about["model"]),
+        "model": model_identity(identity["model"]),
     }
-    kept = ResumableRows(output, about, translator_options.BLOCK_LINES)
-    with kept.lock():
-        before = start + kept.resume()
+    finished = ResumableRows(output, identity, BLOCK_LINES)
+    with finished.lock():
+        begin = start + finished.resume()
         texts = (read_lines(text, "surrogateescape") for text in (file, work.prefix) if text)
-        blocks = zip(*(in_blocks(itertools.islice(lines, before, end)) for lines in texts), strict=True)
-        with progress(end - start, before - start) as bar:
+        blocks = zip(*(in_blocks(itertools.islice(lines, begin, end)) for lines in texts), strict=True)
+        with progress(end - start, begin - start) as bar:
             for block, *prefixes in blocks:
-                kept.append(work.rows(block, prefixes[0] if prefixes else None))
+                finished.append(work.rows(block, *prefixes))
                 bar.update(len(block))
         with open_output(output) as sink:
-            sink.writelines(kept.rows())
-        kept.remove()
+            sink.writelines(finished.rows())
+        finished.remove()
     work.log_summary()
+
+
+def progress(total: int | None = None, num_done: int = 0, unit: str = " lines") -> Any:
+    """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
+    from tqdm import tqdm
+
+    hidden = not shows_progress() or (total is None and sys.stdout.isatty())
+    return tqdm(desc="translating", total=total, initial=num_done, unit=unit, disable=hidden)
+
+
+def in_blocks(lines: Iterator[T]) -> Iterator[list[T]]:
+    """The lines, or segments, in blocks of `BLOCK_LINES`; the last one may be smaller."""
+    return iter(lambda: list(itertools.islice(lines, BLOCK_LINES)), [])
+
+
+def paired(
+    blocks: Iterator[list[str]], path: Path | None, invalid: Invalid = "strict"
+) -> Iterator[tuple[list[str], list[str] | None]]:
+    """Blocks of lines, each with the corresponding lines of another file, or with None if there is no file.
+
+    Args:
+        invalid: see `read_lines`.
+
+    Raises:
+        DataError: if the file has fewer or more lines.
+    """
+    others = read_lines(path, invalid) if path else iter(())
+    for block in blocks:
+        partners = list(itertools.islice(others, len(block)))
+        if path and len(partners) < len(block):
+            raise DataError(f"{path} has fewer lines than the text")
+        yield block, partners or None
+    if next(others, None) is not None:
+        raise DataError(f"{path} has more lines than the text")
 
 
 def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
     """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
-    if shard is None:
-        return 0, num_lines
-    number, total = (int(n) for n in shard.split("/")) if re.fullmatch(r"\d+/\d+", shard) else (0, 0)
+    match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if shard is None else shard)
+    number, total = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= total:
         raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
     return num_lines * (number - 1) // total, num_lines * number // total
@@ -329,24 +354,23 @@ def translate_document(
     from mtx.documents import document
     from mtx.evaluation.suspicion import suspicion
 
-    pairs = list[tuple[str, str]]()
+    terms, suspicious = TermCount(translator), list[str]()
 
     def translate(segments: list[Marked]) -> list[Marked]:
         results = list[Marked]()
         with progress(len(segments), unit=" segments") as bar:
-            for start in range(0, len(segments), _SEGMENTS_AT_ONCE):
-                results += translator.translate_marked(segments[start : start + _SEGMENTS_AT_ONCE])
-                bar.update(len(results) - start)
-        pairs.extend((bare(src)[0], bare(tgt)[0]) for src, tgt in zip(segments, results, strict=True))
+            for block in in_blocks(iter(segments)):
+                translations = translator.translate_marked(block)
+                pairs = [(bare(src)[0], bare(tgt)[0]) for src, tgt in zip(block, translations, strict=True)]
+                suspicious.extend(tgt for src, tgt in pairs if suspicion(src, tgt))
+                terms.add(pairs)
+                results += translations
+                bar.update(len(block))
         return results
 
-    with file.open("rb") as source, open_output(output) as sink:
-        refuse_own_output(sink, output, source, glossary)
-        languages = translator.src, translator.tgt
-        sink.write(document.translate_document(file, kind, languages, overwrite, translate))
-    if suspicious := [tgt for src, tgt in pairs if suspicion(src, tgt)]:
+    with open_output(output, file, glossary) as sink:
+        sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
+    if suspicious:
         text = "%s: suspicious translations to check: %s, such as: %s"
         logger.warning(text, file, f"{len(suspicious):,}", suspicious[0][:_SHOWN_CHARS])
-    terms = TermCount(translator)
-    terms.add(pairs)
     terms.log()

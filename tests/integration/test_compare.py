@@ -168,6 +168,8 @@ def test_wrong_requests_are_refused(runs: list[Path], tmp_path: Path, refused: R
     )
     for misplaced in (("--src", reference), ("--direction", "en-de"), ("--ref", reference, "--test", "heldout")):
         refused(2, ["go with --ref, --test goes with runs"], "compare", runs[0], runs[1], *misplaced)
+    several = ["--ref: compare takes one file of references, got 2", "mtx evaluate --hyp"]
+    refused(2, several, "compare", reference, reference, "--ref", reference, "--ref", reference)
     refused(2, ["short: ambiguous; choose the test set", "--test "], "compare", *with_two_test_sets(runs[0]), short)
     refused(2, ["not a model directory"], "compare", runs[1], tmp_path)
     refused(2, ["--test x", "they have heldout"], "compare", runs[0], runs[1], "--test", "x")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mtx import cli
 from mtx.commands import doctor
 from mtx.formatting import install_command
 from tests.integration.commands import mtx
@@ -25,12 +26,17 @@ def test_in_words_and_in_json(tmp_path: Path) -> None:
     assert found["disk"]["free_gb"] > 0 and found["gpu"]["devices"] == []
 
 
-def test_what_is_missing_is_told_with_what_needs_it_and_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_missing_is_told_with_what_needs_it_and_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(doctor, "package_version", lambda name="mtx": None if name == "ctranslate2" else "1.0")
-    versions = doctor._versions()
+    assert cli.run(["doctor", "--json"]) == 0
+    versions = json.loads(capsys.readouterr().out)["versions"]
     assert versions["ctranslate2"] == "missing" and versions["torch"] == "1.0"
+    assert cli.run(["doctor"]) == 0
     expected = "missing:  ctranslate2, for --to ctranslate2 and --engine ctranslate2: "
-    assert doctor._missing(versions) == [expected + install_command("ctranslate2")]
+    lines = capsys.readouterr().out.split("\n")
+    assert [line for line in lines if line.startswith("missing:")] == [expected + install_command("ctranslate2")]
 
 
 def test_a_device_that_is_not_here(refused: Callable[..., None]) -> None:

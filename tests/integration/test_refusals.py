@@ -241,7 +241,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     refused(2, ["pairs: expected sentence pairs, but its first line has no TAB", "name two files"], "train", "pairs")
     for name in ("a.en", "a.de", "b.txt"):
         (here / name).write_text("one side\n")
-    help = "mtx train own-text data.train=a data.dir=. data.src=en data.tgt=de"
+    help = "paste ./a.en ./a.de > pairs.tsv"
     refused(2, ["a.en: expected sentence pairs", help], "train", "a.en", "a.de")
     refused(
         2,

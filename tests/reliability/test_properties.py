@@ -19,7 +19,7 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from mtx.commands import translate, translator_options
+from mtx.commands import translate
 from mtx.config import settings
 from mtx.config.schema import DataConfig, TokenizerConfig
 from mtx.data import prepare as preparing
@@ -133,7 +133,7 @@ class Dripping(io.RawIOBase):
 
 
 def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translator_options, "BLOCK_LINES", 3)
+    monkeypatch.setattr(translate, "BLOCK_LINES", 3)
 
     def check(data: bytes, cuts: list[int], buffer_size: int) -> None:
         assume(not data.startswith(b"\x1f\x8b"))  # which says that what follows is gzip

@@ -1,5 +1,6 @@
 """Everything that starts threads or processes uses no more cores than this process may use."""
 
+import json
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtx import machine
-from mtx.commands import doctor
+from mtx import cli, machine
 from mtx.config import settings
 from mtx.data.workers import map_in_workers
 from mtx.decoding.translator import Translator
@@ -54,11 +54,15 @@ def test_ranks_share_the_cores_whatever_torchrun_says(quota: Path, monkeypatch: 
     assert [num_threads(local_size) for local_size in (2, 5, 12, 20)] == [6, 2, 1, 1]
 
 
-def test_workers_engines_and_doctor_use_the_cores_of_the_container(quota: Path, tmp_path: Path) -> None:
+def test_workers_engines_and_doctor_use_the_cores_of_the_container(
+    quota: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     quota.write_text("300000 100000\n")
     assert len(set(map_in_workers(process_of, range(9), few_items=0))) == 3
     assert device.machine(torch.device("cpu"))["cores"] == 3
-    assert doctor._cpu()["cores"] == doctor._cpu()["threads"] == 3
+    assert cli.run(["doctor", "--device", "cpu", "--json"]) == 0
+    cpu = json.loads(capsys.readouterr().out)["cpu"]
+    assert cpu["cores"] == cpu["threads"] == 3
     lively_bundle(small_tokenizer(), tmp_path / "model")
     assert Translator.load(tmp_path / "model", engine="torch").torch.num_workers == 3
 

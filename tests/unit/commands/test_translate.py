@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mtx.commands import translate, translator_options
+from mtx.commands import translate
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
@@ -37,7 +37,7 @@ class Copying(FakeTranslator):
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(translator_options, "BLOCK_LINES", 5)
+    monkeypatch.setattr(translate, "BLOCK_LINES", 5)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "manifest.json").write_text("{}")
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in LINES))
@@ -48,7 +48,7 @@ def run(
     place: Path, name: str = "out.txt", called: Callable[[int], object] = bool, shard: str | None = None,
     prefix: Path | None = None, search: str = "",
 ) -> list[str]:  # fmt: skip
-    work = translate.LineWork(Copying(called), 1, False, prefix)
+    work = translate.LineWork(Copying(called), False, prefix)
     translate.translate_file(
         work,
         place / "in.txt",
@@ -136,7 +136,7 @@ def test_a_file_of_somebody_else_is_not_replaced(place: Path) -> None:
     (place / "in.txt").rename(part)
     with pytest.raises(UsageError, match="is not a file of mtx"):
         translate.translate_file(
-            translate.LineWork(Copying(bool), 1, False, None), part, place / "out.txt", None,
+            translate.LineWork(Copying(bool), False, None), part, place / "out.txt", None,
             {"model": str(place / "model")}, [],
         )  # fmt: skip
     assert part.read_text().splitlines() == LINES
