@@ -7,7 +7,7 @@ counted. Flow: `Unit` -> `PairBlock`.
 
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,8 +24,6 @@ from mtx.storage.text_files import printable
 
 NO_TRANSLATION = "not translated"
 UNKNOWN = ""  # an unnamed language
-_MOST_PAIRS = 1000  # of one unit
-_SHOWN_CHARS = 100  # of the languages in a message
 _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the usual form
 _NOT_DIGITS = re.compile(r"\D")
 
@@ -73,14 +71,14 @@ class BilingualReader:
         present = Counter[str]()
         has_pairs = False
         units = iter(self.units(path))
-        for first in units:
+        while block := list(itertools.islice(units, BLOCK_PAIRS)):
             lines, dates = list[int](), list[int]()
             src_texts, tgt_texts = list[str](), list[str]()
             left_out = dict[str, PairGroup]()
-            for unit in itertools.chain([first], itertools.islice(units, BLOCK_PAIRS - 1)):
-                present.update(list(dict.fromkeys(variant.language for variant in unit.variants)))
+            for unit in block:
+                present.update(variant.language for variant in unit.variants)
                 src, tgt = _sides(unit, languages)
-                if len(src) * len(tgt) > _MOST_PAIRS:
+                if len(src) * len(tgt) > 1000:  # more are no translations of each other
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
                 for one, other in itertools.product(src, tgt):
                     lines.append(unit.line)
@@ -96,8 +94,8 @@ class BilingualReader:
             raise DataError(f"{path}: no units")
         if not has_pairs:
             counts = ", ".join(f"{name or 'unnamed'} ({count:,})" for name, count in present.most_common())
-            problem = f"no unit is in both {languages[0]} and {languages[1]}"
-            raise DataError(f"{path}: {problem}; it has {printable(counts[:_SHOWN_CHARS])}")
+            counts = printable(counts[:100])
+            raise DataError(f"{path}: no unit is in both {languages[0]} and {languages[1]}; it has {counts}")
 
 
 def require_languages(path: Path, named: Languages, languages: Languages) -> None:
@@ -137,11 +135,9 @@ def _without_accelerator(text: str) -> str:
 
 
 def _find_serving(unit: Unit, asked: str) -> list[Variant]:
-    serving = defaultdict[int | None, list[Variant]](list)
-    for variant in unit.variants:
-        if variant.text:
-            serving[match_rank(variant.language, asked)].append(variant)
-    return serving[0] or serving[1] or serving[2]
+    variants = [variant for variant in unit.variants if variant.text]
+    ranked = ([variant for variant in variants if match_rank(variant.language, asked) == rank] for rank in range(3))
+    return next(filter(None, ranked), [])
 
 
 @lru_cache

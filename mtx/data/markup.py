@@ -23,8 +23,8 @@ _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("
 _CUT = re.compile("[\x00 ]")  # where a word ends
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
 # Entities whose characters could be markup or be lost; others are characters of a word
-_KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])
-_CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{'|'.join(sorted(_KEPT_ENTITIES))}")
+_KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
+_CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
 Kind = Literal["open", "close", "alone"]
 
 
@@ -143,7 +143,7 @@ def codes_of(text: str) -> list[str]:
 
 
 def _unescape(entity: re.Match[str]) -> str:
-    return entity[0] if entity[0] in _KEPT_ENTITIES else html.unescape(entity[0])
+    return entity[0] if _KEPT_ENTITY.fullmatch(entity[0]) else html.unescape(entity[0])
 
 
 def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:

@@ -128,9 +128,7 @@ def serve(fd: int) -> None:
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             function, item = connection.recv()
-            answer: tuple[Any, Exception | None]
             try:
-                answer = function(item), None
+                connection.send((function(item), None))
             except Exception as error:
-                answer = None, error
-            connection.send(answer)
+                connection.send((None, error))

@@ -50,7 +50,7 @@ _ABOUT_DROPPED = {
 
 def changed_text(record: Path, config: Config) -> list[Advice]:
     """A warning if a text file or a model of `tokenizer.model` has changed since the data was prepared."""
-    if not (paths := find_changed_files(record, config.data, config.tokenizer)):
+    if not (paths := find_changed_files(record)):
         return []
     text = f"{paths[0]} has changed since this run prepared its data; the run keeps its prepared text"
     return [Advice(text, "use a new run_dir=DIR to train on the new text")]
