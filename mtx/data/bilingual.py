@@ -25,7 +25,6 @@ from mtx.storage.text_files import printable
 NO_TRANSLATION = "not translated"
 UNKNOWN = ""  # an unnamed language
 _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the usual form
-_NOT_DIGITS = re.compile(r"\D")
 
 
 @dataclass(slots=True)
@@ -117,7 +116,7 @@ def join_lines(text: str) -> str:
 
 def date_of(text: str) -> int:
     """A date such as 20250131T093000Z as a number that grows with time; 0 for none."""
-    return int(_NOT_DIGITS.sub("", text)[:14].ljust(14, "0"))
+    return int(re.sub(r"\D", "", text)[:14].ljust(14, "0"))
 
 
 def _sides(unit: Unit, languages: Languages) -> tuple[list[Variant], list[Variant]]:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mtx.config.schema import DataConfig
+from mtx.config.schema import HELD_OUT_TEST, DataConfig
 from mtx.data.cleaning import Mask, clean_pair, clean_text, hash_texts
 from mtx.data.sources import Corpora, Corpus
 from mtx.data.tables import PairBlock, PairGroup
@@ -76,7 +76,7 @@ def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
     Raises:
         DataError: if a configured set is empty or not UTF-8.
     """
-    tests = ((name, test_store(name), corpus) for name, corpus in corpora.test_sets.items())
+    tests = ((name, test_store(name), corpus) for name, corpus in (corpora.tests or {HELD_OUT_TEST: None}).items())
     for name, store, corpus in (("valid", VALID_STORE, corpora.valid), *tests):
         eval_set = EvalSet(name, store, is_held_out=corpus is None)
         if corpus is not None:

@@ -43,7 +43,6 @@ _TIMES_OTHERS, _FEWEST_WORDS = 10, 5  # for a text to be in one language and in 
 _LOOKS_ALIKE, _TIMES = 0.5, 1.5  # similarity; minimum ratio to another language or text
 _ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # minimum number of different sentences, and of letters
 _SAMPLE = 4_000  # inspected sentences or units
-_SHOWN_CHARS = 200  # of the languages in a message
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
 _TEXT = "its text"  # which shows the languages of a file that does not name them
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
@@ -187,7 +186,7 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
             return src, tgt, origin
     names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
     raise UsageError(
-        f"{path}: cannot tell its two languages: found {printable(names[:_SHOWN_CHARS])}",
+        f"{path}: cannot tell its two languages: found {printable(names[:200])}",
         mtx_command("train", path, "data.src=en", "data.tgt=de"),
     )
 

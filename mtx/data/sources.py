@@ -91,11 +91,6 @@ class Corpora:
         untagged = [corpus for corpus in self.train if corpus.tag is None] or self.train
         return untagged[:1] if self.is_adaptation else untagged
 
-    @property
-    def test_sets(self) -> Mapping[str, Corpus | None]:
-        """Every test set by its name, in order; None is held out."""
-        return self.tests or {HELD_OUT_TEST: None}
-
     def all(self) -> list[Corpus]:
         """Every corpus: of training, validation and test text."""
         return [corpus for corpus in (*self.train, self.valid, *self.tests.values()) if corpus]

@@ -42,9 +42,7 @@ ESCAPE: Literal["surrogateescape"] = "surrogateescape"  # keeps bytes that are n
 Columns = tuple[str, ...]  # data.columns: none, or those of source and target
 Pair = tuple[str, str]
 PLAIN_NAMES = ("src", "tgt")  # of columns, and of unnamed languages
-_EXAMPLE_CHARS = 80
 _LINE_BREAK = re.compile("\r?\n")
-_DECLARED = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # in the first line of CSV, for Excel
 _DECIDING_LINES = 16_384  # that decide whether a spreadsheet wrote a file, from the first line with a quote
 _SEPARATORS = "\t;,"  # of CSV; if several fit equally well, the first one wins: commas are the most common in text
 _SEPARATING_LINES = 1000  # that decide the separator
@@ -82,7 +80,7 @@ class PairGroup:
 
     def example(self, corpus: str) -> dict[str, Any]:
         """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""
-        src, tgt = (printable(replace_invalid(text)[:_EXAMPLE_CHARS]) for text in (self.src, self.tgt))
+        src, tgt = (printable(replace_invalid(text)[:80]) for text in (self.src, self.tgt))
         return {"corpus": corpus, "line": self.line, "src": src, "tgt": tgt}
 
 
@@ -194,6 +192,8 @@ def find_sides(path: Path, rows: list[list[str]], languages: Languages, columns:
 
 def _header_sides(row: list[str], languages: Languages) -> tuple[int, int] | None:
     """The columns that a row names as source and target; None if it is not a header."""
+    if tuple(row) == languages:
+        return 0, 1
     cells = list(map(_strip_brackets, row))
     src, tgt = (
         [at for at, cell in enumerate(cells) if words.fullmatch(cell) or key_of(cell) == key_of(language.casefold())]
@@ -240,7 +240,7 @@ def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
         DataError: at a row with invalid quotes.
     """
     deciding = list(islice(lines, _SEPARATING_LINES))
-    declared = _DECLARED.fullmatch("".join(deciding[:1]))
+    declared = re.fullmatch(r'"?(?i:sep)=(.)"?', "".join(deciding[:1]))  # for Excel
     separator = declared[1] if declared else csv_separator(deciding)
     reader = _csv_reader(chain(deciding[bool(declared) :], lines), separator)
     line = 1

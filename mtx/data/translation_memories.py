@@ -181,8 +181,7 @@ class _Tree:
             self.prefix = name.removesuffix(local)
         elif len(around) >= MAX_DEPTH:
             raise self.refused(f"elements are nested more than {MAX_DEPTH} deep")
-        if self.prefix:
-            name = name.removeprefix(self.prefix) if name.startswith(self.prefix) else f"other:{name}"
+        name = name.removeprefix(self.prefix) if name.startswith(self.prefix) else f"other:{name}"
         node = Node(name, attributes, self.parser.CurrentLineNumber)
         if self.document:
             self.place(node)
