@@ -105,8 +105,8 @@ def require_languages(path: Path, named: Languages, languages: Languages) -> Non
     """
     for name, language in zip(named, languages, strict=True):
         if name and language not in PLAIN_NAMES and match_rank(name, language) is None:
-            shown, own = (" to ".join(printable(word) or "?" for word in pair) for pair in (named, languages))
-            raise UsageError(f"{path}: is {shown}, the model translates {own}")
+            document, model = (" to ".join(printable(word) or "?" for word in pair) for pair in (named, languages))
+            raise UsageError(f"{path}: is {document}, the model translates {model}")
 
 
 def join_lines(text: str) -> str:
@@ -149,14 +149,14 @@ def match_rank(tag: str, asked: str) -> int | None:
     if tag.casefold() == asked.casefold():
         return 0
     try:
-        has, wants = Language.get(tag), Language.get(asked)
+        language, wanted = Language.get(tag), Language.get(asked)
     except LanguageTagError:
         return None
-    if len({_MACROLANGUAGES.get(code, code) for code in (str(has.language), str(wants.language))}) > 1:
+    if len({_MACROLANGUAGES.get(code, code) for code in (str(language.language), str(wanted.language))}) > 1:
         return None
-    if _covers(wants, has):
-        return 0 if (has.script, has.territory) == (wants.script, wants.territory) else 1
-    return 2 if _covers(has, wants) else None
+    if _covers(wanted, language):
+        return 0 if (language.script, language.territory) == (wanted.script, wanted.territory) else 1
+    return 2 if _covers(language, wanted) else None
 
 
 def _covers(general: Language, special: Language) -> bool:

@@ -116,8 +116,10 @@ def hold_out(sets: list[EvalSet], corpora: Corpora, pairs: Any, is_own: Mask, is
     is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in SIDES.values()}
     for eval_set in sets:
         if eval_set.is_held_out:
-            own = ", ".join(corpus.name for corpus in corpora.own)
-            log.info(f"no {eval_set.kind} set configured: holding out {size:,} source sentences of {own}")
+            log.info(
+                f"no {eval_set.kind} set configured: holding out {size:,} source sentences of "
+                f"{', '.join(corpus.name for corpus in corpora.own)}"
+            )
             chosen = src_hashes[-size:] if eval_set.store == VALID_STORE else src_hashes[:size]
             is_in_set = is_own & is_left & pc.is_in(pairs["src_hash"], pa.array(chosen)).to_numpy()
             chosen_pairs = pairs.filter(pa.array(is_in_set))

@@ -14,7 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, islice
 from pathlib import Path
 
@@ -54,6 +54,12 @@ def _detector() -> LanguageIdentifier:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=_SURE)
 
 
+@lru_cache(maxsize=1 << 15)
+def _classify(text: str) -> str:
+    """The detector's code for a sentence. The first sentences of a corpus are read several times before training."""
+    return str(_detector().classify(text)[0])
+
+
 @dataclass(frozen=True)
 class Profile:
     """The share of a text's sentences in each language, and its letters; both are empty if it is too small.
@@ -71,7 +77,7 @@ class Profile:
         letters = _letters(sample)
         if len(sample) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
             return cls(_by_key(()), Counter())
-        return cls(_by_key((_detector().classify(text)[0], 1 / len(sample)) for text in sample), letters)
+        return cls(_by_key((_classify(text), 1 / len(sample)) for text in sample), letters)
 
     def likeness(self, language: str) -> float | None:
         """The share of the sentences in a language, or of letters in its script if the detector does not support it.
@@ -87,9 +93,9 @@ class Profile:
 
     def other_language(self, language: str) -> str | None:
         """The code of the language that a text looks like, if it is clearly not the given one."""
-        own = self.likeness(language)
+        likeness = self.likeness(language)
         best = max(KNOWN, key=lambda key: self.languages[key])
-        is_other = own is not None and self.languages[best] >= max(_LOOKS_ALIKE, _TIMES * own)
+        is_other = likeness is not None and self.languages[best] >= max(_LOOKS_ALIKE, _TIMES * likeness)
         return best if is_other and best != key_of(language) else None
 
 
@@ -106,10 +112,10 @@ def are_exchanged(src: Profile, tgt: Profile, languages: Languages) -> bool:
     One known language is enough; if both are known, both must look swapped.
     """
     is_known = False
-    for there, here, language in ((tgt, src, languages[0]), (src, tgt, languages[1])):
-        other, own = there.likeness(language), here.likeness(language)
-        if other is not None and own is not None:
-            if other < max(_LOOKS_ALIKE, _TIMES * own):
+    for side, other_side, language in ((src, tgt, languages[0]), (tgt, src, languages[1])):
+        likeness, other_likeness = side.likeness(language), other_side.likeness(language)
+        if likeness is not None and other_likeness is not None:
+            if other_likeness < max(_LOOKS_ALIKE, _TIMES * likeness):
                 return False
             is_known = True
     return is_known

@@ -58,7 +58,7 @@ zh Chinese, 中文, 英文
 """
 KNOWN = {line[:2]: line[3:].split(", ") for line in _TABLE.strip().splitlines()}
 _BY_NAME = {name.casefold(): key for key, names in KNOWN.items() for name in names[:2]}
-_BY_NAME.update((names[2].casefold(), "en") for names in KNOWN.values())
+_BY_NAME |= {names[2].casefold(): "en" for names in KNOWN.values()}
 # Languages that share an entry: their texts are hard to tell apart.
 _SAME = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "sh": "hr", "ms": "id", "fil": "tl", "cmn": "zh"}
 # ISO 15924 codes of the scripts without spaces between words.

@@ -191,4 +191,4 @@ def with_tags(
 
 def is_choice(marked: Marked) -> bool:
     """Whether a segment is an ICU message with texts for several numbers or cases, which is partly code."""
-    return any(CHOICE.search(part) for part in marked if isinstance(part, str))
+    return CHOICE.search(text_of(marked)) is not None

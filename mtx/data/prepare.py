@@ -10,7 +10,7 @@ The data directory appears as a whole or not at all, and training needs nothing 
 
 import logging
 import os
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -183,8 +183,9 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "set data.terms=null")
     if config.training.bpe_dropout and not all(tokenizer.models.merges(side)[1] for side in (False, True)):
-        text = f"training.bpe_dropout needs a BPE model, but {origin} has another kind"
-        raise UsageError(text, "training.bpe_dropout=0")
+        raise UsageError(
+            f"training.bpe_dropout needs a BPE model, but {origin} has another kind", "training.bpe_dropout=0"
+        )
 
 
 def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
@@ -229,8 +230,8 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     number, pairs = block
     kept = list[tuple[int, str, str, int]]()
     dropped = dict(pairs.left_out)
-    rows = zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or [0] * len(pairs.src), strict=True)
-    for line, src, tgt, date in rows:
+    changed = pairs.dates or [0] * len(pairs.lines)
+    for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, changed, strict=True):
         cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src, tgt)).count += 1
@@ -273,14 +274,14 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
 
 def _choose_weights(tallies: list[Tally]) -> None:
     """Set missing weights of general text: at most 1, so that it is used at most as often as the own text."""
-    own = [tally for tally in tallies if tally.is_own]
-    num_own = sum(tally.kept for tally in own)
+    own_tallies = [tally for tally in tallies if tally.is_own]
+    num_own = sum(tally.kept for tally in own_tallies)
     for tally in tallies:
         if not tally.is_own and tally.corpus.weight is None:
             tally.weight = min(1.0, num_own / max(1, tally.kept))
             log.info(
                 f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
-                f"used at most as often as the {num_own:,} of {own[0].corpus.name}"
+                f"used at most as often as the {num_own:,} of {own_tallies[0].corpus.name}"
             )
 
 
@@ -441,7 +442,7 @@ def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
 
 def _report(tallies: list[Tally], sets: list[EvalSet]) -> dict[str, Any]:
     """The entry of report.json about the pairs that were read."""
-    examples = {reason: example for tally in reversed(tallies) for reason, example in tally.examples.items()}
+    examples = ChainMap(*(tally.examples for tally in tallies))  # the first of each reason
     dropped = _dropped(tallies).most_common()
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
@@ -465,8 +466,7 @@ def _counts(tallies: list[Tally]) -> str:
 
 def _log_kept(stage: str, tallies: list[Tally]) -> None:
     """Log how many pairs a stage has kept; raises DataError if none of the own text is left."""
-    num_kept = sum(tally.kept for tally in tallies)
-    log.info(f"{stage}: {num_kept:,} pairs kept of {_counts(tallies)}")
-    own = [tally for tally in tallies if tally.is_own]
-    if not any(tally.kept for tally in own):
-        raise DataError(f"{own[0].corpus.name}: no pairs left to train on: {_counts(own)}")
+    log.info(f"{stage}: {sum(tally.kept for tally in tallies):,} pairs kept of {_counts(tallies)}")
+    own_tallies = [tally for tally in tallies if tally.is_own]
+    if not any(tally.kept for tally in own_tallies):
+        raise DataError(f"{own_tallies[0].corpus.name}: no pairs left to train on: {_counts(own_tallies)}")

@@ -47,7 +47,9 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
             is_sentence = bisect_left(letters, start) < bisect_left(letters, end) < len(letters)  # not `1.`, not `:)`
             last_word = "".join(part.split()[-1:])
             is_cut = abbreviation.fullmatch(last_word) or (writes_capitals and text[end].islower())
-            if is_sentence and not is_cut and _may_end(part[-1], text[end]):
+            # without a space, example.com is a name
+            is_apart = part[-1].isspace() or not part[-1].isascii() or _is_ideographic(text[end])
+            if is_sentence and not is_cut and is_apart:
                 sentences.append(text[start:end].strip())
                 start = end
         return [*sentences, text[start:].strip()] if sentences else [text]
@@ -71,11 +73,6 @@ def space_between(before: str, after: str) -> str:
     """What separates two sentences: a space, except next to Chinese and Japanese characters, or to nothing."""
     is_close = not before or not after or _is_ideographic(before[-1]) or _is_ideographic(after[0])
     return "" if is_close else " "
-
-
-def _may_end(before: str, after: str) -> bool:
-    """Whether a sentence may end between two characters; without a space, `example.com` is a name."""
-    return before.isspace() or not before.isascii() or _is_ideographic(after)
 
 
 def _is_ideographic(character: str) -> bool:

@@ -104,7 +104,7 @@ def find_corpora(data: DataConfig) -> Corpora:
         MtxError: if the hub's dataset cannot be loaded.
         DataError: if it has no columns for the two languages.
     """
-    if data.generator == "grammar":
+    if data.generator:
         demo = {part: Corpus("grammar", partial(_read_demo, part)) for part in ("train", "valid", "test")}
         return Corpora([demo["train"]], demo["valid"], {"grammar": demo["test"]})
     if data.hub is not None and data.dir is None:
@@ -186,10 +186,10 @@ def _in_order(corpus: Corpus, data: DataConfig) -> Corpus:
         for block in corpus.blocks():
             if is_swapped is None:
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), data.languages)
-                if is_swapped and (data.columns or len(corpus.files) != 1 or names_languages(*corpus.files)):
-                    help = f"data.columns={','.join(data.columns[::-1])}" if data.columns else _RENAME
-                    raise UsageError(f"{corpus.name}: source and target are swapped", help)
                 if is_swapped:
+                    if data.columns or len(corpus.files) != 1 or names_languages(*corpus.files):
+                        help = f"data.columns={','.join(data.columns[::-1])}" if data.columns else _RENAME
+                        raise UsageError(f"{corpus.name}: source and target are swapped", help)
                     log_once(f"{corpus.name}: the second text of each pair is {data.src}, so it is the source")
             yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
 

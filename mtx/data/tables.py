@@ -169,19 +169,19 @@ def find_sides(path: Path, rows: list[list[str]], languages: Languages, columns:
     Raises:
         DataError: with a list of the columns, if there are more than two and nothing identifies the two.
     """
-    first_row, named = rows[0], _header_sides(rows[0], languages)
-    if rows[1:] and named == _header_sides(rows[1], languages):
-        named = None
+    first_row, sides = rows[0], _header_sides(rows[0], languages)
+    if rows[1:] and sides == _header_sides(rows[1], languages):
+        sides = None
+    has_header = sides is not None
     if columns:
-        src, tgt = (_index(path, first_row, column) for column in columns)
-        has_header = named is not None or not all(map(str.isdecimal, columns))
-    elif named is not None:
-        (src, tgt), has_header = named, True
-    elif len(first_row) <= 2:
-        src, tgt, has_header = 0, 1, False
-    else:
-        names = " and ".join(languages)
-        raise DataError(f"{path}: cannot find the columns of {names} among {_list_columns(first_row)}", _COLUMNS_HELP)
+        sides = _index(path, first_row, columns[0]), _index(path, first_row, columns[1])
+        has_header |= not all(map(str.isdecimal, columns))
+    if sides is None and len(first_row) > 2:
+        raise DataError(
+            f"{path}: cannot find the columns of {' and '.join(languages)} among {_list_columns(first_row)}",
+            _COLUMNS_HELP,
+        )
+    src, tgt = sides or (0, 1)
     if has_header:
         log_once(
             f"{path}: skipping the header in the first line; the source is column {src + 1}, {first_row[src]!r}, "

@@ -118,7 +118,7 @@ class TokenStore:
         try:
             file = pa.memory_map(os.fsencode(path)).read_buffer()
             reader = pa.ipc.open_file(file)
-            metadata = json.loads((reader.schema.metadata or {})[_METADATA])
+            metadata = json.loads(reader.schema.metadata[_METADATA])
             num_ids, weights = int(metadata["num_ids"]), np.array(metadata["weights"], dtype=np.float64)
             if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids):
                 raise ValueError("another format or other columns")

@@ -255,7 +255,11 @@ def read_tmx(path: Path) -> Iterator[Unit]:
     """The units of a translation memory; a tuv without a seg has no text."""
     for unit in read_units(path, "TMX"):
         variants = [
-            Variant(language_of(tuv), "".join(map(plain_text, tuv.named("seg")[-1:])), _date(tuv) or _date(unit))
+            Variant(
+                language_of(tuv),
+                "".join(map(plain_text, tuv.named("seg")[-1:])),
+                date_of(tuv.first("changedate", "creationdate") or unit.first("changedate", "creationdate")),
+            )
             for tuv in unit.named("tuv")
         ]
         origin = unit.nearest("srclang")  # usually the header, whose attributes the root has
@@ -265,10 +269,6 @@ def read_tmx(path: Path) -> Iterator[Unit]:
 def language_of(tuv: Node) -> str:
     """The language of a tuv."""
     return tuv.first("xml:lang", "lang")
-
-
-def _date(node: Node) -> int:
-    return date_of(node.first("changedate", "creationdate"))
 
 
 def read_xliff(path: Path) -> Iterator[Unit]:

@@ -79,7 +79,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._connection, other = multiprocessing.Pipe()
-        path = [str(entry) for entry in sys.path]
+        path = list(map(str, sys.path))
         code = f"import sys; sys.path[:] = {path!r}; from {__name__} import serve; serve({other.fileno()})"
         with other:  # closed in this process
             self._process = subprocess.Popen(
