@@ -77,7 +77,7 @@ class BilingualReader:
             for unit in block:
                 present.update(variant.language for variant in unit.variants)
                 src, tgt = _sides(unit, languages)
-                if len(src) * len(tgt) > 1000:  # more are no translations of each other
+                if len(src) * len(tgt) > 1000:  # no real unit has that many pairs
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
                 for one, other in itertools.product(src, tgt):
                     lines.append(unit.line)

@@ -54,7 +54,7 @@ def _detector() -> LanguageIdentifier:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=_SURE)
 
 
-@lru_cache(maxsize=1 << 15)
+@lru_cache(maxsize=1 << 13)  # both sides of a sample
 def _classify(text: str) -> str:
     """The detector's code for a sentence. The first sentences of a corpus are read several times before training."""
     return str(_detector().classify(text)[0])

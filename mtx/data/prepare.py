@@ -248,12 +248,12 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     Counts the pairs that are not used, and adds held-out pairs to their sets.
     """
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned))).read_all()
-    corpus, dates, *hashes = (table[name].to_numpy() for name in ("corpus", "date", "src_hash", "tgt_hash"))
+    corpus, src_hashes = table["corpus"].to_numpy(), table["src_hash"].to_numpy()
     is_newest = np.ones(table.num_rows, np.bool_)
     has_older = np.array([tally.keeps_newest for tally in tallies])[corpus]
-    is_newest[has_older] = find_newest(hashes[0][has_older], dates[has_older])
+    is_newest[has_older] = find_newest(src_hashes[has_older], table["date"].to_numpy()[has_older])
     is_first = is_newest.copy()
-    is_first[is_newest] = find_first(hash_pairs(*hashes)[is_newest])
+    is_first[is_newest] = find_first(hash_pairs(src_hashes, table["tgt_hash"].to_numpy())[is_newest])
     is_own = np.array([tally.is_own for tally in tallies])[corpus]
     masks = {"older translation": ~is_newest, "duplicate": ~is_first}
     masks |= hold_out(sets, corpora, table, is_own, is_first)

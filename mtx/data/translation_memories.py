@@ -325,7 +325,7 @@ _STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
 _TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})?")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))")
-_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_CHARACTERS = dict(zip("ntrabfv", "\n\t\r\a\b\f\v", strict=True))
 
 
 @dataclass
