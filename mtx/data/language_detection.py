@@ -149,8 +149,8 @@ def is_surely_in(text: str, language: str, others: Iterable[str]) -> bool:
     ]
     for line in lines:
         likelihood = _by_key(_detector().rank(line))
-        rivals = [likelihood.get(key_of(other), 1.0) for other in others]
-        if likelihood[key_of(language)] < max([_SURE, *(_TIMES_OTHERS * rival for rival in rivals)]):
+        rivals = (_TIMES_OTHERS * likelihood.get(key_of(other), 1.0) for other in others)
+        if likelihood[key_of(language)] < max([_SURE, *rivals]):
             return False
     return bool(lines)
 

@@ -44,7 +44,7 @@ from mtx.data.markup import codes_of
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
-from mtx.data.token_store import TokenStore, store_batch, write_store
+from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
@@ -221,14 +221,14 @@ def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
     return tqdm(results, description, unit=" pairs", unit_scale=BLOCK_PAIRS, disable=not shows_progress(), leave=False)
 
 
-def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Any]:
+def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Batch]:
     """Clean a block of pairs, given with the number of its corpus.
 
     Returns:
         The corpus number, the dropped pairs by reason, and a batch of `CLEANED` with the others.
     """
     number, pairs = block
-    kept = list[tuple[int, str, str, int]]()
+    rows = list[tuple[int, str, str, int]]()
     dropped = dict(pairs.left_out)
     changed = pairs.dates or [0] * len(pairs.lines)
     for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, changed, strict=True):
@@ -236,9 +236,9 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src, tgt)).count += 1
         else:
-            kept.append((line, *cleaned, date))
-    lines, sources, targets, dates = zip(*kept, strict=True) if kept else [()] * 4
-    columns = [lines, [number] * len(kept), sources, targets, dates, hash_texts(sources), hash_texts(targets)]
+            rows.append((line, *cleaned, date))
+    lines, sources, targets, dates = zip(*rows, strict=True) if rows else [()] * 4
+    columns = [lines, [number] * len(rows), sources, targets, dates, hash_texts(sources), hash_texts(targets)]
     return number, dropped, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
@@ -317,7 +317,7 @@ class ChosenText:
         """The number of training pairs."""
         return int(self.is_chosen.sum())
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[Batch]:
         """The training pairs, in non-empty record batches without dates and hashes."""
         stop = 0
         with pa.OSFile(os.fsencode(self.cleaned)) as file:  # the pages of a memory-mapped file would stay in memory
@@ -403,9 +403,9 @@ def encode_block(
     return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
 
 
-def _texts(batch: Any) -> tuple[list[str], list[str]]:
+def _texts(batch: Batch) -> tuple[list[str], list[str]]:
     """The source and the target texts of pairs as a model learns them, without elements and entities."""
-    src, tgt = ([strip_codes(text).strip() or text for text in batch[side].to_pylist()] for side in ("src", "tgt"))
+    src, tgt = ([strip_codes(text).strip() or text for text in batch[side].to_pylist()] for side in SIDES)
     return src, tgt
 
 

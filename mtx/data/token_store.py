@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_ST
 _METADATA = b"mtx"
 _MAX_VALID_BYTES = 1 << 29
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
+Batch: TypeAlias = pa.RecordBatch
 
 
 def _schema(num_ids: int) -> Any:
@@ -38,12 +39,12 @@ def _schema(num_ids: int) -> Any:
 
 def store_batch(
     num_ids: int, src_ids: list[list[int]], tgt_ids: list[list[int]], lines: Any, corpus: Any, src: Any, tgt: Any
-) -> Any:
+) -> Batch:
     """A record batch for `write_store`: each argument but `num_ids` has one item a pair; lists or Arrow arrays."""
     return pa.RecordBatch.from_arrays([src_ids, tgt_ids, lines, corpus, src, tgt], schema=_schema(num_ids))
 
 
-def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterable[Any]) -> None:
+def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterable[Batch]) -> None:
     """Write pairs to a new file, in their order.
 
     Args:
@@ -169,7 +170,7 @@ class TokenStore:
         return np.asarray(self._table["line"])
 
 
-def _view(tokens: Ids, batches: list[Any], column: str) -> Side:
+def _view(tokens: Ids, batches: list[Batch], column: str) -> Side:
     """View the ids of `column` in place, by the offset of each batch's values in the mapped file."""
     starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     for ids in (batch[column] for batch in batches):
