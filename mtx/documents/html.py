@@ -8,8 +8,8 @@ content.
 import html
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
 from itertools import accumulate
@@ -19,7 +19,7 @@ from mtx.data.inline_codes import unescape
 from mtx.data.languages import tag_of
 from mtx.data.markup import VOID, Marked, Tag, element_tag, has_letters, raw, with_codes
 from mtx.data.tables import PLAIN_NAMES
-from mtx.documents.document import Edit, replace_text
+from mtx.documents.edits import Edit, replace_text
 from mtx.errors import DataError
 
 _INLINE = frozenset(
@@ -36,9 +36,8 @@ _KINDS = {  # of parts, by the method of the parser
     "handle_data": "text",
     **dict.fromkeys(["handle_comment", "handle_decl", "handle_pi", "unknown_decl"], "other"),
 }
-_SEEN = frozenset(["alt", "title", "placeholder", "aria-label"])  # visible attributes
-_SEEN_META = re.compile(r"((og|twitter):)?(title|description)", re.IGNORECASE)
-_BUTTONS = frozenset(["submit", "button", "reset"])
+_VISIBLE = frozenset(["alt", "title", "placeholder", "aria-label"])  # attributes
+_VISIBLE_META = re.compile(r"((og|twitter):)?(title|description)", re.IGNORECASE)
 _ENDED_BY = {
     "li": {"li"},
     **dict.fromkeys(["dt", "dd"], {"dt", "dd"}),
@@ -50,11 +49,19 @@ _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[
 _MOST_UNFINISHED = 1000  # unclosed tags between two closed ones
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
 _NO_BREAK_SPACE = "\xa0"
-# A block of Liquid that holds code or a comment is one template; PHP at the end of a page need not end.
+# A block of Liquid that holds code or a comment is one template, and so is character data; PHP at the end need not end.
 _TEMPLATE = re.compile(
-    r"<\?(?:php)?|<%|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
+    r"<\?(?:php)?|<%|<!\[CDATA\[|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
 )
-_TEMPLATE_ENDS = {"<?": r"\?>", "<?php": r"\?>|\Z", "<%": "%>", "{%": "%}", "{#": r"\#}", "={": "}"}
+_TEMPLATE_ENDS = {
+    "<?": r"\?>",
+    "<?php": r"\?>|\Z",
+    "<%": "%>",
+    "<![CDATA[": r"\]\]>",
+    "{%": "%}",
+    "{#": r"\#}",
+    "={": "}",
+}
 _MOST_TEMPLATE = 2000  # characters of one in braces
 _FILLER = "\ue000"  # replaces each character of a template
 _FILLED = re.compile(rf"{_FILLER}(?:(?:[{_FILLER}\n]|[-/.:](?={_FILLER}))*{_FILLER})?")
@@ -67,6 +74,8 @@ class _Part:
     Attributes:
         kind: text; start, end or empty (<x/>) for a tag; other for comments and the like; kept for damaged markup.
         name: the name of a tag.
+        spans: the span of the value of each attribute with its quotes; (-1, -1) without a value.
+        attributes: the value of each attribute, with its references.
         last: for the start of an element, the number of the part with its end, if it has one.
         is_frozen: whether it must not be translated.
     """
@@ -74,8 +83,9 @@ class _Part:
     start: int
     kind: str
     name: str
-    attributes: dict[str, str | None]
     end: int = 0
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
     last: int | None = None
     is_frozen: bool = False
 
@@ -89,36 +99,29 @@ def read_attributes(path: Path, text: str, tgt: str = "") -> Iterator[Edit]:
     masked = _mask_templates(text)
     _refuse_unfinished(path, masked)
     for part in _parts(masked):
-        if part.kind not in ("start", "empty"):
-            continue
-        for name, start, end in _attributes(masked, part):
-            quote, inner = (text[start], 1) if text[start] in "\"'" else ('"', 0)
+        for name, (start, end) in part.spans.items():
+            if start < 0:
+                continue
+            quote = text[start] if text[start] in "\"'" else '"'
             if part.name == "html" and name in ("lang", "xml:lang") and tgt not in ("", *PLAIN_NAMES):
                 yield replace_text(start, end, f"{quote}{tag_of(tgt)}{quote}")
-            elif not part.is_frozen and _is_seen(part, name) and any(map(str.isalpha, masked[start:end])):
-                value = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
-                yield Edit(start, end, value, partial(_write_value, quote))
+            elif not part.is_frozen and _is_visible(part, name) and any(map(str.isalpha, part.attributes[name])):
+                inner = text[start] == quote
+                segment = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
+                yield Edit(start, end, segment, partial(_write_value, quote))
 
 
 def _write_value(quote: str, translation: Marked) -> str:
     return f"{quote}{raw(translation, html.escape)}{quote}"
 
 
-def _attributes(text: str, part: _Part) -> Iterator[tuple[str, int, int]]:
-    """The name of each attribute of a tag, once, and the span of its value including quotes."""
-    at, names = part.start + 1 + len(part.name), set[str]()
-    while match := _ATTRIBUTE.match(text, at, part.end):
-        at, name = match.end(), match[1].lower()
-        if match[2] and name not in names:
-            yield name, *match.span(2)
-        names.add(name)
-
-
-def _is_seen(part: _Part, name: str) -> bool:
-    get = part.attributes.get
+def _is_visible(part: _Part, name: str) -> bool:
+    values = part.attributes
     if part.name == "meta":
-        return name == "content" and bool(_SEEN_META.fullmatch(get("name") or get("property") or ""))
-    return name in _SEEN or (part.name == "input" and name == "value" and (get("type") or "").lower() in _BUTTONS)
+        return name == "content" and bool(_VISIBLE_META.fullmatch(values.get("name") or values.get("property", "")))
+    return name in _VISIBLE or (
+        part.name == "input" and name == "value" and values.get("type", "").lower() in ("submit", "button", "reset")
+    )
 
 
 def read_blocks(text: str) -> Iterator[Edit]:
@@ -193,6 +196,12 @@ def _parts(text: str) -> list[_Part]:
         part.end = end
         if part.kind == "text" and _UNFINISHED.search(text, part.start, end):
             part.kind = "kept"
+        elif part.kind in ("start", "empty"):
+            at = part.start + 1 + len(part.name)
+            while match := _ATTRIBUTE.match(text, at, end):
+                at = match.end()
+                part.spans.setdefault(match[1].lower(), match.span(2))
+            part.attributes = {name: text[slice(*span)].strip("\"'") for name, span in part.spans.items()}
     open_elements = defaultdict[str, list[int]](list)
     for number, part in enumerate(parts):
         if part.kind == "start" and part.name not in VOID:
@@ -210,10 +219,10 @@ def _freeze(parts: list[_Part]) -> None:
         while number > enclosing[-1][0]:
             enclosing.pop()
         part.is_frozen = enclosing[-1][1]
-        own = (part.attributes.get("translate", "inherited") or "yes").lower()
-        if own == "no" or "notranslate" in (part.attributes.get("class") or "").split():
+        translate = part.attributes.get("translate", "inherited").lower()
+        if translate == "no" or "notranslate" in part.attributes.get("class", "").split():
             part.is_frozen = True
-        elif own == "yes":
+        elif translate in ("yes", ""):
             part.is_frozen = False
         last = part.last
         if last is None and part.kind == "start" and part.name not in VOID and part.is_frozen != enclosing[-1][1]:
@@ -252,19 +261,11 @@ class _Parser(HTMLParser):
         self._lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
         for method, kind in _KINDS.items():
             setattr(self, method, partial(self._add, kind))
-        self.feed(text.replace("&", _FILLER))  # it needs no references, and fails for those with thousands of digits
+        # It needs no references, and fails for those with thousands of digits, and for some of <![if x]>, a comment.
+        self.feed(text.replace("&", _FILLER).replace("<![", f"<!{_FILLER}"))
         self.close()
 
-    def _add(self, kind: str, name: str, attributes: Sequence[tuple[str, str | None]] = ()) -> None:
+    def _add(self, kind: str, name: str, attributes: object = ()) -> None:
         line, column = self.getpos()
         if not (kind == "text" and self.parts and self.parts[-1].kind == "text"):  # the parser may split a text
-            self.parts.append(_Part(self._lines[line - 1] + column, kind, name, dict(reversed(attributes))))
-
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Treat everything from `<![` to its end as a comment; the library's own version fails for some."""
-        end = "]]>" if self.rawdata.startswith("<![CDATA[", i) else ">"
-        found = self.rawdata.find(end, i)
-        if found < 0:
-            return -1
-        self._add("other", "")
-        return found + len(end)
+            self.parts.append(_Part(self._lines[line - 1] + column, kind, name))

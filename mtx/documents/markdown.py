@@ -19,7 +19,7 @@ from markdown_it.token import Token
 
 from mtx.data.inline_codes import CODE
 from mtx.data.markup import Marked, Tag, element_tag, has_letters, raw, with_tags
-from mtx.documents.document import Edit
+from mtx.documents.edits import Edit
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _COMPONENT = (  # a tag of MDX, whose attributes may be code
@@ -33,7 +33,7 @@ _KEPT = re.compile(
     rf"|{_COMPONENT}|{CODE.pattern}"
 )
 # at the beginning also the box of a task, and the name of an alert
-_FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
+_FIRST_KEPT = re.compile(rf"\A\[[ xX]\](?=\s)|\A\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
 _CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
 _TEXT_IN_HTML = re.compile(r"\s*</?(?!pre|script|style|textarea)\w.*?>[^<>]*[^\W\d_]", re.DOTALL | re.IGNORECASE)
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
@@ -157,7 +157,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
         if child.type == "text" or start < at:
             continue  # an empty mark, or a mark inside another tag
         if child.type == "text_special":
-            parts += [*_split_kept(content[at:start], at == 0), child.content]
+            parts += [content[at:start], child.content]
             at = end
             continue
         if child.type == "strong_open":
@@ -170,9 +170,10 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             end = code.end()
         if child.type != "softbreak" or is_title:
             is_title = is_title and child.type != "softbreak"
-            parts += [*_split_kept(content[at:start], at == 0), _tag(child, content[start:end], prefix)]
+            parts += [content[at:start], _tag(child, content[start:end], prefix)]
             at = end
-    return [part for part in [*parts, *_split_kept(content[at:], at == 0)] if part != ""]
+    first, *others = [*parts, content[at:]]
+    return [*with_tags([first], _FIRST_KEPT, _kept_tag), *with_tags(others, _KEPT, _kept_tag)]
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
@@ -185,14 +186,6 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
     if token.type == "link_close" and content in ("]", "][]"):  # it finds its address by its text
         content = f"][{' '.join(token.meta['label'].split())}]"
     return Tag(content, "close", token.tag) if token.type.endswith("_close") else Tag(content)
-
-
-def _split_kept(text: str, is_first: bool) -> Marked:
-    """Text outside Markdown's own marks, with codes as tags."""
-    first = _FIRST_KEPT.match(text) if is_first else None
-    if first is None:
-        return with_tags([text], _KEPT, _kept_tag)
-    return [Tag(first[0]), *with_tags([text[first.end() :]], _KEPT, _kept_tag)]
 
 
 def _kept_tag(text: str) -> Tag:

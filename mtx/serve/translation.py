@@ -24,7 +24,7 @@ from mtx.data.languages import code_of, name_of
 from mtx.data.markup import bare
 from mtx.decoding.translator import Hypothesis, Translator
 from mtx.documents import html
-from mtx.documents.document import apply, segments
+from mtx.documents.edits import apply, segments
 from mtx.errors import DataError, UsageError
 from mtx.evaluation.suspicion import Suspicion, suspicion
 
