@@ -213,28 +213,27 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str]) -
         left["locked segment"] += _has_text(read(source)) and not has_target
         return
     definitions = _definitions(unit)
-    is_translated = is_whole = False
-    if target and has_target:
-        is_copy = unit.attributes.get("state") == "initial" and plain_text(target) == plain_text(source)
-        is_translated = target.attributes.get("state") not in UNTRANSLATED and not is_copy
-        is_whole = any(_says(definition, _CONFIRMED) for definition in definitions.values())
-    is_whole = not is_whole and (overwrite or not is_translated)
+    states = [node.attributes.get("state") for node in (unit, target) if node]
+    is_copy = "initial" in states and plain_text(sides.get("target", source)) == plain_text(source)
+    is_translated = has_target and UNTRANSLATED.isdisjoint(states) and not is_copy
+    has_confirmed = has_target and any(_says(definition, _CONFIRMED) for definition in definitions.values())
+    is_whole = not has_confirmed and (overwrite or not is_translated)
     template = sides.get("seg-source", source)
     template = template if _has_text(read(template)) else source
     marks, target_marks = marks_of(template), marks_of(target) if target else []
-    sources, targets = ({_number(mark): mark for mark in side} for side in (marks, target_marks))
+    sources = {_number(mark): mark for mark in marks}
+    counts = [Counter(map(_number, side)) for side in (marks, target_marks)]
     contents = dict[Node, Marked | str]()  # of the places in the target, or in the template of a whole one
-    if not is_whole and target and target_marks and targets.keys() < sources.keys():
-        has_twice = len(sources) + len(targets) < len(marks) + len(target_marks)
-        if not has_twice and all(child in target_marks or str(child).isspace() for child in target.children):
-            is_whole = True  # it lacks some marks, and has nothing outside of its marks
-            kept = ((number, mark) for number, mark in targets.items() if _has_text(read(mark)))
-            contents = {sources[number]: document[mark.inner_start : mark.inner_end] for number, mark in kept}
+    if not is_whole and target and counts[1] < counts[0] and set(counts[0].values()) == {1}:
+        # it lacks some marks; it becomes whole if it has nothing outside of its marks
+        is_whole = all(child in target_marks or str(child).isspace() for child in target.children)
+        for mark in target_marks if is_whole else ():
+            if _has_text(read(mark)):
+                contents[sources[_number(mark)]] = document[mark.inner_start : mark.inner_end]
     if is_whole:
         places = [(mark, mark) for mark in marks] or [(template, template)]
     else:
-        numbers = [Counter(map(_number, side)) for side in (marks, target_marks)]
-        once = (mark for mark in target_marks if [number[_number(mark)] for number in numbers] == [1, 1])
+        once = (mark for mark in target_marks if [count[_number(mark)] for count in counts] == [1, 1])
         places = [(sources[_number(mark)], mark) for mark in once]
     for origin, place in places:
         definition, segment = definitions.get(_number(place), {}), read(origin)

@@ -136,9 +136,7 @@ def _mask_templates(text: str) -> str:
     """The page with a filler in place of each template."""
     parts, at, missing = list[str](), 0, set[str]()
     for begin in _TEMPLATE.finditer(text):
-        end = _TEMPLATE_ENDS.get(begin[0]) or "}" * len(begin[0])
-        if begin[1]:
-            end = rf"{{%-?\s*end{begin[1]}\b[^%]*%}}"
+        end = rf"{{%-?\s*end{begin[1]}\b[^%]*%}}" if begin[1] else _TEMPLATE_ENDS.get(begin[0], "}" * len(begin[0]))
         if begin.start() < at or end in missing:
             continue
         last = re.compile(end).search(text, begin.end())
@@ -244,12 +242,10 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
 
 def _refuse_unfinished(path: Path, text: str) -> None:
     """Refuse a page with very many unclosed tags, which the parser of Python 3.11 reads again and again."""
-    line = 1
-    for part in text.split(">"):
-        if part.count("<") > _MOST_UNFINISHED:
-            line += part.count("\n", 0, part.index("<"))
+    for part in re.finditer("[^>]+", text):
+        if part[0].count("<") > _MOST_UNFINISHED:
+            line = text.count("\n", 0, text.index("<", part.start())) + 1
             raise DataError(f"{path}:{line}: unclosed tags; expected > after <")
-        line += part.count("\n")
 
 
 class _Parser(HTMLParser):

@@ -37,7 +37,6 @@ _FIRST_KEPT = re.compile(rf"\A\[[ xX]\](?=\s)|\A\[!\w{{1,20}}\][+-]?|{_KEPT.patt
 _CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
 _TEXT_IN_HTML = re.compile(r"\s*</?(?!pre|script|style|textarea)\w.*?>[^<>]*[^\W\d_]", re.DOTALL | re.IGNORECASE)
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
-_MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # text with a match may be more than plain text
 _WHOLE = "autolink"  # markup of links that form one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
@@ -92,7 +91,7 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
             continue
         is_cell = opening.type in ("th_open", "td_open")
         first = token.map[0]
-        column, row = (column if is_cell and row == first else 0), first
+        column, row = (column if row == first else 0), first  # the next cell of a row, or the start of a line
         parts = token.content.split("\n")
         places = [_place(lines[first + number], part, column * (number == 0)) for number, part in enumerate(parts)]
         if min(places) < (0, 0):
@@ -172,8 +171,8 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             is_title = is_title and child.type != "softbreak"
             parts += [content[at:start], _tag(child, content[start:end], prefix)]
             at = end
-    first, *others = [*parts, content[at:]]
-    return [*with_tags([first], _FIRST_KEPT, _kept_tag), *with_tags(others, _KEPT, _kept_tag)]
+    parts.append(content[at:])
+    return [*with_tags(parts[:1], _FIRST_KEPT, _kept_tag), *with_tags(parts[1:], _KEPT, _kept_tag)]
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
@@ -201,12 +200,11 @@ def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_m
     Emphasis that would not be recognised, as around some parts of a word, is dropped, and so are line breaks.
     """
     plain = [part for part in translation if isinstance(part, str) or part.pair not in _EMPHASIS]
-    is_safe = all(isinstance(part, str) and not _MARK.search(part) for part in translation)
     lines_joined = [" " if isinstance(part, Tag) and part.is_break else part for part in plain]
     for meant in (translation, plain, lines_joined):
         for parts in (meant, _escape(meant)):
             text = raw(parts)
-            if is_safe or _is_read_as(parse, text, prefix, meant):
+            if _is_read_as(parse, text, prefix, meant):
                 text = text.replace(_SPACE, " ")
                 if opening_mark == "|":
                     text = re.sub(r"(?<!\\)\|", r"\|", text)
@@ -261,29 +259,24 @@ def _note_spans(name: str, rule: Callable[[StateInline, bool], bool]) -> Callabl
 
     def noted(state: StateInline, silent: bool) -> bool:
         start, first = state.pos, len(state.tokens)
-        is_after_text = bool(state.pending)
-        if not rule(state, silent):
-            return False
-        if silent or name == "text":
-            return True
-        new = state.tokens[first:]
+        is_after_text = bool(state.pending)  # then the first new token is this text
+        is_read = rule(state, silent)
+        tokens = state.tokens[first:]
         if name in ("emphasis", "strikethrough"):
-            at = start
-            for token in new[is_after_text:]:
-                token.meta["span"] = at, at + len(token.content)
-                at += len(token.content)
-        elif name == "link":
+            for token in tokens[is_after_text:]:
+                token.meta["span"] = start, start + len(token.content)
+                start += len(token.content)
+        elif name == "link" and tokens:
+            opening, closing = tokens[is_after_text], tokens[-1]
             label_end = state.md.helpers.parseLinkLabel(state, start, True)
-            opening = next(token for token in new if token.type == "link_open")
+            opening.meta["span"], closing.meta["span"] = (start, start + 1), (label_end, state.pos)
+            closing.meta["label"] = state.src[start + 1 : label_end]
             if state.src[start + 1] == "^":  # a footnote, whose text is read as an address
                 opening.meta["span"], opening.markup = (start, state.pos), _WHOLE
-                return True
-            opening.meta["span"], new[-1].meta["span"] = (start, start + 1), (label_end, state.pos)
-            new[-1].meta["label"] = state.src[start + 1 : label_end]
         else:
-            for token in new:
+            for token in tokens:
                 if token.type != "text":
                     token.meta["span"] = start, state.pos
-        return True
+        return is_read
 
     return noted
