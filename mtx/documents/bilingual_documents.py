@@ -209,13 +209,14 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str]) -
     spaces = [node.attributes.get("xml:space") for node in (unit.nearest("xml:space"), *sides.values()) if node]
     read = partial(parse, document, keeps_lines="preserve" in spaces)
     has_target = target is not None and _has_text(read(target))
-    if any(_says(node.attributes, _CONFIRMED) for node in (unit, target) if node):
+    attributes = {**unit.attributes, **(target.attributes if target else {})}
+    if _says(attributes, _CONFIRMED):
         left["locked segment"] += _has_text(read(source)) and not has_target
         return
     definitions = _definitions(unit)
-    states = [node.attributes.get("state") for node in (unit, target) if node]
-    is_copy = "initial" in states and plain_text(sides.get("target", source)) == plain_text(source)
-    is_translated = has_target and UNTRANSLATED.isdisjoint(states) and not is_copy
+    state = attributes.get("state")
+    is_copy = state == "initial" and plain_text(sides.get("target", source)) == plain_text(source)
+    is_translated = has_target and state not in UNTRANSLATED and not is_copy
     has_confirmed = has_target and any(_says(definition, _CONFIRMED) for definition in definitions.values())
     is_whole = not has_confirmed and (overwrite or not is_translated)
     template = sides.get("seg-source", source)
@@ -240,9 +241,10 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str]) -
         may_stay = not is_whole and (_says(definition, _CONFIRMED) or (is_translated and not overwrite))
         if (may_stay and _has_text(read(place))) or place in contents or not _has_text(segment):
             continue
-        is_left = _says(definition, _LOCKED) or is_choice(segment)
-        contents[place] = "" if is_left else segment
-        left["ICU message" if is_choice(segment) else "locked segment"] += is_left
+        contents[place] = segment
+        if _says(definition, _LOCKED) or is_choice(segment):
+            contents[place] = ""
+            left["ICU message" if is_choice(segment) else "locked segment"] += 1
     if not all(isinstance(content, str) for content in contents.values()):
         yield from _write_target(document, unit, contents, template if is_whole else None)
 
