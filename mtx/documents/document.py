@@ -61,7 +61,7 @@ def translate_document(
     if kind == "markdown":
         readers = [partial(markdown.read, left=left)]
     elif kind == "html":
-        readers = [partial(html.read_attributes, path, tgt=languages[1]), html.read_blocks]
+        readers = [partial(html.read_blocks, path), partial(html.read_attributes, tgt=languages[1])]
     elif kind in bilingual_documents.EDITS:
         readers = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left)]
         translate = partial(_keep_accelerators, translate)

@@ -90,14 +90,12 @@ class _Part:
     is_frozen: bool = False
 
 
-def read_attributes(path: Path, text: str, tgt: str = "") -> Iterator[Edit]:
+def read_attributes(text: str, tgt: str = "") -> Iterator[Edit]:
     """The edits that translate the values of visible attributes, and declare the language `tgt` of the page.
 
-    Raises:
-        DataError: if the page is damaged; `path` is for the message.
+    They are made after those of `read_blocks`, in whose segments the tags are.
     """
     masked = _mask_templates(text)
-    _refuse_unfinished(path, masked)
     for part in _parts(masked):
         for name, (start, end) in part.spans.items():
             if start < 0:
@@ -124,9 +122,15 @@ def _is_visible(part: _Part, name: str) -> bool:
     )
 
 
-def read_blocks(text: str) -> Iterator[Edit]:
-    """The edits that translate the text of the blocks."""
-    for start, end, run in _spans(text):
+def read_blocks(path: Path, text: str) -> Iterator[Edit]:
+    """The edits that translate the text of the blocks.
+
+    Raises:
+        DataError: if the page is damaged; `path` is for the message.
+    """
+    masked = _mask_templates(text)
+    _refuse_unfinished(path, masked)
+    for start, end, run in _spans(text, masked):
         segment = with_codes(run, _escape)
         if has_letters(segment):
             yield Edit(start, end, segment, lambda new: raw(new, _escape))
@@ -162,12 +166,11 @@ def _escape(text: str) -> str:
     return html.escape(text, quote=False).replace(_NO_BREAK_SPACE, "&#160;")  # &nbsp; is unknown in XML
 
 
-def _spans(text: str) -> Iterator[tuple[int, int, Marked]]:
+def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
     """The span of each run of text and inline tags, and the run."""
     run = Marked()
     run_start = 0
     at = 0
-    masked = _mask_templates(text)
     parts = _parts(masked)
     for part in parts:
         if part.start < at:
