@@ -29,7 +29,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argos
-from mtx.interop.cards import export_card
+from mtx.interop.cards import Comparison, export_card
 from mtx.interop.huggingface import check_replaceable, export_huggingface
 from mtx.storage import durable
 from mtx.storage.run_files import (
@@ -54,22 +54,6 @@ _LINES_FOR_BLEU = 100  # with fewer, a single line changes BLEU by more than int
 
 # The minimum share of identical lines, and the maximum BLEU difference, between an export and mtx.
 TOLERANCES = {"fp32": (0.98, 0.1), "fp16": (0.95, 0.2), "int8": (0.0, 1.0)}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A comparison of the translations of an export and of mtx.
-
-    Attributes:
-        identical: share of identical lines.
-    """
-
-    num_lines: int
-    identical: float
-    bleu_difference: float
-
-    def line(self) -> str:
-        return f"{self.num_lines} lines: {self.identical:.1%} identical, BLEU {self.bleu_difference:+.2f}"
 
 
 @dataclass(frozen=True)
