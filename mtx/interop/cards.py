@@ -143,7 +143,7 @@ def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, str, floa
         for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():
             if isinstance(value, Mapping) and isinstance(value.get("score"), int | float):
                 signature = value.get("signature", "no signature")
-                yield name, metric, METRICS.get(metric, metric), value["score"], signature
+                yield name, metric, str(METRICS.get(metric, metric)), value["score"], signature
 
 
 def _licence(run: object, key: str) -> str:

@@ -212,7 +212,7 @@ def tensors_of(model: Transformer) -> dict[str, Tensor]:
 def check_replaceable(directory: Path, marks: set[str]) -> None:
     """Raise UsageError if an export or import would replace anything other than an earlier one with these files."""
     path = directory.resolve()
-    is_free = path.is_dir() and not any(path.iterdir()) if os.path.lexists(directory) else True
+    is_free = not os.path.lexists(directory) or (path.is_dir() and not any(path.iterdir()))
     is_earlier = (
         durable.has_manifest(path)
         and marks <= durable.read_manifest(path).keys()
@@ -371,8 +371,11 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         if not bool(tensor.isfinite().all()):
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     for table in position_tables(config, 0):
-        positions = tensors.pop(table.marian[0], None)
-        if positions is not None and not _is_sinusoidal(positions, config.d_model):
+        positions = tensors.pop(table.marian[0], torch.empty(0, config.d_model)).float()
+        expected = sinusoidal_positions(positions.numel() // config.d_model, config.d_model)
+        if positions.shape != expected.shape or not torch.allclose(
+            positions, expected, rtol=0, atol=_POSITION_TOLERANCE
+        ):
             raise UsageError(f"{path}: {table.marian[0]} is not mtx's table of sinusoids")
     tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_ids + 1))
     bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_ids + 1))[0, :num_ids]
@@ -401,8 +404,3 @@ def _take(path: Path, tensors: dict[str, Tensor], names: tuple[str, ...], shape:
     if tensor.shape != shape:
         raise DamagedFileError(f"{path}: {name} is {list(tensor.shape)}, expected {list(shape)}")
     return tensor
-
-
-def _is_sinusoidal(table: Tensor, d_model: int) -> bool:
-    expected = sinusoidal_positions(len(table), d_model) if table.shape[1:] == (d_model,) else None
-    return expected is not None and torch.allclose(table.float(), expected, rtol=0, atol=_POSITION_TOLERANCE)
