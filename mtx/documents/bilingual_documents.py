@@ -132,16 +132,16 @@ def write_xml(marked: Marked) -> str:
     return raw(marked, lambda text: escape(_NO_XML.sub(" ", text)))
 
 
-_TRUE = frozenset(["true", "yes", "1", "locked"])
+_TRUE = "true|yes|1|locked"
 # The values of locked and of confirmed translations, by attribute name without prefix
 _LOCKED = {"locked": _TRUE}
 _CONFIRMED = {
-    **_LOCKED,
+    "locked": _TRUE,
     "approved": _TRUE,
     "confirmed": _TRUE,
-    "conf": frozenset(["translated", "approvedtranslation", "approvedsignoff"]),
-    "state": frozenset(["final", "signed-off", "reviewed"]),
-    "status": frozenset(["manuallyconfirmed", "proofread", "reviewer1confirmed", "reviewer2confirmed"]),
+    "conf": "translated|approvedtranslation|approvedsignoff",
+    "state": "final|signed-off|reviewed",
+    "status": "manuallyconfirmed|proofread|reviewer1confirmed|reviewer2confirmed",
 }
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 _OTHER_CHARSET = re.compile(r"charset=(?!utf-?8|charset)[^\s;]+", re.IGNORECASE)  # CHARSET is that of templates
@@ -316,9 +316,10 @@ def _number(mark: Node) -> str:
     return mark.attributes.get("mid", "")
 
 
-def _says(attributes: Mapping[str, str], values: Mapping[str, frozenset[str]]) -> bool:
+def _says(attributes: Mapping[str, str], values: Mapping[str, str]) -> bool:
     """Whether one of the attributes has one of these values, by its name without prefix."""
-    return any(value.lower() in values.get(name.rpartition(":")[2], ()) for name, value in attributes.items())
+    expected = ((values.get(name.rpartition(":")[2]), value.lower()) for name, value in attributes.items())
+    return any(pattern and re.fullmatch(pattern, value) for pattern, value in expected)
 
 
 def edit_tmx(

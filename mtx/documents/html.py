@@ -22,13 +22,14 @@ from mtx.data.tables import PLAIN_NAMES
 from mtx.documents.edits import Edit, replace_text
 from mtx.errors import DataError
 
-_INLINE = frozenset(
-    ["a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "ins", "label",
-     "mark", "q", "ruby", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u"]
-)  # fmt: skip
-_VOID_INLINE = frozenset(["br", "img", "input", "wbr"])
-_UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "svg", "math", "object", "picture", "canvas", "rp", "rt"])
-_UNTOUCHED = frozenset(["script", "style", "pre", "textarea", "template", "noscript", "iframe", "xmp", "noembed"])
+_WITH_TEXT = (  # inline elements
+    "a|abbr|acronym|b|bdi|bdo|big|cite|data|del|dfn|em|font|i|ins|label|mark|q|ruby|s|small|span|strike|strong|sub|sup"
+    "|time|tt|u"
+)
+_WITH_CODE = "code|kbd|samp|var|svg|math|object|picture|canvas|rp|rt"
+_INLINE = re.compile(f"{_WITH_TEXT}|{_WITH_CODE}|br|img|input|wbr")
+_PHRASE = re.compile(_WITH_TEXT)
+_UNTOUCHED = re.compile(f"{_WITH_CODE}|script|style|pre|textarea|template|noscript|iframe|xmp|noembed")
 _KINDS = {  # of parts, by the method of the parser
     "handle_starttag": "start",
     "handle_startendtag": "empty",
@@ -175,10 +176,10 @@ def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
     for part in parts:
         if part.start < at:
             continue  # in an element that is one tag
-        is_whole = part.name in _UNTOUCHED | _UNTOUCHED_INLINE or (part.is_frozen and part.name in _INLINE)
+        is_whole = _UNTOUCHED.fullmatch(part.name) or (part.is_frozen and _PHRASE.fullmatch(part.name))
         last = part.last if is_whole else None
         at = part.end if last is None else parts[last].end
-        is_inline = part.name in _INLINE | _VOID_INLINE | _UNTOUCHED_INLINE
+        is_inline = _INLINE.fullmatch(part.name)
         content = text[part.start : at]
         if part.kind == "text" and not part.is_frozen:
             run += _unescape(text, masked, part.start, at)
@@ -237,7 +238,9 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
     name, at = parts[number].name, number + 1
     while at < bound:
         part = parts[at]
-        if part.kind == "start" and (part.name not in _INLINE if name == "p" else part.name in _ENDED_BY.get(name, ())):
+        if part.kind == "start" and (
+            not _PHRASE.fullmatch(part.name) if name == "p" else part.name in _ENDED_BY.get(name, ())
+        ):
             break
         at = (part.last or at) + 1
     return min(at, bound) - 1

@@ -15,12 +15,13 @@ import logging
 import os
 import reprlib
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import safetensors.torch
 import torch
 from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
 from mtx.config.schema import ModelConfig
@@ -59,18 +60,11 @@ SIZES = {
 PAD_BIAS = -1e4  # makes pad impossible: its exponential is 0 in every precision, and float16 can represent it
 
 OUTPUT_BIAS = "final_logits_bias"
-# Rows of the computed position table: at least as many as in published models, and enough for the longest source, a tag
-# and the longest translation (EXTRA_LENGTH more, the start, </s>). transformers fails beyond the table.
-_MIN_POSITIONS = 512
-_EXTRA_POSITIONS = 64
-
-_DEFAULT_BEAM_SIZE = 4
-_MAX_BYTES = 1 << 34
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
-_POSITION_TOLERANCE = 1e-2  # above bfloat16's rounding of a sine, far below any other table
 _LANGUAGE = "^[A-Za-z0-9_+-]{0,100}$"
 
 _Values = TypeVar("_Values", bound=BaseModel)
+_Size = Annotated[int, Field(ge=1, le=1 << 21)]
 
 
 class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
@@ -82,16 +76,16 @@ class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
     architectures: Any = ["MarianMTModel"]
     model_type: Literal["marian"]
     is_encoder_decoder: Literal[True] = True
-    vocab_size: int = Field(ge=3, le=1 << 21)
+    vocab_size: _Size
     decoder_vocab_size: Any = None
-    max_position_embeddings: int = Field(ge=8, le=1 << 20)
-    d_model: int = Field(ge=2, le=1 << 16)
-    encoder_layers: int = Field(ge=1, le=1000)
-    decoder_layers: int = Field(ge=1, le=1000)
-    encoder_attention_heads: int = Field(ge=1, le=1 << 16)
-    decoder_attention_heads: int = Field(ge=1, le=1 << 16)
-    encoder_ffn_dim: int = Field(ge=1, le=1 << 18)
-    decoder_ffn_dim: int = Field(ge=1, le=1 << 18)
+    max_position_embeddings: int = Field(ge=8)
+    d_model: _Size
+    encoder_layers: _Size
+    decoder_layers: _Size
+    encoder_attention_heads: _Size
+    decoder_attention_heads: _Size
+    encoder_ffn_dim: _Size
+    decoder_ffn_dim: _Size
     activation_function: Literal["relu", "swish", "silu", "gelu"]
     dropout: Any = 0.1
     scale_embedding: Literal[True]
@@ -186,7 +180,9 @@ def _config(loaded: LoadedModel) -> MarianConfig:
         model_type="marian",
         vocab_size=pad_id + 1,
         decoder_vocab_size=pad_id + 1,
-        max_position_embeddings=max(_MIN_POSITIONS, loaded.info["max_tokens"] + _EXTRA_POSITIONS),
+        # Rows of the computed position table, beyond which transformers fails: at least as in published models, and
+        # enough for the longest source, a tag and the longest translation (EXTRA_LENGTH more, the start, </s>).
+        max_position_embeddings=max(512, loaded.info["max_tokens"] + 64),
         **sizes,
         activation_function=config.activation,
         dropout=config.dropout,
@@ -204,9 +200,9 @@ def tensors_of(model: Transformer) -> dict[str, Tensor]:
     weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     bias = weights.get("output_bias", torch.zeros(model.pad_id))
     if "projection" in weights:
-        weights["projection"] = torch.cat([weights["projection"], torch.zeros(1, model.config.d_model)])
+        weights["projection"] = pad(weights["projection"], (0, 0, 0, 1))
     tensors = {p.marian[0]: weights[p.name] for p in parameters(model.config, model.pad_id)}
-    return {**tensors, OUTPUT_BIAS: torch.cat([bias, torch.tensor([PAD_BIAS])])[None]}
+    return {**tensors, OUTPUT_BIAS: pad(bias, (0, 1), value=PAD_BIAS)[None]}
 
 
 def check_replaceable(directory: Path, marks: set[str]) -> None:
@@ -350,7 +346,7 @@ def _info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> 
         "src": text.source_lang or "src",
         "tgt": text.target_lang or "tgt",
         "max_tokens": int(min(marian_config.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
-        "beam_size": search.num_beams or _DEFAULT_BEAM_SIZE,
+        "beam_size": search.num_beams or 4,
         "length_penalty": search.length_penalty,
     }
 
@@ -363,27 +359,26 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
     durable.require_file(path)
-    durable.require_size(path, _MAX_BYTES)
+    durable.require_size(path, 1 << 34)
     tensors = model_directory.load_tensors(path)
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:
             raise UsageError(f"{path}: {name} is {tensor.dtype}, mtx reads float32, float16 and bfloat16")
-        if not bool(tensor.isfinite().all()):
+        if not tensor.isfinite().all():
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     for table in position_tables(config, 0):
         positions = tensors.pop(table.marian[0], torch.empty(0, config.d_model)).float()
+        # The tolerance is above bfloat16's rounding of a sine, far below any other table.
         expected = sinusoidal_positions(positions.numel() // config.d_model, config.d_model)
-        if positions.shape != expected.shape or not torch.allclose(
-            positions, expected, rtol=0, atol=_POSITION_TOLERANCE
-        ):
+        if positions.shape != expected.shape or not torch.allclose(positions, expected, rtol=0, atol=1e-2):
             raise UsageError(f"{path}: {table.marian[0]} is not mtx's table of sinusoids")
     tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_ids + 1))
     bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_ids + 1))[0, :num_ids]
-    weights = {"output_bias": bias} if bool(bias.any()) else {}
+    weights = {"output_bias": bias} if bias.any() else {}
     for parameter in parameters(config.model_copy(update={"output_bias": False}), num_ids):
         rows = parameter.shape[0] + (parameter.name == "projection")  # MarianMT's has a row for pad
         weight = _take(path, tensors, parameter.marian, (rows, *parameter.shape[1:]))
-        if parameter.has_pad_row and bool(weight[num_ids].any()):
+        if parameter.has_pad_row and weight[num_ids].any():
             name = parameter.marian[0]
             raise UsageError(f"{path}: row {num_ids} of {name} (<pad>) is not zero")
         weights[parameter.name] = weight[: parameter.shape[0]]
