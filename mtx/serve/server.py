@@ -44,7 +44,6 @@ _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
-_TAKEN_BYTES = 1 << 27  # read of a body that is too large; a client that is still sending would miss the response
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,8 @@ class Guard:
             message = await receive()
             num_bytes += len(message.get("body", b""))
             if num_bytes > self.limits.body_bytes:
-                while message.get("more_body", False) and num_bytes < _TAKEN_BYTES:
+                # A client that is still sending would miss the response.
+                while message.get("more_body", False) and num_bytes < 1 << 27:
                     message = await receive()
                     num_bytes += len(message.get("body", b""))
                 text = f"the body is larger than the limit of {self.limits.body_bytes:,} bytes"
@@ -209,7 +209,6 @@ def log_as_json() -> None:
 
 
 _TAG = re.compile("<[^<>]*>")  # approximate: enough to detect the language of the other text
-_STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
 
 
 Text = Annotated[str, BeforeValidator(lambda value: replace_surrogates(value) if isinstance(value, str) else value)]
@@ -219,7 +218,6 @@ class DetectionFields(BaseModel):
     """The fields of /detect."""
 
     q: Text | Annotated[list[Text], Field(fail_fast=True)]
-    api_key: Any = ""
 
     @property
     def texts(self) -> list[str]:
@@ -237,33 +235,6 @@ class TranslationFields(DetectionFields):
     target: Text
     format: Literal["text", "html"] = "text"
     alternatives: NonNegativeInt = 0
-
-
-async def _read_fields(request: Request) -> dict[str, Any]:
-    """The fields of a JSON body; otherwise the fields of the URL and the form, as in LibreTranslate.
-
-    Null values count as missing, and so do empty values other than q.
-
-    Raises:
-        HTTPException: 400 if the body is neither a JSON object nor a form.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = await request.body()
-    if kind != "application/json":
-        async with request.form(max_files=0, max_fields=100) as form:
-            fields: Any = {**form, **request.query_params}
-        if body and not fields:
-            raise HTTPException(
-                400, "expected a body of the type application/json or application/x-www-form-urlencoded"
-            )
-    else:
-        try:
-            fields = json.loads(body)
-        except (ValueError, RecursionError):  # of json, or of the encoding
-            raise HTTPException(400, "the body is not valid JSON") from None
-        if not isinstance(fields, dict):
-            raise HTTPException(400, 'expected a JSON object, such as {"q": "text", "source": "en", "target": "de"}')
-    return {name: value for name, value in fields.items() if value is not None and (name == "q" or value != "")}
 
 
 def read_spec() -> dict[str, Any]:
@@ -387,8 +358,31 @@ class Server:
         }
 
     async def _read(self, request: Request, kind: type[Fields]) -> Fields:
-        """The fields of a request, if it is authorized and its texts are within the limits."""
-        values = await _read_fields(request)
+        """The fields of a JSON body; otherwise the fields of the URL and the form, as in LibreTranslate.
+
+        Null values count as missing, and so do empty values other than q.
+
+        Raises:
+            HTTPException: 400 if the body is neither a JSON object nor a form, or its texts are above the limits; 403
+                without a valid key.
+        """
+        body = await request.body()
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
+            try:
+                values = json.loads(body)
+            except (ValueError, RecursionError):  # of json, or of the encoding
+                raise HTTPException(400, "the body is not valid JSON") from None
+            if not isinstance(values, dict):
+                raise HTTPException(
+                    400, 'expected a JSON object, such as {"q": "text", "source": "en", "target": "de"}'
+                )
+        else:
+            async with request.form(max_files=0, max_fields=100) as form:
+                values = {**form, **request.query_params}
+            if body and not values:
+                kinds = "application/json or application/x-www-form-urlencoded"
+                raise HTTPException(400, f"expected a body of the type {kinds}")
+        values = {name: value for name, value in values.items() if value is not None and (name == "q" or value != "")}
         if self.keys:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             sent = values.get("api_key") or (token.strip() if scheme.lower() == "bearer" else "")
@@ -419,7 +413,7 @@ def http_server(app: Starlette, limits: Limits) -> uvicorn.Server:
         proxy_headers=False,
         limit_concurrency=limits.connections,
         timeout_keep_alive=limits.idle_s,
-        timeout_graceful_shutdown=round(limits.request_s) + _STOPPING_S,
+        timeout_graceful_shutdown=round(limits.request_s) + 5,
     )
     return uvicorn.Server(config)
 

@@ -31,10 +31,8 @@ from mtx.evaluation.suspicion import Suspicion, suspicion
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
-_RETRY_S = 5
 _MEMORY = 0.95  # the weight of earlier batches in the speed, which is that of about 20
 _LINE_END = re.compile("\r\n|\r|\n")
-_PAGE = Path("q")  # the name of an HTML text in messages
 
 
 @dataclass(eq=False)
@@ -93,7 +91,7 @@ class TranslationQueue:
         before, speed = self.waiting_tokens(self._turn + size), self._num_threads * self._tokens / self._seconds
         if before and before + size > speed * self._waiting_s:
             text = "the server is overloaded; try again later"
-            raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
+            raise HTTPException(503, text, {"retry-after": "5"})
 
     def submit(
         self,
@@ -297,7 +295,7 @@ async def translate_html(
         DataError: a text has unclosed tags.
         HTTPException: see `TranslationQueue.submit`.
     """
-    for read in (partial(html.read_blocks, _PAGE), html.read_attributes):
+    for read in (partial(html.read_blocks, Path("q")), html.read_attributes):
         pages = [await asyncio.to_thread(list, read(text)) for text in texts]
         marked = [segment for edits in pages for segment in segments(edits)]
         hypotheses = await _search(queue, pair, pair.best, marked, is_admitted)
