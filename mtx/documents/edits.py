@@ -37,10 +37,10 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> s
     """The text after all edits, which are in order and do not overlap; consumes the translations that they need."""
     parts = list[str]()
     end = 0
-    rest = iter(translations)
+    translations = iter(translations)
     for edit in edits:
         assert edit.start >= end
-        parts += [text[end : edit.start], edit.write(next(rest) if edit.segment else [])]
+        parts += [text[end : edit.start], edit.write(next(translations) if edit.segment else [])]
         end = edit.end
     return "".join([*parts, text[end:]])
 

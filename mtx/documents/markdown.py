@@ -83,7 +83,9 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     parse = _parser()
     tokens = parse(masked)
-    left["HTML block"] += sum(bool(_TEXT_IN_HTML.match(each.content)) for each in tokens if each.type == "html_block")
+    left["HTML block"] += sum(
+        token.type == "html_block" and bool(_TEXT_IN_HTML.match(token.content)) for token in tokens
+    )
     row = -1
     column = 0
     for opening, token in pairwise(tokens):

@@ -71,7 +71,7 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
         contents = {
             CARD: card.encode(),
             _METADATA: json.dumps(metadata).encode(),
-            "sentencepiece.model": (model / TOKENIZER_MODEL).read_bytes(),
+            "sentencepiece.model": loaded.tokenizer.models.source,
             f"minisbd/{_SPLITTER.name}": splitter,
             **{f"model/{name}": (model / name).read_bytes() for name in _MODEL_FILES},
         }
@@ -85,11 +85,10 @@ def translate_as_argos(package: Path, lines: Sequence[str]) -> list[str]:
     """Translate lines, each as one sentence, as Argos Translate does with this package."""
     import sentencepiece
 
-    with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(package) as opened:
+    with zipfile.ZipFile(package) as opened:
         root = opened.namelist()[0].partition("/")[0]
-        for name in _MODEL_FILES:
-            (Path(temporary) / name).write_bytes(opened.read(f"{root}/model/{name}"))
+        files = {name: opened.read(f"{root}/model/{name}") for name in _MODEL_FILES}
         processor = sentencepiece.SentencePieceProcessor(model_proto=opened.read(f"{root}/sentencepiece.model"))
-        translator = library().Translator(temporary, "cpu")
-        results = translator.translate_batch([processor.encode(line, out_type=str) for line in lines], **_SEARCH)
-        return [processor.decode(result.hypotheses[0]).replace("_", " ").strip() for result in results]
+    translator = library().Translator(str(package), "cpu", files=files)
+    results = translator.translate_batch([processor.encode(line, out_type=str) for line in lines], **_SEARCH)
+    return [processor.decode(result.hypotheses[0]).replace("_", " ").strip() for result in results]

@@ -131,19 +131,19 @@ def _card(kind: str, languages: tuple[str, str], scores: Mapping[str, Any], **va
         hub_languages=[code for code in dict.fromkeys(languages) if _LANGUAGE_CODE.fullmatch(code)],
         hub_licence=re.sub("-(only|or-later)$", "", licence.strip().lower()),
         scores=list(_score_rows(scores)),
+        titles=METRICS,
         licence=licence,
         data_licence=data_licence,
         **values,
     )
 
 
-def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, str, float, str]]:
-    """Test set, metric, its name, score and sacreBLEU's signature of each score."""
+def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Test set, metric, and its score with sacreBLEU's signature."""
     for name, metrics in scores.items():
         for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():
             if isinstance(value, Mapping) and isinstance(value.get("score"), int | float):
-                signature = value.get("signature", "no signature")
-                yield name, metric, str(METRICS.get(metric, metric)), value["score"], signature
+                yield name, metric, value
 
 
 def _licence(run: object, key: str) -> str:

@@ -249,7 +249,6 @@ def import_marian(source: Path, target: Path) -> None:
     path = source / MODEL_CONFIG
     values = _read_json(path)
     marian_config = _validated(MarianConfig, path, values)
-    _check_fit(path, marian_config)
     config = _model_config(path, marian_config)
     num_ids = marian_config.vocab_size - 1  # without pad
     info = _info(source, marian_config, values)
@@ -297,30 +296,30 @@ def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Valu
     )
 
 
-def _check_fit(path: Path, given: MarianConfig) -> None:
-    """Raise UsageError for unsupported variants, such as pad elsewhere than at the end of the vocabulary."""
-    pad_id = given.vocab_size - 1
+def _model_config(path: Path, marian: MarianConfig) -> ModelConfig:
+    """The architecture, without the output bias, which only the weights show.
+
+    Raises:
+        UsageError: for unsupported variants, such as pad elsewhere than at the end of the vocabulary.
+    """
+    pad_id = marian.vocab_size - 1
     expected = {
-        "decoder_attention_heads": given.encoder_attention_heads,
-        "decoder_ffn_dim": given.encoder_ffn_dim,
-        "decoder_vocab_size": given.decoder_vocab_size and given.vocab_size,
-        "tie_word_embeddings": given.tie_word_embeddings or given.share_encoder_decoder_embeddings,
+        "decoder_attention_heads": marian.encoder_attention_heads,
+        "decoder_ffn_dim": marian.encoder_ffn_dim,
+        "decoder_vocab_size": marian.decoder_vocab_size and marian.vocab_size,
+        "tie_word_embeddings": marian.tie_word_embeddings or marian.share_encoder_decoder_embeddings,
         "pad_token_id": pad_id,
         "decoder_start_token_id": pad_id,
         "eos_token_id": EOS_ID,
     }
     for key, value in expected.items():
-        if (got := getattr(given, key)) != value:
-            raise UsageError(f"{path}: {key} is {reprlib.repr(got)}, but mtx requires {value}")
-
-
-def _model_config(path: Path, given: MarianConfig) -> ModelConfig:
-    """The architecture, without the output bias, which only the weights show."""
-    values = {name: getattr(given, key) for key, name in SIZES.items()}
-    flags = given.share_encoder_decoder_embeddings, given.tie_word_embeddings
-    activation = given.activation_function.replace("silu", "swish")
-    tie = next(tie for tie, known in TIES.items() if known == flags)
-    return _validated(ModelConfig, path, {**values, "activation": activation, "dropout": given.dropout, "tie": tie})
+        if (actual := getattr(marian, key)) != value:
+            raise UsageError(f"{path}: {key} is {reprlib.repr(actual)}, but mtx requires {value}")
+    values = {name: getattr(marian, key) for key, name in SIZES.items()}
+    flags = marian.share_encoder_decoder_embeddings, marian.tie_word_embeddings
+    values["tie"] = next(tie for tie, expected_flags in TIES.items() if expected_flags == flags)
+    values["activation"] = marian.activation_function.replace("silu", "swish")
+    return _validated(ModelConfig, path, {**values, "dropout": marian.dropout})
 
 
 def _tokenizer(source: Path, num_ids: int) -> Tokenizer:

@@ -227,7 +227,7 @@ class Pairs:
         codes = self._codes
         if target is not None:
             tgt = self._code(target)
-            codes = [src for src, other in self._pairs if other == tgt]
+            codes = [pair[0] for pair in self._pairs if pair[1] == tgt]
             if not codes:
                 raise UsageError(f"{_named(tgt)} is not available as a target language")
             codes = [tgt] if is_surely_in(text, tgt, codes) else codes
@@ -281,9 +281,9 @@ def _join_lines(text: str, hypotheses: Iterator[list[Hypothesis]], num_alternati
         return Translation(text, [])
     most = max(len(ranked) for _, ranked in lines)
     texts = ("\n".join(ranked[min(n, len(ranked) - 1)].text for _, ranked in lines) for n in range(most))
-    best, *others = dict.fromkeys(texts)
+    best, *alternatives = dict.fromkeys(texts)
     suspicions = (suspicion(line, ranked[0].text) for line, ranked in lines)
-    return Translation(best, others[:num_alternatives], next(filter(None, suspicions), None))
+    return Translation(best, alternatives[:num_alternatives], next(filter(None, suspicions), None))
 
 
 async def translate_html(
@@ -316,5 +316,5 @@ async def _search(
     by_line = await asyncio.to_thread(pair.translator.split, lines)
     parts = [part for line in by_line for part in line]
     futures = queue.submit(function, parts, [max(1, len(part.ids)) for part in parts], is_admitted)
-    found = await asyncio.gather(*map(asyncio.wrap_future, futures))
-    return await asyncio.to_thread(pair.translator.join_parts, by_line, found)
+    by_part = await asyncio.gather(*map(asyncio.wrap_future, futures))
+    return await asyncio.to_thread(pair.translator.join_parts, by_line, by_part)

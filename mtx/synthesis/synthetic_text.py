@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 TRAIN = "train.tsv"
 VALID = "valid.tsv"
 DISTILLED = "distilled.tsv"
-_ABOUT = "teacher.json"
+_ORIGIN = "teacher.json"
 _PAIRS_AT_ONCE = 100_000
 _NUM_ALONE = 30  # sentences that are translated one by one to measure latency
 _ROUNDS = 2  # of the translation of all sentences; the faster one counts
@@ -63,7 +63,7 @@ class SyntheticText:
 
     Attributes:
         lines: returns the text, one sentence a line, each with its reference if it has one; called several times.
-        kept: the finished translations, in blocks of lines that are translated together.
+        translated: the finished translations, in blocks of lines that are translated together.
         translate: translates lines, given their references.
         score: the log-probability per token of lines, given their translations, by a forward model; the worst pairs
             are dropped. None without a forward model.
@@ -71,7 +71,7 @@ class SyntheticText:
     """
 
     lines: Callable[[], Iterable[Line]]
-    kept: ResumableRows
+    translated: ResumableRows
     translate: Callable[[list[str], list[str | None]], list[str]]
     score: Callable[[list[str], list[str]], list[float | None]] | None = None
     side: Literal["src", "tgt"] = "tgt"
@@ -80,17 +80,17 @@ class SyntheticText:
         """Translate the remaining lines; `progress` is called with the number of lines of each block.
 
         Raises:
-            UsageError: if `kept` belongs to other translations.
+            UsageError: if `translated` belongs to other translations.
         """
-        num_done = self.kept.resume()
+        num_done = self.translated.resume()
         progress(num_done)
         lines = islice(self.lines(), num_done, None)
-        while block := list(islice(lines, self.kept.block_rows)):
+        while block := list(islice(lines, self.translated.block_rows)):
             texts, references = map(list, zip(*block, strict=True))
             translations = self.translate(texts, references)
             scores = self.score(translations, texts) if self.score else [None] * len(block)
             rows = zip(translations, scores, strict=True)
-            self.kept.append([json.dumps(row, ensure_ascii=False) for row in rows])
+            self.translated.append([json.dumps(row, ensure_ascii=False) for row in rows])
             progress(len(block))
 
     def write_pairs(self, sink: IO[bytes]) -> Counter[str]:
@@ -109,11 +109,11 @@ class SyntheticText:
         return counts
 
     def _rows(self) -> Iterator[Row]:
-        for number, row in enumerate(self.kept.rows(), 1):
+        for number, row in enumerate(self.translated.rows(), 1):
             try:
                 translation, score = json.loads(row)
             except ValueError:
-                raise DamagedFileError(f"{self.kept.path}: its row {number} is damaged") from None
+                raise DamagedFileError(f"{self.translated.path}: its row {number} is damaged") from None
             yield translation, score
 
 
@@ -155,20 +155,20 @@ def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[s
     Args:
         text: the settings for text other than the teacher's own.
     """
-    about = {"teacher": model_identity(teacher), "mono": mono and durable.sha256(mono), "text": sorted(text)}
-    path = directory / _ABOUT
+    origin = {"teacher": model_identity(teacher), "mono": mono and durable.sha256(mono), "text": sorted(text)}
+    path = directory / _ORIGIN
     if not path.exists():
-        durable.write_json(path, about)
-    elif not about.items() <= durable.read_json(path).items():
+        durable.write_json(path, origin)
+    elif not origin.items() <= durable.read_json(path).items():
         raise UsageError(f"{directory}: made from another teacher or text", "use run_dir=DIR for a new student")
-    return about
+    return origin
 
 
 def translate_text(
     translator: Translator,
     directory: Path,
     mono: Path | None,
-    about: dict[str, Any],
+    origin: dict[str, Any],
     progress: Callable[[int], object],
 ) -> None:
     """Write the synthetic pairs of the student, the teacher's translations, as DISTILLED.
@@ -176,6 +176,7 @@ def translate_text(
     For a source with a reference the hypothesis with the highest chrF is used, for other text the best one.
 
     Args:
+        origin: everything that the pairs depend on, from `check_teacher`.
         progress: is called with the numbers of finished lines.
     """
     output = directory / DISTILLED
@@ -186,14 +187,14 @@ def translate_text(
         texts = ([hypothesis.text for hypothesis in ranked] for ranked in translator.hypotheses(block))
         return list(map(nearest_by_chrf, texts, references))
 
-    about = {**about, "search": repr(translator.options), "translator": translator.engine.name}
-    kept = ResumableRows(output, about, BLOCK_LINES)
-    work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
-    with kept.lock():
+    origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
+    translated = ResumableRows(output, origin, BLOCK_LINES)
+    work = SyntheticText(lambda: source_lines(directory, mono), translated, translate, side="src")
+    with translated.lock():
         work.run(progress)
         with durable.new_file(output) as sink:
             counts = work.write_pairs(sink)
-        kept.remove()
+        translated.remove()
     logger.info("%s: %s", output, described(counts))
 
 
