@@ -6,7 +6,6 @@ module and the parsers, lines of text do not.
 
 import logging
 import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -22,8 +21,8 @@ from mtx.storage.text_files import declared_encoding, errors_named, is_utf8, lik
 
 logger = logging.getLogger(__name__)
 
+_MARK = "\ufeff"  # byte order mark
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
-_GZIP = b"\x1f\x8b"
 
 
 def translate_document(
@@ -47,12 +46,12 @@ def translate_document(
     """
     with errors_named(path), path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
-    if data.startswith(_GZIP):
+    if data.startswith(b"\x1f\x8b"):
         raise UsageError(f"{path}: compressed documents are not supported", shell_command("gzip", "-dk", path))
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: larger than {format_size(MAX_BYTES)}", "divide it")
     whole, codec = decode(path, data, kind)
-    text = whole.removeprefix("\ufeff")  # a byte order mark
+    text = whole.removeprefix(_MARK)
     if kind in ("html", "markdown") and (front := _FRONT_MATTER.match(text)):
         text = text[front.end() :]
     head = whole[: len(whole) - len(text)]
@@ -139,8 +138,8 @@ def _encode(text: str, codec: str) -> bytes:
 
 
 def _codec(data: bytes, kind: str) -> str:
-    for codec, mark in (("utf-8", BOM_UTF8), ("utf-16-le", BOM_UTF16_LE), ("utf-16-be", BOM_UTF16_BE)):
-        if data.startswith(mark):
+    for codec in ("utf-8", "utf-16-le", "utf-16-be"):
+        if data.startswith(_MARK.encode(codec)):
             return codec
     if wide := wide_encoding(data[: 1 << 13]):
         return wide.lower()
