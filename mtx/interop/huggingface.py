@@ -245,39 +245,32 @@ def import_marian(source: Path, target: Path) -> None:
     if not source.is_dir():
         raise UsageError(f"{source}: no such directory")
     check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
-    _check_weights(source)
-    path = source / MODEL_CONFIG
-    values = _read_json(path)
-    marian_config = _validated(MarianConfig, path, values)
-    config = _model_config(path, marian_config)
-    num_ids = marian_config.vocab_size - 1  # without pad
-    info = _info(source, marian_config, values)
-    tokenizer = _tokenizer(source, num_ids)
-    weights = _read_weights(source / WEIGHTS, config, num_ids)
-    config = config.model_copy(update={"output_bias": "output_bias" in weights})
-    model_directory.write(target, weights, config, tokenizer, info)
-
-
-def _check_weights(source: Path) -> None:
-    """Refuse pickled weights, with the code that converts them."""
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():
         place = repr(str(source))
         convert = f"with transformers: MarianMTModel.from_pretrained({place}).save_pretrained({place})"
         raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
+    path = source / MODEL_CONFIG
+    values = _read_json(path)
+    marian_config = _validate(MarianConfig, path, values)
+    config = _model_config(path, marian_config)
+    num_ids = marian_config.vocab_size - 1  # without pad
+    info = _read_info(source, marian_config, values)
+    tokenizer = _read_tokenizer(source, num_ids)
+    weights = _read_weights(source / WEIGHTS, config, num_ids)
+    config = config.model_copy(update={"output_bias": "output_bias" in weights})
+    model_directory.write(target, weights, config, tokenizer, info)
 
 
-def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object of another program, without mtx's format number."""
-    if optional and not path.is_file():
-        return {}
     value = durable.read_untrusted_json(path)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: not a JSON object")
     return value
 
 
-def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
+def _validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
     """Check the values of a file.
 
     Raises:
@@ -319,10 +312,10 @@ def _model_config(path: Path, marian: MarianConfig) -> ModelConfig:
     flags = marian.share_encoder_decoder_embeddings, marian.tie_word_embeddings
     values["tie"] = next(tie for tie, expected_flags in TIES.items() if expected_flags == flags)
     values["activation"] = marian.activation_function.replace("silu", "swish")
-    return _validated(ModelConfig, path, {**values, "dropout": marian.dropout})
+    return _validate(ModelConfig, path, {**values, "dropout": marian.dropout})
 
 
-def _tokenizer(source: Path, num_ids: int) -> Tokenizer:
+def _read_tokenizer(source: Path, num_ids: int) -> Tokenizer:
     path = source / VOCABULARY
     vocabulary = check_vocabulary(path, _read_json(path))
     if len(vocabulary) != num_ids + 1:
@@ -331,16 +324,16 @@ def _tokenizer(source: Path, num_ids: int) -> Tokenizer:
     return Tokenizer(models, "none", [])
 
 
-def _info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
+def _read_info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
     """Languages, longest source and search settings, with defaults for missing values.
 
     Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
     mtx's penalty with the same alpha is the closest.
     """
     path = source / TOKENIZER_CONFIG
-    text = _validated(_TokenizerConfig, path, _read_json(path, optional=True))
+    text = _validate(_TokenizerConfig, path, _read_json(path) if path.is_file() else {})
     path = source / GENERATION_CONFIG
-    search = _validated(_GenerationConfig, path, {**values, **_read_json(path, optional=True)})
+    search = _validate(_GenerationConfig, path, {**values, **(_read_json(path) if path.is_file() else {})})
     return {
         "src": text.source_lang or "src",
         "tgt": text.target_lang or "tgt",
