@@ -162,7 +162,9 @@ def edit_xliff(
         DataError: if it is damaged.
     """
     units = [
-        unit for unit in read_units(path, "XLIFF", document) if "source" in sides_of(unit) and not _is_frozen(unit)
+        unit
+        for unit in read_units(path, "XLIFF", document)
+        if "source" in sides_of(unit) and (unit.nearest("translate") or unit).attributes.get("translate") != "no"
     ]
     for unit in units:
         require_languages(path, languages_of(unit), languages)
@@ -293,12 +295,6 @@ def _fill(document: str, node: Node, segment: Marked) -> Edit:
 
 def _has_text(segment: Marked) -> bool:
     return bool(bare(segment)[0] or _EMOJI.search(raw(segment)))
-
-
-def _is_frozen(unit: Node) -> bool:
-    """Whether it or an enclosing element has translate="no"."""
-    node = unit.nearest("translate")
-    return node is not None and node.attributes["translate"] == "no"
 
 
 def _definitions(node: Node) -> dict[str, dict[str, str]]:

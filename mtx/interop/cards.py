@@ -123,7 +123,9 @@ def _card(kind: str, languages: tuple[str, str], scores: Mapping[str, Any], **va
     Args:
         kind: mtx, ctranslate2 or marian.
     """
-    licence, data_licence = (_licence(scores.get("run"), key) for key in ("licence", "data_licence"))
+    run = scores.get("run")
+    licences = [run.get(key) if isinstance(run, Mapping) else None for key in ("licence", "data_licence")]
+    licence, data_licence = (licence if isinstance(licence, str) else "" for licence in licences)
     return _TEMPLATES.get_template("card.md.jinja").render(
         kind=kind,
         src=languages[0],
@@ -144,11 +146,6 @@ def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[s
         for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():
             if isinstance(value, Mapping) and isinstance(value.get("score"), int | float):
                 yield name, metric, value
-
-
-def _licence(run: object, key: str) -> str:
-    value = run.get(key) if isinstance(run, Mapping) else None
-    return value if isinstance(value, str) else ""
 
 
 def _on_one_line(text: str) -> str:
