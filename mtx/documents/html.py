@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
-from itertools import accumulate
 from pathlib import Path
 
 from mtx.data.inline_codes import unescape
@@ -193,7 +192,7 @@ def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
 
 def _parts(text: str) -> list[_Part]:
     """The parts of a page, in order; together they contain all of its characters."""
-    parts = _Parser(text).parts
+    parts = _find_parts(text)
     for part, end in zip(parts, [*(part.start for part in parts[1:]), len(text)], strict=False):
         part.end = end
         if part.kind == "text" and _UNFINISHED.search(text, part.start, end):
@@ -254,20 +253,18 @@ def _refuse_unfinished(path: Path, text: str) -> None:
             raise DataError(f"{path}:{line}: unclosed tags; expected > after <")
 
 
-class _Parser(HTMLParser):
-    """Finds the parts of a page like a browser."""
+def _find_parts(text: str) -> list[_Part]:
+    """The parts of a page without their ends, as a browser finds them."""
+    parser, parts = HTMLParser(), list[_Part]()
 
-    def __init__(self, text: str):
-        super().__init__()
-        self.parts = list[_Part]()
-        self._lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
-        for method, kind in _KINDS.items():
-            setattr(self, method, partial(self._add, kind))
-        # It needs no references, and fails for those with thousands of digits, and for some of <![if x]>, a comment.
-        self.feed(text.replace("&", _FILLER).replace("<![", f"<!{_FILLER}"))
-        self.close()
+    def add(kind: str, name: str, attributes: object = ()) -> None:
+        if not (kind == "text" and parts and parts[-1].kind == "text"):  # the parser may split a text
+            parts.append(_Part(parser.getpos()[1], kind, name))
 
-    def _add(self, kind: str, name: str, attributes: object = ()) -> None:
-        line, column = self.getpos()
-        if not (kind == "text" and self.parts and self.parts[-1].kind == "text"):  # the parser may split a text
-            self.parts.append(_Part(self._lines[line - 1] + column, kind, name))
+    for method, kind in _KINDS.items():
+        setattr(parser, method, partial(add, kind))
+    # It fails for references with thousands of digits, and for some of <![if x]>, which is a comment; on one line, the
+    # column is the position.
+    parser.feed(text.replace("&", _FILLER).replace("<![", f"<!{_FILLER}").replace("\n", " "))
+    parser.close()
+    return parts

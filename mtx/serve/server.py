@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -189,9 +190,8 @@ class JsonFormat(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The line: time (UTC), level, message, and fields."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         fields = {
-            "time": f"{moment}.{int(record.msecs):03}Z",
+            "time": f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03}Z",
             "level": record.levelname.lower(),
             "message": record.getMessage(),
         }
