@@ -51,16 +51,15 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
             "a package of Argos Translate has one tokenizer for both languages, but this model has two",
             "--to ctranslate2",
         )
-    codes = [code_of(loaded.info[side]) for side in ("src", "tgt")]
-    names = [name_of(code) or code for code in codes]
+    src, tgt = (code_of(loaded.info[side]) for side in ("src", "tgt"))
     metadata = {
         "package_version": "1.0",
         "argos_version": "1.9.0",
         "type": "translate",
-        "from_code": codes[0],
-        "from_name": names[0],
-        "to_code": codes[1],
-        "to_name": names[1],
+        "from_code": src,
+        "from_name": name_of(src) or src,
+        "to_code": tgt,
+        "to_name": name_of(tgt) or tgt,
     }
     splitter = _SPLITTER.read_bytes()
     if loaded.info.get("multi_sentence_share", 0.0) >= MOSTLY_SINGLE:
@@ -77,7 +76,7 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
         }
         with durable.new_file(file) as new, zipfile.ZipFile(new, "w") as package:
             for name, content in contents.items():
-                entry = zipfile.ZipInfo(f"translate-{codes[0]}_{codes[1]}-1_0/{name}", (1980, 1, 1, 0, 0, 0))
+                entry = zipfile.ZipInfo(f"translate-{src}_{tgt}-1_0/{name}", (1980, 1, 1, 0, 0, 0))
                 package.writestr(entry, content, zipfile.ZIP_DEFLATED)  # the same model gives the same bytes
 
 

@@ -197,7 +197,7 @@ def _config(loaded: LoadedModel) -> MarianConfig:
 
 def tensors_of(model: Transformer) -> dict[str, Tensor]:
     """The weights of a model in fp32 under MarianMT's names, each once."""
-    weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
+    weights = {name: tensor.cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     bias = weights.get("output_bias", torch.zeros(model.pad_id))
     if "projection" in weights:
         weights["projection"] = pad(weights["projection"], (0, 0, 0, 1))
@@ -309,8 +309,8 @@ def _model_config(path: Path, marian: MarianConfig) -> ModelConfig:
         if (actual := getattr(marian, key)) != value:
             raise UsageError(f"{path}: {key} is {reprlib.repr(actual)}, but mtx requires {value}")
     values = {name: getattr(marian, key) for key, name in SIZES.items()}
-    flags = marian.share_encoder_decoder_embeddings, marian.tie_word_embeddings
-    values["tie"] = next(tie for tie, expected_flags in TIES.items() if expected_flags == flags)
+    ties = {flags: tie for tie, flags in TIES.items()}
+    values["tie"] = ties[marian.share_encoder_decoder_embeddings, marian.tie_word_embeddings]
     values["activation"] = marian.activation_function.replace("silu", "swish")
     return _validate(ModelConfig, path, {**values, "dropout": marian.dropout})
 
@@ -381,11 +381,11 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
 
 def _take(path: Path, tensors: dict[str, Tensor], names: tuple[str, ...], shape: Shape) -> Tensor:
     """Remove a tensor from a file's tensors and return it in fp32; its copies under other names must be equal."""
-    copies = {name: tensors.pop(name).float() for name in names if name in tensors}
+    copies = [(name, tensors.pop(name).float()) for name in names if name in tensors]
     if not copies:
         raise DamagedFileError(f"{path}: missing tensor {names[0]}")
-    name, tensor = next(iter(copies.items()))
-    for alias, copy in copies.items():
+    (name, tensor), *others = copies
+    for alias, copy in others:
         if not torch.equal(copy, tensor):
             raise DamagedFileError(f"{path}: {alias} differs from {name}, but {MODEL_CONFIG} ties them")
     if tensor.shape != shape:
