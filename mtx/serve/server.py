@@ -166,8 +166,13 @@ async def finish_in_time(
         ClientDisconnect: the client has disconnected.
         HTTPException: 504, the timeout has passed.
     """
+
+    async def wait_until_disconnect() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_until_disconnect(request.receive))
+    gone = asyncio.ensure_future(wait_until_disconnect())
     try:
         await asyncio.wait([task, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -178,11 +183,6 @@ async def finish_in_time(
     finally:
         task.cancel()
         gone.cancel()
-
-
-async def _until_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 class JsonFormat(logging.Formatter):
@@ -321,8 +321,9 @@ class Server:
             response["alternatives"] = [result.alternatives for result in results]
         if request.state.suspicious:
             response["suspicion"] = [result.suspicion for result in results]
-        is_list = isinstance(fields.q, list)
-        return JSONResponse(response if is_list else {name: values[0] for name, values in response.items()})
+        if isinstance(fields.q, list):
+            return JSONResponse(response)
+        return JSONResponse({name: values[0] for name, values in response.items()})
 
     async def _translate_all(
         self, texts: Sequence[str], sources: Sequence[str], fields: TranslationFields
@@ -333,11 +334,11 @@ class Server:
         for source in dict.fromkeys(sources):
             numbers = [number for number, language in enumerate(sources) if language == source]
             pair, batch = self.pairs.get(source, fields.target), [texts[number] for number in numbers]
-            translations = [Translation(text, []) for text in batch]
+            translations = list(map(Translation, batch))
             if pair:
                 translations = await translate(self.queue, pair, batch, fields.alternatives, bool(results))
             results |= zip(numbers, translations, strict=True)
-        return [results[number] for number in range(len(texts))]
+        return [results[number] for number in sorted(results)]
 
     async def detect(self, request: Request) -> Response:
         """POST /detect: q, api_key."""

@@ -252,7 +252,7 @@ class Translation:
     """The translation of a text, its alternatives, best first, and why it is suspicious."""
 
     text: str
-    alternatives: list[str]
+    alternatives: Sequence[str] = ()
     suspicion: Suspicion | None = None
 
 
@@ -278,7 +278,7 @@ def _join_lines(text: str, hypotheses: Iterator[list[Hypothesis]], num_alternati
     """The translation of a text, joined from its lines; a line with fewer hypotheses than another repeats its last."""
     lines = [(line, next(hypotheses)) for line in _LINE_END.split(text)]
     if needs_no_translation(text):
-        return Translation(text, [])
+        return Translation(text)
     most = max(len(ranked) for _, ranked in lines)
     texts = ("\n".join(ranked[min(n, len(ranked) - 1)].text for _, ranked in lines) for n in range(most))
     best, *alternatives = dict.fromkeys(texts)
@@ -302,7 +302,7 @@ async def translate_html(
         translations = (ranked[0].marked for ranked in hypotheses)
         texts = [apply(text, edits, translations) for text, edits in zip(texts, pages, strict=True)]
         is_admitted = True  # the attributes, which are few
-    return [Translation(text, []) for text in texts]
+    return list(map(Translation, texts))
 
 
 async def _search(
