@@ -157,10 +157,6 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
         start, end = child.meta["span"]
         if child.type == "text" or start < at:
             continue  # an empty mark, or a mark inside another tag
-        if child.type == "text_special":
-            parts += [content[at:start], child.content]
-            at = end
-            continue
         if child.type == "strong_open":
             start -= 1
         elif child.type == "strong_close":
@@ -171,7 +167,8 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             end = code.end()
         if child.type != "softbreak" or is_title:
             is_title = is_title and child.type != "softbreak"
-            parts += [content[at:start], _tag(child, content[start:end], prefix)]
+            is_text = child.type == "text_special"  # an escaped character
+            parts += [content[at:start], child.content if is_text else _tag(child, content[start:end], prefix)]
             at = end
     parts.append(content[at:])
     return [*with_tags(parts[:1], _FIRST_KEPT, _kept_tag), *with_tags(parts[1:], _KEPT, _kept_tag)]
