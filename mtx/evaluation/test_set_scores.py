@@ -38,7 +38,7 @@ from mtx.evaluation.protocols import LANGUAGES, Protocol
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, System, score_with_interval, significance_tests
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage import durable, text_files
-from mtx.storage.run_directory import hold_lock, write_owner
+from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, RunLayout, is_run, load_config
 from mtx.training.hooks import Hook
 
@@ -196,7 +196,6 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
     paths = RunLayout(root)
     config = load_config(paths)
     with hold_lock(paths):
-        write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)
         data = load_prepared(paths.data)
         return evaluate_tests(translator, data, config, paths.evaluation, protocol)

@@ -3,14 +3,12 @@
 A file or a directory appears under its name completely or not at all: it is written under a temporary name next to its
 place, synced, and renamed. A replaced directory is renamed first; `remove_temporaries` repairs interrupted writes.
 Every directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify` compares the
-files with it and names the first that differs. mtx wrote the files that a manifest lists and files with temporary
-names; a directory with anything else is never removed but renamed to `kept-NAME`. Untrusted files are read only if
-they are regular files of bounded size.
+files with it and names the first that differs. mtx wrote the files that a manifest lists; a directory with anything
+else is not removed but renamed to `kept-NAME`. Untrusted files are read only if they are regular files of bounded size.
 """
 
 import contextlib
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -43,18 +41,25 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
     It has the permissions of the old file from its first byte.
     """
-    temporary = _temporary(path.parent)
-    try:
+    with _temporary_of(path) as temporary:
         with disk.create(temporary, permissions(path)) as file:
             yield file
             file.flush()
             disk.sync(temporary, file)  # its permissions may not let mtx open it again
         disk.rename(temporary, path)
+        disk.sync(path.parent)
+
+
+@contextmanager
+def _temporary_of(path: Path) -> Iterator[Path]:
+    """Yield a temporary name next to `path`. On an error what has it is removed, and an OSError names `path`."""
+    temporary = _temporary(path.parent)
+    try:
+        yield temporary
     except BaseException as error:
         _remove_tree(temporary)
         name_destination(error, temporary, path)
         raise
-    disk.sync(path.parent)
 
 
 def permissions(path: Path) -> int | None:
@@ -164,32 +169,27 @@ def read_untrusted_json(path: Path) -> Any:
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Yield a temporary directory that becomes `path` at the end, with a manifest, synced and read back, by one rename.
+    """Yield a temporary directory that becomes `path` at the end, with a manifest and synced, by one rename.
 
     On any error the temporary directory is removed and `path` is unchanged. An existing `path` is replaced by two
     renames; if the process is killed between them, `remove_temporaries` restores the old one.
     """
     make_directories(path.parent)
-    temporary, old = _temporary(path.parent), path.with_name(f"{_OLD_PREFIX}{path.name}")
-    try:
+    old = path.with_name(f"{_OLD_PREFIX}{path.name}")
+    with _temporary_of(path) as temporary:
         disk.make_directory(temporary)
         yield temporary
         write_manifest(temporary)
-        for file in temporary.iterdir():
-            disk.drop_from_cache(file)
-        verify(temporary)  # reads the files back from the disk before the old directory is removed
         _settle(old)
         if os.path.lexists(path):
             disk.rename(path, old)
-        disk.rename(temporary, path)
+        try:
+            disk.rename(temporary, path)
+        except BaseException:
+            _settle(old)
+            raise
         disk.sync(path.parent)
         _settle(old)
-    except BaseException as error:
-        _remove_tree(temporary)
-        if not os.path.lexists(path):
-            _settle(old)
-        name_destination(error, temporary, path)
-        raise
 
 
 def _remove_tree(path: Path) -> None:
@@ -226,8 +226,8 @@ def has_manifest(directory: Path) -> bool:
 
 def foreign_entries(directory: Path) -> list[Path]:
     """The content of a directory that mtx did not write; without a manifest, everything."""
-    own = {MANIFEST, *read_manifest(directory)} if has_manifest(directory) else set[str]()
-    return [path for path in directory.iterdir() if path.name not in own and not is_temporary(path.name)]
+    listed = {MANIFEST, *read_manifest(directory)} if has_manifest(directory) else set[str]()
+    return [path for path in directory.iterdir() if path.name not in listed and not is_temporary(path.name)]
 
 
 def remove_temporaries(directory: Path) -> None:
@@ -303,7 +303,7 @@ def remove_directory(path: Path) -> None:
 
     It is renamed first, so that no one finds half a directory under its name.
     """
-    if path.is_symlink() or not path.is_dir() or foreign_entries(path):
+    if not path.is_dir() or foreign_entries(path):
         logger.warning("%s: kept, because it contains files that mtx did not write", set_aside(path, "kept"))
         return
     removed = _temporary(path.parent)
@@ -313,9 +313,9 @@ def remove_directory(path: Path) -> None:
 
 def set_aside(path: Path, word: str = "damaged") -> Path:
     """Rename a directory to `damaged-NAME` or `damaged-NAME-2`, which is never read; returns the new path."""
-    name = f"{word}-{path.name.removeprefix(_OLD_PREFIX)}"
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    aside = next(free for name in names if not os.path.lexists(free := path.with_name(name)))
+    name, number = f"{word}-{path.name.removeprefix(_OLD_PREFIX)}", 1
+    while os.path.lexists(aside := path.with_name(name if number == 1 else f"{name}-{number}")):
+        number += 1
     disk.rename(path, aside)
     return aside
 

@@ -2,21 +2,19 @@
 
 mtx makes a run in a new or empty directory, or continues its own run. A start that fails before the run holds anything
 removes the files that it made. The kernel holds the lock (run.lock), so that it is released however its owner ends;
-the file remains, and its text names the last owner.
+the empty file remains.
 """
 
 import contextlib
 import errno
 import fcntl
-import itertools
 import json
 import logging
 import math
 import os
-import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +38,7 @@ from mtx.storage.run_files import (
     fixed_config,
     full_checkpoint_steps,
     has_begun,
+    is_prepared,
     is_run,
     load_config,
     require_run,
@@ -51,8 +50,6 @@ logger = logging.getLogger(__name__)
 _ATTEMPTS = 100  # another start that cleans up at the same moment can make an attempt fail
 _DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # after any other error the run_dir is unsuitable
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
-_OWNER = re.compile(r"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d|")
-_MAX_LOCK_BYTES = 1000
 # Prefixes of files that file systems and desktops create, even in an empty volume.
 _OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
 
@@ -65,12 +62,10 @@ def hold_lock(paths: RunLayout) -> Iterator[None]:
         MtxError: if another process holds the lock, or the disk fails.
         UsageError: if the run directory cannot be created or written, or contains files of no run.
     """
-    is_locked_before = settings.exists(paths.lock)
-    if not is_locked_before:  # no process owns it, so it can be inspected before anything is created
+    if not settings.exists(paths.lock):  # no process owns it, and nothing has been created
         refuse_foreign(paths)
     with _take_lock(paths):
-        if is_locked_before:
-            refuse_foreign(paths)
+        refuse_foreign(paths)
         yield
 
 
@@ -82,11 +77,13 @@ def _take_lock(paths: RunLayout) -> AbstractContextManager[object]:
                 return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
         return FileLock(paths.lock).acquire(blocking=False)
     except Timeout:
-        owner = owner_of(paths.lock)
-        raise MtxError(
-            f"{paths.root}: in use by another process{f': {owner}' if owner else ''}",
-            "wait for it, or use another run_dir",
-        ) from None
+        owner = ""
+        with contextlib.suppress(OSError, MtxError):
+            status = durable.read_json(paths.status)
+            if status.get("state") == "running":
+                owner = f": process {status.get('pid')} on {status.get('host')}"
+        help = "wait for it, or use another run_dir"
+        raise MtxError(f"{paths.root}: in use by another process{owner}", help) from None
     except OSError as error:
         kind = MtxError if error.errno in _DISK_FAILURES else UsageError
         raise kind(f"run_dir {paths.root}: cannot create or write it: {error.strerror}") from None
@@ -104,22 +101,6 @@ def is_locked(lock: Path) -> bool:
     return False
 
 
-def owner_of(lock: Path) -> str | None:
-    """The owner in a lock file, "" if it is missing or not written yet; None if it is not a lock file of mtx."""
-    if lock.is_file():
-        with contextlib.suppress(OSError), lock.open("rb") as file:
-            text = file.read(_MAX_LOCK_BYTES).decode(errors="replace").strip()
-            return text if _OWNER.fullmatch(text) else None
-    return None if lock.exists() else ""
-
-
-def write_owner(lock: Path) -> None:
-    """Write this process into the lock file that it holds, for the messages of other processes."""
-    owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
-    with disk.create(lock) as file:
-        file.write(owner.encode())
-
-
 @contextlib.contextmanager
 def open_run(config: Config) -> Iterator[RunLayout]:
     """Own the run directory of `config` until the context ends.
@@ -131,48 +112,41 @@ def open_run(config: Config) -> Iterator[RunLayout]:
     paths = RunLayout(Path(config.run_dir))
     new_directories = [path for path in (paths.root, *paths.root.parents) if not settings.exists(path)]
     with hold_lock(paths):
-        new_files = [path for path in (paths.config, paths.status) if not path.exists()]
+        was_run = is_run(paths.root)
         try:
-            write_owner(paths.lock)
             _record_config(paths, config)
             clean_up(paths)
             yield paths
         except BaseException:
-            if not has_begun(paths):  # the corrected command starts from scratch
-                _remove(new_files)
-                _remove(() if is_run(paths.root) else (paths.lock, *new_directories))
+            if not (was_run or has_begun(paths)):  # the corrected command starts from scratch
+                for path in (paths.status, paths.config, paths.lock, *new_directories):
+                    with contextlib.suppress(OSError):  # it is missing, or others put something there
+                        path.rmdir() if path.is_dir() else path.unlink()
             raise
-
-
-def _remove(paths: Iterable[Path]) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):  # it is missing, or others put something there
-            path.rmdir() if path.is_dir() else path.unlink()
 
 
 def refuse_foreign(paths: RunLayout) -> None:
     """Raise UsageError if a directory is neither empty nor the directory of a run.
 
-    A run has a configuration with a lock, prepared data or a checkpoint; its user may add any files.
+    A run has a configuration with a lock, prepared data, a checkpoint or a model; its user may add any files.
     """
-    saved = (paths.data, paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))  # of a copy without its lock
-    if is_run(paths.root):
-        has_lock = paths.lock.is_file() and owner_of(paths.lock) is not None
-        if has_lock or any(map(durable.has_manifest, saved)):
-            return
-
-    def is_trace(path: Path) -> bool:  # of a start that was killed before it wrote the configuration, or of the system
-        is_own = (path == paths.lock and owner_of(path) is not None) or (path == paths.distilled and path.is_dir())
-        return is_own or durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
-
+    if is_run(paths.root) and (paths.lock.exists() or has_begun(paths) or is_prepared(paths.model)):
+        return
     foreign = None
     with contextlib.suppress(OSError):  # no directory, or one that cannot be read, as taking its lock will report
-        foreign = min(itertools.filterfalse(is_trace, paths.root.iterdir()), default=None)
+        foreign = min((path for path in paths.root.iterdir() if not _is_trace(path, paths)), default=None)
     if foreign is not None:
         raise UsageError(
             f"run_dir {paths.root}: not a run directory, and not empty ({foreign.name})",
             "set run_dir=DIR to a new or empty directory, or to a run",
         )
+
+
+def _is_trace(path: Path, paths: RunLayout) -> bool:
+    """Whether a path is of a start that was killed before it wrote the configuration, or of the system."""
+    if path == paths.lock:
+        return not path.stat().st_size
+    return path == paths.distilled or durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
 
 
 def clean_up(paths: RunLayout) -> None:
@@ -272,7 +246,7 @@ def quality(validation: Mapping[str, Any], metric: str) -> float:
 
 
 def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> None:
-    """Replace status.json. If that fails, try again without the old one, which makes room and would be wrong.
+    """Replace status.json. If that fails, remove the old one, which would be wrong.
 
     Args:
         values: state (running, stopped, failed, finished), stage, reason, and exit_code of a process that is about to
@@ -288,7 +262,6 @@ def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> Non
         return
     with contextlib.suppress(OSError):
         disk.unlink(paths.status)
-        durable.write_json(paths.status, value)
 
 
 @contextlib.contextmanager

@@ -14,10 +14,9 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, shell_command
@@ -34,27 +33,17 @@ _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stand
 BEGINNING_BYTES = 1 << 16  # they contain the first element of XML, and the first message of PO
 
 CONVERT = "convert it to PO or XLIFF (by Translate Toolkit)"
-_DOCUMENT = "save it as plain text in UTF-8, one sentence per line"
-_EXPORT = (
-    "export the pairs from your translation tool as tab-separated text (.tsv), or as a spreadsheet saved as "
-    '"CSV UTF-8" (.csv)'
-)
-_OFFICE = (
-    'save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, or a document as plain text in UTF-8, '
-    "one sentence per line; unpack an archive"
-)
 _PAIRS = "to train on its pairs: data.train=FILE, or data.valid or data.test"
-_PACKED = "unpack it; only gzip is read"
 _PLAIN = "expected plain UTF-8 text, one sentence per line, optionally compressed with gzip"
 # Of XML, up to its first element. The groups are atomic, so that no file makes the search long.
 _PROLOG = rb"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
 
 
-@dataclass(frozen=True)
-class FileKind:
-    """A kind of file that is not plain text: its name with an article, and what to do with the file.
+class FileKind(NamedTuple):
+    """A kind of file that is not plain text.
 
     Attributes:
+        name: with an article. help: what to do with the file.
         form: tmx, xliff or po if the file holds pairs, which `data.sources` reads.
     """
 
@@ -63,26 +52,28 @@ class FileKind:
     form: str | None = None
 
 
-# The first bytes of files that are not plain text; no sentence starts with them. The first match counts.
-_SIGNATURES: list[tuple[Any, ...]] = [
-    (rb"PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-     "a zip archive or an office document", _OFFICE),
-    (rb"\{\\rtf\d", "a text in RTF", _DOCUMENT),
-    (rb"%PDF-\d", "a PDF", _DOCUMENT),
-    (_PROLOG + rb"<tmx\b", "a translation memory (TMX)", _PAIRS, "tmx"),
-    (_PROLOG + rb"<([\w.-]+:)?xliff\b", "a bilingual file (XLIFF)", _PAIRS, "xliff"),
-    (_PROLOG + rb"<(martif|tbx)\b", "a term base (TBX)", _EXPORT),
-    (rb"(?i)" + _PROLOG + rb"<html\b", "a web page (HTML)", _DOCUMENT),
-    (rb"\s*<\?xml\s|" + _PROLOG + rb"<(resources|TS)\b", "XML", CONVERT),
-    (rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"', "a message catalogue (PO)", _PAIRS, "po"),
-    (rb"SQLite format 3\0", "a database (SQLite), such as a memory of Trados (.sdltm)", _EXPORT),
-    (rb"PAR1\x15", "a table (Parquet)", "use the extension .parquet to read it as pairs"),
-    (rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|"  # tar, 7z, rar; xz, bzip2, zstd
-     rb"\xfd7zXZ\0|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|\x28\xb5\x2f\xfd",
-     "an archive or a compressed file other than gzip", _PACKED),
-    # a GIF has seven bytes after its name, of which the last is nearly always 0
-    (rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]", "an image", _PLAIN),
-]  # fmt: skip
+# By the first bytes of files that are not plain text; no sentence starts with them. The first match counts.
+_KINDS = {
+    _PROLOG + rb"<tmx\b": FileKind("a translation memory (TMX)", _PAIRS, "tmx"),
+    _PROLOG + rb"<([\w.-]+:)?xliff\b": FileKind("a bilingual file (XLIFF)", _PAIRS, "xliff"),
+    rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"': FileKind(
+        "a message catalogue (PO)", _PAIRS, "po"
+    ),
+    rb"\s*<\?xml\s|" + _PROLOG + rb"<((?i:html)|resources|TS|martif|tbx)\b": FileKind(
+        "XML or HTML",
+        "save a page as plain text in UTF-8, one sentence per line; export a term base as tab-separated text (.tsv); "
+        f"for other XML: {CONVERT}",
+    ),
+    # Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, bzip2, zstd; PNG, JPEG, GIF, WebP, TIFF. A GIF has
+    # seven bytes after its name, of which the last is nearly always 0.
+    rb"PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite format 3\0|PAR1\x15|"
+    rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\xfd7zXZ\0|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|"
+    rb"\x28\xb5\x2f\xfd|\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]": FileKind(
+        "an office document, an archive or another binary file",
+        'save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, and a document as plain text in UTF-8, '
+        "one sentence per line; unpack an archive (only gzip is read); Parquet needs the extension .parquet",
+    ),
+}
 
 
 def kind_of(beginning: bytes) -> FileKind | None:
@@ -90,8 +81,7 @@ def kind_of(beginning: bytes) -> FileKind | None:
     beginning = beginning[:BEGINNING_BYTES].removeprefix(b"\xef\xbb\xbf")
     if encoding := wide_encoding(beginning):
         beginning = beginning.decode(encoding, "ignore").removeprefix("\ufeff").encode()
-    kinds = (FileKind(*kind) for signature, *kind in _SIGNATURES if re.match(signature, beginning, re.DOTALL))
-    return next(kinds, None)
+    return next((kind for signature, kind in _KINDS.items() if re.match(signature, beginning, re.DOTALL)), None)
 
 
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
