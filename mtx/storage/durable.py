@@ -53,7 +53,7 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 @contextmanager
 def _temporary_of(path: Path) -> Iterator[Path]:
     """Yield a temporary name next to `path`. On an error what has it is removed, and an OSError names `path`."""
-    temporary = _temporary(path.parent)
+    temporary = _temporary(path)
     try:
         yield temporary
     except BaseException as error:
@@ -67,8 +67,8 @@ def permissions(path: Path) -> int | None:
     return path.stat().st_mode & 0o777 if path.exists() else None
 
 
-def _temporary(directory: Path) -> Path:
-    return directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
 
 
 def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
@@ -79,11 +79,11 @@ def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
 
 def make_directories(path: Path) -> None:
     """Make a directory and its missing parents, so that they survive a power cut."""
-    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
-    for directory in reversed(missing):
+    if not path.exists():
+        make_directories(path.parent)
         with contextlib.suppress(FileExistsError):  # another process made it first
-            disk.make_directory(directory)
-        disk.sync(directory.parent)
+            disk.make_directory(path)
+        disk.sync(path.parent)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -248,11 +248,10 @@ def write_manifest(directory: Path, added: Collection[str] | None = None) -> Non
         added: if given, the existing manifest also lists these files now, or their new content.
     """
     entries = {} if added is None else read_manifest(directory)
-    for path in sorted(directory.iterdir() if added is None else (directory / name for name in added)):
-        if not path.is_file() or path.name == MANIFEST or path.name.startswith(TEMPORARY_PREFIX):
-            continue
-        disk.sync(path)
-        entries[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+    for path in sorted(directory.iterdir() if added is None else map(directory.joinpath, added)):
+        if path.is_file() and path.name != MANIFEST:
+            disk.sync(path)
+            entries[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     write_json(directory / MANIFEST, {"files": entries})
 
 
@@ -284,7 +283,7 @@ def verify(
     entries = read_manifest(directory)
     for name in dict.fromkeys((*needed, *(() if only_needed else entries))):
         path, entry = directory / name, entries.get(name)
-        if entry is None and name in needed:
+        if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
         if path.name != name or not isinstance(entry, dict):
             raise DamagedFileError(f"{manifest}: {reprlib.repr(name)} is not the name of a file in this directory")
@@ -306,7 +305,7 @@ def remove_directory(path: Path) -> None:
     if not path.is_dir() or foreign_entries(path):
         logger.warning("%s: kept, because it contains files that mtx did not write", set_aside(path, "kept"))
         return
-    removed = _temporary(path.parent)
+    removed = _temporary(path)
     disk.rename(path, removed)
     _remove_tree(removed)
 

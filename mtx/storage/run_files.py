@@ -136,6 +136,7 @@ def load_config(paths: RunLayout) -> "Config":
     from mtx.config import settings
     from mtx.config.settings import fixed_differences
 
+    durable.require_file(paths.config)
     config = settings.load(paths.config)
     if changes := describe_changes(fixed_differences(fixed_config(paths, config), config)):
         new = f"{shell_command('cp', paths.config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"

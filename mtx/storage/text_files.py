@@ -97,21 +97,20 @@ _NARROW = "cp1252 cp1251 cp932 gb18030 big5 cp949 euc_jp cp1250 koi8_r cp1253 cp
 def wide_encoding(beginning: bytes) -> str | None:
     """UTF-16 or UTF-32 if a text that starts with these bytes is in one of them, with or without a byte order mark."""
     for mark, name in _MARKS.items():
-        if beginning.startswith(mark) and _is_ordinary(beginning, name):
+        if beginning.startswith(mark) and _usual_text(beginning, name):
             return name
-    if beginning.count(0) < 2:
-        return None
+    num_nuls = beginning.count(0)
     few_controls = sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
-    if few_controls and _decode(beginning, "utf-8") is not None:
+    if num_nuls < 2 or (few_controls and _decode(beginning, "utf-8") is not None):
         return None
-    return next((name for name in _WIDE if _is_ordinary(beginning, name) and _has_spaces(beginning, name)), None)
 
+    def has_spaces(text: str, name: str) -> bool:
+        """Whether NULs belong to ASCII such as spaces, few to U+4E00 and the like, and line feeds are line feeds."""
+        is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * num_nuls
+        has_line_feeds = "\n" in text or b"\n" not in beginning
+        return has_line_feeds and (is_ascii or name.startswith("UTF-32"))  # there all characters have NULs
 
-def declared_encoding(beginning: bytes) -> str | None:
-    """The encoding that single-byte XML declares, in lower case; UTF-8 if it declares a two-byte encoding."""
-    declared = _DECLARED.match(beginning)
-    name = declared[1].decode().lower() if declared else None
-    return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
+    return next((name for name in _WIDE if (text := _usual_text(beginning, name)) and has_spaces(text, name)), None)
 
 
 def _decode(beginning: bytes, name: str) -> str | None:
@@ -122,21 +121,18 @@ def _decode(beginning: bytes, name: str) -> str | None:
         return beginning[: error.start].decode(name) if error.start >= len(beginning) - _LONGEST_CUT else None
 
 
-def _is_ordinary(beginning: bytes, name: str) -> bool:
-    """Whether nearly all decoded characters are usual in text."""
-    text = _decode(beginning, name)
-    if not text:
-        return False
+def _usual_text(beginning: bytes, name: str) -> str:
+    """The text in an encoding, if nearly all of its characters are usual in text; else empty."""
+    text = _decode(beginning, name) or ""
     num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
-    return num_strange <= _STRANGE * len(text)
+    return text if num_strange <= _STRANGE * len(text) else ""
 
 
-def _has_spaces(beginning: bytes, name: str) -> bool:
-    """Whether most NULs belong to ASCII such as spaces, few to U+4E00 and the like, and line feeds are line feeds."""
-    text = beginning.decode(name, "ignore")
-    has_line_feeds = "\n" in text or b"\n" not in beginning
-    is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * beginning.count(0)
-    return has_line_feeds and (is_ascii or name.startswith("UTF-32"))  # there all characters have NULs
+def declared_encoding(beginning: bytes) -> str | None:
+    """The encoding that single-byte XML declares, in lower case; UTF-8 if it declares a two-byte encoding."""
+    declared = _DECLARED.match(beginning)
+    name = declared[1].decode().lower() if declared else None
+    return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
 
 
 def likely_encoding(sample: bytes) -> str | None:
@@ -150,17 +146,9 @@ def likely_encoding(sample: bytes) -> str | None:
         for name in match.could_be_from_charset  # they give the same text
         if name in names
     ]
-    return names[min(candidates)[2]].replace("cp125", "windows-125").replace("_", "-").upper() if candidates else None
-
-
-def open_binary(path: Path) -> IO[bytes]:
-    """Open a plain or gzip file or pipe of plain text for reading bytes, see `open_bytes`.
-
-    Raises:
-        UsageError: if the file is missing or not plain text, see `kind_of`.
-        DataError: if the beginning of a gzip file is damaged.
-    """
-    return open_bytes(path, is_plain=True)
+    if not candidates:
+        return None
+    return names[min(candidates)[2]].replace("cp125", "windows-125").replace("_", "-").upper()
 
 
 def bilingual_form(path: Path) -> str | None:
@@ -181,7 +169,7 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     """Open a file or pipe, plain or gzip, for reading bytes; gzip is recognised by the first two bytes.
 
     Raises:
-        UsageError: if the file is missing, or not plain text and `is_plain`.
+        UsageError: if the file is missing, or not plain text (see `kind_of`) and `is_plain`.
         DataError: if the beginning of a gzip file is damaged.
     """
     try:
@@ -244,11 +232,11 @@ def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
             byte, which `is_utf8` finds. `strict`: the file is refused.
 
     Raises:
-        UsageError: if the file is missing or not text, see `open_binary`.
+        UsageError: if the file is missing or not text, see `kind_of`.
         DataError: if a gzip file is truncated or damaged, the text is in UTF-16 or UTF-32, its lines end in CR, or one
             has more than 16 MiB.
     """
-    with open_binary(path) as file:
+    with open_bytes(path, is_plain=True) as file:
         yield from decoded_lines(file, path, invalid)
 
 

@@ -44,7 +44,7 @@ MUTANTS = [
     Mutant("a rename is not synced", "storage/durable.py", f"{RENAMED}{PARENT}", RENAMED, CRASHES),
     Mutant(
         "the files of a checkpoint are not synced", "storage/durable.py",
-        "        disk.sync(path)\n        entries", "        entries", CRASHES,
+        "            disk.sync(path)\n", "", CRASHES,
     ),
     Mutant(
         "the old is removed before the new is there", "storage/durable.py",
