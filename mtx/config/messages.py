@@ -8,52 +8,45 @@ from pydantic import ValidationError
 
 from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names
 
-# What people who come from other toolkits type, by the key of mtx.
-_NAMES_OF = {
-    "run_dir": "output output_dir out_dir save_dir model_dir checkpoint_dir exp_dir log_dir",
-    "seed": "random_seed rng_seed manual_seed",
-    "device": "gpu cuda use_cuda use_gpu accelerator",
-    "precision": "fp16 bf16 fp32 amp mixed_precision half dtype",
-    "data.src": "source source_lang source_language src_lang",
-    "data.tgt": "target trg target_lang target_language tgt_lang trg_lang",
-    "data.src data.tgt": "lang langs language languages lang_pair language_pair direction",
-    "data.dir": "data_dir data_path",
-    "data.train": "train_data train_file train_set training_data corpus",
-    "data.valid": "dev dev_data dev_set dev_file val validation valid_data valid_set validation_data eval_data",
-    "data.test": "test_data test_set test_file",
-    "data.max_tokens training.batch_tokens": "max_tokens",  # fairseq's is the size of a batch
-    "data.max_tokens": "max_len max_length max_seq_len max_seq_length max_sent_length block_size max_positions",
-    "tokenizer.vocab_size": "bpe bpe_size bpe_merges num_merges vocab vocabulary vocabulary_size src_vocab_size",
-    "model.preset": "size model_size",
-    "model.num_encoder_layers": "encoder_layers enc_layers enc_depth",
-    "model.num_decoder_layers": "decoder_layers dec_layers dec_depth",
-    "model.num_encoder_layers model.num_decoder_layers": "layers num_layers n_layers depth",
-    "model.d_model": "hidden hidden_size hidden_dim dim emb emb_dim emb_size embed_dim embedding_dim embedding_size "
-    "n_embd rnn_size word_vec_size",
-    "model.d_ff": "ff ff_size ffn ffn_dim ffn_size ffn_embed_dim feed_forward dim_feedforward intermediate_size",
-    "model.num_heads": "heads n_heads nhead attention_heads num_attention_heads",
-    "model.norm": "prenorm pre_norm postnorm layer_norm norm_first normalize_before",
-    "model.tie": "tied_embeddings tie_embeddings tie_weights share_embeddings shared_embeddings share_all_embeddings",
-    "model.positions": "positional_encoding position_encoding",
-    "training.init_from": "pretrained pretrained_model finetune fine_tune load_from train_from warm_start",
-    "training.max_epochs": "epochs epoch max_epoch num_epochs n_epochs num_train_epochs train_epochs",
-    "training.max_steps": "steps num_steps train_steps total_steps updates max_update max_updates iterations",
-    "training.time_limit": "max_time time max_hours timeout",
-    "training.batch_tokens": "batch batch_size train_batch_size per_device_train_batch_size bsz tokens_per_batch",
-    "training.learning_rate": "lr peak_lr max_lr base_lr",
-    "training.warmup_steps": "warmup warmup_updates num_warmup_steps lr_warmup",
-    "training.label_smoothing": "smoothing",
-    "training.best_metric": "metric_for_best_model early_stopping_metric",
-    "training.clip_norm": "clip grad_clip clip_grad clip_grad_norm gradient_clip gradient_clipping max_grad_norm",
-    "training.validate_every": "eval_every valid_every eval_steps valid_steps eval_interval valid_freq validation_freq",
-    "training.checkpoint_every": "save_every save_steps save_interval save_freq checkpoint_steps checkpoint_freq",
-    "training.average_last": "average averaging avg_checkpoints average_checkpoints checkpoint_averaging",
-    "training.patience": "early_stop early_stopping early_stopping_patience",
-    "decoding.beam_size": "beam beams num_beams beam_width",
-    "decoding.length_penalty": "lenpen len_penalty alpha",
-    "decoding.batch_tokens": "eval_batch_size valid_batch_size test_batch_size",
-}
-KEYS_FOR = {name: keys.split() for keys, names in _NAMES_OF.items() for name in names.split()}
+# What people who come from other toolkits type, after the keys of mtx. max_tokens of fairseq is the size of a batch.
+_NAMES = """
+run_dir: output output_dir out_dir save_dir model_dir checkpoint_dir exp_dir log_dir
+seed: random_seed rng_seed manual_seed
+device: gpu cuda use_cuda use_gpu accelerator
+precision: fp16 bf16 fp32 amp mixed_precision half dtype
+data.src: source source_lang source_language src_lang
+data.tgt: target trg target_lang target_language tgt_lang trg_lang
+data.src data.tgt: lang langs language languages lang_pair language_pair direction
+data.dir: data_dir data_path
+data.train: train_data train_file train_set training_data corpus
+data.valid: dev dev_data dev_set dev_file val validation valid_data valid_set validation_data eval_data
+data.test: test_data test_set test_file
+data.max_tokens training.batch_tokens: max_tokens
+data.max_tokens: max_len max_length max_seq_len max_seq_length max_sent_length block_size max_positions
+tokenizer.vocab_size: bpe bpe_size bpe_merges num_merges vocab vocabulary vocabulary_size src_vocab_size
+model.preset: size model_size
+model.num_encoder_layers model.num_decoder_layers: layers num_layers n_layers depth
+model.d_model: hidden hidden_size hidden_dim dim emb emb_dim emb_size embed_dim embedding_dim embedding_size n_embd
+model.d_ff: ff ff_size ffn ffn_dim ffn_size ffn_embed_dim feed_forward dim_feedforward intermediate_size
+model.num_heads: heads n_heads nhead attention_heads num_attention_heads
+model.norm: prenorm pre_norm postnorm layer_norm norm_first normalize_before
+model.tie: tied_embeddings tie_embeddings tie_weights share_embeddings shared_embeddings share_all_embeddings
+training.init_from: pretrained pretrained_model finetune fine_tune load_from train_from warm_start
+training.max_epochs: epochs epoch max_epoch num_epochs n_epochs num_train_epochs train_epochs
+training.max_steps: steps num_steps train_steps total_steps updates max_update max_updates iterations
+training.time_limit: max_time time max_hours timeout
+training.batch_tokens: batch batch_size train_batch_size per_device_train_batch_size bsz tokens_per_batch
+training.learning_rate: lr peak_lr max_lr base_lr
+training.warmup_steps: warmup warmup_updates num_warmup_steps lr_warmup
+training.clip_norm: clip grad_clip clip_grad clip_grad_norm gradient_clip gradient_clipping max_grad_norm
+training.validate_every: eval_every valid_every eval_steps valid_steps eval_interval valid_freq validation_freq
+training.checkpoint_every: save_every save_steps save_interval save_freq checkpoint_steps checkpoint_freq
+training.average_last: average averaging avg_checkpoints average_checkpoints checkpoint_averaging
+training.patience: early_stop early_stopping early_stopping_patience
+decoding.beam_size: beam beams num_beams beam_width
+decoding.length_penalty: lenpen len_penalty alpha
+"""
+KEYS_FOR = {name: keys.split() for keys, names in re.findall("(.+): (.+)", _NAMES) for name in names.split()}
 
 _NOT_THERE = {
     "update_freq accum_count grad_accum gradient_accumulation gradient_accumulation_steps": "a step has "

@@ -5,6 +5,7 @@ field reads it. `settings` handles files and overrides, `messages` the error mes
 """
 
 import enum
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -257,8 +258,8 @@ class TokenizerConfig(Section):
     @classmethod
     def _fill(cls, values: Values) -> Values:
         """Given models have their own subwords and normalization, whatever the other keys are set to."""
-        given = cls._read_value("model", values.get("model"))
-        return {**values, "vocab_size": "auto", "normalization": "none"} if given else values
+        models = cls._read_value("model", values.get("model"))
+        return {**values, "vocab_size": "auto", "normalization": "none"} if models else values
 
 
 # tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need". student has the
@@ -490,6 +491,7 @@ class Config(Section):
         return self
 
 
+@functools.cache
 def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, FieldInfo]:
     """Every key, in dotted form, with its field."""
     by_key: dict[str, FieldInfo] = {}

@@ -132,12 +132,12 @@ def refuse_foreign(paths: RunLayout) -> None:
     """
     if is_run(paths.root) and (paths.lock.exists() or has_begun(paths) or is_prepared(paths.model)):
         return
-    foreign = None
+    files = list[str]()
     with contextlib.suppress(OSError):  # no directory, or one that cannot be read, as taking its lock will report
-        foreign = min((path for path in paths.root.iterdir() if not _is_trace(path, paths)), default=None)
-    if foreign is not None:
+        files = sorted(path.name for path in paths.root.iterdir() if not _is_trace(path, paths))
+    if files:
         raise UsageError(
-            f"run_dir {paths.root}: not a run directory, and not empty ({foreign.name})",
+            f"run_dir {paths.root}: not a run directory, and not empty ({files[0]})",
             "set run_dir=DIR to a new or empty directory, or to a run",
         )
 
@@ -233,8 +233,8 @@ def _is_event(value: Any) -> bool:
 
 def recorded_metric(validations: Sequence[dict[str, Any]]) -> str:
     """The key of the metric that selected the best of these validation events, from the last of them."""
-    named = validations[-1].get("decides") if validations else None
-    return named if isinstance(named, str) and named in DECIDING_METRICS else "bleu"
+    metric = str(validations[-1].get("decides")) if validations else ""
+    return metric if metric in DECIDING_METRICS else "bleu"
 
 
 def quality(validation: Mapping[str, Any], metric: str) -> float:

@@ -114,7 +114,7 @@ def require_run(root: Path) -> RunLayout:
 
 
 def is_prepared(data_dir: Path) -> bool:
-    """Whether a data directory is complete; `token_store.load_prepared` checks its files."""
+    """Whether a data or model directory is complete; loading it checks its files."""
     return (data_dir / MANIFEST).is_file()
 
 

@@ -177,13 +177,11 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read it: {error.strerror}"
         raise UsageError(f"{path}: {reason}") from None
-    with contextlib.ExitStack() as on_error, errors_named(path):
-        on_error.enter_context(file)
+    with errors_named(path):
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-        beginning = stream.peek(BEGINNING_BYTES)
-        if is_plain and (kind := kind_of(beginning)):
-            raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.help)
-        on_error.pop_all()
+        kind = kind_of(stream.peek(BEGINNING_BYTES)) if is_plain else None
+    if kind:
+        raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.help)
     return stream  # type: ignore[no-any-return]
 
 

@@ -257,7 +257,7 @@ def _fingerprint(config: Config, reason: str) -> str:
 def _end_reason(paths: RunLayout) -> str:
     """The setting in the section `training` that ended a run."""
     reasons = [event["reason"] for event in read_events(paths.metrics, all_steps=False) if "reason" in event]
-    return ["max_steps", *reasons][-1]
+    return str(["max_steps", *reasons][-1])
 
 
 def _hash_code() -> str:
