@@ -93,8 +93,8 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     stored = _check(path, _Stored, info)
     files = (*needed, *tokenizer_files(directory))
     weight_bytes = max_weight_bytes(stored.model, stored.num_ids)
-    limits = {**_limits(files), **dict.fromkeys((WEIGHTS, CTRANSLATE2_WEIGHTS), weight_bytes)}
-    durable.verify(directory, files, limits=limits)
+    weights = dict.fromkeys((WEIGHTS, CTRANSLATE2_WEIGHTS), weight_bytes)
+    durable.verify(directory, files, limits=dict.fromkeys(files, MAX_TOKENIZER_BYTES) | weights)
     return ModelDescription(stored.model, info, directory)
 
 
@@ -110,7 +110,7 @@ def read_run(paths: RunLayout) -> ModelDescription:
             f"{paths.root}: this run has no model yet", f"to resume training: {mtx_command('train', paths.root)}"
         )
     report, files = paths.data / REPORT, (*tokenizer_files(paths.data), REPORT)
-    durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
+    durable.verify(paths.data, files, only_needed=True, limits=dict.fromkeys(files, MAX_TOKENIZER_BYTES))
     config = load_config(paths)
     info = info_of(config, durable.read_json(report))
     _check(report, _Info, info)
@@ -142,11 +142,6 @@ def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
     numbers = 16 * num_layers * config.d_model * max(config.d_model, config.d_ff)
     numbers += 4 * (num_ids + _MAX_POSITIONS) * config.d_model
     return min(4 * numbers + 2 * MAX_HEADER_BYTES, total_bytes() or sys.maxsize)
-
-
-def _limits(names: Collection[str]) -> dict[str, int]:
-    """The maximum sizes in bytes of the files of a tokenizer and a description."""
-    return {name: MAX_TOKENIZER_BYTES if name.endswith(".model") else MAX_JSON_BYTES for name in names}
 
 
 def info_of(config: Config, report: Mapping[str, Any]) -> dict[str, Any]:

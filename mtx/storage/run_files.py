@@ -260,10 +260,7 @@ def stored_scores(paths: RunLayout) -> dict[str, Any]:
     path = paths.model / SCORES
     stored = durable.read_json(path) if path.exists() else {}
     scores = {name: value for name, value in stored.items() if name not in ("run", "format")}
-    try:
-        are_numbers = all(math.isfinite(value[key]["score"]) for value in scores.values() for key in ("bleu", "chrf"))
-    except (KeyError, TypeError):
-        are_numbers = False
-    if not are_numbers:
-        raise DamagedFileError(f"{path}: no BLEU scores")
-    return scores
+    with contextlib.suppress(KeyError, TypeError):
+        if all(math.isfinite(value[key]["score"]) for value in scores.values() for key in ("bleu", "chrf")):
+            return scores
+    raise DamagedFileError(f"{path}: no BLEU scores")
