@@ -151,7 +151,7 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
     "name, text, problem, help",
     [
         ("page.tsv", "<!DOCTYPE html><html>", "expected plain text, got XML or HTML", "save a page as plain text"),
-        ("terms.tmx", "<martif>", "expected plain text, got XML or HTML", "export a term base"),
+        ("terms.tmx", "<martif>", "expected plain text, got XML or HTML", "save a page as plain text"),
         (
             "pairs.xlsx",
             "PK\x03\x04",
