@@ -114,7 +114,8 @@ Local = Annotated[_T, Scope.LOCAL]
 Place = Annotated[_T, Scope.PLACE]
 
 
-Values = Mapping[str, Any]  # of a section, not read yet
+Values = Mapping[str, Any]  # of a section, not read yet, or of nested sections
+Tree = dict[str, Any]  # nested values that are being built
 
 
 class Section(BaseModel):
@@ -267,7 +268,7 @@ class TokenizerConfig(Section):
 _PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
 
 
-def _presets(rows: Mapping[str, tuple[float, ...]]) -> dict[str, dict[str, Any]]:
+def _presets(rows: Mapping[str, tuple[float, ...]]) -> dict[str, Tree]:
     return {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in rows.items()}
 
 
@@ -342,7 +343,7 @@ class ModelConfig(Section):
         presets = _OF_ARCHITECTURE.get(str(values.get("architecture")), PRESETS)
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> Tree:
         """The values stored in a model directory; the licence may change and is in its scores.json."""
         return self.model_dump(exclude={"licence"})
 
@@ -507,7 +508,7 @@ def key_names(*scopes: Scope) -> list[str]:
     return [key for key, field in fields().items() if not scopes or any(scope in field.metadata for scope in scopes)]
 
 
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The dotted keys of nested dictionaries, with their values."""
     for name, value in values.items():
         if isinstance(value, Mapping):

@@ -17,7 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from mtx.config.messages import about_unknown, describe_problems, did_you_mean, kind_of, nearest, unknown_key
-from mtx.config.schema import NULL, PRESETS, Config, DataConfig, Scope, fields, key_names, leaves
+from mtx.config.schema import NULL, PRESETS, Config, DataConfig, Scope, Tree, Values, fields, key_names, leaves
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 
@@ -72,7 +72,7 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     return Resolved(config, {key: origins.get(key, "default") for key, _ in leaves(config.model_dump())})
 
 
-def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:
+def replace_values(resolved: Resolved, values: Values, origin: str) -> Resolved:
     """The configuration with new `values` for some keys, which come from `origin`.
 
     Raises:
@@ -81,7 +81,7 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
     return Resolved(with_values(resolved.config, values), {**resolved.origins, **dict.fromkeys(values, origin)})
 
 
-def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+def with_values(config: Config, values: Values) -> Config:
     """A configuration with new `values` for some keys; raises UsageError if they do not fit the others."""
     tree = config.model_dump()
     for key, value in values.items():
@@ -94,7 +94,7 @@ def load(path: Path) -> Config:
     return _validate(*read_yaml(path))
 
 
-def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
     """The values of a YAML file as text, and the path:line of each key; the key `""` is the whole file.
 
     Raises:
@@ -113,7 +113,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
         if isinstance(node, yaml.ScalarNode):
             is_bare = key == "training.time_limit" and node.tag.endswith(":float")  # in a run of an earlier version
             return f"{node.value}s" if is_bare and exists(path.with_name("chosen.json")) else node.value
-        values: dict[str, Any] = {}
+        values: Tree = {}
         for name, value in node.value:
             at = f"{path}:{name.start_mark.line + 1}"
             if not isinstance(name, yaml.ScalarNode):
@@ -163,7 +163,7 @@ def _on_one_line(value: Any) -> str:
 def dump_with_origins(resolved: Resolved) -> str:
     """The configuration as YAML, each value followed by its origin in a comment."""
 
-    def lines(tree: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    def lines(tree: Values, prefix: str) -> Iterator[str]:
         indent = "  " * prefix.count(".")
         for name, value in tree.items():
             if isinstance(value, Mapping):
@@ -239,7 +239,7 @@ def _split_override(argument: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
+def _set(values: Tree, key: str, value: Any) -> str | None:
     """Put a value into nested dictionaries; returns the problem if the key is wrong."""
     if not any(f"{name}.".startswith(f"{key}.") for name in key_names()):  # neither a key nor a section
         return unknown_key(key)
@@ -265,9 +265,7 @@ def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
             raise UsageError(f"data.{name}: this recipe reads its text from {source}, not from local files", help)
 
 
-def _validate(
-    values: dict[str, Any], lines: dict[str, str], problems: Sequence[str] = (), sizes: object = None
-) -> Config:
+def _validate(values: Tree, lines: dict[str, str], problems: Sequence[str] = (), sizes: object = None) -> Config:
     """The configuration, or one error with all of its problems and their places from `lines`.
 
     Args:
@@ -284,33 +282,34 @@ def _validate(
     raise UsageError(text, f"mtx config {known[0]} explains it" if known else "mtx config RECIPE lists all keys")
 
 
+Change = tuple[str, Any, Any]  # a key with its old and its new value
 _MAY_CHANGE = (Scope.RESUMABLE, Scope.UNTIL_FINISHED, Scope.LOCAL)  # when a run is resumed
 
 
-def differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
+def differences(old: Config, new: Config) -> list[Change]:
     """The keys in which two configurations differ, each with its old and its new value."""
     a, b = (dict(leaves(config.model_dump())) for config in (old, new))
     return [(key, a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
-def fixed_differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
+def fixed_differences(old: Config, new: Config) -> list[Change]:
     """The differences in fixed keys, those that may not change when a run is resumed."""
     return [change for change in differences(old, new) if change[0] not in key_names(*_MAY_CHANGE)]
 
 
-def fixed_settings(config: Config) -> dict[str, Any]:
+def fixed_settings(config: Config) -> Tree:
     """The fixed settings as nested values for JSON; `Config.model_validate` fills in the defaults of the rest."""
     return _without(_MAY_CHANGE, config.model_dump(mode="json"))
 
 
-def model_settings(config: Config) -> dict[str, Any]:
+def model_settings(config: Config) -> Tree:
     """The settings that a finished model depends on, if they are not their defaults, as nested values for JSON."""
     scopes = (Scope.UNTIL_FINISHED, Scope.LOCAL, Scope.PLACE)
     return _without(scopes, config.model_dump(mode="json", exclude_defaults=True))
 
 
-def _without(scopes: Iterable[Scope], tree: Mapping[str, Any]) -> dict[str, Any]:
-    values: dict[str, Any] = {}
+def _without(scopes: Iterable[Scope], tree: Values) -> Tree:
+    values: Tree = {}
     keys = key_names(*scopes)
     for key, value in leaves(tree):
         if key not in keys:

@@ -25,6 +25,8 @@ from mtx.storage import disk
 
 logger = logging.getLogger(__name__)
 
+Json = dict[str, Any]  # an object
+
 FORMAT = 2  # of every file of mtx; versions of mtx with another number refuse it
 MANIFEST = "manifest.json"  # lists the files of a directory with their sizes and sha256
 TEMPORARY_PREFIX = ".tmp-"
@@ -96,7 +98,7 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path, value: Json) -> None:
     """Write a JSON object with the format number, as in every JSON file of mtx.
 
     A lone surrogate (Python's form of a byte of a path that is not UTF-8) is escaped, and JSON reads it back.
@@ -105,7 +107,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     write_bytes(path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """Read a JSON object that `write_json` wrote.
 
     Raises:
@@ -150,7 +152,7 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError("duplicate key")
@@ -255,7 +257,7 @@ def write_manifest(directory: Path, added: Collection[str] | None = None) -> Non
     write_json(directory / MANIFEST, {"files": entries})
 
 
-def read_manifest(directory: Path) -> dict[str, Any]:
+def read_manifest(directory: Path) -> Json:
     """The entries of the manifest of `directory`: file name to size and sha256."""
     path = directory / MANIFEST
     entries = read_json(path).get("files")

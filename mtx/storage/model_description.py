@@ -5,7 +5,7 @@ A directory is untrusted: every file is compared with the manifest, and its size
 """
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.machine import total_bytes
 from mtx.storage import durable
-from mtx.storage.durable import MANIFEST, MAX_JSON_BYTES
+from mtx.storage.durable import MANIFEST, MAX_JSON_BYTES, Json
 from mtx.storage.run_files import (
     CTRANSLATE2_WEIGHTS,
     MODEL_CONFIG,
@@ -70,7 +70,7 @@ class ModelDescription:
     """
 
     config: ModelConfig
-    info: Mapping[str, Any]
+    info: Json
     tokenizer_dir: Path
 
 
@@ -117,7 +117,7 @@ def read_run(paths: RunLayout) -> ModelDescription:
     return ModelDescription(config.model, info, paths.data)
 
 
-def _check(path: Path, form: type[BaseModel], value: Mapping[str, Any]) -> Any:
+def _check(path: Path, form: type[BaseModel], value: Json) -> Any:
     """A value of the file `path`, validated; DamagedFileError with the first wrong key."""
     try:
         return form.model_validate(value)
@@ -144,7 +144,7 @@ def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
     return min(4 * numbers + 2 * MAX_HEADER_BYTES, total_bytes() or sys.maxsize)
 
 
-def info_of(config: Config, report: Mapping[str, Any]) -> dict[str, Any]:
+def info_of(config: Config, report: Json) -> Json:
     """The languages, search settings and kind of training lines that a model directory stores.
 
     Args:

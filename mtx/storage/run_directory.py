@@ -14,7 +14,7 @@ import math
 import os
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -198,7 +198,10 @@ KILLED = "killed, or its machine went down"  # the reason of a run whose process
 DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU", "nll": "nll"}
 
 
-def read_events(metrics: Path, all_steps: bool = True) -> Iterator[dict[str, Any]]:
+Event = dict[str, Any]  # of metrics.jsonl
+
+
+def read_events(metrics: Path, all_steps: bool = True) -> Iterator[Event]:
     """The events in a metrics.jsonl of `training.hooks.EventLog`, one JSON object a line.
 
     Invalid lines are skipped, since a killed process can leave half a line.
@@ -231,13 +234,13 @@ def _is_event(value: Any) -> bool:
     return are_numbers and value.get("step", 0) is not None
 
 
-def recorded_metric(validations: Sequence[dict[str, Any]]) -> str:
+def recorded_metric(validations: Sequence[Event]) -> str:
     """The key of the metric that selected the best of these validation events, from the last of them."""
     metric = str(validations[-1].get("decides")) if validations else ""
     return metric if metric in DECIDING_METRICS else "bleu"
 
 
-def quality(validation: Mapping[str, Any], metric: str) -> float:
+def quality(validation: Event, metric: str) -> float:
     """A number that is larger for a better validation event; minus infinity if it has none."""
     value = validation.get(metric)
     if value is None or math.isnan(value):
@@ -277,7 +280,7 @@ def track_status(paths: RunLayout, errors: DeferredErrors) -> Iterator[None]:
     write_status(paths, errors, state="finished", exit_code=1 if errors.messages else 0, reason="finished")
 
 
-def is_finished(paths: RunLayout, events: Sequence[dict[str, Any]]) -> bool:
+def is_finished(paths: RunLayout, events: Sequence[Event]) -> bool:
     """Whether a run is scored and the last of its `events` (from metrics.jsonl) is the end of training."""
     return bool(stored_scores(paths) and events and events[-1]["event"] == "end")
 
@@ -297,7 +300,7 @@ class RunState:
     reason: str = ""
 
 
-def run_state(paths: RunLayout, events: Sequence[dict[str, Any]]) -> RunState:
+def run_state(paths: RunLayout, events: Sequence[Event]) -> RunState:
     """The state of a run, from its lock, its files and the events of its metrics.jsonl."""
     if is_locked(paths.lock):
         return RunState("running")
@@ -378,12 +381,12 @@ def read_status(root: Path) -> Status:
     """
     paths = require_run(root)
     events = list(read_events(paths.metrics, all_steps=False))
-    last = dict[str, Any]()
+    last: Event = {}
     for event in events:
         last |= event
     validations = [event for event in events if event["event"] == "validation"]
     key = recorded_metric(validations)
-    best = max(validations, key=lambda event: quality(event, key), default=dict[str, Any]())
+    best = max(validations, key=lambda event: quality(event, key), default=Event())
     scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
     training, state = load_config(paths).training, run_state(paths, events)
     return Status(

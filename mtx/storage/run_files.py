@@ -167,7 +167,7 @@ def fixed_config(paths: RunLayout, config: "Config") -> "Config":
     values = dict(leaves(config.model_dump()))
     states = [paths.checkpoint(step) / STATE for step in reversed(checkpoint_steps(paths))]
     for path in (*states, paths.data / SETTINGS):
-        stored = dict[str, Any]()
+        stored = durable.Json()
         with contextlib.suppress(OSError, DamagedFileError):  # training reports or removes a damaged one
             durable.verify(path.parent, (path.name,), only_needed=True)
             stored = durable.read_json(path)
@@ -251,7 +251,7 @@ def translated_tests(paths: RunLayout) -> list[str]:
     return sorted(name for name in names if not name.startswith(durable.SET_ASIDE))
 
 
-def stored_scores(paths: RunLayout) -> dict[str, Any]:
+def stored_scores(paths: RunLayout) -> durable.Json:
     """The scores of a run's model by test set, as in `scores.json`; empty before the model is scored.
 
     Raises:
