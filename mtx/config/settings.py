@@ -9,9 +9,8 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
@@ -26,8 +25,7 @@ _MAX_YAML_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a me
 _OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(NamedTuple):
     """A configuration with the origin of each value: a recipe, a file, the command line, a preset or the default."""
 
     config: Config

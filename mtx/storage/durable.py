@@ -305,7 +305,7 @@ def remove_directory(path: Path) -> None:
     It is renamed first, so that no one finds half a directory under its name.
     """
     if not path.is_dir() or foreign_entries(path):
-        logger.warning("%s: kept, because it contains files that mtx did not write", set_aside(path, "kept"))
+        logger.warning(f"{set_aside(path, 'kept')}: kept, because it contains files that mtx did not write")
         return
     removed = _temporary(path)
     disk.rename(path, removed)

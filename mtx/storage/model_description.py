@@ -6,9 +6,8 @@ A directory is untrusted: every file is compared with the manifest, and its size
 
 import sys
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -59,8 +58,7 @@ class _Stored(_Info):
     num_ids: int = Field(ge=1, le=2 * MAX_PIECES)
 
 
-@dataclass(frozen=True)
-class ModelDescription:
+class ModelDescription(NamedTuple):
     """A model directory without its weights.
 
     Attributes:

@@ -69,7 +69,7 @@ class ResumableRows:
                     end += sum(map(len, block))
             file.truncate(end)
         if num_done:
-            logger.info("%s: %s are translated; resuming", self.path, counted(num_done, "line"))
+            logger.info(f"{self.path}: {counted(num_done, 'line')} are translated; resuming")
         return num_done
 
     def append(self, rows: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -168,7 +168,7 @@ def _record_config(paths: RunLayout, config: Config) -> None:
         with contextlib.suppress(MtxError, OSError):  # no configuration yet, or an unreadable one
             changes = differences(settings.load(paths.config), config)
             if message := describe_changes(change for change in changes if change[0] != "run_dir"):
-                logger.info("%s continues with changed settings: %s", paths.root, message)
+                logger.info(f"{paths.root} continues with changed settings: {message}")
     durable.write_text(paths.config, settings.dump(config))
 
 
@@ -258,8 +258,7 @@ def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> Non
     value = {"stage": "", "step": 0, "reason": "", "exit_code": None}
     with contextlib.suppress(OSError, DamagedFileError):
         value["step"] = durable.read_json(paths.status).get("step", 0)
-    process = {"pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
-    value |= {**values, **process}
+    value |= {**values, "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
     with errors.defer(str(paths.status)):
         durable.write_json(paths.status, value)
         return
@@ -285,8 +284,7 @@ def is_finished(paths: RunLayout, events: Sequence[Event]) -> bool:
     return bool(stored_scores(paths) and events and events[-1]["event"] == "end")
 
 
-@dataclass(frozen=True)
-class RunState:
+class RunState(NamedTuple):
     """The state of a run.
 
     Attributes:

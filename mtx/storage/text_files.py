@@ -199,11 +199,9 @@ def errors_named(name: Path) -> Iterator[None]:
 def byte_lines(file: Iterable[bytes]) -> Iterator[bytes]:
     """The lines of a binary stream, without LF, without one CR before it, and without a BOM at byte 0."""
     for number, line in enumerate(file):
-        if number == 0 and line.startswith(b"\xef\xbb\xbf"):
-            line = line[3:]
-        if line.endswith(b"\n"):
-            line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
-        yield line
+        if number == 0:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        yield line[:-1].removesuffix(b"\r") if line.endswith(b"\n") else line
 
 
 Invalid = Literal["replace", "surrogateescape", "strict"]
@@ -268,9 +266,8 @@ def _guess(encoding: str | None) -> str:
 
 
 def _iconv(name: Path, encoding: str) -> str:
-    file = shell_command(name)
-    unpacked, file = (f"gzip -dc {file} | ", "") if name.suffix == ".gz" else ("", f"{file} ")
-    return f"{unpacked}iconv -f {encoding} -t UTF-8 {file}> NEW"
+    file, iconv = shell_command(name), f"iconv -f {encoding} -t UTF-8"
+    return f"gzip -dc {file} | {iconv} > NEW" if name.suffix == ".gz" else f"{iconv} {file} > NEW"
 
 
 def escaped(line: bytes) -> str:
@@ -315,8 +312,7 @@ class InvalidLines:
         """Warn of the invalid lines, if there are any."""
         if self.count:
             guess = _guess(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
-            num_lines = counted(self.count, "line")
-            logger.warning("%s%s had invalid UTF-8, replaced by U+FFFD%s", num_lines, self._place, guess)
+            logger.warning(f"{counted(self.count, 'line')}{self._place} had invalid UTF-8, replaced by U+FFFD{guess}")
 
 
 def printable(text: str) -> str:
