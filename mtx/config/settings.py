@@ -60,10 +60,12 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         values["run_dir"] = name  # a run directory may have been moved
     # If a setting overrides a value, or the problem concerns several keys, the file is not the cause
     lines = {key: at for key, at in lines.items() if key.partition("[")[0] not in settings and (key or not settings)}
-    config = _validate(values, lines, problems, values.get("sizes", "given"))
+    sizes = values.get("sizes", "given")
+    config = _validate(values, lines, problems, sizes)
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
-        config = config.model_copy(update={"run_dir": f"runs/{path.stem if path else config.data.direction}"})
+        values["run_dir"] = f"runs/{path.stem if path else config.data.direction}"
+        config = _validate(values, {}, sizes=sizes)
     origins = dict.fromkeys((f"model.{key}" for key in PRESETS["base"]), f"preset {config.model.preset}")
     origins |= dict.fromkeys(file_keys, f"recipe {name}" if name in recipe_names() else str(path))
     origins |= dict.fromkeys(settings, "command line")

@@ -119,10 +119,14 @@ def open_run(config: Config) -> Iterator[RunLayout]:
             yield paths
         except BaseException:
             if not (was_run or has_begun(paths)):  # the corrected command starts from scratch
-                for path in (paths.status, paths.config, paths.lock, *new_directories):
-                    with contextlib.suppress(OSError):  # it is missing, or others put something there
-                        path.rmdir() if path.is_dir() else path.unlink()
+                _remove(paths.status, paths.config, paths.lock, *new_directories)
             raise
+
+
+def _remove(*paths: Path) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):  # it is missing, or others put something there
+            path.rmdir() if path.is_dir() else path.unlink()
 
 
 def refuse_foreign(paths: RunLayout) -> None:
