@@ -164,12 +164,12 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "name, text, problem, help",
     [
-        ("page.tsv", "<!DOCTYPE html><html>", "expected plain text, got a web page (HTML)", "save it as plain text"),
-        ("terms.tmx", "<martif>", "expected plain text, got a term base (TBX)", "export the pairs"),
+        ("page.tsv", "<!DOCTYPE html><html>", "expected plain text, got XML or HTML", "save a page as plain text"),
+        ("terms.tmx", "<martif>", "expected plain text, got XML or HTML", "save a page as plain text"),
         (
             "pairs.xlsx",
             "PK\x03\x04",
-            "expected plain text, got a zip archive or an office document",
+            "expected plain text, got an office document, an archive or another binary file",
             "save a spreadsheet as",
         ),
         (
