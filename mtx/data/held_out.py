@@ -122,8 +122,8 @@ def hold_out(sets: list[EvalSet], corpora: Corpora, pairs: Any, is_own: Mask, is
             )
             chosen = src_hashes[-size:] if eval_set.store == VALID_STORE else src_hashes[:size]
             is_in_set = is_own & is_left & pc.is_in(pairs["src_hash"], pa.array(chosen)).to_numpy()
-            chosen_pairs = pairs.filter(pa.array(is_in_set))
-            eval_set.blocks.append(PairBlock(*(chosen_pairs[name].to_pylist() for name in ("line", *SIDES))))
+            chosen_pairs = pairs.select(["line", *SIDES]).filter(pa.array(is_in_set))
+            eval_set.blocks.append(PairBlock(*(column.to_pylist() for column in chosen_pairs.columns)))
         is_leak = np.zeros(pairs.num_rows, np.bool_)
         for side, reason in SIDES.items():
             hashes = hash_texts(clean_text(text) for block in eval_set.blocks for text in getattr(block, side))
