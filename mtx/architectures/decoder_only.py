@@ -78,10 +78,6 @@ class DecoderModel(AttentionModel):
             target = weights[..., num_src:, :]
             yield [weights[..., :num_src, :num_src], target[..., num_src:], target[..., :num_src]]
 
-    def make_search_model(self, dtype: torch.dtype) -> "DecoderSearchModel":
-        """See `TranslationModel.make_search_model`."""
-        return DecoderSearchModel(self, dtype)
-
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """See `TranslationModel.describe`."""

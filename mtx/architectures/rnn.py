@@ -184,10 +184,6 @@ class RecurrentModel(TranslationModel):
             none = [np.empty((0, 1, size, size), np.float32) for size in reversed(weights.shape)]
             yield [*none, weights[None, None].detach().float().cpu().numpy()]
 
-    def make_search_model(self, dtype: torch.dtype) -> "RecurrentSearchModel":
-        """See `TranslationModel.make_search_model`."""
-        return RecurrentSearchModel(self, dtype)
-
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """See `TranslationModel.describe`."""

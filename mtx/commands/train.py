@@ -68,7 +68,7 @@ Settings = Annotated[
 HOOKS = (
     ("mtx.evaluation.test_set_scores", "ScoresBefore"),
     ("mtx.training.hooks", "EventLog"),
-    ("mtx.training.hooks", "TensorBoard"),
+    ("mtx.training.tensorboard", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
     ("mtx.report.training_hooks", "Hints"),
     ("mtx.interop.huggingface", "ExportNote"),

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 
+from mtx.config.schema import ModelConfig
 from mtx.errors import UsageError
 from mtx.machine import num_cores, package_version
 from mtx.model.attention import Kernel
@@ -183,21 +184,31 @@ def fast_precision(device: torch.device) -> Literal["fp32", "bf16"]:
     return "bf16" if is_fast else "fp32"
 
 
-def attention_kernel(device: torch.device, precision: str, head_size: int) -> Kernel:
-    """Returns `varlen` for bf16 on CUDA from compute capability 8.0 with a head size that it supports, else `padded`.
+def attention_kernel(config: ModelConfig, device: torch.device, precision: str) -> Kernel:
+    """Returns `varlen` for a Transformer in bf16 on CUDA from compute capability 8.0, else `padded`.
 
-    After `make_deterministic`, the backward pass of `varlen` sums in a defined order.
+    Its heads must have a size that the kernel supports. With `deterministic` its backward pass sums in a defined order.
     """
-    if device.type != "cuda" or precision != "bf16" or head_size % 8 or head_size > 256:
+    head_size = config.d_model // config.num_heads
+    is_supported = config.architecture == "transformer" and precision == "bf16" and head_size % 8 == 0
+    if device.type != "cuda" or not is_supported or head_size > 256:
         return "padded"
     return "varlen" if torch.cuda.get_device_capability(device) >= (8, 0) else "padded"
 
 
-def make_deterministic() -> None:
-    """Makes CUDA results repeatable bit for bit, else torch raises an error; call this before the first product."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+def prepare_device(device: torch.device, deterministic: bool) -> None:
+    """Prepares this process to train on a device; call this before the first product.
+
+    Args:
+        deterministic: whether CUDA results must be repeatable bit for bit, else torch raises an error.
+    """
+    use_device(device)
+    if device.type == "cpu":
+        keep_freed_memory()
+    if device.type == "cuda" and deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager

@@ -8,7 +8,6 @@ Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model,
 
 import contextlib
 import math
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -150,9 +149,9 @@ class AttentionModel(TranslationModel):
         self._sinusoids: Tensor
         self.register_buffer("_sinusoids", torch.empty(0, config.d_model, device="cpu"), persistent=False)
 
-    @abstractmethod
     def learned_positions(self, source: bool) -> Tensor | None:
         """The learned table of positions of a side, [n, D]; None if positions are sinusoidal."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -182,7 +181,7 @@ class AttentionModel(TranslationModel):
     def prepare_positions(self, num_positions: int) -> None:
         """Extends the sinusoidal table to at least `num_positions`; call it before `encode` and `decode`.
 
-        A longer table replaces the one before, which a recorded training step still reads: `MicroStep` holds it.
+        A longer table replaces the one before, which a recorded training step still reads: `RecordedStep` holds it.
         """
         if len(self._sinusoids) < num_positions:
             self._sinusoids = sinusoidal_positions(num_positions, self.config.d_model).to(self.embedding.device)
@@ -241,12 +240,6 @@ class Transformer(AttentionModel):
             self.decode(batch, self.encode(batch))
         for row in range(batch.num_sentences):
             yield [np.stack([layer[row] for layer in layers]) for layers in (encoder, decoder, cross)]
-
-    def make_search_model(self, dtype: torch.dtype) -> Any:
-        """See `TranslationModel.make_search_model`."""
-        from mtx.model.inference import IncrementalModel  # which needs this module
-
-        return IncrementalModel(self, dtype)
 
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:

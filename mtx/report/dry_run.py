@@ -20,11 +20,12 @@ from mtx.report import checks
 from mtx.storage.run_directory import check_settings, refuse_foreign
 from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
-from mtx.training.build import build, choose_runtime, drop_outdated_cooldown
-from mtx.training.hooks import require_tensorboard
+from mtx.training.build import build, choose_runtime
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks
 from mtx.training.run import load_initial, prepare
+from mtx.training.schedule import drop_outdated_cooldown
+from mtx.training.tensorboard import require_tensorboard
 from mtx.training.trainer import Trainer
 from mtx.training.validation import Validation, validate_part
 
@@ -110,12 +111,10 @@ def _time_left(trainer: Trainer, started: float) -> dict[str, Any]:
     step_s = (ends[-1] - ends[_WARM_UP - 1]) / (len(ends) - _WARM_UP)
     all_s = step_s + state.validation_s / training.validate_every
     end = trainer.schedule.end(state)
-    trainer.schedule.now_s = state.elapsed_s
-    if state.step and (reason := trainer.schedule.reason_to_stop(state)) is not None:
+    if state.step and (reason := trainer.schedule.reason_to_stop(state, state.elapsed_s)) is not None:
         end = state.step, reason
     elif training.time_limit is not None:
-        trainer.schedule.now_s += begun_s
-        end = min(end, (trainer.schedule.step_in_time(state, step_s), "time_limit"))
+        end = min(end, (trainer.schedule.step_in_time(state, state.elapsed_s + begun_s, step_s), "time_limit"))
     num_steps = max(0, end[0] - state.step)
     after_s = trainer.schedule.scoring_s(state) if num_steps else 0.0
     return {

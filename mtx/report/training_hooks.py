@@ -20,8 +20,7 @@ from mtx.report import checks, collapse
 from mtx.report.report_page import report_page
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
-from mtx.training.hooks import Hook
-from mtx.training.trainer import Trainer
+from mtx.training.hooks import Hook, Run
 from mtx.training.validation import Validation
 
 logger = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ class Hints(Hook):
         for warning in found:
             logger.warning("%s\n  help: %s", warning.text, warning.help)
 
-    def on_step(self, trainer: Trainer, figures: Mapping[str, Any]) -> None:
+    def on_step(self, run: Run, figures: Mapping[str, Any]) -> None:
         self._window.append(figures["nll"])
         if len(self._window) < _WINDOW:
             return
@@ -58,38 +57,38 @@ class Hints(Hook):
             self._lowest, self._lowest_step = self._mean, figures["step"]
         elif self._mean > self._lowest + _JUMP:
             rose = f"from {self._lowest:.2f} (step {self._lowest_step:,}) to {self._mean:.2f}"
-            self._give(trainer, f"the training nll rose {rose}: the learning rate may be too high")
+            self._give(run, f"the training nll rose {rose}: the learning rate may be too high")
 
-    def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
-        step, nll, lowest = trainer.state.step, validation.nll, self._lowest_valid
-        if step > collapse.ramp_steps(trainer.config):
-            unigram = collapse.unigram_nll(trainer.text.tgt)
-            is_alike = collapse.are_alike(validation.hypotheses, trainer.data.valid.tgt_texts())
+    def on_validation(self, run: Run, validation: Validation, model: TranslationModel) -> None:
+        step, nll, lowest = run.state.step, validation.nll, self._lowest_valid
+        if step > collapse.ramp_steps(run.config):
+            unigram = collapse.unigram_nll(run.text.tgt)
+            is_alike = collapse.are_alike(validation.hypotheses, run.data.valid.tgt_texts())
             if is_alike or min(nll, self._mean) > _NEAR_UNIGRAM * unigram:
                 self._give(
-                    trainer,
+                    run,
                     f"training collapsed: {len({*validation.hypotheses}) / len(validation.hypotheses):.1%} of the "
                     f"validation translations are distinct, and the nll is {nll:.2f} (unigram model: {unigram:.2f})",
                 )
         if nll < lowest:
             self._lowest_valid, self._mean_then, self._num_rising = nll, self._mean, 0
-        elif trainer.state.best_step == step or nll < lowest + _RISE:
+        elif run.state.best_step == step or nll < lowest + _RISE:
             self._num_rising = 0
         else:
             self._num_rising += 1
             if self._num_rising >= _RISING and self._mean < self._mean_then:
                 self._give(
-                    trainer,
+                    run,
                     f"the validation nll rises ({lowest:.2f} to {nll:.2f}) while the training nll falls: the model "
                     "overfits",
                     "use a larger model.dropout, a smaller model.preset or more text",
                 )
 
-    def _give(self, trainer: Trainer, text: str, help: str = "") -> None:
-        help = help or collapse.remedy(trainer.config)
+    def _give(self, run: Run, text: str, help: str = "") -> None:
+        help = help or collapse.remedy(run.config)
         if help not in self._given:
             self._given.add(help)
-            trainer.record("hint", step=trainer.state.step, text=str(Advice(text, help)))
+            run.record("hint", step=run.state.step, text=str(Advice(text, help)))
 
 
 _MAX_SHARE = 0.02  # maximum share of the training time for reports
@@ -101,21 +100,21 @@ class ReportWriter(Hook):
     def __init__(self) -> None:
         self._next_at = 0.0  # the earliest time of the next update, on the monotonic clock
 
-    def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
+    def on_validation(self, run: Run, validation: Validation, model: TranslationModel) -> None:
         """Write the report, unless this would take more than `_MAX_SHARE` of the time."""
         started = time.monotonic()
         if started < self._next_at:
             return
-        self._write(trainer)
+        self._write(run)
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _MAX_SHARE
 
-    def on_end(self, trainer: Trainer, translator: Translator) -> None:
-        self._write(trainer)
+    def on_end(self, run: Run, translator: Translator) -> None:
+        self._write(run)
 
-    def _write(self, trainer: Trainer) -> None:
-        path = trainer.paths.report
+    def _write(self, run: Run) -> None:
+        path = run.paths.report
         try:
-            durable.write_bytes(path, report_page([trainer.paths.root]).encode())
+            durable.write_bytes(path, report_page([run.paths.root]).encode())
         except Exception as error:  # training must not end because of its report, whatever the error is
-            trainer.deferred_errors.add(str(path), error)
+            run.deferred_errors.add(str(path), error)

@@ -55,18 +55,17 @@ def choose(new_model: NewModel, config: Config, data: PreparedData, paths: RunLa
         raise MtxError(f"{paths.root}: no checkpoint to average", "increase training.time_limit")
     if len(scores) == 1:
         return next(iter(scores))
-    metric = deciding_metric(data, config)
     model = new_model()
 
     def validate(steps: tuple[int, ...]) -> float:
         model.load_state_dict(average(paths, steps))
-        part = validate_part(model, data, config)
-        return validation_of([part], data, config.data.tgt, metric, time.monotonic()).score
+        return validation_of([validate_part(model, data, config)], data, config, time.monotonic()).score
 
     found = {steps: validate(steps) if score is None else score for steps, score in scores.items()}
     ranked = sorted(found, key=found.__getitem__, reverse=True)
     best, *others = (f"{in_words(steps)} {abs(found[steps]):.2f}" for steps in ranked)
-    logger.info("the model is %s, by validation %s (%s)", best, DECIDING_METRICS[metric], "; ".join(others))
+    metric = DECIDING_METRICS[deciding_metric(data, config)]
+    logger.info("the model is %s, by validation %s (%s)", best, metric, "; ".join(others))
     return ranked[0]
 
 
@@ -100,5 +99,5 @@ def _candidates(
     if best in intact:
         if best != state.validated_step:
             scores.pop((state.validated_step,), None)
-        scores[(best,)] = state.best_bleu
+        scores[(best,)] = state.best_score
     return scores

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from mtx.config.schema import Config, TrainingConfig
+from mtx.config.schema import Config
 from mtx.config.settings import fixed_settings
 from mtx.data.augmentation import epoch_text
 from mtx.data.packing import load_steps
@@ -33,10 +33,8 @@ from mtx.model.device import (
     attention_kernel,
     fast_precision,
     free_unused_memory,
-    keep_freed_memory,
-    make_deterministic,
     num_threads,
-    use_device,
+    prepare_device,
 )
 from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
@@ -44,20 +42,19 @@ from mtx.storage.run_directory import read_events
 from mtx.storage.run_files import RunLayout, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.hooks import Progress
 from mtx.training.micro_batch import (
-    CPU_MICRO_BATCH,
     NOT_CHOSEN,
     RuntimeChoices,
     StepResult,
     check_memory,
+    cpu_micro_batch,
     largest_micro_batch,
     new_micro_step,
     step_shape,
     take_step,
 )
 from mtx.training.ranks import Ranks
-from mtx.training.schedule import Schedule, planned_end, steps_per_epoch
+from mtx.training.schedule import Schedule, drop_outdated_cooldown, planned_end, steps_per_epoch
 from mtx.training.strategy import Sharded, Strategy
 from mtx.training.trainer import Trainer
 
@@ -107,39 +104,26 @@ def choose_runtime(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not available",
             f"use device={device.type} to resume without it (not bit for bit)",
         )
-    use_device(device)
-    if device.type == "cuda" and training.deterministic:
-        make_deterministic()
-    if device.type == "cpu":
-        keep_freed_memory()
-    runtime = replace(recorded or _first_choices(config, device, data, ranks), device=str(device))
-    kernel = runtime.kernel
-    if (is_new or kernel == "varlen") and config.model.architecture == "transformer":
-        head_size = config.model.d_model // config.model.num_heads
-        kernel = attention_kernel(device, runtime.precision, head_size)
-    compiled = (
-        kernel == "varlen"
-        and not training.deterministic
-        and (runtime.compile if training.compile == "auto" else training.compile)
-    )
-    is_unchecked = device.type == "cuda" and is_new
-    compiles_first = compiled and (is_unchecked or not runtime.compile)
-    runtime = replace(runtime, kernel=kernel, compile=compiled and not compiles_first)
+    prepare_device(device, training.deterministic)
+    runtime = replace(recorded or first_choices(config, device, data, ranks), device=str(device))
+    if is_new or runtime.kernel == "varlen":
+        runtime = replace(runtime, kernel=attention_kernel(config.model, device, runtime.precision))
+    compiles = runtime.compile if training.compile == "auto" else training.compile
+    compiles = compiles and runtime.kernel == "varlen" and not training.deterministic
+    is_checked = not is_new and runtime.compile  # as compiled, by an earlier start
+    runtime = replace(runtime, compile=compiles and is_checked)
 
     def check(choices: RuntimeChoices) -> RuntimeChoices:
         checked = ranks.run_on_rank_zero(functools.partial(check_fast_step, choices, config, data))
         free_unused_memory(device)
         return replace(checked, device=str(device))
 
-    if is_unchecked:
+    if is_new and device.type == "cuda":
         runtime = check(runtime)
     if recorded is None:
-        size = training.micro_batch_tokens
-        if size == "auto":
-            size = _largest_micro_batch(config, runtime, data)
-        fits_all = min(ranks.all_gather_object(size))  # devices
+        fits_all = min(ranks.all_gather_object(_micro_batch_tokens(config, runtime, data)))  # devices
         runtime = replace(runtime, micro_batch_tokens=fits_all, plan=plan)
-    if compiles_first and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
+    if compiles and not is_checked and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
         runtime = check(replace(runtime, compile=True))
     if recorded is None and ranks.is_rank_zero:
         durable.write_json(paths.chosen, asdict(runtime))
@@ -149,20 +133,24 @@ def choose_runtime(
     return runtime
 
 
-def _first_choices(config: Config, device: torch.device, data: PreparedData, ranks: Ranks) -> RuntimeChoices:
-    """What `auto` means at the first start, before the kernel and the micro-batch are known."""
-    training = config.training
-    precision = (
-        ranks.run_on_rank_zero(lambda: fast_precision(device)) if config.precision == "auto" else config.precision
-    )
+def first_choices(config: Config, device: torch.device, data: PreparedData, ranks: Ranks) -> RuntimeChoices:
+    """What `auto` means at the first start, before it is known how large a micro-batch may be."""
+    training, precision = config.training, config.precision
+    if precision == "auto":
+        precision = ranks.run_on_rank_zero(lambda: fast_precision(device))
     last, _ = planned_end(training, steps_per_epoch(data.train, training))
     flops = 6 * num_parameters(config.model, data.tokenizer.num_ids) * last * training.batch_tokens
     threads = num_threads() if ranks.local_size == 1 else NOT_CHOSEN
-    return RuntimeChoices(str(device), precision, 0, "padded", threads, flops > _REPAYS_FLOPS)
+    kernel = attention_kernel(config.model, device, precision)
+    return RuntimeChoices(str(device), precision, 0, kernel, threads, flops > _REPAYS_FLOPS)
 
 
-def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: PreparedData) -> int:
-    """`largest_micro_batch` on this device."""
+def _micro_batch_tokens(config: Config, runtime: RuntimeChoices, data: PreparedData) -> int:
+    """What `training.micro_batch_tokens` means on this device."""
+    if config.training.micro_batch_tokens != "auto":
+        return config.training.micro_batch_tokens
+    if not runtime.device.startswith("cuda"):
+        return cpu_micro_batch(config)
     _, sampler = text_and_sampler(config, data)
     new = functools.partial(new_model, config, runtime, data.tokenizer.num_ids)
     return largest_micro_batch(config, runtime, new, sampler)
@@ -181,7 +169,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     plain = replace(eager, precision="fp32")
     if runtime == plain:
         return runtime
-    small = max(min(config.training.batch_tokens, CPU_MICRO_BATCH), config.data.max_tokens)
+    small = cpu_micro_batch(config)
     without_dropout = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
 
     def take(choices: RuntimeChoices) -> StepResult:
@@ -320,14 +308,7 @@ def build(
         sampler=sampler,
         strategy=strategy,
         state=state,
-        schedule=Schedule(config, data, sampler, started, max(state.elapsed_s, *times, 0.0), ranks.size),
+        schedule=Schedule(config, data, sampler, ranks.size),
+        began=started - max(state.elapsed_s, *times, 0.0),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
-        progress=Progress(state.step),
     )
-
-
-def drop_outdated_cooldown(state: State, training: TrainingConfig) -> State:
-    """The state, without a cooldown whose limit has changed since it was planned: it will be planned again."""
-    cooldown = state.cooldown
-    is_outdated = cooldown is not None and getattr(training, cooldown.reason) != cooldown.limit
-    return replace(state, cooldown=None) if is_outdated else state

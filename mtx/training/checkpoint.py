@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
@@ -63,8 +63,8 @@ class State:
 
     Attributes:
         position: the data position of the next step.
-        best_bleu, best_step: those of the best validation so far; chrF2, or the nll below zero, if that decides
-            (`validation.deciding_metric`); None before it.
+        best_score, best_step: those of the best validation so far, see `Validation.score`; None before it. Earlier
+            versions called the score best_bleu.
         validated_step: the step of the last validation.
         bad_validations: validations since the best one.
         elapsed_s: seconds of training so far, over all starts.
@@ -78,7 +78,7 @@ class State:
 
     step: int = 0
     position: SamplerState = SamplerState()
-    best_bleu: float | None = None
+    best_score: Annotated[float | None, Field(validation_alias=AliasChoices("best_score", "best_bleu"))] = None
     best_step: int = 0
     validated_step: int = 0
     bad_validations: int = 0

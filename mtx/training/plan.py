@@ -20,11 +20,9 @@ from mtx.config.schema import Config
 from mtx.data.corpus_sizes import row_values, smaller_rows
 from mtx.data.token_store import PreparedData
 from mtx.formatting import format_duration
-from mtx.model.attention import Kernel
-from mtx.model.device import attention_kernel, fast_precision, keep_freed_memory, num_threads, use_device
+from mtx.model.device import num_threads, prepare_device
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import first_step, read_runtime
-from mtx.training.micro_batch import RuntimeChoices
+from mtx.training.build import first_choices, first_step, read_runtime
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import steps_per_epoch
 
@@ -100,11 +98,7 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
     config = _with(config, row_values(row) | {_RDROP: 0})
     tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS, config.training.batch_tokens))
     config = settings.with_values(config, {"training.batch_tokens": tokens})
-    precision = fast_precision(device) if config.precision == "auto" else config.precision
-    kernel: Kernel = "padded"
-    if config.model.architecture == "transformer":
-        kernel = attention_kernel(device, precision, config.model.d_model // config.model.num_heads)
-    runtime = RuntimeChoices(str(device), precision, tokens, kernel, num_threads(), False)
+    runtime = replace(first_choices(config, device, data, Ranks()), micro_batch_tokens=tokens, compile=False)
     take, num_tokens = first_step(config, runtime, data)
     seconds = list[float]()
     while len(seconds) <= _REPEATS and not (seconds and time.monotonic() > started + most_s):
@@ -123,9 +117,7 @@ def make_plan(
         started, num_rows: see `decide`.
     """
     limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
-    use_device(device)
-    if device.type == "cpu":
-        keep_freed_memory()
+    prepare_device(device, config.training.deterministic)
     limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
     speeds = dict[int, float]()
     for row in [of_text, *smaller_rows(of_text)]:

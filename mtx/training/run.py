@@ -27,6 +27,7 @@ from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_duration
+from mtx.model.device import free_unused_memory
 from mtx.storage import durable
 from mtx.storage.model_description import info_of
 from mtx.storage.run_directory import open_run, read_events, track_status, write_status
@@ -42,9 +43,10 @@ from mtx.storage.run_files import (
 )
 from mtx.training import averaging, checkpoint, init_from
 from mtx.training.build import build, choose_runtime, new_model
-from mtx.training.hooks import Hook, require_tensorboard
+from mtx.training.hooks import Hook, Run
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks, find_rank_device
+from mtx.training.tensorboard import require_tensorboard
 from mtx.training.trainer import Trainer
 from mtx.training.validation import interleave, pick_samples
 
@@ -96,11 +98,12 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
                     logger.info("%s", line)
             trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
             del initial  # training needs its memory
-            ranks.run_on_rank_zero(lambda: _announce(trainer))
-            trainer.train(hooks)
-            trainer.release()
-            ranks.run_on_rank_zero(lambda: _write_model(trainer))
-            _score(trainer)
+            ranks.run_on_rank_zero(functools.partial(_announce, trainer))
+            run = trainer.train(hooks)
+            del trainer  # a small GPU has no room for its model and moments next to a model to score
+            free_unused_memory(device)
+            ranks.run_on_rank_zero(functools.partial(_write_model, run))
+            _score(run, ranks)
         return read_result(paths, deferred_errors) if ranks.is_rank_zero else None
 
 
@@ -184,51 +187,50 @@ def _announce(trainer: Trainer) -> None:
     )
 
 
-def _write_model(trainer: Trainer) -> None:
+def _write_model(run: Run) -> None:
     """Write the best candidate into model/."""
-    config, data, paths = trainer.config, trainer.data, trainer.paths
-    write_status(paths, trainer.deferred_errors, state="running", stage="scoring", step=trainer.state.step)
-    new = functools.partial(new_model, config, trainer.runtime, data.tokenizer.num_ids)
-    steps = averaging.choose(new, config, data, paths, trainer.state)
+    config, data, paths = run.config, run.data, run.paths
+    write_status(paths, run.deferred_errors, state="running", stage="scoring", step=run.state.step)
+    new = functools.partial(new_model, config, run.runtime, data.tokenizer.num_ids)
+    steps = averaging.choose(new, config, data, paths, run.state)
     info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
     model_directory.write(paths.model, averaging.average(paths, steps), config.model, data.tokenizer, info)
 
 
-def _score(trainer: Trainer) -> None:
+def _score(run: Run, ranks: Ranks) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
-    ranks, translations = trainer.ranks, dict[str, list[str]]()
+    translations = dict[str, list[str]]()
     translator = Translator.load(
-        trainer.paths.model,
-        device=trainer.runtime.device,
-        threads=trainer.runtime.threads,
-        batch_tokens=trainer.config.decoding.batch_tokens,
+        run.paths.model,
+        device=run.runtime.device,
+        threads=run.runtime.threads,
+        batch_tokens=run.config.decoding.batch_tokens,
     )
-    for name, store in trainer.data.tests.items():
+    for name, store in run.data.tests.items():
         beam_size = translator.options.beam_size
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
-        own = store.src_texts()[ranks.rank :: ranks.size]
-        translations[name] = interleave(ranks.gather(functools.partial(translator.translate, own)))
-    ranks.run_on_rank_zero(lambda: _finish(trainer, translator, translations))
+        sources = store.src_texts()[ranks.rank :: ranks.size]
+        translations[name] = interleave(ranks.gather(functools.partial(translator.translate, sources)))
+    ranks.run_on_rank_zero(functools.partial(_finish, run, translator, translations))
 
 
-def _finish(trainer: Trainer, translator: Translator, translations: dict[str, list[str]]) -> None:
+def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
-    config, paths, data, state = trainer.config, trainer.paths, trainer.data, trainer.state
+    config, paths, data, state = run.config, run.paths, run.data, run.state
     scores, files = dict[str, Any](), dict[str, str]()
     form = data.tokenizer.normalization
     for name, store in data.tests.items():
         hypotheses, references = normalize_lines(translations[name], form), normalize_lines(store.tgt_texts(), form)
         warn_if_too_short(name, references, config.data.tgt)
-        found = score(hypotheses, references, config.data.tgt)
-        write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, found)
         if not scores:
-            for each in pick_samples(store.src_texts(), references, hypotheses):
-                logger.info("  %s\n    -> %s\n    reference: %s", each.src, each.hyp, each.ref)
-        scores[name] = found
+            for sample in pick_samples(store.src_texts(), references, hypotheses):
+                logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)
+        scores[name] = score(hypotheses, references, config.data.tgt)
+        write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, scores[name])
     scores["run"] = {
         "precision": translator.engine.precision,
-        "training_precision": trainer.runtime.precision,
-        "device": trainer.runtime.device,
+        "training_precision": run.runtime.precision,
+        "device": run.runtime.device,
         "torch": torch.__version__,
         "seed": config.seed,
         "steps": state.step,
@@ -240,11 +242,11 @@ def _finish(trainer: Trainer, translator: Translator, translations: dict[str, li
     }
     if state.init_sha256:
         scores["run"]["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
-    for hook in trainer.hooks:
-        hook.on_scores(trainer, scores, files)
+    for hook in run.hooks:
+        hook.on_scores(run, scores, files)
     model_directory.add_scores(paths.model, scores, files)
-    for hook in trainer.hooks:
-        hook.on_end(trainer, translator)
+    for hook in run.hooks:
+        hook.on_end(run, translator)
 
 
 def _fingerprint(config: Config) -> str:

@@ -123,15 +123,9 @@ def interleave(parts: Sequence[list[str]]) -> list[str]:
     return [line for lines in itertools.zip_longest(*parts) for line in lines if line is not None]
 
 
-def validation_of(
-    parts: Sequence[dict[str, Any]], data: PreparedData, tgt: str, metric: str, started: float
-) -> Validation:
-    """The validation that ranks have done in parts.
-
-    Args:
-        metric: see `deciding_metric`.
-        started: when, on the monotonic clock.
-    """
+def validation_of(parts: Sequence[dict[str, Any]], data: PreparedData, config: Config, started: float) -> Validation:
+    """The validation that ranks have done in parts; `started` is on the monotonic clock."""
+    tgt, metric = config.data.tgt, deciding_metric(data, config)
     nll = sum(part["nll"] for part in parts) / max(1, int(data.valid.tgt.lengths.sum()))
     sources, form = data.valid.src_texts(), data.tokenizer.normalization
     hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), form)

@@ -105,7 +105,7 @@ def test_a_rank_that_fails_ends_all(rank: int, stage: str, alone: tuple[Path, li
 
 def log_tokens(log: Path) -> None:
     """In a new process: log the target tokens of each step that the metrics count."""
-    from mtx.training.hooks import Progress
+    from mtx.training.trainer import Progress
 
     original = Progress.measure
 

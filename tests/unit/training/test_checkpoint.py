@@ -77,7 +77,7 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(paths: RunLayout) -> Non
             assert torch.equal(optimizer.state[a][key], other_optimizer.state[b][key])
 
 
-@pytest.mark.parametrize("state", [State(), STATE_30, State(best_bleu=0.0, best_step=5)])
+@pytest.mark.parametrize("state", [State(), STATE_30, State(best_score=0.0, best_step=5)])
 def test_a_state_survives_as_json(tmp_path: Path, state: State) -> None:
     durable.write_json(tmp_path / STATE, asdict(state))
     assert checkpoint.load_state(tmp_path / STATE) == state

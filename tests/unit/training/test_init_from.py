@@ -215,7 +215,7 @@ def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None
 
 
 def test_the_state_of_a_checkpoint_keeps_the_initial_model(tmp_path: Path) -> None:
-    new = State(30, best_bleu=1.0, init_sha256="ab")
+    new = State(30, best_score=1.0, init_sha256="ab")
     durable.write_json(tmp_path / "state.json", asdict(new))
     assert load_state(tmp_path / "state.json") == new
 
