@@ -88,7 +88,9 @@ class Hints(Hook):
         help = help or collapse.remedy(run.config)
         if help not in self._given:
             self._given.add(help)
-            run.record("hint", step=run.state.step, text=str(Advice(text, help)))
+            advice = Advice(text, help)
+            logger.info("hint: %s", advice)
+            run.record("hint", step=run.state.step, text=str(advice))
 
 
 _MAX_SHARE = 0.02  # maximum share of the training time for reports

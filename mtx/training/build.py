@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 
+from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.config.settings import fixed_settings
 from mtx.data.augmentation import epoch_text
 from mtx.data.packing import load_steps
 from mtx.data.sampler import BatchSampler, SamplerState, steps
@@ -67,8 +67,10 @@ _LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
 _REPAYS_FLOPS = 2e17
 
 
-def read_runtime(path: Path) -> RuntimeChoices:
-    """Read the choices of an earlier start; raises DamagedFileError if one is missing or impossible."""
+def read_runtime(path: Path) -> RuntimeChoices | None:
+    """The choices of an earlier start, if there was one; raises DamagedFileError if one is missing or impossible."""
+    if not path.exists():
+        return None
     try:
         return TypeAdapter(RuntimeChoices).validate_json(json.dumps(durable.read_json(path)), strict=True)
     except ValidationError as error:
@@ -97,7 +99,7 @@ def choose_runtime(
     """
     ranks, training = ranks or Ranks(), config.training
     check_memory(config, device, data.tokenizer.num_ids)
-    recorded = ranks.run_on_rank_zero(lambda: read_runtime(paths.chosen) if paths.chosen.exists() else None)
+    recorded = ranks.run_on_rank_zero(read_runtime, paths.chosen)
     is_new = recorded is None or torch.device(recorded.device).type != device.type
     if recorded and is_new and config.device == "auto":
         raise UsageError(
@@ -114,7 +116,7 @@ def choose_runtime(
     runtime = replace(runtime, compile=compiles and is_checked)
 
     def check(choices: RuntimeChoices) -> RuntimeChoices:
-        checked = ranks.run_on_rank_zero(functools.partial(check_fast_step, choices, config, data))
+        checked = ranks.run_on_rank_zero(check_fast_step, choices, config, data)
         free_unused_memory(device)
         return replace(checked, device=str(device))
 
@@ -135,9 +137,8 @@ def choose_runtime(
 
 def first_choices(config: Config, device: torch.device, data: PreparedData, ranks: Ranks) -> RuntimeChoices:
     """What `auto` means at the first start, before it is known how large a micro-batch may be."""
-    training, precision = config.training, config.precision
-    if precision == "auto":
-        precision = ranks.run_on_rank_zero(lambda: fast_precision(device))
+    training = config.training
+    precision = ranks.run_on_rank_zero(fast_precision, device) if config.precision == "auto" else config.precision
     last, _ = planned_end(training, steps_per_epoch(data.train, training))
     flops = 6 * num_parameters(config.model, data.tokenizer.num_ids) * last * training.batch_tokens
     threads = num_threads() if ranks.local_size == 1 else NOT_CHOSEN
@@ -152,8 +153,7 @@ def _micro_batch_tokens(config: Config, runtime: RuntimeChoices, data: PreparedD
     if not runtime.device.startswith("cuda"):
         return cpu_micro_batch(config)
     _, sampler = text_and_sampler(config, data)
-    new = functools.partial(new_model, config, runtime, data.tokenizer.num_ids)
-    return largest_micro_batch(config, runtime, new, sampler)
+    return largest_micro_batch(config, runtime, functools.partial(new_model, config, runtime, data), sampler)
 
 
 def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:
@@ -161,40 +161,36 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
 
     They are compared with those of the step in fp32, one operation after the other, both without dropout. A kernel that
     crashes the process or hangs is not caught. Where memory does not suffice for this, nothing is compared.
-
-    Raises:
-        MtxError: if a step leaves the device unusable for this process, as an illegal memory access does.
     """
-    eager = replace(runtime, kernel="padded", compile=False)
-    plain = replace(eager, precision="fp32")
+    plain = replace(runtime, kernel="padded", compile=False, precision="fp32")
     if runtime == plain:
         return runtime
-    small = cpu_micro_batch(config)
-    without_dropout = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
+    config = settings.with_values(config, {"model.dropout": 0.0})
 
-    def take(choices: RuntimeChoices) -> StepResult:
-        size = small if choices == plain else choices.micro_batch_tokens or small
-        return first_step(without_dropout, replace(choices, micro_batch_tokens=size), data)[0]()
+    def take(choices: RuntimeChoices) -> StepResult:  # a compiled step has one shape: that of the run
+        size = choices.micro_batch_tokens if choices.compile else cpu_micro_batch(config)
+        return first_step(config, replace(choices, micro_batch_tokens=size), data)[0]()
 
     logger.info("comparing the fast step with the plain one on %s", runtime.device)
     faults = list[str]()
     try:
         expected = take(plain)
-        for choices in dict.fromkeys([runtime, replace(runtime, compile=False), eager, plain]):
+        for choices in dict.fromkeys([runtime, replace(runtime, compile=False), replace(plain, precision="bf16")]):
             if (fault := _find_fault(functools.partial(take, choices), expected)) is None:
                 break
             faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")
             free_unused_memory(torch.device(runtime.device))
-        else:  # also the step that `expected` is from
-            raise RuntimeError
+        else:
+            choices = plain
+            take(plain)  # fails if the fast step has left the device unusable for this process
     except Exception as error:
-        if faults and not is_out_of_memory(error):
-            help = "training.compile=false" if runtime.compile else "precision=fp32"
-            raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help) from error
-        if not is_out_of_memory(error):
+        if is_out_of_memory(error):
+            logger.warning("not enough memory to compare the fast step with the plain one")
+            return runtime
+        if not faults:
             raise
-        logger.warning("not enough memory to compare the fast step with the plain one")
-        return runtime
+        help = "training.compile=false" if runtime.compile else "precision=fp32"
+        raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help) from error
     if faults:
         eagerly = f"one operation after the other, in {choices.precision}"
         how = "without compiling it" if choices.kernel == "varlen" else eagerly
@@ -208,32 +204,32 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
 def first_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> tuple[Callable[[], StepResult], int]:
     """What takes the first step of a run again and again, without an update, and the step's target tokens."""
     text, sampler = text_and_sampler(config, data)
-    num_micro_steps, shape = step_shape(config, runtime, sampler)
-    with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), num_micro_steps, shape)) as loaded:
+    planned = steps(sampler, SamplerState(), 1)
+    with contextlib.closing(load_steps(text, planned, *step_shape(config, runtime, sampler))) as loaded:
         step = next(loaded)
-    micro_step = new_micro_step(config, runtime, new_model(config, runtime, data.tokenizer.num_ids).train())
+    micro_step = new_micro_step(config, runtime, new_model(config, runtime, data).train())
     return functools.partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
 
 
 def _find_fault(take: Callable[[], StepResult], expected: StepResult) -> str | None:
     """What is wrong with a step: its error, or a difference of its loss or gradient, in the norm, from `expected`."""
     try:
-        found = take()
+        result = take()
     except Exception as error:
         if is_out_of_memory(error):
             raise
         return f"{type(error).__name__}: {first_line(error)}"
     norm = torch.nn.utils.get_total_norm
-    apart = norm([a - b for a, b in zip(found.gradients, expected.gradients, strict=True)])
-    loss, gradient = abs(found.loss / expected.loss - 1), float(apart / norm(expected.gradients))
+    apart = norm([a - b for a, b in zip(result.gradients, expected.gradients, strict=True)])
+    loss, gradient = abs(result.loss / expected.loss - 1), float(apart / norm(expected.gradients))
     is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
     return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
 
 
-def new_model(config: Config, runtime: RuntimeChoices, num_ids: int, device: Any = None) -> TranslationModel:
+def new_model(config: Config, runtime: RuntimeChoices, data: PreparedData, device: Any = None) -> TranslationModel:
     """A model with the random weights of the seed, which are drawn on the CPU; else on the device of `runtime`."""
     torch.manual_seed(config.seed)
-    model = architectures.new_model(config.model, num_ids).to(device or runtime.device)
+    model = architectures.new_model(config.model, data.tokenizer.num_ids).to(device or runtime.device)
     model.kernel = runtime.kernel
     model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model
@@ -271,10 +267,9 @@ def build(
         DamagedFileError: if no checkpoint is intact, or the data is not what the run was trained on.
     """
     ranks, deferred_errors = ranks or Ranks(), deferred_errors or DeferredErrors()
-    device, num_ids = torch.device(runtime.device), data.tokenizer.num_ids
     text, sampler = text_and_sampler(config, data)
     kind = Sharded if config.training.shard and ranks.size > 1 else Strategy
-    strategy = kind(functools.partial(new_model, config, runtime, num_ids), device, ranks)
+    strategy = kind(functools.partial(new_model, config, runtime, data), torch.device(runtime.device), ranks)
 
     def restore(model: TranslationModel, optimizer: torch.optim.Optimizer) -> State:
         """The state to continue from; its weights and moments go into `model` and `optimizer`."""
@@ -287,7 +282,7 @@ def build(
                 )
             logger.info("resuming from step %d", state.step)
             return drop_outdated_cooldown(state, config.training)
-        state = State(data_sha256=data.sha256, settings=fixed_settings(config))
+        state = State(data_sha256=data.sha256, settings=settings.fixed_settings(config))
         if initial is None:
             return state
         logger.info("starting from the weights of %s", config.training.init_from)

@@ -167,16 +167,7 @@ class Console(Hook):
         elapsed = format_duration(run.elapsed_s())
         logger.info("%s: %s, after %s", self._place(step), text, elapsed)
         for sample in validation.samples[:1]:
-            logger.info("  %s\n    -> %s", sample.src[:_SAMPLE_CHARS], sample.hyp[:_SAMPLE_CHARS])
+            logger.info("  %s\n    -> %s", sample["src"][:_SAMPLE_CHARS], sample["hyp"][:_SAMPLE_CHARS])
 
     def _place(self, step: int) -> str:
         return f"step {step} of {self._bar.total}" if self._bar.total else f"step {step}"
-
-    def on_event(self, run: Run, name: str, values: Values) -> None:
-        if name == "cooldown":
-            text = "the learning rate falls to zero from step %d to step %d (%s)"
-            logger.info(text, values["first"], values["last"], values["reason"])
-        elif name == "end":
-            logger.info("training ends at step %d (%s)", values["step"], values["reason"])
-        elif name == "hint":
-            logger.info("hint: %s", values["text"])

@@ -8,7 +8,6 @@ Flow: packed batch -> `MicroStep` -> gradients, loss sums.
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
@@ -187,7 +186,6 @@ class RecordedStep(MicroStep):
         self._graphs[not is_first].replay(functools.partial(self._run, self._batch, is_first))
 
     def _prepare_graphs(self, batch: PackedBatch) -> None:
-        started = time.monotonic()
         if self._compiled:
             logger.info("compiling the training step, once; it saves about a quarter of the time of each later step")
         self._batch, self._held = self._move(batch), list(self.model.buffers())  # what the model may replace
@@ -198,10 +196,6 @@ class RecordedStep(MicroStep):
         for _ in range(_WARM_UPS):
             self._graphs[0].warm_up(functools.partial(self._run, self._batch, True))
         torch.cuda.set_rng_state(state, self.device)
-        if self._compiled:
-            is_cold = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"]
-            cache = "with a cold cache" if is_cold else "from torch's cache"
-            logger.info("compiled the training step in %.0f s, %s", time.monotonic() - started, cache)
 
 
 def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: object = None) -> MicroStep:

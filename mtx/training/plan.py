@@ -165,7 +165,8 @@ def decide(
     Returns:
         The configuration with nothing undecided, and the content of chosen.json about the plan, if there is one.
     """
-    recorded = ranks.run_on_rank_zero(lambda: read_runtime(paths.chosen).plan if paths.chosen.exists() else None)
+    chosen = ranks.run_on_rank_zero(read_runtime, paths.chosen)
+    recorded = chosen.plan if chosen else None
     if config.undecided and recorded is None:
         plan = make_plan(config, data, device, started, ranks, num_rows)
         recorded = {**asdict(plan), "keys": config.undecided}

@@ -6,7 +6,6 @@ around the spine joins by hooks (`mtx.training.hooks`).
 """
 
 import contextlib
-import functools
 import hashlib
 import logging
 import time
@@ -42,7 +41,7 @@ from mtx.storage.run_files import (
     stored_scores,
 )
 from mtx.training import averaging, checkpoint, init_from
-from mtx.training.build import build, choose_runtime, new_model
+from mtx.training.build import build, choose_runtime
 from mtx.training.hooks import Hook, Run
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks, find_rank_device
@@ -89,20 +88,20 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
 
         if not ranks.run_on_rank_zero(own_run):
             data, initial = _prepare_together(config, paths, ranks, hooks)
-            undecided = config.undecided
+            is_undecided = bool(config.undecided)
             config, plan = decide(config, paths, data, device, started, ranks)
             runtime = choose_runtime(paths, config, device, data, ranks, plan)
-            if plan and undecided and ranks.is_rank_zero:
+            if plan and is_undecided and ranks.is_rank_zero:
                 durable.write_text(paths.config, settings.dump(config))
                 for line in describe(plan, config, data):
                     logger.info("%s", line)
             trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
             del initial  # training needs its memory
-            ranks.run_on_rank_zero(functools.partial(_announce, trainer))
+            ranks.run_on_rank_zero(_announce, trainer)
             run = trainer.train(hooks)
             del trainer  # a small GPU has no room for its model and moments next to a model to score
             free_unused_memory(device)
-            ranks.run_on_rank_zero(functools.partial(_write_model, run))
+            ranks.run_on_rank_zero(_write_model, run)
             _score(run, ranks)
         return read_result(paths, deferred_errors) if ranks.is_rank_zero else None
 
@@ -111,29 +110,28 @@ def _prepare_together(
     config: Config, paths: RunLayout, ranks: Ranks, hooks: Sequence[Hook]
 ) -> tuple[PreparedData, LoadedModel | None]:
     """The data, which rank 0 prepares and all ranks then load, and on rank 0 the model of `training.init_from`."""
-    data: PreparedData | None = None
-    initial: LoadedModel | None = None
+    prepared = list[tuple[PreparedData, LoadedModel | None]]()
 
     def work() -> str:
-        nonlocal data, initial
         initial = load_initial(config, paths)
-        data = prepare(config, paths, initial, hooks)
-        return data.sha256
+        prepared.append((prepare(config, paths, initial, hooks), initial))
+        return prepared[0][0].sha256
 
     def load() -> None:
-        nonlocal data
+        if prepared:
+            return
         try:
-            data = data or load_prepared(paths.data)
+            data = load_prepared(paths.data)
             if data.sha256 != sha256:
                 raise DamagedFileError(f"{paths.data.absolute()}: different data")
         except (OSError, DamagedFileError) as error:
             help = "run_dir must be on a disk that all machines of the run share"
             raise MtxError(f"{error}; rank 0 prepared it", help) from None
+        prepared.append((data, None))
 
     sha256 = ranks.run_on_rank_zero(work)
     ranks.gather(load)
-    assert data is not None
-    return data, initial
+    return prepared[0]
 
 
 def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
@@ -176,7 +174,7 @@ def _announce(trainer: Trainer) -> None:
     last, _ = trainer.schedule.end(trainer.state)
     steps = max(0, last - trainer.state.step)
     num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
-    checkpoint.check_space(trainer.paths, trainer.model, num_saves, training.average_last)
+    checkpoint.check_space(trainer.paths, trainer.model, num_saves, training)
     epochs = steps / trainer.schedule.steps_per_epoch
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     logger.info(
@@ -191,8 +189,7 @@ def _write_model(run: Run) -> None:
     """Write the best candidate into model/."""
     config, data, paths = run.config, run.data, run.paths
     write_status(paths, run.deferred_errors, state="running", stage="scoring", step=run.state.step)
-    new = functools.partial(new_model, config, run.runtime, data.tokenizer.num_ids)
-    steps = averaging.choose(new, config, data, paths, run.state)
+    steps = averaging.choose(run)
     info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
     model_directory.write(paths.model, averaging.average(paths, steps), config.model, data.tokenizer, info)
 
@@ -210,21 +207,22 @@ def _score(run: Run, ranks: Ranks) -> None:
         beam_size = translator.options.beam_size
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
         sources = store.src_texts()[ranks.rank :: ranks.size]
-        translations[name] = interleave(ranks.gather(functools.partial(translator.translate, sources)))
-    ranks.run_on_rank_zero(functools.partial(_finish, run, translator, translations))
+        translations[name] = interleave(ranks.gather(translator.translate, sources))
+    ranks.run_on_rank_zero(_finish, run, translator, translations)
 
 
 def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
     config, paths, data, state = run.config, run.paths, run.data, run.state
     scores, files = dict[str, Any](), dict[str, str]()
-    form = data.tokenizer.normalization
     for name, store in data.tests.items():
-        hypotheses, references = normalize_lines(translations[name], form), normalize_lines(store.tgt_texts(), form)
+        hypotheses, references = (
+            normalize_lines(lines, data.tokenizer.normalization) for lines in (translations[name], store.tgt_texts())
+        )
         warn_if_too_short(name, references, config.data.tgt)
         if not scores:
             for sample in pick_samples(store.src_texts(), references, hypotheses):
-                logger.info("  %s\n    -> %s\n    reference: %s", sample.src, sample.hyp, sample.ref)
+                logger.info("  {src}\n    -> {hyp}\n    reference: {ref}".format_map(sample))
         scores[name] = score(hypotheses, references, config.data.tgt)
         write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, scores[name])
     scores["run"] = {

@@ -189,12 +189,9 @@ class Schedule:
             self._timed_from = first_s + seconds, first_step
 
     def is_validation_due(self, state: State, now_s: float) -> bool:
-        """Whether to validate this state: regularly, at the end, and to learn early how long decoding takes."""
-        if state.validated_step == state.step:
-            return False
-        is_regular = state.step % self._training.validate_every == 0
+        """Whether to validate before the end: regularly, and once to learn early how long decoding takes."""
         needs_time = not state.validation_s and now_s > _DECODING_SHARE * (self._training.time_limit or math.inf)
-        return is_regular or needs_time or self.reason_to_stop(state, now_s) is not None
+        return needs_time or state.step % self._training.validate_every == 0
 
     def usable_s(self, state: State) -> float:
         """The seconds of the time limit in which steps can be taken; infinity without a limit.

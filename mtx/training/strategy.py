@@ -62,23 +62,22 @@ class Strategy:
     def reduce_gradients(self, sums: Tensor) -> None:
         """Add up the gradients of all ranks, and `sums`."""
         if self._ranks.size > 1:
-            self._meet()
             for parameter in self.parameters:  # a rank may have no sentence that uses a parameter
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self._ranks.all_reduce(*self._gradients(), sums)
+            self._add_up(*self._gradients(), sums)
+
+    def _add_up(self, *tensors: Tensor) -> None:
+        if not self._has_met:  # in the first step, compiling may take one rank minutes longer than another
+            self._ranks.all_gather_object(None)
+            self._has_met = True
+        self._ranks.all_reduce(*tensors)
 
     def gradient_norm(self) -> Tensor:
         """The norm of the whole gradient."""
-        return torch.nn.utils.get_total_norm(self._gradients())
+        return _full(torch.nn.utils.get_total_norm(self._gradients()))
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-
-    def _meet(self) -> None:
-        """Wait for the others in the first step: compiling it may take one rank minutes longer than another."""
-        if not self._has_met:
-            self._ranks.all_gather_object(None)
-            self._has_met = True
 
     def snapshot(self) -> Snapshot:
         """What a checkpoint holds; empty but on rank 0."""
@@ -144,12 +143,7 @@ class Sharded(Strategy):
 
     def reduce_gradients(self, sums: Tensor) -> None:
         """See `Strategy.reduce_gradients`; the gradients are added up already."""
-        self._meet()
-        self._ranks.all_reduce(sums)
-
-    def gradient_norm(self) -> Tensor:
-        """See `Strategy.gradient_norm`."""
-        return _full(super().gradient_norm())
+        self._add_up(sums)
 
     @torch.no_grad()
     def snapshot(self) -> Snapshot:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,8 +44,7 @@ _MAX_UNREAD = 8  # steps that CUDA may lag behind the host
 _RATE_STEPS = 10  # steps that a speed is averaged over: a GPU's figures come several steps at a time
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """An update whose figures (see `WeightUpdate`) the host has not read yet.
 
     Attributes:
@@ -75,8 +74,8 @@ class Progress:
         self._done = done
         self._started = math.inf
         self._tokens = 0  # target tokens of this start
-        self._window: deque[tuple[float, int]] = deque(maxlen=_RATE_STEPS + 1)  # time, and `_tokens` at that time
-        self.unread: deque[Update] = deque()
+        self._window = deque[tuple[float, int]](maxlen=_RATE_STEPS + 1)  # time, and `_tokens` at that time
+        self.unread = deque[Update]()
 
     def restart(self) -> None:
         """Start a new window of the speed, which excludes the time of validating and saving."""
@@ -160,7 +159,7 @@ class Trainer(Run):
         """
         ranks, reason = self.ranks, ""
         with self.cleanup:
-            self.cleanup.callback(self.checkpointer.close)
+            self.cleanup.enter_context(self.checkpointer.thread)
             if ranks.is_rank_zero:
                 self.hooks = hooks
             ranks.run_on_rank_zero(self._start)
@@ -172,6 +171,7 @@ class Trainer(Run):
                 if ranks.is_rank_zero:
                     self.checkpointer.finish(self.state)
                     if not stop:
+                        logger.info("training ends at step %d (%s)", self.state.step, reason)
                         self.record("end", step=self.state.step, reason=reason)
         ranks.begin_step(0)
         if stop:
@@ -302,7 +302,7 @@ class Trainer(Run):
         requested, signals.save_requested = signals.save_requested, False
         # A small model on a GPU would wait for every save. On a CPU, what is averaged must not depend on time.
         may_skip = self.device.type == "cuda" and not training.deterministic
-        skip = may_skip and self.checkpointer.is_writing
+        skip = may_skip and self.checkpointer.writing is not None
         stop, save, skips, now_s = self.ranks.maximum(signals.stop, requested, skip, self.elapsed_s())
         if stop:
             raise InterruptedTrainingError
@@ -321,6 +321,8 @@ class Trainer(Run):
         plan = self.schedule.plan_cooldown(self.state, now_s)
         if self.state.cooldown is None and plan is not None:
             self.state = replace(self.state, cooldown=plan)
+            text = "the learning rate falls to zero from step %d to step %d (%s)"
+            logger.info(text, plan.first, plan.last, plan.reason)
             self.record("cooldown", first=plan.first, last=plan.last, reason=plan.reason)
 
     def _validate(self, now_s: float) -> float:

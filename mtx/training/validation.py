@@ -27,20 +27,11 @@ _NUM_SAMPLES = 5
 _LEAST_SHARE = 0.1  # of the time of a validation, which does more than search
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One sentence with its reference and the model's translation."""
-
-    src: str
-    ref: str
-    hyp: str
-
-
-def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
-    """Five sentences at even distances; all of them if there are fewer."""
+def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[dict[str, str]]:
+    """Five sentences (src, ref, hyp) at even distances; all of them if there are fewer."""
     rows = list(zip(sources, references, hypotheses, strict=False))
     count = min(_NUM_SAMPLES, len(rows))
-    return [Sample(*rows[len(rows) * number // count]) for number in range(count)]
+    return [dict(zip(("src", "ref", "hyp"), rows[len(rows) * n // count], strict=True)) for n in range(count)]
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class Validation:
     chrf: float | None
     seconds: float
     hypotheses: list[str]
-    samples: list[Sample]
+    samples: list[dict[str, str]]
     length_ratio: float = 1.0
     metric: str = "bleu"
 
@@ -70,10 +61,9 @@ class Validation:
 
     def figures(self) -> dict[str, Any]:
         """The event of a validation for metrics.jsonl."""
-        samples = [vars(sample) for sample in self.samples]
-        about = {"seconds": round(self.seconds, 2), "samples": samples, "decides": self.metric}
-        chrf = {} if self.chrf is None else {"chrf": self.chrf}
-        return {"nll": self.nll, "ppl": self.ppl, **about, "bleu": self.bleu, **chrf}
+        figures = {"nll": self.nll, "ppl": self.ppl, "seconds": round(self.seconds, 2), "samples": self.samples}
+        figures |= {"decides": self.metric, "bleu": self.bleu}
+        return figures if self.chrf is None else {**figures, "chrf": self.chrf}
 
     @property
     def score(self) -> float:
