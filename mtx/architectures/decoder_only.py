@@ -110,7 +110,7 @@ class DecoderSearchModel(StackModel):
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Reads sentences; returns their keys and values of every layer."""
-        keys_values = torch.stack([each for _, each in self.read(sources)]).permute(2, 4, 0, 1, 3, 5)
+        keys_values = torch.stack([layer for _, layer in self.read(sources)]).permute(2, 4, 0, 1, 3, 5)
         return EncodedSources(keys_values, [len(source) for source in sources])
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:

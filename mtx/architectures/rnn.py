@@ -173,9 +173,9 @@ class RecurrentModel(TranslationModel):
             rows = order[first : first + _GROUP]
             q, k, v = (pad_sequence([part[row] for row in rows], True) for part in (queries, keys, outputs))
             mask = pad_sequence([k.new_zeros(memory.lengths[row]) for row in rows], True, -math.inf)
-            found = torch.softmax(self.score(q, k) + mask[:, None], -1)
-            for row, each, answer in zip(rows, found, found.to(states.dtype) @ v, strict=True):
-                weights[row], answers[row] = each[: lengths[row], : memory.lengths[row]], answer[: lengths[row]]
+            padded = torch.softmax(self.score(q, k) + mask[:, None], -1)
+            for row, sentence, answer in zip(rows, padded, padded.to(states.dtype) @ v, strict=True):
+                weights[row], answers[row] = sentence[: lengths[row], : memory.lengths[row]], answer[: lengths[row]]
         return states, torch.cat(answers), weights
 
     def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:

@@ -10,7 +10,7 @@ import logging
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -83,7 +83,7 @@ def _gpu_fault(number: int) -> str | None:
             return f"there are {torch.cuda.device_count()} CUDA devices, counted from 0"
         name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
         architectures = torch.cuda.get_arch_list()
-        if not architectures or any(_has_kernels(each, capability) for each in architectures):
+        if not architectures or any(_has_kernels(architecture, capability) for architecture in architectures):
             return None
         has = f"{name} has compute capability {capability[0]}.{capability[1]}"
         return f"{has}, and torch {torch.__version__} is built for {', '.join(architectures)}"
@@ -113,7 +113,7 @@ def expand_segments(device: torch.device) -> None:
     A setting of the user is kept. Some virtual GPUs cannot do this, which only the first allocation shows.
     """
     is_set = any(name in os.environ for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
-    if device.type != "cuda" or is_set or os.name != "posix" or torch.cuda.memory_reserved(device):
+    if device.type != "cuda" or is_set or torch.cuda.memory_reserved(device):
         return
     change: Any = torch._C._accelerator_setAllocatorSettings
     change("expandable_segments:True")
@@ -145,7 +145,7 @@ def driver_version() -> str | None:
 
 def cpu_name() -> str:
     """Returns the processor's name for itself."""
-    return str(_cpu_capabilities().get("cpu_name") or platform.machine())
+    return str(torch.cpu.get_capabilities().get("cpu_name") or platform.machine())
 
 
 def machine(device: torch.device) -> dict[str, Any]:
@@ -171,16 +171,12 @@ def num_threads(local_size: int = 1) -> int:
     return min(torch.get_num_threads(), num_cores()) if local_size == 1 else max(1, num_cores() // local_size)
 
 
-def _cpu_capabilities() -> Mapping[str, Any]:
-    return torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-
-
 def fast_precision(device: torch.device) -> Literal["fp32", "bf16"]:
     """Returns bf16 if the hardware multiplies it at least twice as fast as fp32, else fp32."""
     if device.type == "cuda":
         is_fast = torch.cuda.get_device_capability(device) >= (8, 0)
     else:
-        is_fast = device.type == "cpu" and any(map(_cpu_capabilities().get, ("amx_bf16", "avx512_bf16")))
+        is_fast = device.type == "cpu" and any(map(torch.cpu.get_capabilities().get, ("amx_bf16", "avx512_bf16")))
     return "bf16" if is_fast else "fp32"
 
 

@@ -169,8 +169,8 @@ class KVCache(SourceSlots):
 
     def begin_step(self) -> None:
         """Begins a step: makes the position that each beam is about to write visible to that beam."""
-        own = self._own_mask.expand(*self.target_mask.shape[:2], -1, -1)
-        self.target_mask.index_copy_(3, self._places, own)
+        mask = self._own_mask.expand(*self.target_mask.shape[:2], -1, -1)
+        self.target_mask.index_copy_(3, self._places, mask)
 
     def write(self, layer: int, keys_values: Tensor) -> None:
         """Writes the keys and values of a layer at this step, [2, B, H, J, K]."""

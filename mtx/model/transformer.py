@@ -124,8 +124,8 @@ def record_weights(
     def record(module: MultiHeadAttention, inputs: tuple[Tensor, Tensor, object]) -> None:
         q = torch.split(module.split(module.query(inputs[0])), query_lengths)
         k = torch.split(module.split(module.key(inputs[1])), key_lengths)
-        weights = (attention_weights(*sentence, causal) for sentence in zip(q, k, strict=True))
-        layers.append([each.float().cpu().numpy() for each in weights])
+        weights = (attention_weights(*rows, causal) for rows in zip(q, k, strict=True))
+        layers.append([sentence.float().cpu().numpy() for sentence in weights])
 
     with contextlib.ExitStack() as stack:
         for module in attentions:

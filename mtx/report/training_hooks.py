@@ -13,15 +13,13 @@ from typing import Any
 
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
-from mtx.decoding.translator import Translator
 from mtx.errors import Advice
 from mtx.model.translation_model import TranslationModel
 from mtx.report import checks, collapse
 from mtx.report.report_page import report_page
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
-from mtx.training.hooks import Hook, Run
-from mtx.training.validation import Validation
+from mtx.training.hooks import Hook, Run, Validation
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +109,7 @@ class ReportWriter(Hook):
         ended = time.monotonic()
         self._next_at = ended + (ended - started) / _MAX_SHARE
 
-    def on_end(self, run: Run, translator: Translator) -> None:
+    def on_end(self, run: Run) -> None:
         self._write(run)
 
     def _write(self, run: Run) -> None:

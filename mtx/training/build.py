@@ -57,6 +57,7 @@ from mtx.training.ranks import Ranks
 from mtx.training.schedule import Schedule, drop_outdated_cooldown, planned_end, steps_per_epoch
 from mtx.training.strategy import Sharded, Strategy
 from mtx.training.trainer import Trainer
+from mtx.training.validation import validate_part, validation_of
 
 logger = logging.getLogger(__name__)
 
@@ -171,12 +172,25 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         size = choices.micro_batch_tokens if choices.compile else cpu_micro_batch(config)
         return first_step(config, replace(choices, micro_batch_tokens=size), data)[0]()
 
+    def find_fault(choices: RuntimeChoices) -> str | None:
+        try:
+            result = take(choices)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            return f"{type(error).__name__}: {first_line(error)}"
+        norm = torch.nn.utils.get_total_norm
+        apart = norm([a - b for a, b in zip(result.gradients, expected.gradients, strict=True)])
+        loss, gradient = abs(result.loss / expected.loss - 1), float(apart / norm(expected.gradients))
+        is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
+        return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
+
     logger.info("comparing the fast step with the plain one on %s", runtime.device)
     faults = list[str]()
     try:
         expected = take(plain)
         for choices in dict.fromkeys([runtime, replace(runtime, compile=False), replace(plain, precision="bf16")]):
-            if (fault := _find_fault(functools.partial(take, choices), expected)) is None:
+            if (fault := find_fault(choices)) is None:
                 break
             faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")
             free_unused_memory(torch.device(runtime.device))
@@ -209,21 +223,6 @@ def first_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> t
         step = next(loaded)
     micro_step = new_micro_step(config, runtime, new_model(config, runtime, data).train())
     return functools.partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
-
-
-def _find_fault(take: Callable[[], StepResult], expected: StepResult) -> str | None:
-    """What is wrong with a step: its error, or a difference of its loss or gradient, in the norm, from `expected`."""
-    try:
-        result = take()
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        return f"{type(error).__name__}: {first_line(error)}"
-    norm = torch.nn.utils.get_total_norm
-    apart = norm([a - b for a, b in zip(result.gradients, expected.gradients, strict=True)])
-    loss, gradient = abs(result.loss / expected.loss - 1), float(apart / norm(expected.gradients))
-    is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
-    return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
 
 
 def new_model(config: Config, runtime: RuntimeChoices, data: PreparedData, device: Any = None) -> TranslationModel:
@@ -306,4 +305,6 @@ def build(
         schedule=Schedule(config, data, sampler, ranks.size),
         began=started - max(state.elapsed_s, *times, 0.0),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
+        validate_part=lambda model, number, size: validate_part(model, data, config, number, size),
+        validation_of=lambda parts, started: validation_of(parts, data, config, started),
     )

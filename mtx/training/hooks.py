@@ -6,6 +6,7 @@ A hook is called by rank 0 alone, in the order of the list in `mtx/commands/trai
 import contextlib
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -18,28 +19,27 @@ from mtx.config.schema import Config
 from mtx.errors import DeferredErrors
 from mtx.formatting import format_duration
 from mtx.storage import disk, durable, text_files
-from mtx.storage.run_directory import DECIDING_METRICS
+from mtx.storage.run_directory import DECIDING_METRICS, quality
 from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import shows_progress
 
 if TYPE_CHECKING:  # a command that only knows hooks of its folder needs no torch
     from mtx.data.token_store import PreparedData, TokenStore
-    from mtx.decoding.translator import Translator
     from mtx.model.translation_model import TranslationModel
     from mtx.training.checkpoint import State
     from mtx.training.micro_batch import RuntimeChoices
     from mtx.training.schedule import Schedule
-    from mtx.training.validation import Validation
 
 Values = Mapping[str, Any]  # of an event, by name
 
 logger = logging.getLogger(__name__)
 
 _SAMPLE_CHARS = 120
+_LEAST_SHARE = 0.1  # of the time of a validation, which does more than search
 _LINE_EVERY_S = 30.0  # seconds between two log lines without a terminal
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@dataclass(kw_only=True)
 class Run:
     """A run in training, which is its `Trainer`, or what is left of it afterwards: without a model.
 
@@ -72,6 +72,51 @@ class Run:
             hook.on_event(self, name, values)
 
 
+@dataclass(frozen=True)
+class Validation:
+    """The result of one validation.
+
+    Attributes:
+        nll: unsmoothed, per target token, `</s>` included.
+        chrf: None unless it decides.
+        metric: what decides, see `validation.deciding_metric`.
+        samples: the same few sentences each time.
+        length_ratio: characters of the references for each character of the hypotheses.
+    """
+
+    nll: float
+    bleu: float
+    chrf: float | None
+    seconds: float
+    hypotheses: list[str]
+    samples: list[dict[str, str]]
+    length_ratio: float = 1.0
+    metric: str = "bleu"
+
+    @property
+    def ppl(self) -> float:
+        return math.exp(min(self.nll, 700.0))
+
+    def figures(self) -> dict[str, Any]:
+        """The event of a validation for metrics.jsonl."""
+        figures = {"nll": self.nll, "ppl": self.ppl, "seconds": round(self.seconds, 2), "samples": self.samples}
+        figures |= {"decides": self.metric, "bleu": self.bleu}
+        return figures if self.chrf is None else {**figures, "chrf": self.chrf}
+
+    @property
+    def score(self) -> float:
+        """The value that selects the best validation, larger for a better one."""
+        return quality(vars(self), self.metric)
+
+    @property
+    def later_seconds(self) -> float:
+        """The seconds of a validation whose translations were not longer than the references.
+
+        At first, a model repeats words up to the maximum length; later it does not.
+        """
+        return self.seconds * min(1.0, max(_LEAST_SHARE, self.length_ratio))
+
+
 class Hook:
     """Something that happens around the training loop; a subclass overrides what it needs.
 
@@ -102,7 +147,7 @@ class Hook:
             figures: those of the event train, such as step, nll, learning_rate and left_s.
         """
 
-    def on_validation(self, run: Run, validation: "Validation", model: "TranslationModel") -> None:
+    def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
         """After each validation, of `model`; `run.state.best_step` is the best one so far."""
 
     def on_checkpoint(self, run: Run) -> None:
@@ -116,8 +161,8 @@ class Hook:
             files: further text files of the model directory; a hook may add some.
         """
 
-    def on_end(self, run: Run, translator: "Translator") -> None:
-        """When the run is finished and everything is written; `translator` has the final model."""
+    def on_end(self, run: Run) -> None:
+        """When the run is finished and everything is written."""
 
 
 class EventLog(Hook):
@@ -159,7 +204,7 @@ class Console(Hook):
             logger.info("%s: %s", self._place(figures["step"]), text)
             self._line_at = time.monotonic() + _LINE_EVERY_S
 
-    def on_validation(self, run: Run, validation: "Validation", model: "TranslationModel") -> None:
+    def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
         step, figures = run.state.step, validation.figures()
         scores = "".join(f", {DECIDING_METRICS[key]} {figures[key]:.2f}" for key in ("bleu", "chrf") if key in figures)
         best = " (best)" * (run.state.best_step == step)

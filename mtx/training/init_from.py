@@ -46,9 +46,9 @@ def inherit(resolved: Resolved) -> Resolved:
     if (
         settings.exists(run.config)
         and has_begun(run)
-        and (own := fixed_config(run, resolved.config)).training.init_from == name
+        and (recorded := fixed_config(run, resolved.config)).training.init_from == name
     ):
-        values = {key: value for key, value in leaves(own.model_dump()) if key in _FIXED + _FREE}
+        values = {key: value for key, value in leaves(recorded.model_dump()) if key in _FIXED + _FREE}
     else:
         values = describe(name)
         _check_overrides(resolved, values, name)
@@ -145,8 +145,8 @@ def translator(config: Config, device: str) -> "Translator":
     )
 
 
-def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None:
+def check_tokenizer(config: Config, tokenizer: Tokenizer, prepared: Tokenizer) -> None:
     """Raise UsageError if the model's tokenizer is not the one that the data of the run was prepared with."""
-    if not own.is_same(prepared):
+    if not tokenizer.is_same(prepared):
         text = "its tokenizer differs from the one of this run's data"
         raise UsageError(f"training.init_from {config.training.init_from}: {text}", _HELP)

@@ -5,8 +5,6 @@ time has no room for them, a smaller row is better. Flow: prepared data -> `meas
 chosen.json; a resumed run reads it there.
 """
 
-import functools
-import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -25,8 +23,6 @@ from mtx.storage.run_files import RunLayout
 from mtx.training.build import first_choices, first_step, read_runtime
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import steps_per_epoch
-
-logger = logging.getLogger(__name__)
 
 _MEASURED_TOKENS, _REPEATS = 1024, 3  # of a micro-step
 _MEASURED_SHARE = 0.005  # of a time limit: afterwards no further micro-step of a row begins
@@ -93,8 +89,8 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
 
     On a CPU they are of this process, since another one may be busy for a moment.
     """
-    started, is_cpu = time.monotonic(), device.type == "cpu"
-    clock, num_clocks = (time.process_time, num_threads()) if is_cpu else (time.monotonic, 1)
+    started = time.monotonic()
+    clock, num_clocks = (time.process_time, num_threads()) if device.type == "cpu" else (time.monotonic, 1)
     config = _with(config, row_values(row) | {_RDROP: 0})
     tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS, config.training.batch_tokens))
     config = settings.with_values(config, {"training.batch_tokens": tokens})
@@ -121,8 +117,8 @@ def make_plan(
     limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
     speeds = dict[int, float]()
     for row in [of_text, *smaller_rows(of_text)]:
-        work = functools.partial(measure, row, config, data, device, _MEASURED_SHARE * limit)
-        speeds[row] = 1 / sum(1 / seconds for seconds in ranks.gather(work))
+        by_rank = ranks.gather(measure, row, config, data, device, _MEASURED_SHARE * limit)
+        speeds[row] = 1 / sum(1 / seconds for seconds in by_rank)
         if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
             break
     sizes = _epoch_tokens(config, data), config.data.max_tokens
@@ -170,11 +166,6 @@ def decide(
     if config.undecided and recorded is None:
         plan = make_plan(config, data, device, started, ranks, num_rows)
         recorded = {**asdict(plan), "keys": config.undecided}
-    elif recorded and ranks.is_rank_zero:
-        limit_s = _USED_SHARE * (config.training.time_limit or math.inf)
-        new = choose(dict(recorded["seconds_per_token"]), limit_s, _epoch_tokens(config, data)).row
-        if new != recorded["row"]:
-            logger.info("the run keeps its sizes; a new run would have sizes=%d", new)
     if recorded and config.undecided:
         config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"]})
     return settings.with_values(config, {"undecided": ()}), recorded

@@ -129,20 +129,21 @@ class Ranks:
         values = torch.tensor(numbers, dtype=torch.float64)
         if self.size > 1:
             dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host)
-        return list(values.tolist())
+        return values.tolist()  # type: ignore[no-any-return]
 
     def all_reduce(self, *tensors: Tensor) -> None:
         """Replace tensors by their sums over all ranks, in one exchange; the same bits on each, and each time."""
         if self.size > 1:
             flat = torch.cat([tensor.flatten() for tensor in tensors])
             dist.all_reduce(flat)
-            for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
+            for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Give tensors the values that they have on rank 0."""
-        for tensor in tensors if self.size > 1 else ():
-            dist.broadcast(tensor, 0)
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
 
     def _describe(self, error: BaseException) -> MtxError:
         """An error of this rank as all ranks may report it: named, and without what cannot be sent."""

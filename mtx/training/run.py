@@ -244,7 +244,7 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
         hook.on_scores(run, scores, files)
     model_directory.add_scores(paths.model, scores, files)
     for hook in run.hooks:
-        hook.on_end(run, translator)
+        hook.on_end(run)
 
 
 def _fingerprint(config: Config) -> str:

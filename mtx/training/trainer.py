@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -25,18 +25,18 @@ from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.errors import MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine
+from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
 from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import checkpoint_steps
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.hooks import Hook, Run
+from mtx.training.hooks import Hook, Run, Validation
 from mtx.training.micro_batch import new_micro_step, seed_micro_step, step_shape
 from mtx.training.optimizer import WeightUpdate
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import count_validation
 from mtx.training.signals import InterruptedTrainingError, Signals, handle_signals, handled_signals
 from mtx.training.strategy import Strategy
-from mtx.training.validation import validate_part, validation_of
 
 logger = logging.getLogger(__name__)
 
@@ -121,14 +121,20 @@ class Progress:
         }
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
+@dataclass(kw_only=True)
 class Trainer(Run):
-    """Trains the model of a run: `train` takes steps until there is a reason to stop."""
+    """Trains the model of a run: `train` takes steps until there is a reason to stop.
+
+    Attributes:
+        validate_part, validation_of: see `mtx.training.validation`.
+    """
 
     ranks: Ranks
     sampler: BatchSampler
     strategy: Strategy
     checkpointer: AsyncCheckpointer
+    validate_part: Callable[[TranslationModel, int, int], dict[str, Any]]
+    validation_of: Callable[[Sequence[dict[str, Any]], float], Validation]
 
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
@@ -333,7 +339,7 @@ class Trainer(Run):
 
         def work() -> dict[str, Any] | None:
             with contextlib.suppress(InterruptedTrainingError), self._signals.interrupt():
-                return validate_part(model, self.data, self.config, ranks.rank, ranks.size)
+                return self.validate_part(model, ranks.rank, ranks.size)
             return None
 
         parts = [part for part in ranks.gather(work) if part is not None]
@@ -341,7 +347,7 @@ class Trainer(Run):
             raise InterruptedTrainingError
 
         def report() -> tuple[State, float]:
-            validation = validation_of(parts, self.data, self.config, started)
+            validation = self.validation_of(parts, started)
             self.state = count_validation(self.state, validation.score, validation.later_seconds)
             self.record("validation", step=self.state.step, **validation.figures())
             for hook in self.hooks:

@@ -12,10 +12,9 @@ import pytest
 from mtx.config import settings
 from mtx.decoding.translator import Translator
 from mtx.formatting import program_name
-from mtx.training.hooks import EventLog
+from mtx.training.hooks import EventLog, Validation
 from mtx.training.run import train as run_train
 from mtx.training.trainer import Trainer
-from mtx.training.validation import Validation
 from tests.integration.commands import TINY, events, mtx, tree, write_sides
 
 SCORE_LINE = re.compile(r"heldout BLEU \d+\.\d\d  chrF2 \d+\.\d  TER \d+\.\d  nrefs:1\|case:mixed\|\S+\n")
