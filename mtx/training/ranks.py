@@ -129,14 +129,14 @@ class Ranks:
         values = torch.tensor(numbers, dtype=torch.float64)
         if self.size > 1:
             dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host)
-        return values.tolist()  # type: ignore[no-any-return]
+        return values.tolist()
 
     def all_reduce(self, *tensors: Tensor) -> None:
         """Replace tensors by their sums over all ranks, in one exchange; the same bits on each, and each time."""
         if self.size > 1:
             flat = torch.cat([tensor.flatten() for tensor in tensors])
             dist.all_reduce(flat)
-            for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+            for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
                 tensor.copy_(part.view_as(tensor))
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
