@@ -60,9 +60,9 @@ def num_devices(text: str, device: str) -> int:
     """
     kind = find_device(device).type
     available = torch.cuda.device_count() if kind == "cuda" else 0
-    if text == "all" and available:
-        return available
     if text == "all":
+        if available:
+            return available
         problem = f"--device all: means all CUDA devices, but the device here is {kind}"
         raise UsageError(problem, "--device 2 starts two processes on a CPU")
     if int(text) == 0:
@@ -150,9 +150,8 @@ def cpu_name() -> str:
 
 def machine(device: torch.device) -> dict[str, Any]:
     """Returns a description of this machine for a run's records: device, cores, system, versions."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
     return {
-        "machine": name,
+        "machine": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
         "cores": num_cores(),
         "platform": platform.platform(),
         "mtx": package_version() or "unknown",

@@ -99,8 +99,10 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     num_src, num_tgt = len(batch.src_ids), len(batch.tgt_in_ids)
     layout = BlockLayout.of(src, src, num_src, num_src, causal=False)
     x = _round(model.embed(batch.src_ids, batch.src_positions, source=True))
-    for layer in model.encoder:
-        x = _feed_forward(layer, _self_attention(layer, x, layout))  # type: ignore[arg-type]
+    readers: list[EncoderLayer] = list(model.encoder)  # type: ignore[arg-type]
+    for reader in readers:
+        x = _attention(reader, reader.self_attention, reader.self_attention_norm, x, None, layout)
+        x = _feed_forward(reader, x)
     memory = _round(model.encoder_norm(x))
     layers: list[DecoderLayer] = list(model.decoder)  # type: ignore[arg-type]
     crosses = [layer.cross_attention for layer in layers]
@@ -110,7 +112,7 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     cross_layout = BlockLayout.of(tgt, src, num_tgt, num_src, causal=False)
     x = _round(model.embed(batch.tgt_in_ids, batch.tgt_positions, source=False))
     for layer, both in zip(layers, keys_values, strict=True):
-        x = _self_attention(layer, x, layout)
+        x = _attention(layer, layer.self_attention, layer.self_attention_norm, x, None, layout)
         x = _attention(layer, layer.cross_attention, layer.cross_attention_norm, x, both, cross_layout)
         x = _feed_forward(layer, x)
     return _round(model.decoder_norm(x))
@@ -125,10 +127,6 @@ def _round(x: Tensor) -> Tensor:
 def _project(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
     """Returns the outputs of layers that read the same x [N, D] side by side, from one product."""
     return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
-
-
-def _self_attention(layer: EncoderLayer, x: Tensor, layout: BlockLayout) -> Tensor:
-    return _attention(layer, layer.self_attention, layer.self_attention_norm, x, None, layout)
 
 
 def _attention(

@@ -135,8 +135,10 @@ def record_weights(
 
 def describe_layer(config: ModelConfig) -> str:
     """How large a layer is, and of which kind, for a model card."""
-    sizes = f"width {config.d_model}, feed-forward {config.d_ff}, {config.num_heads} heads"
-    return f"{sizes}, {config.norm}-norm, {config.activation}"
+    return (
+        f"width {config.d_model}, feed-forward {config.d_ff}, {config.num_heads} heads, {config.norm}-norm, "
+        f"{config.activation}"
+    )
 
 
 class AttentionModel(TranslationModel):
@@ -190,8 +192,8 @@ class AttentionModel(TranslationModel):
         """Prepares attention of sentences that begin at these offsets, see `make_layout`."""
         device = self.embedding.device
         kernel: Kernel = self.kernel if torch.is_autocast_enabled(device.type) else "padded"  # varlen needs bf16
-        heads = self.config.num_heads
-        return make_layout(queries, keys, batch.num_sentences, batch.max_tokens, heads, causal, kernel, device)
+        sizes = batch.num_sentences, batch.max_tokens, self.config.num_heads
+        return make_layout(queries, keys, *sizes, causal, kernel, device)
 
 
 class Transformer(AttentionModel):
@@ -244,8 +246,5 @@ class Transformer(AttentionModel):
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """See `TranslationModel.describe`."""
-        depth = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers"
-        return (
-            "A Transformer (the encoder-decoder of *Attention Is All You Need*)",
-            f"{depth}, {describe_layer(config)}",
-        )
+        sizes = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers, {describe_layer(config)}"
+        return "A Transformer (the encoder-decoder of *Attention Is All You Need*)", sizes

@@ -103,8 +103,11 @@ class Snapshot(NamedTuple):
 
 def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """Adam's state of all parameters, by names."""
-    states = {name: optimizer.state[parameter] for name, parameter in model.named_parameters()}
-    return {f"{name}.{key}": part for name, state in states.items() for key, part in state.items()}
+    return {
+        f"{name}.{key}": part
+        for name, parameter in model.named_parameters()
+        for key, part in optimizer.state[parameter].items()
+    }
 
 
 def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:

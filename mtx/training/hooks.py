@@ -150,9 +150,6 @@ class Hook:
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
         """After each validation, of `model`; `run.state.best_step` is the best one so far."""
 
-    def on_checkpoint(self, run: Run) -> None:
-        """When the state is copied; a thread now writes the checkpoint of `run.state.step`."""
-
     def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
         """When the test sets are translated and scored.
 
@@ -186,17 +183,17 @@ class Console(Hook):
     """Shows the progress: a bar on a terminal, log lines elsewhere."""
 
     def on_start(self, run: Run) -> None:
-        last = run.schedule.known_end(run.state)
-        is_hidden = not shows_progress()
-        bar = tqdm(total=last, initial=run.state.step, unit="step", disable=is_hidden, dynamic_ncols=True)
+        last, step = run.schedule.known_end(run.state), run.state.step
+        bar = tqdm(total=last, initial=step, unit="step", disable=not shows_progress(), dynamic_ncols=True)
         self._bar = run.cleanup.enter_context(bar)
         self._line_at = time.monotonic() + _LINE_EVERY_S / 3
 
     def on_step(self, run: Run, figures: Values) -> None:
         self._bar.total = figures["max_steps"]
-        speed = f"{figures['tgt_tokens_per_s']:,.0f} target tokens/s"
-        left = format_duration(figures["left_s"])
-        text = f"loss {figures['loss']:.3f}, lr {figures['learning_rate']:.2e}, {speed}, {left} left"
+        text = (
+            f"loss {figures['loss']:.3f}, lr {figures['learning_rate']:.2e}, "
+            f"{figures['tgt_tokens_per_s']:,.0f} target tokens/s, {format_duration(figures['left_s'])} left"
+        )
         if not self._bar.disable:
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(1)
@@ -207,10 +204,10 @@ class Console(Hook):
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
         step, figures = run.state.step, validation.figures()
         scores = "".join(f", {DECIDING_METRICS[key]} {figures[key]:.2f}" for key in ("bleu", "chrf") if key in figures)
-        best = " (best)" * (run.state.best_step == step)
-        text = f"validation nll {validation.nll:.3f}, ppl {validation.ppl:.2f}{scores}{best}"
-        elapsed = format_duration(run.elapsed_s())
-        logger.info("%s: %s, after %s", self._place(step), text, elapsed)
+        logger.info(
+            f"{self._place(step)}: validation nll {validation.nll:.3f}, ppl {validation.ppl:.2f}{scores}"
+            f"{' (best)' * (run.state.best_step == step)}, after {format_duration(run.elapsed_s())}"
+        )
         for sample in validation.samples[:1]:
             logger.info("  %s\n    -> %s", sample["src"][:_SAMPLE_CHARS], sample["hyp"][:_SAMPLE_CHARS])
 

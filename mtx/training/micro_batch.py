@@ -38,7 +38,7 @@ NewModel = Callable[[], TranslationModel]
 
 logger = logging.getLogger(__name__)
 
-_CPU_TOKENS = 4096
+_CPU_TOKENS = 4096  # of a micro-batch on a CPU: larger ones are not faster, and take more memory
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
 NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
 _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
@@ -244,7 +244,7 @@ def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, n
 
 
 def cpu_micro_batch(config: Config) -> int:
-    """The target tokens of a micro-batch on a CPU, where larger ones are not faster and take more memory."""
+    """The target tokens of a micro-batch on a CPU."""
     return max(min(config.training.batch_tokens, _CPU_TOKENS), config.data.max_tokens)
 
 

@@ -51,10 +51,7 @@ class WeightUpdate:
     ):
         self._optimizer, self._sums, self._norm, self._clip_norm = optimizer, sums, norm, clip_norm
         self._rate = torch.zeros((), device=sums.device)
-        self._graph: CudaGraph | None = None
-        if is_recorded:
-            stream = torch.cuda.Stream(sums.device)  # type: ignore[no-untyped-call]
-            self._graph = CudaGraph(stream)
+        self._graph = CudaGraph(torch.cuda.Stream(sums.device)) if is_recorded else None  # type: ignore[no-untyped-call]
         self._is_warm = False
 
     def __call__(self, learning_rate: float) -> Tensor:

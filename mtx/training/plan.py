@@ -104,29 +104,6 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
     return min(seconds[1:] or seconds) / num_tokens
 
 
-def make_plan(
-    config: Config, data: PreparedData, device: torch.device, started: float, ranks: Ranks, num_rows: int
-) -> Plan:
-    """Measure the row of the text, and smaller ones while the time has no room for them, and choose.
-
-    Args:
-        started, num_rows: see `decide`.
-    """
-    limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
-    prepare_device(device, config.training.deterministic)
-    limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
-    speeds = dict[int, float]()
-    for row in [of_text, *smaller_rows(of_text)]:
-        by_rank = ranks.gather(measure, row, config, data, device, _MEASURED_SHARE * limit)
-        speeds[row] = 1 / sum(1 / seconds for seconds in by_rank)
-        if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
-            break
-    sizes = _epoch_tokens(config, data), config.data.max_tokens
-    plan = choose(speeds, limit_s, *sizes)
-    rows = {choose(speeds, factor * limit_s, *sizes).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
-    return replace(plan, reason="; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)]))
-
-
 def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Iterator[str]:
     """The plan of `decide` in words: its row and why, and for each row that was measured what the time allows."""
     limit, epoch_tokens = config.training.time_limit, _epoch_tokens(config, data)
@@ -154,6 +131,8 @@ def decide(
 ) -> tuple[Config, dict[str, Any] | None]:
     """Decide what is undecided, at the first start of a run. All ranks call this together.
 
+    The row of the text is measured, and smaller ones while the time has no room for them.
+
     Args:
         started: when the command was given, on the monotonic clock.
         num_rows: that are measured at least, where there are as many.
@@ -164,8 +143,20 @@ def decide(
     chosen = ranks.run_on_rank_zero(read_runtime, paths.chosen)
     recorded = chosen.plan if chosen else None
     if config.undecided and recorded is None:
-        plan = make_plan(config, data, device, started, ranks, num_rows)
-        recorded = {**asdict(plan), "keys": config.undecided}
+        prepare_device(device, config.training.deterministic)
+        limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
+        limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
+        speeds = dict[int, float]()
+        for row in [of_text, *smaller_rows(of_text)]:
+            by_rank = ranks.gather(measure, row, config, data, device, _MEASURED_SHARE * limit)
+            speeds[row] = 1 / sum(1 / seconds for seconds in by_rank)
+            if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
+                break
+        sizes = _epoch_tokens(config, data), config.data.max_tokens
+        plan = choose(speeds, limit_s, *sizes)
+        rows = {choose(speeds, factor * limit_s, *sizes).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
+        reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)])
+        recorded = {**asdict(plan), "reason": reason, "keys": config.undecided}
     if recorded and config.undecided:
         config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"]})
     return settings.with_values(config, {"undecided": ()}), recorded

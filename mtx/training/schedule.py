@@ -22,6 +22,7 @@ _SEARCH_COST = 0.75
 _NUM_MEANS = 2  # validations of `averaging.choose`: its candidates that none has scored yet
 _MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldown ends before it
 _TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
+_SAVING_SHARE, _SAVING_S = 0.03, 10  # of a time limit, and seconds, for the last checkpoint and the model directory
 _DECODING_SHARE = 0.2  # of a time limit, after which a validation must have shown how long decoding takes
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
 
@@ -39,11 +40,9 @@ def learning_rate(step: int, warmup_steps: int, peak: float, cooldown: Cooldown 
 
 def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
     """The number of steps in an epoch, which has each pair as often as its corpus's weight, and its copies."""
-    if (train.weights == 1).all():  # a large corpus then needs no arrays of weights
-        num_tokens = float(train.tgt.lengths.sum())
-    else:
-        num_tokens = float((train.weights[train.corpus] * train.tgt.lengths).sum())
-    return (1 + training.copied_target_ratio) * num_tokens / training.batch_tokens
+    is_even = (train.weights == 1).all()  # a large corpus then needs no arrays of weights
+    tokens = train.tgt.lengths if is_even else train.weights[train.corpus] * train.tgt.lengths
+    return (1 + training.copied_target_ratio) * float(tokens.sum()) / training.batch_tokens
 
 
 def planned_end(
@@ -203,4 +202,5 @@ class Schedule:
 
     def scoring_s(self, state: State) -> float:
         """The seconds from the last step to the end: of saving, averaging and scoring, by those of a validation."""
-        return 0.03 * (self._training.time_limit or 0) + 10 + self._validations_at_end * state.validation_s
+        saving_s = _SAVING_SHARE * (self._training.time_limit or 0) + _SAVING_S
+        return saving_s + self._validations_at_end * state.validation_s

@@ -371,8 +371,6 @@ class Trainer(Run):
             self.state = replace(self.state, elapsed_s=round(self.elapsed_s(), 3))
             self.checkpointer.save(copies, self.state)
             self.record("checkpoint", step=self.state.step, stall_s=round(time.monotonic() - started, 4))
-            for hook in self.hooks:
-                hook.on_checkpoint(self)
             self.progress.restart()
 
         ranks.run_on_rank_zero(write)
