@@ -38,7 +38,7 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         reason = _gpu_fault(0)
         if reason:
-            logger.warning("%s; using the CPU. mtx doctor reports more", reason)
+            logger.warning(f"{reason}; using the CPU. mtx doctor reports more")
         return torch.device("cuda" if torch.cuda.is_available() and not reason else "cpu")
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
@@ -63,8 +63,10 @@ def num_devices(text: str, device: str) -> int:
     if text == "all":
         if available:
             return available
-        problem = f"--device all: means all CUDA devices, but the device here is {kind}"
-        raise UsageError(problem, "--device 2 starts two processes on a CPU")
+        raise UsageError(
+            f"--device all: means all CUDA devices, but the device here is {kind}",
+            "--device 2 starts two processes on a CPU",
+        )
     if int(text) == 0:
         raise UsageError("--device 0: expected a number from 1", "--device cuda:0 is the first CUDA device")
     if available and int(text) > available:
@@ -85,8 +87,10 @@ def _gpu_fault(number: int) -> str | None:
         architectures = torch.cuda.get_arch_list()
         if not architectures or any(_has_kernels(architecture, capability) for architecture in architectures):
             return None
-        has = f"{name} has compute capability {capability[0]}.{capability[1]}"
-        return f"{has}, and torch {torch.__version__} is built for {', '.join(architectures)}"
+        return (
+            f"{name} has compute capability {capability[0]}.{capability[1]}, and torch {torch.__version__} is built for "
+            f"{', '.join(architectures)}"
+        )
     if not _NVIDIA.exists():
         return None
     if torch.version.cuda is None:
@@ -120,7 +124,7 @@ def expand_segments(device: torch.device) -> None:
     try:
         torch.empty(1, device=device)
     except RuntimeError as error:
-        logger.debug("this GPU has no expandable segments: %s", error)
+        logger.debug(f"this GPU has no expandable segments: {error}")
         change("expandable_segments:False")
 
 

@@ -62,7 +62,7 @@ def choose(run: Run) -> tuple[int, ...]:
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
     best, *others = (f"{in_words(steps)} {abs(scores[steps]):.2f}" for steps in ranked)
     metric = DECIDING_METRICS[deciding_metric(data, config)]
-    logger.info("the model is %s, by validation %s (%s)", best, metric, "; ".join(others))
+    logger.info(f"the model is {best}, by validation {metric} ({'; '.join(others)})")
     return ranked[0]
 
 
@@ -86,7 +86,7 @@ def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dic
             intact.append(step)
         except DamagedFileError as error:
             damaged = str(error)
-            logger.warning("%s; skipping it in the average", error)
+            logger.warning(f"{error}; skipping it in the average")
     if damaged and not intact:
         raise DamagedFileError(f"{damaged}; all checkpoints to average are damaged", START_AGAIN)
     last = tuple(step for step in averaged if step in intact)

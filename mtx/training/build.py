@@ -185,7 +185,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
         return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
 
-    logger.info("comparing the fast step with the plain one on %s", runtime.device)
+    logger.info(f"comparing the fast step with the plain one on {runtime.device}")
     faults = list[str]()
     try:
         expected = take(plain)
@@ -206,8 +206,8 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         help = "training.compile=false" if runtime.compile else "precision=fp32"
         raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help) from error
     if faults:
-        eagerly = f"one operation after the other, in {choices.precision}"
-        how = "without compiling it" if choices.kernel == "varlen" else eagerly
+        is_eager = choices.kernel == "padded"
+        how = f"one operation after the other, in {choices.precision}" if is_eager else "without compiling it"
         logger.warning(
             f"the fast step is wrong on this machine ({'; '.join(faults)}); training {how}\n"
             "  help: use another run_dir=DIR to try again"
@@ -279,12 +279,12 @@ def build(
                     f"{paths.data}: not the data of step {state.step} of this run",
                     "restore the original data, or use another run_dir=DIR",
                 )
-            logger.info("resuming from step %d", state.step)
+            logger.info(f"resuming from step {state.step}")
             return drop_outdated_cooldown(state, config.training)
         state = State(data_sha256=data.sha256, settings=settings.fixed_settings(config))
         if initial is None:
             return state
-        logger.info("starting from the weights of %s", config.training.init_from)
+        logger.info(f"starting from the weights of {config.training.init_from}")
         model.load_state_dict(initial.model.state_dict())
         return replace(state, validated_step=-1, init_sha256=initial.sha256)  # validate before step 1
 

@@ -177,7 +177,7 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
             continue
         for bad, why in damaged.items():
             aside = durable.set_aside(paths.checkpoint(bad))
-            logger.warning("%s; resuming from step %d instead, and %s keeps the damaged one", why, step, aside)
+            logger.warning(f"{why}; resuming from step {step} instead, and {aside} keeps the damaged one")
         return state
     raise DamagedFileError(f"{next(iter(damaged.values()))}; all checkpoints of this run are damaged", START_AGAIN)
 
@@ -258,8 +258,10 @@ class AsyncCheckpointer:
         """
         self.settle(wait=True)
         if self._num_lost >= most_lost:
-            text = f"{counted(self._num_lost, 'checkpoint')} lost: {self.deferred_errors.messages[-1]}"
-            raise MtxError(text, "check the disk, and rerun the same command to resume from the last checkpoint")
+            raise MtxError(
+                f"{counted(self._num_lost, 'checkpoint')} lost: {self.deferred_errors.messages[-1]}",
+                "check the disk, and rerun the same command to resume from the last checkpoint",
+            )
         return bool(now.step) and now != self.saved
 
     def save(self, copies: Snapshot, state: State) -> None:

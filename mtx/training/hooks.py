@@ -198,7 +198,7 @@ class Console(Hook):
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(1)
         elif time.monotonic() >= self._line_at:
-            logger.info("%s: %s", self._place(figures["step"]), text)
+            logger.info(f"{self._place(figures['step'])}: {text}")
             self._line_at = time.monotonic() + _LINE_EVERY_S
 
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
@@ -209,7 +209,7 @@ class Console(Hook):
             f"{' (best)' * (run.state.best_step == step)}, after {format_duration(run.elapsed_s())}"
         )
         for sample in validation.samples[:1]:
-            logger.info("  %s\n    -> %s", sample["src"][:_SAMPLE_CHARS], sample["hyp"][:_SAMPLE_CHARS])
+            logger.info(f"  {sample['src'][:_SAMPLE_CHARS]}\n    -> {sample['hyp'][:_SAMPLE_CHARS]}")
 
     def _place(self, step: int) -> str:
         return f"step {step} of {self._bar.total}" if self._bar.total else f"step {step}"

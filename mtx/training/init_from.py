@@ -60,7 +60,7 @@ def inherit(resolved: Resolved) -> Resolved:
     resolved = settings.replace_values(resolved, inherited, "init_from")
     direction = f"{values['data.src']}-{values['data.tgt']}"
     if resolved.config.data.direction != direction:
-        logger.warning("%s translates %s, this run %s", name, direction, resolved.config.data.direction)
+        logger.warning(f"{name} translates {direction}, this run {resolved.config.data.direction}")
     return resolved
 
 
@@ -107,8 +107,10 @@ def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -
             "leave these settings out",
         )
     if different:
-        keys, origin = ", ".join(different), resolved.origins[different[0]]
-        logger.info("using tokenizer and architecture of %s, which override %s of %s", name, keys, origin)
+        logger.info(
+            f"using tokenizer and architecture of {name}, which override {', '.join(different)} of "
+            f"{resolved.origins[different[0]]}"
+        )
 
 
 def load(config: Config) -> "LoadedModel | None":

@@ -267,7 +267,7 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewM
                 "use a smaller model.preset, or device=cpu",
             )
         size = max(-(-size // 2), longest)
-    logger.info("using micro-batches of %s target tokens, which fit %s", f"{size:,}", runtime.device)
+    logger.info(f"using micro-batches of {size:,} target tokens, which fit {runtime.device}")
     return size
 
 
@@ -322,8 +322,8 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
     num_weights = num_parameters(config.model, num_ids)
     needed = 16 * num_weights
     if device.type == "cpu" and available is not None and needed > available:
-        wants, has = format_size(needed), format_size(available)
         raise MtxError(
-            f"training {num_weights:,} parameters needs at least {wants} of memory, but {has} are free",
+            f"training {num_weights:,} parameters needs at least {format_size(needed)} of memory, but "
+            f"{format_size(available)} are free",
             "a smaller model.preset",
         )

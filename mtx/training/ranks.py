@@ -162,8 +162,10 @@ class Ranks:
         if isinstance(error, RuntimeError) and not is_out_of_memory(error) and re.search("gloo|NCCL", str(error)):
             time.sleep(_GIVE_WAY_S)
             why = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
-            text = f"lost the connection to another rank{self._where}: {why}"
-            error = MtxError(text, "rerun the same command to resume from the last checkpoint")
+            error = MtxError(
+                f"lost the connection to another rank{self._where}: {why}",
+                "rerun the same command to resume from the last checkpoint",
+            )
         elif self._end_together or isinstance(error, StoppedError):
             with contextlib.suppress(RuntimeError):
                 self.all_gather_object(None)
@@ -206,8 +208,10 @@ def join() -> Iterator[Ranks]:
     try:
         ranks = Ranks(rank, *others)
     except (RuntimeError, ValueError) as error:
-        text = f"{_rank_name(rank)}: the ranks could not connect: {first_line(error)}"
-        raise MtxError(text, "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") from None
+        raise MtxError(
+            f"{_rank_name(rank)}: the ranks could not connect: {first_line(error)}",
+            "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+        ) from None
     try:
         yield ranks
     except BaseException as error:
@@ -227,8 +231,9 @@ def find_rank_device(name: str, ranks: Ranks) -> torch.device:
 
     def find() -> torch.device:
         if ranks.size > 1 and ":" in name:
-            text = f"device={name} names one device, and {ranks.size} processes train this run"
-            raise UsageError(text, "device=cuda")
+            raise UsageError(
+                f"device={name} names one device, and {ranks.size} processes train this run", "device=cuda"
+            )
         return find_device(name)
 
     device = ranks.run_on_rank_zero(find)
@@ -276,7 +281,9 @@ def launch(size: int, arguments: Sequence[str]) -> int:
             except TimeoutExpired:
                 process.kill()
     if code < 0:
-        killed = f"rank {failed} (process {processes[failed].pid}) was killed by {signal.Signals(-code).name}"
-        help = "possibly out of memory, if nothing above says why; rerun the same command to resume"
-        raise StoppedError(killed, -code, help)
+        raise StoppedError(
+            f"rank {failed} (process {processes[failed].pid}) was killed by {signal.Signals(-code).name}",
+            -code,
+            "possibly out of memory, if nothing above says why; rerun the same command to resume",
+        )
     return code

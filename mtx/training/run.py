@@ -81,7 +81,7 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
                 stack.enter_context(track_status(paths, deferred_errors))
                 return False
             reasons = [event["reason"] for event in read_events(paths.metrics) if "reason" in event]
-            logger.info("this run is finished; increase training.%s to train further", ["max_steps", *reasons][-1])
+            logger.info(f"this run is finished; increase training.{['max_steps', *reasons][-1]} to train further")
             for hook in hooks:
                 hook.on_prepared(config, paths, None)
             return True
@@ -94,7 +94,7 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
             if plan and is_undecided and ranks.is_rank_zero:
                 durable.write_text(paths.config, settings.dump(config))
                 for line in describe(plan, config, data):
-                    logger.info("%s", line)
+                    logger.info(line)
             trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
             del initial  # training needs its memory
             ranks.run_on_rank_zero(_announce, trainer)
@@ -125,8 +125,9 @@ def _prepare_together(
             if data.sha256 != sha256:
                 raise DamagedFileError(f"{paths.data.absolute()}: different data")
         except (OSError, DamagedFileError) as error:
-            help = "run_dir must be on a disk that all machines of the run share"
-            raise MtxError(f"{error}; rank 0 prepared it", help) from None
+            raise MtxError(
+                f"{error}; rank 0 prepared it", "run_dir must be on a disk that all machines of the run share"
+            ) from None
         prepared.append((data, None))
 
     sha256 = ranks.run_on_rank_zero(work)
@@ -175,12 +176,11 @@ def _announce(trainer: Trainer) -> None:
     steps = max(0, last - trainer.state.step)
     num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
     checkpoint.check_space(trainer.paths, trainer.model, num_saves, training)
-    epochs = steps / trainer.schedule.steps_per_epoch
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     logger.info(
         f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
         f"{counted(runtime.threads, 'thread')}: {size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
-        f"{'at most ' * bool(training.time_limit)}{steps:,} steps ({epochs:.1f} epochs) of "
+        f"{'at most ' * bool(training.time_limit)}{steps:,} steps ({steps / trainer.schedule.steps_per_epoch:.1f} epochs) of "
         f"{training.batch_tokens:,} target tokens"
     )
 
@@ -204,8 +204,7 @@ def _score(run: Run, ranks: Ranks) -> None:
         batch_tokens=run.config.decoding.batch_tokens,
     )
     for name, store in run.data.tests.items():
-        beam_size = translator.options.beam_size
-        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
+        logger.info(f"translating {name}: {store.num_pairs:,} sentences, beam size {translator.options.beam_size}")
         sources = store.src_texts()[ranks.rank :: ranks.size]
         translations[name] = interleave(ranks.gather(translator.translate, sources))
     ranks.run_on_rank_zero(_finish, run, translator, translations)
@@ -278,7 +277,7 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
         durable.verify(paths.model, (WEIGHTS, SCORES))
     except DamagedFileError as error:  # no model yet, or a damaged one, which the checkpoints can make again
         if paths.model.exists():
-            logger.info("%s; writing the model again", error)
+            logger.info(f"{error}; writing the model again")
         return False
     return True
 

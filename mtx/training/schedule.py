@@ -127,9 +127,8 @@ class Schedule:
             return cooldown.reason
         if state.step and now_s > self.usable_s(state):
             if cooldown is not None:
-                logger.warning(
-                    "training slowed down: the time limit ends it %d steps early", cooldown.last - state.step
-                )
+                early = cooldown.last - state.step
+                logger.warning(f"training slowed down: the time limit ends it {early} steps early")
             return "time_limit"
         if cooldown is not None:  # it was planned for one of these, and follows its plan
             return None

@@ -59,7 +59,7 @@ class Signals:
         """Handle a signal to stop or to save."""
         if number == SAVE:
             self.save_requested = True
-            logger.info("signal %d: saving after this step", number)
+            logger.info(f"signal {number}: saving after this step")
             return
         now = time.monotonic()
         if self.stop:
@@ -70,7 +70,7 @@ class Signals:
             os._exit(128 + number)
         self.stop = number
         self._single_until = now + _DOUBLED_S * self.may_double
-        logger.info("signal %d: saving, then stopping (a second one stops at once)", number)
+        logger.info(f"signal {number}: saving, then stopping (a second one stops at once)")
         if self._may_raise:
             self._may_raise = False
             raise InterruptedTrainingError

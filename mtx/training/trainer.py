@@ -177,12 +177,15 @@ class Trainer(Run):
                 if ranks.is_rank_zero:
                     self.checkpointer.finish(self.state)
                     if not stop:
-                        logger.info("training ends at step %d (%s)", self.state.step, reason)
+                        logger.info(f"training ends at step {self.state.step} ({reason})")
                         self.record("end", step=self.state.step, reason=reason)
         ranks.begin_step(0)
         if stop:
-            text = f"stopped by signal {stop} after step {self.state.step}; the state is saved"
-            raise StoppedError(text, stop, "rerun the same command to resume")
+            raise StoppedError(
+                f"stopped by signal {stop} after step {self.state.step}; the state is saved",
+                stop,
+                "rerun the same command to resume",
+            )
         return Run(**{field.name: getattr(self, field.name) for field in fields(Run)})
 
     def _start(self) -> None:
@@ -223,7 +226,7 @@ class Trainer(Run):
         durable.write_json(self.paths.chosen, asdict(self.runtime))
         if self.ranks.size > 1:
             raise MtxError(text, f"rerun the same command to resume with micro-batches of {half}")
-        logger.warning("%s; halving micro-batches", text)
+        logger.warning(f"{text}; halving micro-batches")
         self.optimizer.zero_grad()
         del self.micro_step, self.update_weights  # recorded graphs hold memory
         free_unused_memory(self.device)
@@ -327,8 +330,7 @@ class Trainer(Run):
         plan = self.schedule.plan_cooldown(self.state, now_s)
         if self.state.cooldown is None and plan is not None:
             self.state = replace(self.state, cooldown=plan)
-            text = "the learning rate falls to zero from step %d to step %d (%s)"
-            logger.info(text, plan.first, plan.last, plan.reason)
+            logger.info(f"the learning rate falls to zero from step {plan.first} to step {plan.last} ({plan.reason})")
             self.record("cooldown", first=plan.first, last=plan.last, reason=plan.reason)
 
     def _validate(self, now_s: float) -> float:
