@@ -81,8 +81,10 @@ class DecoderModel(AttentionModel):
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """See `TranslationModel.describe`."""
-        sizes = f"{config.num_decoder_layers} layers, {describe_layer(config)}"
-        return "A decoder alone (one causal stack of Transformer layers)", sizes
+        return (
+            "A decoder alone (one causal stack of Transformer layers)",
+            f"{config.num_decoder_layers} layers, {describe_layer(config)}",
+        )
 
 
 class _Layer(InferenceLayer):

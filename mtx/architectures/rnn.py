@@ -187,9 +187,11 @@ class RecurrentModel(TranslationModel):
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """See `TranslationModel.describe`."""
-        depth = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers of {config.cell}"
-        sizes = f"{depth}, width {config.d_model}, {config.score} attention"
-        return "A recurrent encoder-decoder with attention", sizes
+        return (
+            "A recurrent encoder-decoder with attention",
+            f"{config.num_encoder_layers}+{config.num_decoder_layers} layers of {config.cell}, width {config.d_model}, "
+            f"{config.score} attention",
+        )
 
 
 def _lengths(batch: Batch, offsets: Tensor) -> list[int]:

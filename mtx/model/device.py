@@ -88,8 +88,8 @@ def _gpu_fault(number: int) -> str | None:
         if not architectures or any(_has_kernels(architecture, capability) for architecture in architectures):
             return None
         return (
-            f"{name} has compute capability {capability[0]}.{capability[1]}, and torch {torch.__version__} is built for "
-            f"{', '.join(architectures)}"
+            f"{name} has compute capability {capability[0]}.{capability[1]}, and torch {torch.__version__} is built "
+            f"for {', '.join(architectures)}"
         )
     if not _NVIDIA.exists():
         return None
@@ -226,7 +226,6 @@ def allow_tf32(device: torch.device) -> Iterator[None]:
 def keep_freed_memory() -> None:
     """Makes glibc keep freed memory for this process: mapping it again takes up to a quarter of a CPU step."""
     if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
         # M_MMAP_THRESHOLD, at most 32 MB in glibc, and M_TRIM_THRESHOLD
         for option, value in ((-3, 1 << 25), (-1, (1 << 31) - 1)):
-            libc.mallopt(option, value)
+            ctypes.CDLL(None).mallopt(option, value)

@@ -246,5 +246,7 @@ class Transformer(AttentionModel):
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """See `TranslationModel.describe`."""
-        sizes = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers, {describe_layer(config)}"
-        return "A Transformer (the encoder-decoder of *Attention Is All You Need*)", sizes
+        return (
+            "A Transformer (the encoder-decoder of *Attention Is All You Need*)",
+            f"{config.num_encoder_layers}+{config.num_decoder_layers} layers, {describe_layer(config)}",
+        )

@@ -218,8 +218,8 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
 def first_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> tuple[Callable[[], StepResult], int]:
     """What takes the first step of a run again and again, without an update, and the step's target tokens."""
     text, sampler = text_and_sampler(config, data)
-    planned = steps(sampler, SamplerState(), 1)
-    with contextlib.closing(load_steps(text, planned, *step_shape(config, runtime, sampler))) as loaded:
+    shape = step_shape(config, runtime, sampler)
+    with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), *shape)) as loaded:
         step = next(loaded)
     micro_step = new_micro_step(config, runtime, new_model(config, runtime, data).train())
     return functools.partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
@@ -242,8 +242,9 @@ def text_and_sampler(config: Config, data: PreparedData) -> tuple[TokenStore, Ba
     encode = epoch_text(config, text, data.tokenizer, data.terms)
     weights = text.weights[text.corpus] if (text.weights != 1).any() else None
     longest = config.data.max_tokens if encode else None
-    src, tgt = text.src.lengths, text.tgt.lengths
-    return text, BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, longest)
+    return text, BatchSampler(
+        text.src.lengths, text.tgt.lengths, weights, config.seed, training.batch_tokens, encode, longest
+    )
 
 
 def build(

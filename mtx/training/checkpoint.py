@@ -112,8 +112,8 @@ def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
     """Copy on the device what a checkpoint holds; on CUDA the copies may still be in progress on return."""
-    both = model.state_dict(), moments(model, optimizer)
-    return Snapshot(*({name: tensor.detach().clone() for name, tensor in tensors.items()} for tensors in both))
+    parts = model.state_dict(), moments(model, optimizer)
+    return Snapshot(*({name: tensor.detach().clone() for name, tensor in part.items()} for part in parts))
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:

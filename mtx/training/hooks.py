@@ -183,9 +183,10 @@ class Console(Hook):
     """Shows the progress: a bar on a terminal, log lines elsewhere."""
 
     def on_start(self, run: Run) -> None:
-        last, step = run.schedule.known_end(run.state), run.state.step
-        bar = tqdm(total=last, initial=step, unit="step", disable=not shows_progress(), dynamic_ncols=True)
-        self._bar = run.cleanup.enter_context(bar)
+        last = run.schedule.known_end(run.state)
+        self._bar = run.cleanup.enter_context(
+            tqdm(total=last, initial=run.state.step, unit="step", disable=not shows_progress(), dynamic_ncols=True)
+        )
         self._line_at = time.monotonic() + _LINE_EVERY_S / 3
 
     def on_step(self, run: Run, figures: Values) -> None:

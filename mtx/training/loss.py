@@ -182,5 +182,4 @@ def smoothed_loss(
         rdrop_alpha: the weight of the divergence, for two passes.
     """
     passes = hidden if hidden.dim() == 3 else hidden[None]
-    sums = _ChunkedLoss.apply(passes, weight, bias, targets, smoothing, rdrop_alpha, scale)  # type: ignore[no-untyped-call]
-    return LossSums(*sums)
+    return LossSums(*_ChunkedLoss.apply(passes, weight, bias, targets, smoothing, rdrop_alpha, scale))  # type: ignore[no-untyped-call]

@@ -150,8 +150,7 @@ class MicroStep:
         model, alpha = self.model, self._rdrop_alpha
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
             hidden, targets = self._hidden_twice(batch) if alpha else (self._hidden(batch), batch.tgt_out_ids)
-            weight, bias = model.output_weight, model.output_bias
-            sums = smoothed_loss(hidden, weight, bias, targets, self._smoothing, scale, alpha)
+            sums = smoothed_loss(hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, alpha)
         return sums.loss, sums.nll
 
     def _hidden(self, batch: PackedBatch) -> Tensor:
@@ -200,10 +199,9 @@ class RecordedStep(MicroStep):
 
 def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: object = None) -> MicroStep:
     """The micro-step of a run with this model; for `root` see `Strategy`."""
-    training, is_whole = config.training, root is None
-    is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and is_whole
+    training, compiled = config.training, runtime.compile and root is None
+    is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and root is None
     kind = RecordedStep if is_recorded else MicroStep
-    compiled = runtime.compile and is_whole
     return kind(model, training.label_smoothing, runtime.precision, compiled, root, training.rdrop_alpha)
 
 
@@ -239,8 +237,14 @@ def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, n
     Only the `varlen` kernel does work for sentences that are not there; the others have room for any step.
     """
     tokens_per_sentence = sampler.tokens_per_sentence if runtime.kernel == "varlen" else None
-    size, longest = runtime.micro_batch_tokens, config.data.max_tokens
-    return micro_batch_shape(config.training.batch_tokens, size, sampler.ratio, longest, tokens_per_sentence, num_ranks)
+    return micro_batch_shape(
+        config.training.batch_tokens,
+        runtime.micro_batch_tokens,
+        sampler.ratio,
+        config.data.max_tokens,
+        tokens_per_sentence,
+        num_ranks,
+    )
 
 
 def cpu_micro_batch(config: Config) -> int:
@@ -258,8 +262,8 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewM
     Raises:
         MtxError: if not even the longest sentence fits.
     """
-    tokens, longest = config.training.batch_tokens, config.data.max_tokens
-    size = max(tokens, longest)
+    longest = config.data.max_tokens
+    size = max(config.training.batch_tokens, longest)
     while not _fits(config, replace(runtime, micro_batch_tokens=size, compile=False), new_model, sampler):
         if size == longest:
             raise MtxError(
@@ -307,8 +311,7 @@ def _try_step(config: Config, runtime: RuntimeChoices, new_model: NewModel, samp
 
 def longest_sentences(shape: Shape, pad_id: int) -> PackedBatch:
     """A batch of as many of the longest sentences as `shape` holds, in host memory."""
-    room = min(shape.num_src, shape.num_tgt) - shape.spare
-    count = max(1, room // shape.max_tokens)
+    count = max(1, (min(shape.num_src, shape.num_tgt) - shape.spare) // shape.max_tokens)
     side = Side.of([[0] * shape.max_tokens] * count, np.uint16)
     return pack(side, side, np.arange(count), shape, pad_id)
 

@@ -168,6 +168,5 @@ def _epoch_tokens(config: Config, data: PreparedData) -> float:
 
 def _with(config: Config, values: Mapping[str, Any]) -> Config:
     """The configuration with the values of a row for its undecided keys."""
-    longest = config.data.max_tokens
-    values = {**values, "training.batch_tokens": max(values["training.batch_tokens"], longest)}
+    values = {**values, "training.batch_tokens": max(values["training.batch_tokens"], config.data.max_tokens)}
     return settings.with_values(config, {key: value for key, value in values.items() if key in config.undecided})

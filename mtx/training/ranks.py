@@ -201,8 +201,7 @@ def join() -> Iterator[Ranks]:
         ReportedError: on any rank but 0, instead of an error that rank 0 reports.
         MtxError: if not all ranks have started within five minutes.
     """
-    names = "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"
-    rank, *others = (int(os.environ[name]) for name in names)
+    rank, *others = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     if rank:
         logging.getLogger("mtx").setLevel(logging.CRITICAL)  # rank 0 speaks for all
     try:

@@ -58,8 +58,8 @@ def planned_end(
     """
     ends = [] if training.max_steps is None else [(training.max_steps, "max_steps")]
     if training.max_epochs is not None:
-        left = max(0.0, training.max_epochs - epochs)
-        ends.append((step + math.ceil(left * (step / epochs if epochs else steps_per_epoch)), "max_epochs"))
+        size = step / epochs if epochs else steps_per_epoch
+        ends.append((step + math.ceil(max(0.0, training.max_epochs - epochs) * size), "max_epochs"))
     return min(ends)
 
 
@@ -75,8 +75,9 @@ def count_validation(state: State, score: float, seconds: float) -> State:
 def drop_outdated_cooldown(state: State, training: TrainingConfig) -> State:
     """The state, without a cooldown whose limit has changed since it was planned: it will be planned again."""
     cooldown = state.cooldown
-    is_outdated = cooldown is not None and getattr(training, cooldown.reason) != cooldown.limit
-    return replace(state, cooldown=None) if is_outdated else state
+    if cooldown is None or getattr(training, cooldown.reason) == cooldown.limit:
+        return state
+    return replace(state, cooldown=None)
 
 
 class Schedule:
@@ -127,8 +128,7 @@ class Schedule:
             return cooldown.reason
         if state.step and now_s > self.usable_s(state):
             if cooldown is not None:
-                early = cooldown.last - state.step
-                logger.warning(f"training slowed down: the time limit ends it {early} steps early")
+                logger.warning(f"training slowed down: the time limit ends it {cooldown.last - state.step} steps early")
             return "time_limit"
         if cooldown is not None:  # it was planned for one of these, and follows its plan
             return None

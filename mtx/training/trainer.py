@@ -146,11 +146,16 @@ class Trainer(Run):
 
     def _divide_steps(self) -> None:
         """Divide a step into micro-batches of the size in `runtime`, and make what runs one and what ends a step."""
-        strategy, clip_norm = self.strategy, self.config.training.clip_norm
-        self.num_micro_steps, self.shape = step_shape(self.config, self.runtime, self.sampler, self.ranks.size)
-        self.micro_step = new_micro_step(self.config, self.runtime, self.model, strategy.root)
-        sums, is_recorded = self.micro_step.sums, self.micro_step.is_recorded
-        self.update_weights = WeightUpdate(self.optimizer, sums, strategy.gradient_norm, clip_norm, is_recorded)
+        config, strategy = self.config, self.strategy
+        self.num_micro_steps, self.shape = step_shape(config, self.runtime, self.sampler, self.ranks.size)
+        self.micro_step = new_micro_step(config, self.runtime, self.model, strategy.root)
+        self.update_weights = WeightUpdate(
+            self.optimizer,
+            self.micro_step.sums,
+            strategy.gradient_norm,
+            config.training.clip_norm,
+            self.micro_step.is_recorded,
+        )
 
     def train(self, hooks: Sequence[Hook] = ()) -> Run:
         """Train until max_steps, max_epochs, the time limit or early stopping. All ranks call this together.
@@ -191,8 +196,8 @@ class Trainer(Run):
     def _start(self) -> None:
         for hook in self.hooks:
             hook.on_start(self)
-        choices = {**vars(self.runtime), **machine(self.device), "ranks": self.ranks.size, "data": self.data.sha256}
-        self.record("start", step=self.state.step, **choices)
+        choices = {**vars(self.runtime), **machine(self.device)}
+        self.record("start", step=self.state.step, **choices, ranks=self.ranks.size, data=self.data.sha256)
         write_status(self.paths, self.deferred_errors, state="running", stage="training", step=self.state.step)
         self.progress.restart()
 
@@ -234,8 +239,15 @@ class Trainer(Run):
 
     def load(self, num_steps: int) -> Generator[LoadedStep, None, None]:
         """The batches of the next steps, prepared ahead in host memory; the caller closes the generator."""
-        planned, pin = steps(self.sampler, self.state.position, num_steps), self.device.type == "cuda"
-        return load_steps(self.text, planned, self.num_micro_steps, self.shape, pin, self.ranks.rank, self.ranks.size)
+        return load_steps(
+            self.text,
+            steps(self.sampler, self.state.position, num_steps),
+            self.num_micro_steps,
+            self.shape,
+            self.device.type == "cuda",
+            self.ranks.rank,
+            self.ranks.size,
+        )
 
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
@@ -245,8 +257,8 @@ class Trainer(Run):
         figures = self.update(loaded, step, rate)
         self.state = replace(state, step=step, position=loaded.after)
         if self.ranks.is_rank_zero:
-            copy, epochs = HostCopy(figures), self.sampler.epochs(loaded.after)
-            self.progress.unread.append(Update(step, state.position, rate, loaded.num_tgt_tokens, copy, epochs))
+            epochs, tokens = self.sampler.epochs(loaded.after), loaded.num_tgt_tokens
+            self.progress.unread.append(Update(step, state.position, rate, tokens, HostCopy(figures), epochs))
         self._report_updates()
 
     def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor:
@@ -310,8 +322,7 @@ class Trainer(Run):
         self.checkpointer.settle()
         requested, signals.save_requested = signals.save_requested, False
         # A small model on a GPU would wait for every save. On a CPU, what is averaged must not depend on time.
-        may_skip = self.device.type == "cuda" and not training.deterministic
-        skip = may_skip and self.checkpointer.writing is not None
+        skip = self.device.type == "cuda" and not training.deterministic and self.checkpointer.writing is not None
         stop, save, skips, now_s = self.ranks.maximum(signals.stop, requested, skip, self.elapsed_s())
         if stop:
             raise InterruptedTrainingError

@@ -56,8 +56,10 @@ def validate_part(
     engine = TorchEngine([model], data.tokenizer, Placement(precision="tf32"))
     scores = engine.log_probs(data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
     translator = Translator(engine, data.tokenizer, info_of(config, data.report), SearchOptions(beam_size=1))
-    hypotheses = translator.translate(data.valid.src_texts()[number::size])
-    return {"nll": -sum(score.log_prob for score in scores), "hypotheses": hypotheses}
+    return {
+        "nll": -sum(score.log_prob for score in scores),
+        "hypotheses": translator.translate(data.valid.src_texts()[number::size]),
+    }
 
 
 def interleave(parts: Sequence[list[str]]) -> list[str]:
