@@ -11,7 +11,7 @@ L layers.
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,7 @@ from mtx.config.schema import ModelConfig
 _MOST_COLUMNS = 128  # that a cache of CUDA begins with: those of all steps of most sentences
 
 
-@dataclass(frozen=True)
-class EncodedSources:
+class EncodedSources(NamedTuple):
     """Keys and values of encoded sentences for the cross attention of every layer, [B, S, L, 2, H, K], and lengths."""
 
     keys_values: Tensor

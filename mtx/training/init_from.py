@@ -113,18 +113,17 @@ def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -
         )
 
 
-def load(config: Config) -> "LoadedModel | None":
-    """Load the model of `training.init_from` on the CPU; None if the setting is not used.
+def load(config: Config) -> "LoadedModel":
+    """Load the model of `training.init_from` on the CPU.
 
     Raises:
         UsageError: if it does not exist, or its architecture is not that of `config`.
         DamagedFileError: if a file of it is damaged.
     """
-    name = config.training.init_from
-    if name is None:
-        return None
     from mtx.decoding import model_directory
 
+    name = config.training.init_from
+    assert name is not None
     loaded = model_directory.load(_model_directory(name))
     free = {"preset", "dropout", "licence"}  # models with the same weights may differ in these
     if loaded.model.config.model_dump(exclude=free) != config.model.model_dump(exclude=free):

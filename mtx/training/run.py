@@ -144,7 +144,8 @@ def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
 
 def load_initial(config: Config, paths: RunLayout) -> LoadedModel | None:
     """The model of `training.init_from` if the run has no checkpoint yet; else None."""
-    return None if full_checkpoint_steps(paths) else init_from.load(config)
+    is_needed = config.training.init_from is not None and not full_checkpoint_steps(paths)
+    return init_from.load(config) if is_needed else None
 
 
 def prepare(config: Config, paths: RunLayout, initial: LoadedModel | None, hooks: Sequence[Hook] = ()) -> PreparedData:
