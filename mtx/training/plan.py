@@ -8,8 +8,8 @@ chosen.json; a resumed run reads it there.
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,8 +34,7 @@ _RDROP, _RDROP_EPOCHS = "training.rdrop_alpha", 20  # that take as long as half 
 _NOISE = 1.15  # by which a measured speed may be wrong
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What a run trains: a row, its values and why, and the rows that were measured with their speeds."""
 
     row: int
@@ -156,7 +155,7 @@ def decide(
         plan = choose(speeds, limit_s, *sizes)
         rows = {choose(speeds, factor * limit_s, *sizes).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
         reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)])
-        recorded = {**asdict(plan), "reason": reason, "keys": config.undecided}
+        recorded = {**plan._asdict(), "reason": reason, "keys": config.undecided}
     if recorded and config.undecided:
         config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"]})
     return settings.with_values(config, {"undecided": ()}), recorded

@@ -10,9 +10,8 @@ import hashlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,8 +51,7 @@ from mtx.training.validation import interleave, pick_samples
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """What a finished run has, and the errors that it deferred to the end."""
 
     paths: RunLayout
