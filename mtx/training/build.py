@@ -221,7 +221,7 @@ def first_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> t
     shape = step_shape(config, runtime, sampler)
     with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), *shape)) as loaded:
         step = next(loaded)
-    micro_step = new_micro_step(config, runtime, new_model(config, runtime, data).train())
+    micro_step = new_micro_step(config, runtime, new_model(config, runtime, data))
     return functools.partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
 
 

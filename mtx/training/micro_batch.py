@@ -256,7 +256,7 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewM
     """The target tokens of the largest micro-batch that fits a GPU: a whole step, halved until it does.
 
     Args:
-        runtime: its `micro_batch_tokens` is not used.
+        runtime: one that is not compiled; its `micro_batch_tokens` is not used.
         new_model: makes a model on the device of `runtime`.
 
     Raises:
@@ -264,7 +264,7 @@ def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewM
     """
     longest = config.data.max_tokens
     size = max(config.training.batch_tokens, longest)
-    while not _fits(config, replace(runtime, micro_batch_tokens=size, compile=False), new_model, sampler):
+    while not _fits(config, replace(runtime, micro_batch_tokens=size), new_model, sampler):
         if size == longest:
             raise MtxError(
                 f"{runtime.device}: not enough memory for a micro-batch of {longest} target tokens",
@@ -295,14 +295,13 @@ def _try_step(config: Config, runtime: RuntimeChoices, new_model: NewModel, samp
     All sentences are the longest. Ranks that divide a model try its weights and gradients whole, so that none waits for
     another one that has too little memory.
     """
-    model, longest = new_model().train(), config.data.max_tokens
+    model, longest = new_model(), config.data.max_tokens
     # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
     num_shards = 2 if config.training.shard else 1  # at least as many
     parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
     reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(6)]
     _, shape = step_shape(config, runtime, sampler)
-    micro_step = new_micro_step(config, runtime, model)
-    micro_step.start_step()
+    micro_step = new_micro_step(config, runtime, model)  # its graphs hold memory too
     micro_step(longest_sentences(shape, model.pad_id), 1.0)
     sentences = [[0] * longest] * max(1, BATCH_TOKENS // longest)
     score_pairs(model.eval(), sentences, sentences, alpha=0.0)

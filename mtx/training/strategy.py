@@ -22,7 +22,6 @@ from mtx.training.checkpoint import Snapshot, State
 from mtx.training.optimizer import new_optimizer
 from mtx.training.ranks import Ranks
 
-NewModel = Callable[[str | torch.device], TranslationModel]
 Read = Callable[[TranslationModel, torch.optim.Optimizer], State]
 
 
@@ -40,7 +39,7 @@ class Strategy:
 
     root: Any = None
 
-    def __init__(self, new_model: NewModel, device: torch.device, ranks: Ranks):
+    def __init__(self, new_model: Callable[[str | torch.device], TranslationModel], device: torch.device, ranks: Ranks):
         self._new_model, self._device, self._ranks = new_model, device, ranks
         self.model = new_model(device)
         self.parameters = self._divide()
@@ -52,7 +51,7 @@ class Strategy:
 
     def load(self, read: Read) -> State:
         """Give all ranks the weights and moments that `read` puts into a model and an optimizer on rank 0."""
-        state = self._ranks.run_on_rank_zero(lambda: read(self.model, self.optimizer))
+        state = self._ranks.run_on_rank_zero(read, self.model, self.optimizer)
         self._ranks.broadcast(tensor.detach() for tensor in _tensors(self.model, self.optimizer).values())
         return state
 
