@@ -147,11 +147,10 @@ class Ranks:
 
     def _describe(self, error: BaseException) -> MtxError:
         """An error of this rank as all ranks may report it: named, and without what cannot be sent."""
-        name = _rank_name(self.rank)
-        if isinstance(error, MtxError):
-            described = MtxError(f"{name}: {error}", error.help)
-        else:
-            described = MtxError(f"{name}{self._where}: {type(error).__name__}: {error}"[:500])
+        text = f": {error}"
+        if not isinstance(error, MtxError):
+            text = f"{self._where}: {type(error).__name__}{text}"[:500]
+        described = MtxError(f"{_rank_name(self.rank)}{text}", getattr(error, "help", None))
         described.exit_code = exit_code(error)
         return described
 
