@@ -73,6 +73,15 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Sample:
+    """One sentence with its reference and the model's translation."""
+
+    src: str
+    ref: str
+    hyp: str
+
+
+@dataclass(frozen=True)
 class Validation:
     """The result of one validation.
 
@@ -89,7 +98,7 @@ class Validation:
     chrf: float | None
     seconds: float
     hypotheses: list[str]
-    samples: list[dict[str, str]]
+    samples: list[Sample]
     length_ratio: float = 1.0
     metric: str = "bleu"
 
@@ -99,7 +108,8 @@ class Validation:
 
     def figures(self) -> dict[str, Any]:
         """The event of a validation for metrics.jsonl."""
-        figures = {"nll": self.nll, "ppl": self.ppl, "seconds": round(self.seconds, 2), "samples": self.samples}
+        samples = [vars(sample) for sample in self.samples]
+        figures = {"nll": self.nll, "ppl": self.ppl, "seconds": round(self.seconds, 2), "samples": samples}
         figures |= {"decides": self.metric, "bleu": self.bleu}
         return figures if self.chrf is None else {**figures, "chrf": self.chrf}
 
@@ -210,7 +220,7 @@ class Console(Hook):
             f"{' (best)' * (run.state.best_step == step)}, after {format_duration(run.elapsed_s())}"
         )
         for sample in validation.samples[:1]:
-            logger.info(f"  {sample['src'][:_SAMPLE_CHARS]}\n    -> {sample['hyp'][:_SAMPLE_CHARS]}")
+            logger.info(f"  {sample.src[:_SAMPLE_CHARS]}\n    -> {sample.hyp[:_SAMPLE_CHARS]}")
 
     def _place(self, step: int) -> str:
         return f"step {step} of {self._bar.total}" if self._bar.total else f"step {step}"

@@ -221,7 +221,7 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
         warn_if_too_short(name, references, config.data.tgt)
         if not scores:
             for sample in pick_samples(store.src_texts(), references, hypotheses):
-                logger.info("  {src}\n    -> {hyp}\n    reference: {ref}".format_map(sample))
+                logger.info(f"  {sample.src}\n    -> {sample.hyp}\n    reference: {sample.ref}")
         scores[name] = score(hypotheses, references, config.data.tgt)
         write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, scores[name])
     scores["run"] = {

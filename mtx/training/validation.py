@@ -19,16 +19,16 @@ from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.model_description import info_of
-from mtx.training.hooks import Validation
+from mtx.training.hooks import Sample, Validation
 
 _NUM_SAMPLES = 5
 
 
-def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[dict[str, str]]:
-    """Five sentences (src, ref, hyp) at even distances; all of them if there are fewer."""
+def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
+    """Five sentences at even distances; all of them if there are fewer."""
     rows = list(zip(sources, references, hypotheses, strict=False))
     count = min(_NUM_SAMPLES, len(rows))
-    return [dict(zip(("src", "ref", "hyp"), rows[len(rows) * n // count], strict=True)) for n in range(count)]
+    return [Sample(*rows[len(rows) * number // count]) for number in range(count)]
 
 
 def deciding_metric(data: PreparedData, config: Config) -> str:
