@@ -17,7 +17,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtx import machine
+import mtx.machine
 from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack, to_device, twice
 from mtx.data.sampler import BatchSampler
@@ -320,7 +320,7 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
 
     A GPU reports this itself.
     """
-    available = machine.available_bytes()
+    available = mtx.machine.available_bytes()
     num_weights = num_parameters(config.model, num_ids)
     needed = 16 * num_weights
     if device.type == "cpu" and available is not None and needed > available:
