@@ -75,7 +75,7 @@ def open_input(path: Path | None) -> Iterator[IO[bytes]]:
             raise UsageError("stdin is closed", "give a FILE, or < FILE")
         yield sys.stdin.buffer
     else:
-        with text_files.open_binary(path) as file:
+        with text_files.open_bytes(path, is_plain=True) as file:
             yield file
 
 

@@ -8,81 +8,57 @@ from pydantic import ValidationError
 
 from mtx.config.schema import NAME_ONLY, WITH_KEYS, Config, TrainText, key_names
 
-_NAMES_OF = {
-    "run_dir": "output output_dir out_dir outdir save_dir save_to model_dir checkpoint_dir exp_dir log_dir run_name",
-    "seed": "random_seed rng_seed manual_seed",
-    "device": "gpu gpu_id cuda use_cuda use_gpu accelerator",
-    "precision": "fp16 bf16 fp32 amp mixed_precision half dtype",
-    "data.src": "source source_lang source_language src_lang",
-    "data.tgt": "target trg target_lang target_language tgt_lang trg_lang",
-    "data.src data.tgt": "lang langs language languages lang_pair language_pair direction",
-    "data.dir": "data_dir data_path",
-    "data.train": "train_data train_file train_set train_path training_data corpus",
-    "data.valid": "dev dev_data dev_set dev_file val validation valid_data valid_set validation_data eval_data",
-    "data.test": "test_data test_set test_file",
-    "data.max_tokens training.batch_tokens": "max_tokens",  # fairseq's is the size of a batch
-    "data.max_tokens": "max_len max_length max_seq_len max_seq_length max_sent_length seq_len block_size max_positions",
-    "data.max_length_ratio": "length_ratio ratio",
-    "tokenizer.vocab_size": "bpe bpe_size bpe_merges num_merges merges num_pieces spm_size sentencepiece vocab "
-    "vocabulary vocabulary_size voc_limit src_vocab_size tgt_vocab_size",
-    "tokenizer.normalization": "normalize unicode_normalization",
-    "model.architecture": "model_type arch",
-    "model.preset": "size model_size",
-    "model.num_encoder_layers": "encoder_layers enc_layers enc_depth",
-    "model.num_decoder_layers": "decoder_layers dec_layers dec_depth",
-    "model.num_encoder_layers model.num_decoder_layers": "layers num_layers n_layers depth",
-    "model.d_model": "hidden hidden_size hidden_dim dim model_dim emb emb_dim emb_size embed_dim embedding_dim "
-    "embedding_size embeddings n_embd rnn_size word_vec_size",
-    "model.d_ff": "ff ff_size ffn ffn_dim ffn_size ffn_embed_dim feed_forward dim_feedforward intermediate_size",
-    "model.num_heads": "heads n_heads nhead attention_heads num_attention_heads",
-    "model.norm": "prenorm pre_norm postnorm post_norm layer_norm layernorm norm_first normalize_before",
-    "model.activation": "act activation_fn activation_function",
-    "model.tie": "tied_embeddings tie_embeddings tie_weights tied weight_tying share_embeddings shared_embeddings "
-    "share_all_embeddings",
-    "model.positions": "positional_encoding position_encoding pos_encoding",
-    "model.cell": "cell_type rnn_type rnn_cell",
-    "model.score": "attention_type attention_score global_attention",
-    "training.init_from": "init pretrained pretrained_model from_pretrained finetune fine_tune finetune_from "
-    "load_from train_from warm_start",
-    "training.max_epochs": "epochs epoch max_epoch num_epochs n_epochs num_train_epochs train_epochs",
-    "training.max_steps": "steps num_steps train_steps total_steps updates max_update max_updates num_updates "
-    "iterations num_iterations",
-    "training.time_limit": "max_time time max_hours timeout",
-    "training.batch_tokens": "batch batch_size train_batch_size per_device_train_batch_size bsz tokens_per_batch",
-    "training.micro_batch_tokens": "micro_batch micro_batch_size",
-    "training.learning_rate": "lr peak_lr max_lr base_lr",
-    "training.warmup_steps": "warmup warmup_updates num_warmup_steps lr_warmup",
-    "training.label_smoothing": "smoothing",
-    "training.bpe_dropout": "subword_sampling",
-    "training.copied_target_ratio": "copies",
-    "training.rdrop_alpha": "consistency rdrop r_drop",
-    "training.best_metric": "choose_by metric_for_best_model early_stopping_metric",
-    "training.clip_norm": "clip grad_clip clip_grad clip_grad_norm gradient_clip gradient_clipping max_grad_norm",
-    "training.validate_every": "eval_every valid_every eval_steps valid_steps eval_interval eval_freq valid_freq "
-    "validation_freq",
-    "training.checkpoint_every": "save_every save_steps save_interval save_freq checkpoint_steps checkpoint_freq",
-    "training.average_last": "average averaging avg_checkpoints average_checkpoints checkpoint_averaging",
-    "training.patience": "early_stop early_stopping early_stopping_patience",
-    "training.tensorboard": "tb tensorboard_dir tensorboard_logdir",
-    "decoding.beam_size": "beam beams num_beams beam_width",
-    "decoding.length_penalty": "lenpen len_penalty alpha",
-    "decoding.batch_tokens": "eval_batch_size valid_batch_size test_batch_size",
-}
-KEYS_FOR = {name: keys.split() for keys, names in _NAMES_OF.items() for name in names.split()}
+# What people who come from other toolkits type, after the keys of mtx. max_tokens of fairseq is the size of a batch.
+_NAMES = """
+run_dir: output output_dir out_dir save_dir model_dir checkpoint_dir exp_dir log_dir
+seed: random_seed rng_seed manual_seed
+device: gpu cuda use_cuda use_gpu accelerator
+precision: fp16 bf16 fp32 amp mixed_precision half dtype
+data.src: source source_lang source_language src_lang
+data.tgt: target trg target_lang target_language tgt_lang trg_lang
+data.src data.tgt: lang langs language languages lang_pair language_pair direction
+data.dir: data_dir data_path
+data.train: train_data train_file train_set training_data corpus
+data.valid: dev dev_data dev_set dev_file val validation valid_data valid_set validation_data eval_data
+data.test: test_data test_set test_file
+data.max_tokens training.batch_tokens: max_tokens
+data.max_tokens: max_len max_length max_seq_len max_seq_length max_sent_length block_size max_positions
+tokenizer.vocab_size: bpe bpe_size bpe_merges num_merges vocab vocabulary vocabulary_size src_vocab_size
+model.preset: size model_size
+model.num_encoder_layers model.num_decoder_layers: layers num_layers n_layers depth
+model.d_model: hidden hidden_size hidden_dim dim emb emb_dim emb_size embed_dim embedding_dim embedding_size n_embd
+model.d_ff: ff ff_size ffn ffn_dim ffn_size ffn_embed_dim feed_forward dim_feedforward intermediate_size
+model.num_heads: heads n_heads nhead attention_heads num_attention_heads
+model.norm: prenorm pre_norm postnorm layer_norm norm_first normalize_before
+model.tie: tied_embeddings tie_embeddings tie_weights share_embeddings shared_embeddings share_all_embeddings
+training.init_from: pretrained pretrained_model finetune fine_tune load_from train_from warm_start
+training.max_epochs: epochs epoch max_epoch num_epochs n_epochs num_train_epochs train_epochs
+training.max_steps: steps num_steps train_steps total_steps updates max_update max_updates iterations
+training.time_limit: max_time time max_hours timeout
+training.batch_tokens: batch batch_size train_batch_size per_device_train_batch_size bsz tokens_per_batch
+training.learning_rate: lr peak_lr max_lr base_lr
+training.warmup_steps: warmup warmup_updates num_warmup_steps lr_warmup
+training.clip_norm: clip grad_clip clip_grad clip_grad_norm gradient_clip gradient_clipping max_grad_norm
+training.validate_every: eval_every valid_every eval_steps valid_steps eval_interval valid_freq validation_freq
+training.checkpoint_every: save_every save_steps save_interval save_freq checkpoint_steps checkpoint_freq
+training.average_last: average averaging avg_checkpoints average_checkpoints checkpoint_averaging
+training.patience: early_stop early_stopping early_stopping_patience
+decoding.beam_size: beam beams num_beams beam_width
+decoding.length_penalty: lenpen len_penalty alpha
+"""
+KEYS_FOR = {name: keys.split() for keys, names in re.findall("(.+): (.+)", _NAMES) for name in names.split()}
 
 _NOT_THERE = {
-    "update_freq accum_count accumulation grad_accum gradient_accumulation gradient_accumulation_steps": "a step has "
+    "update_freq accum_count grad_accum gradient_accumulation gradient_accumulation_steps": "a step has "
     "training.batch_tokens target tokens; gradients are accumulated automatically if memory is short",
     "wandb mlflow comet neptune": "mtx does not support such services; training.tensorboard=true writes metrics for "
     "TensorBoard",
     "workers num_workers n_workers": "there is no such setting: a thread prepares the batches while the model trains",
     "shuffle": "there is no such setting: every epoch has its own random order, derived from the seed",
-    "optimizer optim adam betas adam_betas beta1 beta2": "the optimizer is Adam with the paper's constants; "
-    "training.learning_rate and training.warmup_steps can be set",
-    "scheduler lr_scheduler lr_schedule schedule lr_decay": "there is one schedule, the paper's (Eq. 3); "
-    "training.learning_rate and training.warmup_steps can be set",
-    "weight_decay l2": "mtx has no weight decay; model.dropout and training.label_smoothing regularise",
-    "attention_dropout attn_dropout": "mtx has no dropout on attention weights; model.dropout is the only one",
+    "optimizer optim adam betas adam_betas scheduler lr_scheduler lr_schedule schedule lr_decay": "the "
+    "optimizer is Adam, the schedule Eq. 3 of the paper; training.learning_rate and training.warmup_steps can be set",
+    "weight_decay l2 attention_dropout attn_dropout": "mtx has neither weight decay nor dropout on attention weights; "
+    "model.dropout and training.label_smoothing regularise",
     "ema": "mtx has no moving average of weights; training.average_last sets checkpoint averaging",
     "lower lowercase lower_case truecase": "mtx does not change letter case; convert the files beforehand",
     "log_every log_interval log_steps logging_steps report_every": "there is no such setting: metrics.jsonl in the run "
@@ -99,9 +75,9 @@ _NEAR = 0.75  # similarity of names that differ in one letter of four
 _SIMILAR = 0.63  # and of a name with half of another: multi30k is similar to multi30k-en-de
 
 
-def nearest(name: str, names: list[str]) -> str | None:
+def nearest(name: str, names: Iterable[str], similarity: float = _SIMILAR) -> str | None:
     """The most similar of `names`; None if none is similar."""
-    return next(iter(difflib.get_close_matches(name, names, 1, _SIMILAR)), None)
+    return next(iter(difflib.get_close_matches(name, names, 1, similarity)), None)
 
 
 def keys_meant(name: str, names: Iterable[str]) -> list[str]:
@@ -112,14 +88,9 @@ def keys_meant(name: str, names: Iterable[str]) -> list[str]:
     keys = [key for key in KEYS_FOR.get(_without_section(name), []) if key in names]
     if keys or _without_section(name) in NOT_THERE:
         return keys
-
-    def likeness(key: str) -> tuple[float, float]:
-        pairs = ((_last(key), _last(name)), (key, name))
-        of_last, of_all = (difflib.SequenceMatcher(None, *pair).ratio() for pair in pairs)
-        return of_last, of_all
-
-    best = max(names, key=likeness)
-    return [best] if likeness(best)[0] >= _NEAR else []
+    last = nearest(_last(name), map(_last, names), _NEAR)
+    same = nearest(name, [key for key in names if _last(key) == last], 0)
+    return [same] if same else []
 
 
 def about_unknown(name: str, names: Iterable[str]) -> str:
@@ -151,15 +122,10 @@ def _without_section(name: str) -> str:
 
 # What was expected, for each type of pydantic error; limits come from the context of the error.
 _EXPECTED = {
-    "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "float_parsing": "a number",
-    "float_type": "a number",
+    **dict.fromkeys(["int_parsing", "int_parsing_size", "int_type", "int_from_float"], "a whole number"),
+    **dict.fromkeys(["float_parsing", "float_type"], "a number"),
+    **dict.fromkeys(["bool_parsing", "bool_type"], "true or false"),
     "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
     "string_type": "text",
     "string_unicode": "text in UTF-8",
     "string_too_short": "at least {min_length} character",

@@ -4,11 +4,13 @@ Defaults live here and nowhere else. YAML files and the command line give every 
 field reads it. `settings` handles files and overrides, `messages` the error messages. No torch, and no file is opened.
 """
 
+import enum
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -92,7 +94,28 @@ Probability = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-Values = Mapping[str, Any]  # of a section, not read yet
+class Scope(enum.Enum):
+    """What a setting is for. Without a scope it is fixed once a run has begun, and the finished model depends on it."""
+
+    RESUMABLE = 1
+    """may change when a run is resumed"""
+    UNTIL_FINISHED = 2
+    """may change when a run is resumed, and a finished run does not depend on it"""
+    LOCAL = 3
+    """may change when a run is resumed, and no result depends on it"""
+    PLACE = 4
+    """a path; what the model depends on is the content, which has a hash"""
+
+
+_T = TypeVar("_T")
+Resumable = Annotated[_T, Scope.RESUMABLE]
+UntilFinished = Annotated[_T, Scope.UNTIL_FINISHED]
+Local = Annotated[_T, Scope.LOCAL]
+Place = Annotated[_T, Scope.PLACE]
+
+
+Values = Mapping[str, Any]  # of a section, not read yet, or of nested sections
+Tree = dict[str, Any]  # nested values that are being built
 
 
 class Section(BaseModel):
@@ -181,18 +204,18 @@ class DataConfig(Section):
     """source language by its code, also the extension of local files"""
     tgt: Language = "tgt"
     """target language by its code, also the extension of local files"""
-    dir: PathText | None = None
+    dir: Place[Resumable[PathText | None]] = None
     """directory of the local files; null: the current directory"""
     hub: HubConfig | None = None
     """dataset on the hub, used if data.dir is null"""
     generator: Literal["grammar"] | None = None
     """source of synthetic text; grammar: the text of the demo"""
-    train: tuple[TrainItem, ...] = ()
+    train: Place[tuple[TrainItem, ...]] = ()
     """training corpora: local files, or prefixes of file pairs. With training.init_from the first is the text to adapt
     to: held-out pairs come from it only, and each other corpus is down-weighted to its size unless it has a weight"""
-    valid: PathText | None = None
+    valid: Place[PathText | None] = None
     """validation set: local file or prefix; null: held out of the training text"""
-    test: tuple[PathText, ...] = ()
+    test: Place[tuple[PathText, ...]] = ()
     """test sets: local files or prefixes; heldout: a test set held out of the training text, which can be listed with
     others; none: heldout only"""
     columns: Annotated[tuple[str, ...], AfterValidator(two_columns)] = ()
@@ -208,7 +231,7 @@ class DataConfig(Section):
     """maximum sentence length in tokens, including </s>"""
     max_length_ratio: float = Field(4.0, gt=1)
     """maximum length ratio of source and target, in UTF-8 bytes plus 10"""
-    licence: Licence | None = None
+    licence: Local[Licence | None] = None
     """licence of the training text, for the model card: an SPDX name such as CC-BY-4.0, or free text"""
 
     @property
@@ -225,7 +248,7 @@ class DataConfig(Section):
 class TokenizerConfig(Section):
     """How text is split into subword tokens (SentencePiece)."""
 
-    model: tuple[PathText, ...] = Field((), max_length=2)
+    model: Place[tuple[PathText, ...]] = Field((), max_length=2)
     """existing SentencePiece model to use unchanged, or one for each language: SOURCE,TARGET; none: train one on the
     training text"""
     vocab_size: Auto | Annotated[int, Field(ge=270, le=limits.MAX_PIECES)] = "auto"
@@ -236,8 +259,8 @@ class TokenizerConfig(Section):
     @classmethod
     def _fill(cls, values: Values) -> Values:
         """Given models have their own subwords and normalization, whatever the other keys are set to."""
-        given = cls._read_value("model", values.get("model"))
-        return {**values, "vocab_size": "auto", "normalization": "none"} if given else values
+        models = cls._read_value("model", values.get("model"))
+        return {**values, "vocab_size": "auto", "normalization": "none"} if models else values
 
 
 # tiny is from Wu et al. 2021 (Multi30k), base and big from table 3 of "Attention Is All You Need". student has the
@@ -245,7 +268,7 @@ class TokenizerConfig(Section):
 _PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
 
 
-def _presets(rows: Mapping[str, tuple[float, ...]]) -> dict[str, dict[str, Any]]:
+def _presets(rows: Mapping[str, tuple[float, ...]]) -> dict[str, Tree]:
     return {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in rows.items()}
 
 
@@ -312,7 +335,7 @@ class ModelConfig(Section):
     """attention score between a decoder state and the encoder outputs; rnn only"""
     output_bias: bool = False
     """add a bias to the output layer"""
-    licence: Licence | None = None
+    licence: Local[Licence | None] = None
     """licence of the trained model, for its model card: an SPDX name such as CC-BY-4.0, or free text"""
 
     @classmethod
@@ -320,7 +343,7 @@ class ModelConfig(Section):
         presets = _OF_ARCHITECTURE.get(str(values.get("architecture")), PRESETS)
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
-    def stored(self) -> dict[str, Any]:
+    def stored(self) -> Tree:
         """The values stored in a model directory; the licence may change and is in its scores.json."""
         return self.model_dump(exclude={"licence"})
 
@@ -342,12 +365,12 @@ class TrainingConfig(Section):
     init_from: PathText | None = Field(None, min_length=1)
     """model or run directory to start from, with its tokenizer and architecture; use a lower training.learning_rate
     than for a new model, such as 0.0002"""
-    max_steps: PositiveInt | None = 100_000
+    max_steps: Resumable[PositiveInt | None] = 100_000
     """maximum number of optimizer updates; null: limited by training.max_epochs only"""
-    max_epochs: PositiveInt | None = None
+    max_epochs: Resumable[PositiveInt | None] = None
     """maximum number of passes over the training pairs; null: limited by training.max_steps only. If both are set,
     training ends at the first. Either of them on the command line replaces the other one of a recipe"""
-    time_limit: Seconds | None = Field(None, gt=0)
+    time_limit: Resumable[Seconds | None] = Field(None, gt=0)
     """total time of the run over all its starts, such as 2h, 90m or 600s; includes scoring, if scoring takes at most
     half of it"""
     batch_tokens: BatchTokens = 25_000
@@ -384,27 +407,27 @@ class TrainingConfig(Section):
     step; 0: one pass"""
     clip_norm: PositiveFloat | None = None
     """maximum gradient norm; null: no clipping"""
-    shard: bool = False
+    shard: UntilFinished[bool] = False
     """shard weights, gradients and Adam's state over the devices, for a model that cannot be trained on one. Each
     device still needs room for the whole model, and twice in a validation: 8 bytes for each parameter"""
     deterministic: bool = False
     """on CUDA: bitwise reproducible on the same GPU and torch version, but slower"""
-    compile: Auto | bool = "auto"
+    compile: Local[Auto | bool] = "auto"
     """on CUDA: compile the training step at the start, which takes a minute or two; auto: if the run is long enough.
     If compilation fails, training runs without it"""
     best_metric: Literal["auto", "bleu", "chrf", "nll"] = "auto"
     """metric that selects the best validation; auto: bleu, or chrf if BLEU is not informative on the validation set"""
-    validate_every: PositiveInt = 1000
+    validate_every: UntilFinished[PositiveInt] = 1000
     """steps between validations"""
-    checkpoint_every: PositiveInt = 1500
+    checkpoint_every: Resumable[PositiveInt] = 1500
     """steps between checkpoints"""
-    average_last: PositiveInt = 5
+    average_last: Resumable[PositiveInt] = 5
     """number of checkpoints for checkpoint averaging at the end (paper 6.1), from the last quarter of the steps. The
     model is this average, the average of the later half of them, the last checkpoint or the best one: whichever
     translates the validation set best"""
-    patience: PositiveInt | None = None
+    patience: UntilFinished[PositiveInt | None] = None
     """early stopping: validations without a better score before training stops; null: no early stopping"""
-    tensorboard: bool = False
+    tensorboard: Local[bool] = False
     """write metrics for TensorBoard (needs the package tensorboard)"""
 
     @classmethod
@@ -416,28 +439,28 @@ class TrainingConfig(Section):
 class DecodingConfig(Section):
     """How a model translates."""
 
-    beam_size: int = Field(4, ge=1, le=limits.MAX_BEAM_SIZE)
+    beam_size: Resumable[int] = Field(4, ge=1, le=limits.MAX_BEAM_SIZE)
     """beam size; 1: greedy search"""
-    length_penalty: float = Field(0.6, ge=0, le=limits.MAX_LENGTH_PENALTY)
+    length_penalty: Resumable[float] = Field(0.6, ge=0, le=limits.MAX_LENGTH_PENALTY)
     """alpha of the divisor ((5+|Y|)/6)^alpha (paper 6.1)"""
-    batch_tokens: BatchTokens | None = None
+    batch_tokens: UntilFinished[BatchTokens | None] = None
     """source tokens translated at once; null: 4,096, or 32,768 on CUDA; halved if memory runs out"""
 
 
 class Config(Section):
     """The whole configuration of a run."""
 
-    run_dir: PathText = ""
+    run_dir: Local[PathText] = ""
     """directory of the run, new or empty; by default runs/ and the recipe's name; a leading ~ is the home directory, as
     in every path of a setting"""
-    sizes: Literal["given", "corpus"] | PositiveInt = "given"
+    sizes: UntilFinished[Literal["given", "corpus"] | PositiveInt] = "given"
     """corpus: choose model sizes and regularisation by the amount of training text, the speed of the machine and
     training.time_limit, unless the recipe or the command line sets them; a number: those for about so many pairs"""
-    undecided: tuple[str, ...] = ()
+    undecided: UntilFinished[tuple[str, ...]] = ()
     """the keys that sizes=corpus chooses when training starts; mtx sets it"""
     seed: int = Field(1, ge=0, lt=2**31)
     """seed of all random numbers"""
-    device: Annotated[str, matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")] = "auto"
+    device: Local[Annotated[str, matching(r"auto|cpu|cuda(:[0-9]+)?|mps", "auto, cpu, cuda, cuda:1 or mps")]] = "auto"
     """cpu, cuda, cuda:1 or mps; auto: cuda if there is a GPU"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """precision of matrix products in training"""
@@ -469,6 +492,7 @@ class Config(Section):
         return self
 
 
+@functools.cache
 def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, FieldInfo]:
     """Every key, in dotted form, with its field."""
     by_key: dict[str, FieldInfo] = {}
@@ -479,12 +503,12 @@ def fields(section: type[Section] = Config, prefix: str = "") -> dict[str, Field
     return by_key
 
 
-def key_names() -> list[str]:
-    """Every key, in dotted form."""
-    return list(fields())
+def key_names(*scopes: Scope) -> list[str]:
+    """Every key, in dotted form, or those with one of the `scopes`."""
+    return [key for key, field in fields().items() if not scopes or any(scope in field.metadata for scope in scopes)]
 
 
-def leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(values: Values, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The dotted keys of nested dictionaries, with their values."""
     for name, value in values.items():
         if isinstance(value, Mapping):

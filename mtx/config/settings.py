@@ -5,33 +5,27 @@ both. (YAML's own rules would turn `no` into False and 12:30 into 750, but leave
 problems. `schema` defines the keys, `messages` the error texts. No torch here.
 """
 
-import io
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
 
 from mtx.config.messages import about_unknown, describe_problems, did_you_mean, kind_of, nearest, unknown_key
-from mtx.config.schema import NULL, PRESETS, Config, DataConfig, fields, key_names, leaves
+from mtx.config.schema import NULL, PRESETS, Config, DataConfig, Scope, Tree, Values, fields, key_names, leaves
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.durable import require_file
-from mtx.storage.run_files import RunLayout, has_begun
-from mtx.storage.text_files import decoded_lines, errors_named, open_binary, printable
 
 exists = os.path.exists  # unlike `Path.exists`, False for a name that no file can have
 _MAX_YAML_BYTES = 1 << 19  # a recipe has about 1 kB; PyYAML needs 10 s for a megabyte
 _OVERRIDE = re.compile(r"([A-Za-z_][\w-]*(?:\.[\w-]+)*)=(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(NamedTuple):
     """A configuration with the origin of each value: a recipe, a file, the command line, a preset or the default."""
 
     config: Config
@@ -57,8 +51,8 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     path = find_config(name) if name else None
     values, lines = read_yaml(path) if path else ({}, {})
     settings = dict(map(_split_override, overrides))
-    for given, other in (("max_steps", "max_epochs"), ("max_epochs", "max_steps")):
-        if settings.get(f"training.{given}", "") not in NULL and isinstance(training := values.get("training"), dict):
+    for bound, other in (("max_steps", "max_epochs"), ("max_epochs", "max_steps")):
+        if settings.get(f"training.{bound}", "") not in NULL and isinstance(training := values.get("training"), dict):
             training.pop(other, None)  # a bound on the command line replaces the other one of a file
     file_keys = {key for key, _ in leaves(values)}
     problems = [problem for key, value in settings.items() if (problem := _set(values, key, value))]
@@ -70,15 +64,15 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     config = _validate(values, lines, problems, sizes)
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
-        run_dir = f"runs/{path.stem if path else config.data.direction}"
-        config = _validate({**values, "run_dir": run_dir}, {}, sizes=sizes)
+        values["run_dir"] = f"runs/{path.stem if path else config.data.direction}"
+        config = _validate(values, {}, sizes=sizes)
     origins = dict.fromkeys((f"model.{key}" for key in PRESETS["base"]), f"preset {config.model.preset}")
     origins |= dict.fromkeys(file_keys, f"recipe {name}" if name in recipe_names() else str(path))
     origins |= dict.fromkeys(settings, "command line")
     return Resolved(config, {key: origins.get(key, "default") for key, _ in leaves(config.model_dump())})
 
 
-def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -> Resolved:
+def replace_values(resolved: Resolved, values: Values, origin: str) -> Resolved:
     """The configuration with new `values` for some keys, which come from `origin`.
 
     Raises:
@@ -87,7 +81,7 @@ def replace_values(resolved: Resolved, values: Mapping[str, Any], origin: str) -
     return Resolved(with_values(resolved.config, values), {**resolved.origins, **dict.fromkeys(values, origin)})
 
 
-def with_values(config: Config, values: Mapping[str, Any]) -> Config:
+def with_values(config: Config, values: Values) -> Config:
     """A configuration with new `values` for some keys; raises UsageError if they do not fit the others."""
     tree = config.model_dump()
     for key, value in values.items():
@@ -97,11 +91,10 @@ def with_values(config: Config, values: Mapping[str, Any]) -> Config:
 
 def load(path: Path) -> Config:
     """Read the config.yaml of a run directory unchanged; see `mtx.storage.run_files.load_config`."""
-    require_file(path)
     return _validate(*read_yaml(path))
 
 
-def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
     """The values of a YAML file as text, and the path:line of each key; the key `""` is the whole file.
 
     Raises:
@@ -109,19 +102,18 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """
     lines, seen = dict[str, str](), set[int]()
 
-    def text_of(node: yaml.Node, key: str) -> Any:
+    def read(node: yaml.Node, key: str) -> Any:
         where = f"{path}:{node.start_mark.line + 1}"
         if id(node) in seen:  # aliases could put a node inside itself, or grow it a thousandfold
             raise UsageError(f"{where}: YAML aliases (*name) are not supported")
         seen.add(id(node))
         lines.setdefault(key, where)
         if isinstance(node, yaml.SequenceNode):
-            return [text_of(item, f"{key}[{number}]") for number, item in enumerate(node.value)]
-        if not isinstance(node, yaml.MappingNode):
-            if key == "training.time_limit" and node.tag.endswith(":float") and has_begun(RunLayout(path.parent)):
-                return f"{node.value}s"  # an earlier version wrote the config.yaml of this run
-            return node.value
-        values: dict[str, Any] = {}
+            return [read(item, f"{key}[{number}]") for number, item in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode):
+            is_bare = key == "training.time_limit" and node.tag.endswith(":float")  # in a run of an earlier version
+            return f"{node.value}s" if is_bare and exists(path.with_name("chosen.json")) else node.value
+        values: Tree = {}
         for name, value in node.value:
             at = f"{path}:{name.start_mark.line + 1}"
             if not isinstance(name, yaml.ScalarNode):
@@ -130,12 +122,18 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
                 raise UsageError(f"{at}: duplicate key {name.value!r}")
             inner = f"{key}.{name.value}" if key else name.value
             lines[inner] = at
-            values[name.value] = text_of(value, inner)
+            values[name.value] = read(value, inner)
         return values
 
+    if not path.is_file():  # reading a pipe would block
+        raise UsageError(f"{path}: expected a configuration file")
     try:
-        root = yaml.compose(_yaml_text(path), Loader=yaml.SafeLoader)
-        values = {} if root is None else text_of(root, "")
+        with path.open("rb") as file:
+            data = file.read(_MAX_YAML_BYTES + 1)
+        if len(data) > _MAX_YAML_BYTES:
+            raise UsageError(f"{path}: too large for a configuration file (at most {_MAX_YAML_BYTES:,} bytes)")
+        root = yaml.compose(data.rstrip(), Loader=yaml.SafeLoader)
+        values = read(root, "") if root else {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{path}:{line}: {error.problem}") from None
@@ -144,17 +142,6 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     if not isinstance(values, dict):
         raise UsageError(f"{path}: expected sections with keys, got {kind_of(values)}")
     return values, {**lines, "": str(path)}
-
-
-def _yaml_text(path: Path) -> str:
-    """The text of a configuration; UsageError if it is not a regular file of text, or too large."""
-    if not path.is_file():  # reading a pipe would block
-        raise UsageError(f"{path}: expected a configuration file")
-    with open_binary(path) as file, errors_named(path):
-        data = file.read(_MAX_YAML_BYTES + 1)
-    if len(data) > _MAX_YAML_BYTES:
-        raise UsageError(f"{path}: too large for a configuration file (at most {_MAX_YAML_BYTES:,} bytes)")
-    return "\n".join(decoded_lines(io.BufferedReader(io.BytesIO(data)), path))
 
 
 def dump(config: Config) -> str:
@@ -176,14 +163,14 @@ def _on_one_line(value: Any) -> str:
 def dump_with_origins(resolved: Resolved) -> str:
     """The configuration as YAML, each value followed by its origin in a comment."""
 
-    def lines(tree: Mapping[str, Any], prefix: str) -> Iterator[str]:
+    def lines(tree: Values, prefix: str) -> Iterator[str]:
         indent = "  " * prefix.count(".")
         for name, value in tree.items():
             if isinstance(value, Mapping):
                 yield f"{indent}{name}:"
                 yield from lines(value, f"{prefix}{name}.")
             else:
-                origin = printable(resolved.origins[prefix + name])
+                origin = resolved.origins[prefix + name].replace("\n", " ")
                 yield f"{indent}{name}: {_on_one_line(value)}".ljust(44) + f"  # {origin}"
 
     return "\n".join(lines(resolved.config.model_dump(), ""))
@@ -230,18 +217,18 @@ def find_config(name: str) -> Path:
     path = Path(name)
     if exists(path / "config.yaml"):
         return path / "config.yaml"
-    if "/" in name or "\\" in name or path.suffix in (".yaml", ".yml"):
-        if not exists(path) or path.is_dir():
+    is_file = exists(path) and not path.is_dir()
+    if "/" in name or path.suffix in (".yaml", ".yml"):
+        if not is_file:
             raise UsageError(f"{name}: no such configuration file or run directory")
         return path
-    if exists(path) and path.is_file():
+    if is_file:
         help = mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
         raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {help}")
-    near = nearest(name, recipe_names())
-    sections = {key.partition(".")[0] for key in key_names()}
-    about = did_you_mean(near) if near else about_unknown(name, [*sections, *key_names()])
-    kind = "recipe" if near or "." not in name else "recipe or setting"
-    raise UsageError(f"no {kind} named {name!r}{about}", "mtx config lists the recipes")
+    recipe = nearest(name, recipe_names())
+    suggestion = did_you_mean(recipe) if recipe else about_unknown(name, key_names())
+    kind = "recipe" if recipe or "." not in name else "recipe or setting"
+    raise UsageError(f"no {kind} named {name!r}{suggestion}", "mtx config lists the recipes")
 
 
 def _split_override(argument: str) -> tuple[str, str]:
@@ -252,7 +239,7 @@ def _split_override(argument: str) -> tuple[str, str]:
     return match[1], match[2]
 
 
-def _set(values: dict[str, Any], key: str, value: Any) -> str | None:
+def _set(values: Tree, key: str, value: Any) -> str | None:
     """Put a value into nested dictionaries; returns the problem if the key is wrong."""
     if not any(f"{name}.".startswith(f"{key}.") for name in key_names()):  # neither a key nor a section
         return unknown_key(key)
@@ -278,9 +265,7 @@ def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
             raise UsageError(f"data.{name}: this recipe reads its text from {source}, not from local files", help)
 
 
-def _validate(
-    values: dict[str, Any], lines: dict[str, str], problems: Sequence[str] = (), sizes: object = None
-) -> Config:
+def _validate(values: Tree, lines: dict[str, str], problems: Sequence[str] = (), sizes: object = None) -> Config:
     """The configuration, or one error with all of its problems and their places from `lines`.
 
     Args:
@@ -297,41 +282,36 @@ def _validate(
     raise UsageError(text, f"mtx config {known[0]} explains it" if known else "mtx config RECIPE lists all keys")
 
 
-# The keys that may change when a run is resumed, as pydantic's `exclude`; every other key is fixed.
-MAY_CHANGE: dict[str, Any] = {
-    "run_dir": True,
-    "sizes": True,
-    "undecided": True,
-    "device": True,
-    "data": {"dir", "licence"},
-    "model": {"licence"},
-    "training": {
-        "max_steps",
-        "max_epochs",
-        "time_limit",
-        "validate_every",
-        "checkpoint_every",
-        "average_last",
-        "patience",
-        "tensorboard",
-        "compile",
-        "shard",
-    },
-    "decoding": True,
-}
+Change = tuple[str, Any, Any]  # a key with its old and its new value
+_MAY_CHANGE = (Scope.RESUMABLE, Scope.UNTIL_FINISHED, Scope.LOCAL)  # when a run is resumed
 
 
-def differences(old: Config, new: Config, exclude: Any = None) -> list[tuple[str, Any, Any]]:
+def differences(old: Config, new: Config) -> list[Change]:
     """The keys in which two configurations differ, each with its old and its new value."""
-    a, b = (dict(leaves(config.model_dump(exclude=exclude))) for config in (old, new))
+    a, b = (dict(leaves(config.model_dump())) for config in (old, new))
     return [(key, a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)]
 
 
-def fixed_differences(old: Config, new: Config) -> list[tuple[str, Any, Any]]:
-    """The differences in fixed keys."""
-    return differences(old, new, MAY_CHANGE)
+def fixed_differences(old: Config, new: Config) -> list[Change]:
+    """The differences in fixed keys, those that may not change when a run is resumed."""
+    return [change for change in differences(old, new) if change[0] not in key_names(*_MAY_CHANGE)]
 
 
-def fixed_settings(config: Config) -> dict[str, Any]:
+def fixed_settings(config: Config) -> Tree:
     """The fixed settings as nested values for JSON; `Config.model_validate` fills in the defaults of the rest."""
-    return config.model_dump(mode="json", exclude=MAY_CHANGE)
+    return _without(_MAY_CHANGE, config.model_dump(mode="json"))
+
+
+def model_settings(config: Config) -> Tree:
+    """The settings that a finished model depends on, if they are not their defaults, as nested values for JSON."""
+    scopes = (Scope.UNTIL_FINISHED, Scope.LOCAL, Scope.PLACE)
+    return _without(scopes, config.model_dump(mode="json", exclude_defaults=True))
+
+
+def _without(scopes: Iterable[Scope], tree: Values) -> Tree:
+    values: Tree = {}
+    keys = key_names(*scopes)
+    for key, value in leaves(tree):
+        if key not in keys:
+            _set(values, key, value)
+    return values

@@ -7,7 +7,7 @@ counted. Flow: `Unit` -> `PairBlock`.
 
 import itertools
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,10 +24,7 @@ from mtx.storage.text_files import printable
 
 NO_TRANSLATION = "not translated"
 UNKNOWN = ""  # an unnamed language
-_MOST_PAIRS = 1000  # of one unit
-_SHOWN_CHARS = 100  # of the languages in a message
 _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the usual form
-_NOT_DIGITS = re.compile(r"\D")
 
 
 @dataclass(slots=True)
@@ -73,14 +70,14 @@ class BilingualReader:
         present = Counter[str]()
         has_pairs = False
         units = iter(self.units(path))
-        for first in units:
+        while block := list(itertools.islice(units, BLOCK_PAIRS)):
             lines, dates = list[int](), list[int]()
             src_texts, tgt_texts = list[str](), list[str]()
             left_out = dict[str, PairGroup]()
-            for unit in itertools.chain([first], itertools.islice(units, BLOCK_PAIRS - 1)):
-                present.update(list(dict.fromkeys(variant.language for variant in unit.variants)))
+            for unit in block:
+                present.update(variant.language for variant in unit.variants)
                 src, tgt = _sides(unit, languages)
-                if len(src) * len(tgt) > _MOST_PAIRS:
+                if len(src) * len(tgt) > 1000:  # no real unit has that many pairs
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
                 for one, other in itertools.product(src, tgt):
                     lines.append(unit.line)
@@ -96,8 +93,8 @@ class BilingualReader:
             raise DataError(f"{path}: no units")
         if not has_pairs:
             counts = ", ".join(f"{name or 'unnamed'} ({count:,})" for name, count in present.most_common())
-            problem = f"no unit is in both {languages[0]} and {languages[1]}"
-            raise DataError(f"{path}: {problem}; it has {printable(counts[:_SHOWN_CHARS])}")
+            counts = printable(counts[:100])
+            raise DataError(f"{path}: no unit is in both {languages[0]} and {languages[1]}; it has {counts}")
 
 
 def require_languages(path: Path, named: Languages, languages: Languages) -> None:
@@ -108,8 +105,8 @@ def require_languages(path: Path, named: Languages, languages: Languages) -> Non
     """
     for name, language in zip(named, languages, strict=True):
         if name and language not in PLAIN_NAMES and match_rank(name, language) is None:
-            shown, own = (" to ".join(printable(word) or "?" for word in pair) for pair in (named, languages))
-            raise UsageError(f"{path}: is {shown}, the model translates {own}")
+            document, model = (" to ".join(printable(word) or "?" for word in pair) for pair in (named, languages))
+            raise UsageError(f"{path}: is {document}, the model translates {model}")
 
 
 def join_lines(text: str) -> str:
@@ -119,7 +116,7 @@ def join_lines(text: str) -> str:
 
 def date_of(text: str) -> int:
     """A date such as 20250131T093000Z as a number that grows with time; 0 for none."""
-    return int(_NOT_DIGITS.sub("", text)[:14].ljust(14, "0"))
+    return int(re.sub(r"\D", "", text)[:14].ljust(14, "0"))
 
 
 def _sides(unit: Unit, languages: Languages) -> tuple[list[Variant], list[Variant]]:
@@ -137,11 +134,9 @@ def _without_accelerator(text: str) -> str:
 
 
 def _find_serving(unit: Unit, asked: str) -> list[Variant]:
-    serving = defaultdict[int | None, list[Variant]](list)
-    for variant in unit.variants:
-        if variant.text:
-            serving[match_rank(variant.language, asked)].append(variant)
-    return serving[0] or serving[1] or serving[2]
+    variants = [variant for variant in unit.variants if variant.text]
+    ranked = ([variant for variant in variants if match_rank(variant.language, asked) == rank] for rank in range(3))
+    return next(filter(None, ranked), [])
 
 
 @lru_cache
@@ -154,14 +149,14 @@ def match_rank(tag: str, asked: str) -> int | None:
     if tag.casefold() == asked.casefold():
         return 0
     try:
-        has, wants = Language.get(tag), Language.get(asked)
+        language, wanted = Language.get(tag), Language.get(asked)
     except LanguageTagError:
         return None
-    if len({_MACROLANGUAGES.get(code, code) for code in (str(has.language), str(wants.language))}) > 1:
+    if len({_MACROLANGUAGES.get(code, code) for code in (str(language.language), str(wanted.language))}) > 1:
         return None
-    if _covers(wants, has):
-        return 0 if (has.script, has.territory) == (wants.script, wants.territory) else 1
-    return 2 if _covers(has, wants) else None
+    if _covers(wanted, language):
+        return 0 if (language.script, language.territory) == (wanted.script, wanted.territory) else 1
+    return 2 if _covers(language, wanted) else None
 
 
 def _covers(general: Language, special: Language) -> bool:

@@ -17,14 +17,11 @@ from numpy.typing import NDArray
 from mtx.config.schema import DataConfig
 from mtx.storage.text_files import is_utf8
 
-EMPTY = "empty"
+Hashes = NDArray[np.uint64]
+Mask = NDArray[np.bool_]  # of pairs
+
 TOO_LONG = "too long"
-RATIO = "length ratio"
-IDENTICAL = "identical"
-CONTROL = "control characters"
 NOT_UTF8 = "not UTF-8"
-DUPLICATE = "duplicate"
-OLDER = "older translation"
 
 # Two digits or more; decades and ordinals are often written as words. It begins nowhere else, to be linear in time.
 _NUMBER = re.compile(r"(?<!\d)(?<!\d[.,])\d(?:[.,]?\d)++(?!s|nd|rd|th)")
@@ -62,17 +59,17 @@ def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
     """
     src, tgt = clean_text(src), clean_text(tgt)
     if not (_VISIBLE.search(src) and _VISIBLE.search(tgt)):
-        return EMPTY
+        return "empty"
     if _is_damaged(src) or _is_damaged(tgt):
-        return CONTROL if is_utf8(src) and is_utf8(tgt) else NOT_UTF8
+        return "control characters" if is_utf8(src) and is_utf8(tgt) else NOT_UTF8
     max_chars = MAX_PIECE_CHARS * data.max_tokens
     if len(src) > max_chars or len(tgt) > max_chars:
         return TOO_LONG
     if src == tgt:
-        return IDENTICAL
-    src_size, tgt_size = _num_bytes(src) + 10, _num_bytes(tgt) + 10
+        return "identical"
+    src_size, tgt_size = len(src.encode()) + 10, len(tgt.encode()) + 10
     if src_size > data.max_length_ratio * tgt_size or tgt_size > data.max_length_ratio * src_size:
-        return RATIO
+        return "length ratio"
     return src, tgt
 
 
@@ -98,32 +95,19 @@ def _is_damaged(text: str) -> bool:
     return _DAMAGE.search(text) is not None
 
 
-def _num_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode())
-
-
-def hash_texts(texts: Iterable[str]) -> NDArray[np.uint64]:
+def hash_texts(texts: Iterable[str]) -> Hashes:
     """A 64-bit BLAKE2b hash of each text in NFC, the same on every machine, in every run and in every spelling."""
-    return _hashes(map(_hashed_bytes, texts))
-
-
-def hash_pairs(src: Iterable[str], tgt: Iterable[str]) -> NDArray[np.uint64]:
-    """A 64-bit BLAKE2b hash of each pair in NFC; the byte between the sides never occurs in UTF-8."""
-    return _hashes(_hashed_bytes(a) + b"\xff" + _hashed_bytes(b) for a, b in zip(src, tgt, strict=True))
-
-
-def _hashed_bytes(text: str) -> bytes:
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", text)  # fast if the text is in NFC already
-    return text.encode("utf-8", "surrogatepass")
-
-
-def _hashes(texts: Iterable[bytes]) -> NDArray[np.uint64]:
-    digests = b"".join([blake2b(text, digest_size=8).digest() for text in texts])
+    spellings = (unicodedata.normalize("NFC", text).encode("utf-8", "surrogatepass") for text in texts)
+    digests = b"".join([blake2b(spelling, digest_size=8).digest() for spelling in spellings])
     return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
 
 
-def find_newest(hashes: NDArray[np.uint64], dates: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def hash_pairs(src: Hashes, tgt: Hashes) -> Hashes:
+    """A 64-bit hash of each pair, from the hashes of its sides; the factor tells them apart."""
+    return src * np.uint64(0x9E3779B97F4A7C15) + tgt
+
+
+def find_newest(hashes: Hashes, dates: Hashes) -> Mask:
     """Whether each pair is the latest of the pairs with its source; of equal dates, the last pair is.
 
     Args:
@@ -135,7 +119,7 @@ def find_newest(hashes: NDArray[np.uint64], dates: NDArray[np.uint64]) -> NDArra
     return are_newest
 
 
-def find_first(hashes: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def find_first(hashes: Hashes) -> Mask:
     """Whether each hash is the first of its value."""
     is_first = np.zeros(hashes.size, np.bool_)
     is_first[np.unique(hashes, return_index=True)[1]] = True

@@ -1,10 +1,11 @@
 """Chooses model sizes and regularisation by the amount of training text, for recipes with `sizes: corpus`.
 
-A table has a row for each amount of text; docs/decisions.md has the measurements. When training starts,
+A table has the values for each amount of text, a row; docs/decisions.md has the measurements. When training starts,
 `mtx.training.plan` may choose a smaller row that fits the time; from then on a run keeps its values. No torch.
 Flow: `Resolved` -> `choose_sizes` -> `Resolved`, in which the origin of each chosen value is its reason.
 """
 
+import json
 import math
 from itertools import chain
 from pathlib import Path
@@ -19,34 +20,28 @@ from mtx.errors import UsageError
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout, has_begun
 
-_NAMES = (
-    "model.num_encoder_layers",
-    "model.num_decoder_layers",
-    "model.d_model",
-    "model.d_ff",
-    "model.num_heads",
-    "model.dropout",
-    "training.label_smoothing",
-    "training.batch_tokens",
-    "training.warmup_steps",
-    "training.max_epochs",
-    "training.patience",
-    "training.rdrop_alpha",
-    "training.copied_target_ratio",
-)
 # For text of about N pairs. On Multi30k d_model, tokens of a step and R-Drop were measured for 29,000 pairs; dropout
-# and R-Drop for 5,000, copies for 6,500 longer pairs. The row for 60,000 was compared on 43,500 long pairs in half an
-# hour, without R-Drop. The other values of these rows were not compared yet. 160,000 pairs have the preset small,
-# larger text the base model of the paper. The learning rate is the paper's for the d_model and the warmup (Eq. 3).
-_ROWS: dict[int, tuple[float, ...]] = {
-    5_000: (3, 3, 128, 512, 4, 0.2, 0.1, 1_024, 400, 120, 12, 2, 0.5),
-    10_000: (3, 3, 128, 512, 4, 0.2, 0.1, 1_024, 400, 80, 12, 2, 0.5),
-    29_000: (4, 4, 128, 256, 4, 0.1, 0.1, 1_024, 400, 40, 12, 2, 0),
-    60_000: (4, 4, 192, 512, 6, 0.1, 0.1, 2_048, 600, 40, 10, 2, 0),
-    160_000: (3, 3, 256, 1_024, 4, 0.1, 0.1, 4_096, 1_000, 40, 8, 0, 0),
-    1_000_000: (6, 6, 512, 2_048, 8, 0.1, 0.1, 8_192, 4_000, 20, 8, 0, 0),
-    5_000_000: (6, 6, 512, 2_048, 8, 0.1, 0.1, 25_000, 4_000, 10, 8, 0, 0),
-}
+# and R-Drop for 5,000, copies for 6,500 longer pairs. The sizes for 60,000 were compared on 43,500 long pairs in half
+# an hour, without R-Drop. The other values were not compared yet. 160,000 pairs have the preset small, larger text the
+# base model of the paper. The learning rate is the paper's for the d_model and the warmup (Eq. 3).
+_TABLE = """
+pairs                                5000    10000    29000    60000   160000  1000000  5000000
+model.num_encoder_layers                3        3        4        4        3        6        6
+model.num_decoder_layers                3        3        4        4        3        6        6
+model.d_model                         128      128      128      192      256      512      512
+model.d_ff                            512      512      256      512     1024     2048     2048
+model.num_heads                         4        4        4        6        4        8        8
+model.dropout                         0.2      0.2      0.1      0.1      0.1      0.1      0.1
+training.label_smoothing              0.1      0.1      0.1      0.1      0.1      0.1      0.1
+training.batch_tokens                1024     1024     1024     2048     4096     8192    25000
+training.warmup_steps                 400      400      400      600     1000     4000     4000
+training.max_epochs                   120       80       40       40       40       20       10
+training.patience                      12       12       12       10        8        8        8
+training.rdrop_alpha                    2        2        2        2        0        0        0
+training.copied_target_ratio          0.5      0.5        0        0        0        0        0
+"""
+_VALUES = {key: [json.loads(value) for value in values] for key, *values in map(str.split, _TABLE.strip().splitlines())}
+_ROWS: list[int] = _VALUES.pop("pairs")
 # Values that do not depend on the amount of text, but must not change when another version resumes a run.
 _SAME = {
     "training.max_steps": None,
@@ -56,7 +51,7 @@ _SAME = {
     "decoding.beam_size": 5,
     "decoding.length_penalty": 1.0,
 }
-KEYS = (*_NAMES, *_SAME)
+KEYS = (*_VALUES, *_SAME)
 
 _PAIR_BYTES = 130  # UTF-8 bytes of a pair in the text of the measurements, both sides together
 _COPIES_FROM_BYTES = 100  # per side: captions of 65 bytes need no copies to learn from their sources, news of 156 do
@@ -76,7 +71,7 @@ def nearest_row(num_pairs: float) -> int:
 
 def row_values(row: int) -> dict[str, Any]:
     """The values of `KEYS` in a row."""
-    return {**dict(zip(_NAMES, _ROWS[row], strict=True)), **_SAME}
+    return {key: values[_ROWS.index(row)] for key, values in _VALUES.items()} | _SAME
 
 
 def measure(data: DataConfig) -> tuple[int, int]:
@@ -104,21 +99,21 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         UsageError, DataError: if the training text cannot be read.
     """
     config, run = resolved.config, RunLayout(Path(resolved.config.run_dir))
-    given = set(filter(resolved.is_explicit, resolved.origins))
-    if "model.preset" in given:
-        given |= {f"model.{name}" for name in PRESETS["base"]}
-    if "training.max_steps" in given:  # which ends the training then
-        given.add("training.max_epochs")
+    explicit = set(filter(resolved.is_explicit, resolved.origins))
+    if "model.preset" in explicit:
+        explicit |= {f"model.{name}" for name in PRESETS["base"]}
+    if "training.max_steps" in explicit:  # which ends the training then
+        explicit.add("training.max_epochs")
     if settings.exists(run.config) and has_begun(run):
         written = dict(leaves(settings.load(run.config).model_dump()))
-        of_run = {key: written[key] for key in (*KEYS, "model.preset") if key not in given}
+        values = {key: written[key] for key in (*KEYS, "model.preset") if key not in explicit}
         undecided = {key for key in written["undecided"] if resolved.origins[key] != "command line"}
-        of_run |= {"sizes": written["sizes"], "undecided": sorted(undecided)}
-        kept = settings.replace_values(resolved, of_run, str(run.config))
+        values |= {"sizes": written["sizes"], "undecided": sorted(undecided)}
+        chosen = settings.replace_values(resolved, values, str(run.config))
         plan = durable.read_json(run.chosen).get("plan") if run.chosen.exists() else None
-        if plan and kept.config.sizes == plan["row"]:
-            kept.origins.update(dict.fromkeys(plan["keys"], f"for about {plan['row']:,} pairs ({plan['reason']})"))
-        return kept
+        if plan and chosen.config.sizes == plan["row"]:
+            chosen.origins.update(dict.fromkeys(plan["keys"], f"for about {plan['row']:,} pairs ({plan['reason']})"))
+        return chosen
     num_pairs = row = _UNKNOWN
     why = "data.train is not set yet"
     side_bytes = 0.0
@@ -128,19 +123,19 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         num_pairs, num_bytes = measure(config.data)
         row = nearest_row(num_bytes / _PAIR_BYTES)  # for the number of pairs of the measured length with these bytes
         side_bytes = num_bytes / max(1, 2 * num_pairs)
-        pairs = f"{num_pairs:,} pairs" + (" or more" if num_pairs >= _MOST_PAIRS else "")
-        why = f"the measured size nearest to {pairs} of {side_bytes:.0f} bytes per side"
+        more = " or more" * (num_pairs >= _MOST_PAIRS)
+        why = f"the measured size nearest to {num_pairs:,} pairs{more} of {side_bytes:.0f} bytes per side"
     if isinstance(config.sizes, int):
         row, why = config.sizes, "as sizes says"
     # a model that starts from another, and a model of short pairs, use their sources without copies
     if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES:
-        given.add("training.copied_target_ratio")
+        explicit.add("training.copied_target_ratio")
     values = row_values(row)
     values["training.batch_tokens"] = max(values["training.batch_tokens"], config.data.max_tokens)
-    values = {key: value for key, value in values.items() if key not in given}
+    values = {key: value for key, value in values.items() if key not in explicit}
     # sizes that are given as a whole fit no other row
-    is_open = config.sizes == "corpus" and "model.preset" not in given and config.training.init_from is None
-    values |= {"sizes": row, "undecided": sorted(values.keys() & {*_NAMES}) if is_open else ()}
+    is_open = config.sizes == "corpus" and "model.preset" not in explicit and config.training.init_from is None
+    values |= {"sizes": row, "undecided": sorted(values.keys() & _VALUES) if is_open else ()}
     chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":
         chosen.origins["tokenizer.vocab_size"] = f"about {auto_vocab_sizes(num_pairs)[0]:,} subwords ({why})"

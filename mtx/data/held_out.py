@@ -18,10 +18,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from mtx.config.schema import DataConfig
-from mtx.data.cleaning import clean_pair, clean_text, hash_texts
+from mtx.config.schema import HELD_OUT_TEST, DataConfig
+from mtx.data.cleaning import Mask, clean_pair, clean_text, hash_texts
 from mtx.data.sources import Corpora, Corpus
 from mtx.data.tables import PairBlock, PairGroup
 from mtx.errors import DataError
@@ -44,7 +43,7 @@ class EvalSet:
         blocks: its text.
         would_drop: the number of pairs that cleaning would drop, by reason; none is dropped.
         num_cut: sides cut to `data.max_tokens`.
-        num_leaks: training pairs with a source or target of a configured set; `leak` is the first of them.
+        leaks: the number of training pairs with a source or target of a configured set, and the first as an example.
     """
 
     name: str
@@ -53,8 +52,7 @@ class EvalSet:
     blocks: list[PairBlock] = field(default_factory=list)
     would_drop: Counter[str] = field(default_factory=Counter)
     num_cut: int = 0
-    num_leaks: int = 0
-    leak: dict[str, Any] | None = None
+    leaks: dict[str, Any] = field(default_factory=lambda: {"train_pairs": 0, "example": None})
 
     @property
     def kind(self) -> str:
@@ -68,7 +66,7 @@ class EvalSet:
             "held_out": self.is_held_out,
             "cut_to_max_tokens": self.num_cut,
             "would_drop": dict(self.would_drop.most_common()),
-            "leaks": {"train_pairs": self.num_leaks, "example": self.leak},
+            "leaks": self.leaks,
         }
 
 
@@ -78,7 +76,7 @@ def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
     Raises:
         DataError: if a configured set is empty or not UTF-8.
     """
-    tests = ((name, test_store(name), corpus) for name, corpus in corpora.test_sets.items())
+    tests = ((name, test_store(name), corpus) for name, corpus in (corpora.tests or {HELD_OUT_TEST: None}).items())
     for name, store, corpus in (("valid", VALID_STORE, corpora.valid), *tests):
         eval_set = EvalSet(name, store, is_held_out=corpus is None)
         if corpus is not None:
@@ -98,15 +96,13 @@ def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
                 eval_set.would_drop[outcome] += 1
         eval_set.blocks.append(block)
     for reason, count in left_out.items():
-        log.info("the %s set %s: %s skipped, %s", eval_set.kind, corpus.name, counted(count, "unit"), reason)
+        log.info(f"the {eval_set.kind} set {corpus.name}: {counted(count, 'unit')} skipped, {reason}")
     if not any(block.src for block in eval_set.blocks):
         raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
 
 
-def hold_out(
-    sets: list[EvalSet], corpora: Corpora, pairs: Any, is_own: NDArray[np.bool_], is_left: NDArray[np.bool_]
-) -> dict[str, NDArray[np.bool_]]:
-    """Choose the held-out pairs; returns the masks of the training pairs that share a side with one, by side.
+def hold_out(sets: list[EvalSet], corpora: Corpora, pairs: Any, is_own: Mask, is_left: Mask) -> dict[str, Mask]:
+    """Choose the held-out pairs; returns the masks of the training pairs that share a side with one, by reason.
 
     They are the own pairs with the chosen sources. A pair that shares a side with a configured set is only counted.
 
@@ -116,23 +112,25 @@ def hold_out(
         is_left: its pairs that are neither older translations nor duplicates.
     """
     src_hashes = np.unique(pairs["src_hash"].to_numpy()[is_own])
-    text = ", ".join(corpus.name for corpus in corpora.own)
     size = min(MAX_HELD_OUT, max(1, src_hashes.size // 20))
-    is_held_out = {side: np.zeros(pairs.num_rows, np.bool_) for side in SIDES}
+    is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in SIDES.values()}
     for eval_set in sets:
         if eval_set.is_held_out:
-            kind = eval_set.kind
-            log.info("no %s set configured: holding out %s source sentences of %s", kind, f"{size:,}", text)
+            log.info(
+                f"no {eval_set.kind} set configured: holding out {size:,} source sentences of "
+                f"{', '.join(corpus.name for corpus in corpora.own)}"
+            )
             chosen = src_hashes[-size:] if eval_set.store == VALID_STORE else src_hashes[:size]
             is_in_set = is_own & is_left & pc.is_in(pairs["src_hash"], pa.array(chosen)).to_numpy()
-            lines, src, tgt = (pairs[name].filter(pa.array(is_in_set)).to_pylist() for name in ("line", *SIDES))
-            eval_set.blocks.append(PairBlock(lines, src, tgt))
+            chosen_pairs = pairs.filter(pa.array(is_in_set))
+            eval_set.blocks.append(PairBlock(*(chosen_pairs[name].to_pylist() for name in ("line", *SIDES))))
         is_leak = np.zeros(pairs.num_rows, np.bool_)
-        for side, mask in is_held_out.items():
+        for side, reason in SIDES.items():
             hashes = hash_texts(clean_text(text) for block in eval_set.blocks for text in getattr(block, side))
-            shared = mask if eval_set.is_held_out else is_leak
-            shared |= is_left & pc.is_in(pairs[f"{side}_hash"], pa.array(hashes)).to_numpy()
+            mask = is_held_out[reason] if eval_set.is_held_out else is_leak
+            mask |= is_left & pc.is_in(pairs[f"{side}_hash"], pa.array(hashes)).to_numpy()
         if is_leak.any():
-            leaks, number = PairGroup.of(pairs, is_leak), pairs["corpus"][int(is_leak.argmax())].as_py()
-            eval_set.num_leaks, eval_set.leak = leaks.count, leaks.example(corpora.train[number].name)
+            leaks = PairGroup.of(pairs, is_leak)
+            corpus = corpora.train[pairs["corpus"][int(is_leak.argmax())].as_py()]
+            eval_set.leaks = {"train_pairs": leaks.count, "example": leaks.example(corpus.name)}
     return is_held_out

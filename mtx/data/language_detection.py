@@ -14,8 +14,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from itertools import islice
+from functools import cache, lru_cache
+from itertools import chain, islice
 from pathlib import Path
 
 import regex
@@ -43,8 +43,8 @@ _TIMES_OTHERS, _FEWEST_WORDS = 10, 5  # for a text to be in one language and in 
 _LOOKS_ALIKE, _TIMES = 0.5, 1.5  # similarity; minimum ratio to another language or text
 _ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # minimum number of different sentences, and of letters
 _SAMPLE = 4_000  # inspected sentences or units
-_SHOWN_CHARS = 200  # of the languages in a message
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
+_TEXT = "its text"  # which shows the languages of a file that does not name them
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
 
 
@@ -52,6 +52,12 @@ _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other lan
 def _detector() -> LanguageIdentifier:
     """The detector of 140 languages; it takes half a second to load, and 74 MB."""
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True, min_confidence=_SURE)
+
+
+@lru_cache(maxsize=1 << 13)  # both sides of a sample
+def _classify(text: str) -> str:
+    """The detector's code for a sentence. The first sentences of a corpus are read several times before training."""
+    return str(_detector().classify(text)[0])
 
 
 @dataclass(frozen=True)
@@ -67,11 +73,11 @@ class Profile:
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Profile":
         """The profile of some sentences; repeated sentences count once."""
-        different = set(islice(texts, _SAMPLE))
-        letters = _letters(different)
-        if len(different) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
+        sample = set(islice(texts, _SAMPLE))
+        letters = _letters(sample)
+        if len(sample) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
             return cls(_by_key(()), Counter())
-        return cls(_by_key((_detector().classify(text)[0], 1 / len(different)) for text in different), letters)
+        return cls(_by_key((_classify(text), 1 / len(sample)) for text in sample), letters)
 
     def likeness(self, language: str) -> float | None:
         """The share of the sentences in a language, or of letters in its script if the detector does not support it.
@@ -87,9 +93,9 @@ class Profile:
 
     def other_language(self, language: str) -> str | None:
         """The code of the language that a text looks like, if it is clearly not the given one."""
-        own = self.likeness(language)
+        likeness = self.likeness(language)
         best = max(KNOWN, key=lambda key: self.languages[key])
-        is_other = own is not None and self.languages[best] >= max(_LOOKS_ALIKE, _TIMES * own)
+        is_other = likeness is not None and self.languages[best] >= max(_LOOKS_ALIKE, _TIMES * likeness)
         return best if is_other and best != key_of(language) else None
 
 
@@ -106,10 +112,10 @@ def are_exchanged(src: Profile, tgt: Profile, languages: Languages) -> bool:
     One known language is enough; if both are known, both must look swapped.
     """
     is_known = False
-    for there, here, language in ((tgt, src, languages[0]), (src, tgt, languages[1])):
-        other, own = there.likeness(language), here.likeness(language)
-        if other is not None and own is not None:
-            if other < max(_LOOKS_ALIKE, _TIMES * own):
+    for side, other_side, language in ((src, tgt, languages[0]), (tgt, src, languages[1])):
+        likeness, other_likeness = side.likeness(language), other_side.likeness(language)
+        if likeness is not None and other_likeness is not None:
+            if other_likeness < max(_LOOKS_ALIKE, _TIMES * likeness):
                 return False
             is_known = True
     return is_known
@@ -143,8 +149,8 @@ def is_surely_in(text: str, language: str, others: Iterable[str]) -> bool:
     ]
     for line in lines:
         likelihood = _by_key(_detector().rank(line))
-        rivals = [likelihood.get(key_of(other), 1.0) for other in others]
-        if likelihood[key_of(language)] < max([_SURE, *(_TIMES_OTHERS * rival for rival in rivals)]):
+        rivals = (_TIMES_OTHERS * likelihood.get(key_of(other), 1.0) for other in others)
+        if likelihood[key_of(language)] < max([_SURE, *rivals]):
             return False
     return bool(lines)
 
@@ -158,7 +164,7 @@ def _by_key(numbers: Iterable[tuple[str, float]]) -> defaultdict[str, float]:
 
 
 def _letters(texts: Iterable[str]) -> Counter[str]:
-    return Counter(letter for text in texts for letter in text if letter.isalpha())
+    return Counter(filter(str.isalpha, chain.from_iterable(texts)))
 
 
 def _share_in_script(letters: Counter[str], script: str) -> float | None:
@@ -180,31 +186,40 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
         UsageError: if they are unknown; the help has the command that names them.
         DataError: if the file cannot be read.
     """
+    languages, origin = _languages_of(path, columns)
+    match languages:
+        case [str(src), str(tgt)] if src != tgt:
+            return src, tgt, origin
+    names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
+    raise UsageError(
+        f"{path}: cannot tell its two languages: found {printable(names[:200])}",
+        mtx_command("train", path, "data.src=en", "data.tgt=de"),
+    )
+
+
+def names_languages(path: Path) -> bool:
+    """Whether the header or the units of a file of pairs name its languages."""
+    return _languages_of(path, ())[1] != _TEXT
+
+
+def _languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
     reader = reader_of(path)
     if isinstance(reader, BilingualReader):
-        found, origin = _languages_of_units(reader.units(path))
-    else:
-        found, origin = _languages_of_table(path, reader, columns)
-    src, tgt = found if len(found) == 2 else (None, None)
-    if not src or not tgt or src == tgt:
-        has = ", ".join(filter(None, found)) or "no header with languages, and its text is not clear"
-        command = mtx_command("train", path, "data.src=en", "data.tgt=de")
-        raise UsageError(f"{path}: cannot tell its two languages: found {printable(has[:_SHOWN_CHARS])}", command)
-    return src, tgt, origin
+        return _languages_of_units(reader.units(path))
+    return _languages_of_table(path, reader, columns)
 
 
 def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
     """The languages of units, the source first: without regions if two still differ; by their text if unnamed."""
-    read = list(islice(units, _SAMPLE))
-    sample = [unit.variants for unit in read]
-    present = dict.fromkeys(variant.language for variants in sample for variant in variants)
+    sample = list(islice(units, _SAMPLE))
+    present = dict.fromkeys(variant.language for unit in sample for variant in unit.variants)
     if UNKNOWN in present:
-        sides = zip(*(variants for variants in sample if len(variants) == 2), strict=True)
-        return [side[0].language or language_of(variant.text for variant in side) for side in sides], "its text"
+        sides = zip(*(unit.variants for unit in sample if len(unit.variants) == 2), strict=True)
+        return [side[0].language or language_of(variant.text for variant in side) for side in sides], _TEXT
     codes = dict.fromkeys(map(code_of, present))
-    found = [*(codes if len(codes) > 1 else present)]
-    named = [tag for tag in found if match_rank(tag, read[0].src_language) is not None]
-    return [*dict.fromkeys(named + found)], "its header" if named else "its first unit"
+    tags = [*(codes if len(codes) > 1 else present)]
+    sources = [tag for tag in tags if match_rank(tag, sample[0].src_language) is not None]
+    return [*dict.fromkeys(sources + tags)], "its header" if sources else "its first unit"
 
 
 def _languages_of_table(path: Path, reader: Reader, columns: Columns) -> tuple[list[str | None], str]:
@@ -219,7 +234,7 @@ def _languages_of_table(path: Path, reader: Reader, columns: Columns) -> tuple[l
     if len(named) >= 2:
         return [*named], "its header"
     block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
-    return [language_of(side) for side in (block.src, block.tgt)], "its text"
+    return [language_of(side) for side in (block.src, block.tgt)], _TEXT
 
 
 def _column_names(path: Path, reader: Reader) -> list[str]:

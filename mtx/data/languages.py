@@ -12,57 +12,58 @@ from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
 Languages = tuple[str, str]  # of source and target, by their codes or names
-# For each language its name in English, its own name, and its word for English
-KNOWN = {
-    "af": ("Afrikaans", "Afrikaans", "Engels"),
-    "ar": ("Arabic", "العربية", "الإنجليزية"),
-    "bg": ("Bulgarian", "български", "английски"),
-    "ca": ("Catalan", "català", "anglès"),
-    "cs": ("Czech", "čeština", "angličtina"),
-    "da": ("Danish", "dansk", "engelsk"),
-    "de": ("German", "Deutsch", "Englisch"),
-    "el": ("Greek", "ελληνικά", "αγγλικά"),
-    "en": ("English", "English", "English"),
-    "es": ("Spanish", "español", "inglés"),
-    "et": ("Estonian", "eesti", "inglise"),
-    "fa": ("Persian", "فارسی", "انگلیسی"),
-    "fi": ("Finnish", "suomi", "englanti"),
-    "fr": ("French", "français", "anglais"),
-    "he": ("Hebrew", "עברית", "אנגלית"),
-    "hi": ("Hindi", "हिन्दी", "अंग्रेज़ी"),
-    "hr": ("Croatian", "hrvatski", "engleski"),
-    "hu": ("Hungarian", "magyar", "angol"),
-    "id": ("Indonesian", "Bahasa Indonesia", "Bahasa Inggris"),
-    "it": ("Italian", "italiano", "inglese"),
-    "ja": ("Japanese", "日本語", "英語"),
-    "ko": ("Korean", "한국어", "영어"),
-    "lt": ("Lithuanian", "lietuvių", "anglų"),
-    "lv": ("Latvian", "latviešu", "angļu"),
-    "nb": ("Norwegian", "norsk", "engelsk"),
-    "nl": ("Dutch", "Nederlands", "Engels"),
-    "pl": ("Polish", "polski", "angielski"),
-    "pt": ("Portuguese", "português", "inglês"),
-    "ro": ("Romanian", "română", "engleză"),
-    "ru": ("Russian", "русский", "английский"),
-    "sk": ("Slovak", "slovenčina", "angličtina"),
-    "sl": ("Slovenian", "slovenščina", "angleščina"),
-    "sv": ("Swedish", "svenska", "engelska"),
-    "sw": ("Swahili", "Kiswahili", "Kiingereza"),
-    "th": ("Thai", "ไทย", "อังกฤษ"),
-    "tl": ("Filipino", "Tagalog", "Ingles"),
-    "tr": ("Turkish", "Türkçe", "İngilizce"),
-    "uk": ("Ukrainian", "українська", "англійська"),
-    "ur": ("Urdu", "اردو", "انگریزی"),
-    "vi": ("Vietnamese", "Tiếng Việt", "Tiếng Anh"),
-    "zh": ("Chinese", "中文", "英文"),
-}
-_BY_NAME = {name.casefold(): key for key, (in_english, own, _) in KNOWN.items() for name in (in_english, own)}
-_BY_NAME.update((english.casefold(), "en") for _, _, english in KNOWN.values())
+# For each language its code, its name in English, its own name, and its word for English
+_TABLE = """
+af Afrikaans, Afrikaans, Engels
+ar Arabic, العربية, الإنجليزية
+bg Bulgarian, български, английски
+ca Catalan, català, anglès
+cs Czech, čeština, angličtina
+da Danish, dansk, engelsk
+de German, Deutsch, Englisch
+el Greek, ελληνικά, αγγλικά
+en English, English, English
+es Spanish, español, inglés
+et Estonian, eesti, inglise
+fa Persian, فارسی, انگلیسی
+fi Finnish, suomi, englanti
+fr French, français, anglais
+he Hebrew, עברית, אנגלית
+hi Hindi, हिन्दी, अंग्रेज़ी
+hr Croatian, hrvatski, engleski
+hu Hungarian, magyar, angol
+id Indonesian, Bahasa Indonesia, Bahasa Inggris
+it Italian, italiano, inglese
+ja Japanese, 日本語, 英語
+ko Korean, 한국어, 영어
+lt Lithuanian, lietuvių, anglų
+lv Latvian, latviešu, angļu
+nb Norwegian, norsk, engelsk
+nl Dutch, Nederlands, Engels
+pl Polish, polski, angielski
+pt Portuguese, português, inglês
+ro Romanian, română, engleză
+ru Russian, русский, английский
+sk Slovak, slovenčina, angličtina
+sl Slovenian, slovenščina, angleščina
+sv Swedish, svenska, engelska
+sw Swahili, Kiswahili, Kiingereza
+th Thai, ไทย, อังกฤษ
+tl Filipino, Tagalog, Ingles
+tr Turkish, Türkçe, İngilizce
+uk Ukrainian, українська, англійська
+ur Urdu, اردو, انگریزی
+vi Vietnamese, Tiếng Việt, Tiếng Anh
+zh Chinese, 中文, 英文
+"""
+KNOWN = {line[:2]: line[3:].split(", ") for line in _TABLE.strip().splitlines()}
+_BY_NAME = {name.casefold(): key for key, names in KNOWN.items() for name in names[:2]}
+_BY_NAME |= {names[2].casefold(): "en" for names in KNOWN.values()}
 # Languages that share an entry: their texts are hard to tell apart.
 _SAME = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "sh": "hr", "ms": "id", "fil": "tl", "cmn": "zh"}
 # ISO 15924 codes of the scripts without spaces between words.
-_CHINESE = ("Hani", "Hans", "Hant", "Hanb", "Bopo")
-_OTHERS = ("Jpan", "Hrkt", "Hira", "Kana", "Thai", "Laoo", "Khmr", "Mymr", "Tibt")
+_CHINESE = "Hani Hans Hant Hanb Bopo"
+_OTHERS = "Jpan Hrkt Hira Kana Thai Laoo Khmr Mymr Tibt"
 _HAN = "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9d"
 _SOUTH_EAST = "\u0e01-\u0e4e\u0e81-\u0edf\u0f40-\u0fbc\u1000-\u109f\u1780-\u17d3\ua9e0-\ua9fe\uaa60-\uaa7f"
@@ -115,9 +116,9 @@ def tokenizer_of(language: str, texts: Iterable[str]) -> str:
             counts as such a language whatever its code.
     """
     script = script_of(language)
-    if script in _CHINESE:
+    if script in _CHINESE.split():
         return "zh"
-    if script in _OTHERS:
+    if script in _OTHERS.split():
         return "char"
     text = "\n".join(texts)
     num_without_spaces = len(_LETTER_WITHOUT_SPACES.findall(text))

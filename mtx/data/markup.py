@@ -12,9 +12,8 @@ from typing import Literal
 
 from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM, SIGN
 
-VOID = frozenset(
-    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
-)  # elements of HTML without an end
+_VOID = "area base br col embed hr img input link meta param source track wbr"
+VOID = frozenset(_VOID.split())  # elements of HTML without an end
 _SPACES = re.compile(r"\s+")
 # Tags as characters
 _BREAK, _OPEN, _CLOSE = "\x00\x01\x02"
@@ -23,8 +22,8 @@ _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("
 _CUT = re.compile("[\x00 ]")  # where a word ends
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
 # Entities whose characters could be markup or be lost; others are characters of a word
-_KEPT_ENTITIES = frozenset(["&amp;", "&lt;", "&gt;", "&quot;", "&apos;", "&nbsp;"])
-_CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{'|'.join(sorted(_KEPT_ENTITIES))}")
+_KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
+_CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
 Kind = Literal["open", "close", "alone"]
 
 
@@ -89,9 +88,9 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
     for run in _RUN.finditer(whole, 1):
         text += whole[end : run.start()]
         start, end = run.span()
-        found = _CUT.search(whole, start, end)
-        cut = found.start() if found else -1
-        if not found and text[-1:].isalnum() and whole[end].isalnum():
+        word_end = _CUT.search(whole, start, end)
+        cut = word_end.start() if word_end else -1
+        if cut < 0 and text[-1:].isalnum() and whole[end].isalnum():
             cut = whole.find(_CLOSE, start, max(start, whole.rfind(_OPEN, start, end)))
         if SEAM.match(whole, start):
             cut = start
@@ -134,7 +133,7 @@ def mark_up(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
     if not SIGN.search(text_of(marked)):
         return marked
     parts = [part if isinstance(part, Tag) else ENTITY.sub(_unescape, part) for part in marked]
-    return with_codes(with_tags(parts, ELEMENT, lambda text: replace(element_tag(text), raw=escape(text))), escape)
+    return with_codes(with_tags(parts, ELEMENT, element_tag, escape), escape)
 
 
 def codes_of(text: str) -> list[str]:
@@ -143,7 +142,7 @@ def codes_of(text: str) -> list[str]:
 
 
 def _unescape(entity: re.Match[str]) -> str:
-    return entity[0] if entity[0] in _KEPT_ENTITIES else html.unescape(entity[0])
+    return entity[0] if _KEPT_ENTITY.fullmatch(entity[0]) else html.unescape(entity[0])
 
 
 def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
@@ -151,7 +150,7 @@ def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
 
     So does an element that holds no letter, such as <sup>[1]</sup>, as a whole.
     """
-    parts = with_tags(marked, _CODE, lambda text: replace(_code_tag(text), raw=escape(text)))
+    parts = with_tags(marked, _CODE, _code_tag, escape)
     result = Marked()
     for part, following in zip_longest(parts, parts[1:], fillvalue=""):
         result.append(part)
@@ -173,8 +172,10 @@ def _code_tag(text: str) -> Tag:
     return Tag(text, is_break=text.endswith("\\n"))
 
 
-def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag]) -> Marked:
-    """The parts of a segment; matches of a pattern become tags."""
+def with_tags(
+    marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag], escape: Callable[[str], str] = str
+) -> Marked:
+    """The parts of a segment; matches of a pattern become tags, see `mark_up`."""
     parts = Marked()
     for part in marked:
         if isinstance(part, Tag):
@@ -182,7 +183,7 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
             continue
         at = 0
         for match in pattern.finditer(part):
-            parts += [part[at : match.start()], tag_of(match[0])]
+            parts += [part[at : match.start()], replace(tag_of(match[0]), raw=escape(match[0]))]
             at = match.end()
         parts.append(part[at:])
     return [part for part in parts if part != ""]
@@ -190,4 +191,4 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
 
 def is_choice(marked: Marked) -> bool:
     """Whether a segment is an ICU message with texts for several numbers or cases, which is partly code."""
-    return any(CHOICE.search(part) for part in marked if isinstance(part, str))
+    return CHOICE.search(text_of(marked)) is not None

@@ -10,7 +10,7 @@ The data directory appears as a whole or not at all, and training needs nothing 
 
 import logging
 import os
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -21,17 +21,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config, DataConfig
 from mtx.config.settings import fixed_settings
 from mtx.data.cleaning import (
-    DUPLICATE,
     NOT_UTF8,
-    OLDER,
     TOO_LONG,
+    Mask,
     clean_pair,
     find_first,
     find_newest,
@@ -46,7 +44,7 @@ from mtx.data.markup import codes_of
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
-from mtx.data.token_store import TokenStore, store_batch, write_store
+from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
@@ -62,8 +60,8 @@ _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and om
 _LEARNED = 20  # pairs of these in which both sides have a code that a model learns like a word
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
-# Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of the
-# source, of the target and of both. Large strings, because a batch may hold more than 2 GiB.
+# Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of
+# source and target. Large strings, because a batch may hold more than 2 GiB.
 CLEANED = pa.schema(
     {
         "line": pa.int64(),
@@ -73,7 +71,6 @@ CLEANED = pa.schema(
         "date": pa.uint64(),
         "src_hash": pa.uint64(),
         "tgt_hash": pa.uint64(),
-        "pair_hash": pa.uint64(),
     }
 )
 
@@ -143,7 +140,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
         _check_given(tokenizer, tags, config)
-    files = describe_files(data, config.tokenizer)  # first: what changes after it has changed
+    sources = describe_files(corpora, config.tokenizer)  # first: what changes after it has changed
     tallies = [
         Tally(
             corpus,
@@ -159,7 +156,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         _clean(tallies, data, cleaned)
         is_chosen = _choose(cleaned, tallies, sets, corpora)
         text = ChosenText(cleaned, is_chosen, MAX_TOKENIZER_PAIRS, config.seed)
-        log.info("cleaning: %s pairs kept of %s", f"{text.num_pairs:,}", _counts(tallies))
+        _log_kept("cleaning", tallies)
         _choose_weights(tallies)
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
@@ -170,24 +167,25 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data.max_tokens)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0], encoded)
-        about_text = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
-        report = _report(tallies, sets) | about_text | {"pieces": tokenizer.num_pieces} | terms
+        figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
+        report = _report(tallies, sets) | figures | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
-    return files
+    return sources
 
 
 def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     """Refuse a tokenizer that lacks a tag, term marks or merges that the settings need."""
-    log.info("using the tokenizer of %s", ", ".join(config.tokenizer.model) or config.training.init_from)
+    log.info(f"using the tokenizer of {', '.join(config.tokenizer.model) or config.training.init_from}")
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
     if missing := [tag for tag in tags if tag not in tokenizer.tags]:
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "set data.terms=null")
     if config.training.bpe_dropout and not all(tokenizer.models.merges(side)[1] for side in (False, True)):
-        text = f"training.bpe_dropout needs a BPE model, but {origin} has another kind"
-        raise UsageError(text, "training.bpe_dropout=0")
+        raise UsageError(
+            f"training.bpe_dropout needs a BPE model, but {origin} has another kind", "training.bpe_dropout=0"
+        )
 
 
 def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
@@ -204,17 +202,18 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
     ):
         for number, dropped, batch in _show_progress(results, "cleaning"):
             writer.write_batch(batch)
-            tallies[number].read += batch.num_rows
+            tally = tallies[number]
+            tally.read += batch.num_rows
             for reason, pairs in dropped.items():
-                tallies[number].read += pairs.count
-                tallies[number].drop(reason, pairs)
+                tally.read += pairs.count
+                tally.drop(reason, pairs)
     for tally in tallies:
         if count := tally.dropped[NOT_UTF8]:
             error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
-            of_all = f"{count:,} of the {tally.read:,} pairs"
+            pairs = f"{count:,} of the {tally.read:,} pairs"
             if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
-                raise DataError(f"{error}; nor are {of_all}", error.help)
-            log.warning("%s; dropping %s", error, of_all)
+                raise DataError(f"{error}; nor are {pairs}", error.help)
+            log.warning(f"{error}; dropping {pairs}")
 
 
 def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
@@ -222,28 +221,28 @@ def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
     return tqdm(results, description, unit=" pairs", unit_scale=BLOCK_PAIRS, disable=not shows_progress(), leave=False)
 
 
-def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Any]:
+def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Batch]:
     """Clean a block of pairs, given with the number of its corpus.
 
     Returns:
         The corpus number, the dropped pairs by reason, and a batch of `CLEANED` with the others.
     """
     number, pairs = block
-    kept, dropped = list[tuple[int, str, str, int]](), dict(pairs.left_out)
-    rows = zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or [0] * len(pairs.src), strict=True)
-    for line, src, tgt, date in rows:
+    rows = list[tuple[int, str, str, int]]()
+    dropped = dict(pairs.left_out)
+    changed = pairs.dates or [0] * len(pairs.lines)
+    for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, changed, strict=True):
         cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src, tgt)).count += 1
         else:
-            kept.append((line, *cleaned, date))
-    lines, sources, targets, dates = zip(*kept, strict=True) if kept else ((), (), (), ())
-    hashes = hash_texts(sources), hash_texts(targets), hash_pairs(sources, targets)
-    columns = lines, [number] * len(kept), sources, targets, dates, *hashes
-    return number, dropped, pa.RecordBatch.from_pydict(dict(zip(CLEANED.names, columns, strict=True)), CLEANED)
+            rows.append((line, *cleaned, date))
+    lines, sources, targets, dates = zip(*rows, strict=True) if rows else [()] * 4
+    columns = [lines, [number] * len(rows), sources, targets, dates, hash_texts(sources), hash_texts(targets)]
+    return number, dropped, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
-def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora) -> NDArray[np.bool_]:
+def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora) -> Mask:
     """Whether each cleaned pair is used for training; older translations, duplicates and held-out pairs are not.
 
     Counts the pairs that are not used, and adds held-out pairs to their sets.
@@ -253,42 +252,36 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     is_newest = np.ones(table.num_rows, np.bool_)
     has_older = np.array([tally.keeps_newest for tally in tallies])[corpus]
     is_newest[has_older] = find_newest(src_hashes[has_older], table["date"].to_numpy()[has_older])
-    is_chosen = is_newest.copy()
-    is_chosen[is_newest] = find_first(table["pair_hash"].to_numpy()[is_newest])
+    is_first = is_newest.copy()
+    is_first[is_newest] = find_first(hash_pairs(src_hashes, table["tgt_hash"].to_numpy())[is_newest])
     is_own = np.array([tally.is_own for tally in tallies])[corpus]
-    held_out = hold_out(sets, corpora, table, is_own, is_chosen)
+    masks = {"older translation": ~is_newest, "duplicate": ~is_first}
+    masks |= hold_out(sets, corpora, table, is_own, is_first)
+    is_chosen = np.ones(table.num_rows, np.bool_)
     stop = 0
     for tally in tallies:  # the pairs of a corpus are consecutive
         rows = slice(stop, stop + tally.kept)
         stop = rows.stop
-        pairs, is_new, is_left = table[rows], is_newest[rows], is_chosen[rows]
-        tally.drop(OLDER, PairGroup.of(pairs, ~is_new))
-        tally.drop(DUPLICATE, PairGroup.of(pairs, is_new & ~is_left))
-        for side, reason in SIDES.items():
-            is_held_out = held_out[side][rows] & is_left
-            is_left ^= is_held_out  # in `is_chosen`
-            if tally.is_own and side == "src":
-                tally.held_out = int(is_held_out.sum())
-            else:
-                tally.drop(reason, PairGroup.of(pairs, is_held_out))
+        for reason, mask in masks.items():  # the first reason counts
+            is_dropped = mask[rows] & is_chosen[rows]
+            is_chosen[rows] ^= is_dropped
+            if tally.is_own and reason == SIDES["src"]:
+                tally.held_out = int(is_dropped.sum())
+            elif is_dropped.any():
+                tally.drop(reason, PairGroup.of(table[rows], is_dropped))
     return is_chosen
 
 
 def _choose_weights(tallies: list[Tally]) -> None:
-    """Set missing weights of general text: at most 1, so that it is used at most as often as the own text.
-
-    Raises:
-        DataError: if no pairs of the own text remain.
-    """
-    own = [tally for tally in tallies if tally.is_own]
-    if not (num_own := sum(tally.kept for tally in own)):
-        raise DataError(f"{own[0].corpus.name}: {_nothing_left(own)}")
+    """Set missing weights of general text: at most 1, so that it is used at most as often as the own text."""
+    own_tallies = [tally for tally in tallies if tally.is_own]
+    num_own = sum(tally.kept for tally in own_tallies)
     for tally in tallies:
         if not tally.is_own and tally.corpus.weight is None:
             tally.weight = min(1.0, num_own / max(1, tally.kept))
             log.info(
                 f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
-                f"used at most as often as the {num_own:,} of {own[0].corpus.name}"
+                f"used at most as often as the {num_own:,} of {own_tallies[0].corpus.name}"
             )
 
 
@@ -315,7 +308,7 @@ class ChosenText:
     """
 
     cleaned: Path
-    is_chosen: NDArray[np.bool_]
+    is_chosen: Mask
     max_sample: int
     seed: int
 
@@ -324,7 +317,7 @@ class ChosenText:
         """The number of training pairs."""
         return int(self.is_chosen.sum())
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[Batch]:
         """The training pairs, in non-empty record batches without dates and hashes."""
         stop = 0
         with pa.OSFile(os.fsencode(self.cleaned)) as file:  # the pages of a memory-mapped file would stay in memory
@@ -353,7 +346,7 @@ def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Token
     has_marks = config.data.terms is not None
     learn = partial(train_tokenizer, config=config.tokenizer, num_pairs=text.num_pairs, tags=tags, has_marks=has_marks)
     [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=text.num_pairs <= _FEW_PAIRS)
-    log.info("tokenizer: %s subwords", f"{tokenizer.num_pieces:,}")
+    log.info(f"tokenizer: {tokenizer.num_pieces:,} subwords")
     return tokenizer
 
 
@@ -366,10 +359,10 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]
         problem = "data.terms: no word pairs in the training text are frequent enough"
         if config.training.init_from is None:
             raise DataError(problem, "data.terms=null")
-        log.warning("%s; skipping term training", problem)
+        log.warning(f"{problem}; skipping term training")
         return {}
     durable.write_text(path, "".join(terms.lines()))
-    log.info("terms: %s", f"{len(terms.terms):,}")
+    log.info(f"terms: {len(terms.terms):,}")
     return {"terms": len(terms.terms)}
 
 
@@ -386,9 +379,7 @@ def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], 
 
     with closing(map_in_workers(encode, text.batches())) as results:
         write_store(path, tokenizer.num_ids, [tally.weight for tally in tallies], kept_pairs(results))
-    if not (num_kept := sum(tally.kept for tally in tallies)):
-        raise _nothing_left(tallies)
-    log.info("encoding: %s pairs kept of %s", f"{num_kept:,}", _counts(tallies))
+    _log_kept("encoding", tallies)
 
 
 def encode_block(
@@ -412,9 +403,9 @@ def encode_block(
     return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
 
 
-def _texts(batch: Any) -> tuple[list[str], list[str]]:
+def _texts(batch: Batch) -> tuple[list[str], list[str]]:
     """The source and the target texts of pairs as a model learns them, without elements and entities."""
-    src, tgt = ([strip_codes(text).strip() or text for text in batch[side].to_pylist()] for side in ("src", "tgt"))
+    src, tgt = ([strip_codes(text).strip() or text for text in batch[side].to_pylist()] for side in SIDES)
     return src, tgt
 
 
@@ -451,7 +442,7 @@ def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
 
 def _report(tallies: list[Tally], sets: list[EvalSet]) -> dict[str, Any]:
     """The entry of report.json about the pairs that were read."""
-    examples = {reason: example for tally in reversed(tallies) for reason, example in tally.examples.items()}
+    examples = ChainMap(*(tally.examples for tally in tallies))  # the first of each reason
     dropped = _dropped(tallies).most_common()
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
@@ -468,11 +459,14 @@ def _dropped(tallies: list[Tally]) -> Counter[str]:
 
 def _counts(tallies: list[Tally]) -> str:
     """For example `29,000 read (12 duplicate, 3 empty)`."""
-    num_read, num_held_out = sum(tally.read for tally in tallies), sum(tally.held_out for tally in tallies)
-    counts = *_dropped(tallies).most_common(), ("held out", num_held_out)
+    counts = *_dropped(tallies).most_common(), ("held out", sum(tally.held_out for tally in tallies))
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in counts if count)
-    return f"{num_read:,} read" + (f" ({reasons})" if reasons else "")
+    return f"{sum(tally.read for tally in tallies):,} read" + f" ({reasons})" * bool(reasons)
 
 
-def _nothing_left(tallies: list[Tally]) -> DataError:
-    return DataError(f"no pairs left to train on: {_counts(tallies)}")
+def _log_kept(stage: str, tallies: list[Tally]) -> None:
+    """Log how many pairs a stage has kept; raises DataError if none of the own text is left."""
+    log.info(f"{stage}: {sum(tally.kept for tally in tallies):,} pairs kept of {_counts(tallies)}")
+    own_tallies = [tally for tally in tallies if tally.is_own]
+    if not any(tally.kept for tally in own_tallies):
+        raise DataError(f"{own_tallies[0].corpus.name}: no pairs left to train on: {_counts(own_tallies)}")

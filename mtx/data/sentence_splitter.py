@@ -23,10 +23,7 @@ _LETTER = re.compile(r"[^\W\d_](?!\w*;)")  # not one of `&quot;`, as Moses escap
 _INITIAL = re.compile(r"[^\W\d_]\.")  # `M. Dupont`
 _INITIAL_OR_ORDINAL = re.compile(r"([^\W\d_]|\d\d?)\.")  # `im 19. Jahrhundert`
 # Languages that write an ordinal number with a dot; the library knows this only before the names of months.
-_DOTTED_ORDINALS = {
-    "bs", "cs", "da", "de", "et", "eu", "fi", "fo", "hr", "hu", "is", "lb", "lv", "mk", "nb", "nn", "no", "pl", "sk",
-    "sl", "sr", "tr",
-}  # fmt: skip
+_DOTTED_ORDINALS = "bs cs da de et eu fi fo hr hu is lb lv mk nb nn no pl sk sl sr tr"
 
 
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
@@ -36,7 +33,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
         language: a code such as en; for other languages the library's general rules apply.
     """
     code = code_of(language)
-    abbreviation = _INITIAL_OR_ORDINAL if code in _DOTTED_ORDINALS else _INITIAL
+    abbreviation = _INITIAL_OR_ORDINAL if code in _DOTTED_ORDINALS.split() else _INITIAL
 
     def split(text: str) -> list[str]:
         text = replace_surrogates(text)
@@ -50,7 +47,9 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
             is_sentence = bisect_left(letters, start) < bisect_left(letters, end) < len(letters)  # not `1.`, not `:)`
             last_word = "".join(part.split()[-1:])
             is_cut = abbreviation.fullmatch(last_word) or (writes_capitals and text[end].islower())
-            if is_sentence and not is_cut and _may_end(part[-1], text[end]):
+            # without a space, example.com is a name
+            is_apart = part[-1].isspace() or not part[-1].isascii() or _is_ideographic(text[end])
+            if is_sentence and not is_cut and is_apart:
                 sentences.append(text[start:end].strip())
                 start = end
         return [*sentences, text[start:].strip()] if sentences else [text]
@@ -60,7 +59,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
 
 def lead_pattern(language: str) -> re.Pattern[str]:
     """White space, a bullet and a number before the text of a line; `1.` may be an ordinal, in some languages."""
-    dot = "" if code_of(language) in _DOTTED_ORDINALS else "."
+    dot = "" if code_of(language) in _DOTTED_ORDINALS.split() else "."
     return re.compile(rf"\s*(?:(?:[-*+•–]|\(?\d{{1,3}}[){dot}])[ \t]+)*")
 
 
@@ -74,11 +73,6 @@ def space_between(before: str, after: str) -> str:
     """What separates two sentences: a space, except next to Chinese and Japanese characters, or to nothing."""
     is_close = not before or not after or _is_ideographic(before[-1]) or _is_ideographic(after[0])
     return "" if is_close else " "
-
-
-def _may_end(before: str, after: str) -> bool:
-    """Whether a sentence may end between two characters; without a space, `example.com` is a name."""
-    return before.isspace() or not before.isascii() or _is_ideographic(after)
 
 
 def _is_ideographic(character: str) -> bool:

@@ -5,7 +5,6 @@ Everything is found before any work starts. When a run resumes, local files are 
 Flow: files, hub or demo -> `Corpora` -> blocks of pairs -> cleaning -> tokenizer -> token store.
 """
 
-import contextlib
 import logging
 import re
 import stat
@@ -15,32 +14,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
 from mtx.data.bilingual import BilingualReader
-from mtx.data.language_detection import Profile, are_exchanged
+from mtx.data.language_detection import Profile, are_exchanged, names_languages
 from mtx.data.readers import FILE_ENDING, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
-    Pair,
     PairBlock,
     column_blocks,
     find_columns,
     in_blocks,
     log_once,
     read_text,
-    short,
 )
 from mtx.data.tokenizer import given_models
-from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
+from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
 from mtx.storage import durable
 from mtx.storage.streams import shows_progress
 from mtx.storage.text_files import read_lines
 
 log = logging.getLogger(__name__)
 
-_CONVERTED = "refs/convert/parquet"  # the branch with the hub's Parquet copy, one folder per subset
+_RENAME = "correct the names of its files, or the languages that its columns or units name"
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
 
@@ -96,11 +91,6 @@ class Corpora:
         untagged = [corpus for corpus in self.train if corpus.tag is None] or self.train
         return untagged[:1] if self.is_adaptation else untagged
 
-    @property
-    def test_sets(self) -> Mapping[str, Corpus | None]:
-        """Every test set by its name, in order; None is held out."""
-        return self.tests or {HELD_OUT_TEST: None}
-
     def all(self) -> list[Corpus]:
         """Every corpus: of training, validation and test text."""
         return [corpus for corpus in (*self.train, self.valid, *self.tests.values()) if corpus]
@@ -114,7 +104,7 @@ def find_corpora(data: DataConfig) -> Corpora:
         MtxError: if the hub's dataset cannot be loaded.
         DataError: if it has no columns for the two languages.
     """
-    if data.generator == "grammar":
+    if data.generator:
         demo = {part: Corpus("grammar", partial(_read_demo, part)) for part in ("train", "valid", "test")}
         return Corpora([demo["train"]], demo["valid"], {"grammar": demo["test"]})
     if data.hub is not None and data.dir is None:
@@ -130,9 +120,9 @@ def find_corpora(data: DataConfig) -> Corpora:
     texts = [text if isinstance(text, TrainText) else TrainText(name=text, weight=None) for text in data.train]
     train = [replace(_find(data, text.name, "train"), weight=text.weight, tag=text.tag) for text in texts]
     valid = None if data.valid is None else _find(data, data.valid, "valid")
-    tests = _name_test_sets(data.test)
-    sets = {key: None if name == HELD_OUT_TEST else _find(data, name, "test") for key, name in tests}
-    corpora = Corpora(train, valid, sets)
+    names = _name_test_sets(data.test)
+    tests = {key: None if name == HELD_OUT_TEST else _find(data, name, "test") for key, name in names}
+    corpora = Corpora(train, valid, tests)
     if data.columns and not any(len(corpus.files) == 1 and not corpus.is_memory for corpus in corpora.all()):
         raise UsageError("data.columns: none of these files is a table")
     return corpora
@@ -167,10 +157,10 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
         for stem in (name, *(_VALID_NAMES if key == "valid" and name in _VALID_NAMES else ())):
             sides = [Path(data.dir or ".", f"{stem}.{language}") for language in data.languages]
             src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
-            if src and tgt and src == tgt:
+            if src and src == tgt:
                 raise UsageError(f"data.src and data.tgt are both {data.src!r}: {src} would be both sides of each pair")
             if src and tgt:
-                return Corpus(name, partial(_in_order, partial(read_text, src, tgt), name, data), (src, tgt))
+                return _in_order(Corpus(name, partial(read_text, src, tgt), (src, tgt)), data)
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
         candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path))]
@@ -182,25 +172,28 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     reader = reader_of(path)
     read = partial(reader, path, data.languages, data.columns)
-    return Corpus(name, partial(_in_order, read, name, data), (path,), isinstance(reader, BilingualReader))
+    return _in_order(Corpus(name, read, (path,), isinstance(reader, BilingualReader)), data)
 
 
-def _in_order(read: partial[Iterator[PairBlock]], name: str, data: DataConfig) -> Iterator[PairBlock]:
-    """Yield the pairs of a corpus; if the first ones are surely swapped, all with their sides swapped.
+def _in_order(corpus: Corpus, data: DataConfig) -> Corpus:
+    """The corpus; if its first pairs are surely swapped, all are yielded with their sides swapped.
 
-    Raises:
-        UsageError: instead, if data.columns names the sides.
+    If data.columns, the names of two files, columns or units name the sides, it raises a UsageError instead.
     """
-    is_swapped = None
-    for block in read():
-        if is_swapped is None:
-            is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), data.languages)
-            if is_swapped and data.columns:
-                help = f"data.columns={','.join(data.columns[::-1])}"
-                raise UsageError(f"{name}: source and target are swapped", help)
-            if is_swapped:
-                log_once(f"{name}: the second text of each pair is {data.src}, so it is the source")
-        yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
+
+    def blocks() -> Iterator[PairBlock]:
+        is_swapped = None
+        for block in corpus.blocks():
+            if is_swapped is None:
+                is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), data.languages)
+                if is_swapped:
+                    if data.columns or len(corpus.files) != 1 or names_languages(*corpus.files):
+                        help = f"data.columns={','.join(data.columns[::-1])}" if data.columns else _RENAME
+                        raise UsageError(f"{corpus.name}: source and target are swapped", help)
+                    log_once(f"{corpus.name}: the second text of each pair is {data.src}, so it is the source")
+            yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
+
+    return replace(corpus, blocks=blocks)
 
 
 def _mode(path: Path) -> int:
@@ -237,7 +230,7 @@ def _unreachable(hub: HubConfig) -> str | None:
     try:
         get_session().head(constants.ENDPOINT, timeout=constants.HF_HUB_ETAG_TIMEOUT)
     except Exception as error:  # of requests or httpx, depending on the installed version
-        return f"{constants.ENDPOINT} cannot be reached ({short(error)})"
+        return f"{constants.ENDPOINT} cannot be reached ({first_line(error)})"
     return None
 
 
@@ -257,14 +250,15 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         datasets.disable_progress_bars()
 
     def find(split: str) -> Corpus:
-        name, dataset = f"{hub.name} {split}", builder.as_dataset(split=split)
-        columns = find_columns(name, dataset.features.arrow_schema, data.languages, data.columns)
-        return Corpus(name, partial(_read_dataset, name, dataset, columns))
+        name, rows = f"{hub.name} {split}", builder.as_dataset(split=split).with_format("arrow")
+        columns = find_columns(name, rows.features.arrow_schema, data.languages, data.columns)
+        return _in_order(Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), columns)), data)
 
     try:
-        subset = {"data_dir": hub.subset} if hub.revision == _CONVERTED else {"name": hub.subset}
-        builder = datasets.load_dataset_builder(hub.name, revision=hub.revision, **subset)
-        log.info("%s: reading from the cache; %s", hub.name, unreachable or "missing files are downloaded")
+        # The branch of the hub's own Parquet copies has a folder for each subset
+        subset = "data_dir" if hub.revision == "refs/convert/parquet" else "name"
+        builder = datasets.load_dataset_builder(hub.name, revision=hub.revision, **{subset: hub.subset})
+        log.info(f"{hub.name}: reading from the cache; {unreachable or 'missing files are downloaded'}")
         builder.download_and_prepare()
         train = find(hub.train)
         valid = None if hub.valid is None else find(hub.valid)
@@ -274,7 +268,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         raise
     except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
-        reason = short(cause or error)
+        reason = first_line(cause or error)
         help = "to use local files: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
         if unreachable and isinstance(error, ConnectionError):
             reason = f"{unreachable}, and it is not in the cache"
@@ -282,39 +276,24 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", help) from error
 
 
-def _read_dataset(name: str, dataset: Any, columns: Pair) -> Iterator[PairBlock]:
-    try:
-        yield from column_blocks(name, dataset.with_format("arrow").iter(BLOCK_PAIRS), columns)
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{name}: cannot read it: {short(error)}") from None
-
-
-def describe_files(data: DataConfig, tokenizer: TokenizerConfig) -> dict[str, Any]:
+def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> dict[str, Any]:
     """The content of sources.json: path, size, time and sha256 of each local file of the data.
 
     These are the text files and the SentencePiece models of `tokenizer.model`. It is next to the prepared data, not in
     it, so that the hash of the data depends only on what a run learns from, wherever its files were.
-
-    Raises:
-        UsageError: if one is missing.
     """
-    paths = [path.absolute() for path in _local_files(data, tokenizer)]
-    return {"files": [{"path": str(path), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]}
+    paths = [*(path for corpus in corpora.all() for path in corpus.files), *given_models(tokenizer)]
+    files = [{"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]
+    return {"files": files}
 
 
-def find_changed_files(record: Path, data: DataConfig, tokenizer: TokenizerConfig) -> list[Path]:
+def find_changed_files(record: Path) -> list[Path]:
     """The files that differ from those in a sources.json; missing files and records are ignored.
 
     An unreadable record counts as different.
     """
     entries = _read_record(record)
-    if entries is None:
-        return [record]
-    paths = [path for path, _ in entries]
-    with contextlib.suppress(MtxError):  # one is missing
-        now = _local_files(data, tokenizer)
-        paths = now if len(now) == len(paths) else paths
-    return [path for path, (_, entry) in zip(paths, entries, strict=True) if _differs(path, entry)]
+    return [record] if entries is None else [path for path, entry in entries if _differs(path, entry)]
 
 
 def recorded_text(record: Path) -> list[tuple[str, str]]:
@@ -331,16 +310,9 @@ def _read_record(record: Path) -> list[tuple[Path, dict[str, Any]]] | None:
         return None
 
 
-def _local_files(data: DataConfig, tokenizer: TokenizerConfig) -> list[Path]:
-    others = given_models(tokenizer)
-    if data.generator is not None or (data.hub is not None and data.dir is None):
-        return others
-    return [*(path for corpus in find_corpora(data).all() for path in corpus.files), *others]
-
-
 def _size_and_time(path: Path) -> dict[str, int]:
-    about = path.stat()
-    return {"bytes": about.st_size, "mtime_ns": about.st_mtime_ns}
+    status = path.stat()
+    return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
 def _differs(path: Path, entry: dict[str, Any]) -> bool:

@@ -23,7 +23,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, starmap, zip_longest
+from itertools import chain, islice, starmap
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtx.data.languages import KNOWN, Languages, code_of, key_of
-from mtx.errors import DataError
+from mtx.errors import DataError, first_line
 from mtx.formatting import counted
 from mtx.storage.text_files import escaped, is_utf8, printable, read_lines, replace_invalid, replace_surrogates
 
@@ -42,9 +42,7 @@ ESCAPE: Literal["surrogateescape"] = "surrogateescape"  # keeps bytes that are n
 Columns = tuple[str, ...]  # data.columns: none, or those of source and target
 Pair = tuple[str, str]
 PLAIN_NAMES = ("src", "tgt")  # of columns, and of unnamed languages
-_EXAMPLE_CHARS = 80
 _LINE_BREAK = re.compile("\r?\n")
-_DECLARED = re.compile(r'"?sep=(.)"?', re.IGNORECASE)  # in the first line of CSV, for Excel
 _DECIDING_LINES = 16_384  # that decide whether a spreadsheet wrote a file, from the first line with a quote
 _SEPARATORS = "\t;,"  # of CSV; if several fit equally well, the first one wins: commas are the most common in text
 _SEPARATING_LINES = 1000  # that decide the separator
@@ -52,17 +50,15 @@ _CELL = r'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\t\n]*+)'
 _BY_RULES = re.compile(rf"{_CELL}(?:[\t\n]{_CELL})*+")  # lines, whose quoted cells may contain line breaks
 _QUOTED_CELL = re.compile(r'(?:^|\t)"[^"\t\r\n]*+(?:""|[\t\r])', re.MULTILINE)  # up to what needed the quotes
 # In English and in the most common interface languages of translation tools
-_SOURCE = {
-    "src", "source", "source text", "source segment", "source sentence", "source language", "original",
-    "ausgangstext", "quelltext", "quelle", "ausgangssprache", "texte source", "langue source", "texto de origen",
-    "texto original", "origen", "testo di partenza", "originale", "texto de partida", "origem",
-}  # fmt: skip
-_TARGET = {
-    "tgt", "trg", "target", "target text", "target segment", "target sentence", "target language", "translation",
-    "zieltext", "ziel", "zielsprache", "übersetzung", "texte cible", "cible", "langue cible", "traduction",
-    "texto de destino", "destino", "traducción", "testo di arrivo", "traduzione", "texto de chegada", "tradução",
-}  # fmt: skip
-_NUMBER = re.compile("[1-9][0-9]{0,3}")
+_SOURCE = re.compile(
+    r"src|source(?: (?:text|segment|sentence|language))?|ausgangs(?:text|sprache)|quelle|quelltext"
+    r"|(?:texte|langue) source|originale?|texto (?:original|de origen|de partida)|origen|testo di partenza|origem"
+)
+_TARGET = re.compile(
+    r"tgt|trg|target(?: (?:text|segment|sentence|language))?|translation|ziel(?:text|sprache)?|übersetzung"
+    r"|(?:(?:texte|langue) )?cible|traduction|(?:texto de )?destino|traducción|testo di arrivo|traduzione"
+    r"|texto de chegada|tradução"
+)
 _SHOWN_CHARS = 300  # of a list of columns
 _COLUMNS_HELP = "set data.columns=SRC,TGT, each a number (from 1) or a name in the first line"
 
@@ -78,15 +74,13 @@ class PairGroup:
 
     @classmethod
     def of(cls, batch: Any, is_in: NDArray[np.bool_]) -> "PairGroup":
-        """Of a record batch the pairs for which `is_in` is true."""
-        if not is_in.any():
-            return cls(0, 0, "", "")
-        line, src, tgt = (batch[name][int(is_in.argmax())].as_py() for name in ("line", "src", "tgt"))
-        return cls(int(is_in.sum()), line, src, tgt)
+        """The pairs of a record batch that is not empty for which `is_in` is true."""
+        first = int(is_in.argmax())
+        return cls(int(is_in.sum()), *(batch[name][first].as_py() for name in ("line", "src", "tgt")))
 
     def example(self, corpus: str) -> dict[str, Any]:
         """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""
-        src, tgt = (printable(replace_invalid(text)[:_EXAMPLE_CHARS]) for text in (self.src, self.tgt))
+        src, tgt = (printable(replace_invalid(text)[:80]) for text in (self.src, self.tgt))
         return {"corpus": corpus, "line": self.line, "src": src, "tgt": tgt}
 
 
@@ -107,12 +101,12 @@ class PairBlock:
     left_out: Mapping[str, PairGroup] = field(default_factory=dict)
 
 
-def in_blocks(pairs: Iterator[Pair], first_line: int = 1) -> Iterator[PairBlock]:
+def in_blocks(pairs: Iterator[Pair], line: int = 1) -> Iterator[PairBlock]:
     """Group pairs into blocks of BLOCK_PAIRS; the last may be smaller."""
     while block := list(islice(pairs, BLOCK_PAIRS)):
-        lines = range(first_line, first_line + len(block))
+        lines = range(line, line + len(block))
         yield PairBlock(lines, [src for src, _ in block], [tgt for _, tgt in block])
-        first_line = lines.stop
+        line = lines.stop
 
 
 def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
@@ -121,20 +115,12 @@ def read_text(src_path: Path, tgt_path: Path) -> Iterator[PairBlock]:
     Raises:
         DataError: with both line counts, if they differ.
     """
-    sides = read_lines(src_path, ESCAPE), read_lines(tgt_path, ESCAPE)
-
-    def pairs() -> Iterator[Pair]:
-        for number, (src, tgt) in enumerate(zip_longest(*sides)):
-            if src is None or tgt is None:
-                longer = number + 1 + sum(1 for side in sides for _ in side)
-                num_src, num_tgt = (number, longer) if src is None else (longer, number)
-                raise DataError(
-                    f"{src_path} has {num_src} lines, {tgt_path} has {num_tgt}",
-                    "line n of one file must be the translation of line n of the other",
-                )
-            yield src, tgt
-
-    return in_blocks(pairs())
+    try:
+        yield from in_blocks(zip(read_lines(src_path, ESCAPE), read_lines(tgt_path, ESCAPE), strict=True))
+    except ValueError:  # the strict `zip`
+        src, tgt = (sum(1 for _ in read_lines(path)) for path in (src_path, tgt_path))
+        help = "line n of one file must be the translation of line n of the other"
+        raise DataError(f"{src_path} has {src} lines, {tgt_path} has {tgt}", help) from None
 
 
 @dataclass(frozen=True)
@@ -183,23 +169,24 @@ def find_sides(path: Path, rows: list[list[str]], languages: Languages, columns:
     Raises:
         DataError: with a list of the columns, if there are more than two and nothing identifies the two.
     """
-    first_row, named = rows[0], _header_sides(rows[0], languages)
-    if rows[1:] and named == _header_sides(rows[1], languages):
-        named = None
+    first_row, sides = rows[0], _header_sides(rows[0], languages)
+    if rows[1:] and sides == _header_sides(rows[1], languages):
+        sides = None
+    has_header = sides is not None
     if columns:
-        src, tgt = (_index(path, first_row, column) for column in columns)
-        has_header = named is not None or not all(map(_NUMBER.fullmatch, columns))
-    elif named is not None:
-        (src, tgt), has_header = named, True
-    elif len(first_row) <= 2:
-        src, tgt, has_header = 0, 1, False
-    else:
-        problem = f"cannot find the columns of {' and '.join(languages)} among {_list_columns(first_row)}"
-        raise DataError(f"{path}: {problem}", _COLUMNS_HELP)
+        sides = _index(path, first_row, columns[0]), _index(path, first_row, columns[1])
+        has_header |= not all(map(str.isdecimal, columns))
+    if sides is None and len(first_row) > 2:
+        raise DataError(
+            f"{path}: cannot find the columns of {' and '.join(languages)} among {_list_columns(first_row)}",
+            _COLUMNS_HELP,
+        )
+    src, tgt = sides or (0, 1)
     if has_header:
-        shown_src, shown_tgt = (f"column {at + 1}, {first_row[at]!r}" for at in (src, tgt))
-        sides = f"the source is {shown_src}, the target is {shown_tgt}"
-        log_once(f"{path}: skipping the header in the first line; {sides}")
+        log_once(
+            f"{path}: skipping the header in the first line; the source is column {src + 1}, {first_row[src]!r}, "
+            f"the target is column {tgt + 1}, {first_row[tgt]!r}"
+        )
     return src, tgt, has_header
 
 
@@ -209,7 +196,7 @@ def _header_sides(row: list[str], languages: Languages) -> tuple[int, int] | Non
         return 0, 1
     cells = list(map(_strip_brackets, row))
     src, tgt = (
-        [at for at, cell in enumerate(cells) if cell in words or key_of(cell) == key_of(language.casefold())]
+        [at for at, cell in enumerate(cells) if words.fullmatch(cell) or key_of(cell) == key_of(language.casefold())]
         for language, words in zip(languages, (_SOURCE, _TARGET), strict=True)
     )
     return (src[0], tgt[0]) if len(src) == len(tgt) == 1 and src != tgt else None
@@ -228,7 +215,7 @@ def _strip_brackets(cell: str) -> str:
 
 def _index(path: Path, row: list[str], column: str) -> int:
     """The column for an item of data.columns: a number from 1, or a name in the first row."""
-    if _NUMBER.fullmatch(column) and int(column) <= len(row):
+    if column.isdecimal() and 0 < int(column) <= len(row):
         return int(column) - 1
     same = [at for at, cell in enumerate(row) if cell.strip().casefold() == column.casefold()]
     if len(same) != 1:
@@ -253,17 +240,17 @@ def rows_of_csv(path: Path, lines: Iterator[str]) -> Iterator[list[str]]:
         DataError: at a row with invalid quotes.
     """
     deciding = list(islice(lines, _SEPARATING_LINES))
-    declared = _DECLARED.fullmatch("".join(deciding[:1]))
+    declared = re.fullmatch(r'"?(?i:sep)=(.)"?', "".join(deciding[:1]))  # for Excel
     separator = declared[1] if declared else csv_separator(deciding)
     reader = _csv_reader(chain(deciding[bool(declared) :], lines), separator)
-    first_line = 1
+    line = 1
     try:
         for row in reader:
             yield row
-            first_line = reader.line_num + 1
+            line = reader.line_num + 1
     except csv.Error as error:
         help = 'quote cells that contain a quote, a separator or a line break: "He said ""no"", and left"'
-        raise DataError(f"{path}:{first_line}: invalid CSV row: {error}", help) from None
+        raise DataError(f"{path}:{line}: invalid CSV row: {error}", help) from None
 
 
 def _csv_reader(lines: Iterable[str], separator: str) -> Any:
@@ -337,15 +324,14 @@ def read_jsonl(path: Path, languages: Languages, columns: Columns = ()) -> Itera
             raise DataError(f"{where}: not a JSON object ({error})") from None
         if not isinstance(row, dict):
             raise DataError(f"{where}: {type(row).__name__}, expected an object")
-        if isinstance(inner := row.get("translation"), dict):
-            row |= {f"translation.{key}": value for key, value in inner.items()}
+        if isinstance(row.get("translation"), dict):
+            row |= {f"translation.{key}": value for key, value in row.pop("translation").items()}
         names = _find_names(f"{where}: an object with", list(row), languages, columns)
         for name in names:
-            if row[name] is not None and not isinstance(row[name], str):
+            if not isinstance(row[name], str | None):
                 raise DataError(f"{where}: {name} is {type(row[name]).__name__}, expected text")
-        src, tgt = (_join_lines(row[name] or "") for name in names)
-        if is_utf8(line):  # JSON can spell lone surrogates
-            return replace_surrogates(src), replace_surrogates(tgt)
+        clean = replace_surrogates if is_utf8(line) else str  # JSON can spell lone surrogates
+        src, tgt = (clean(_join_lines(row[name] or "")) for name in names)
         return src, tgt
 
     return in_blocks(starmap(pair, enumerate(read_lines(path, ESCAPE), 1)))
@@ -363,16 +349,14 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     Raises:
         DataError: with this problem and a list of the names, if there are no such names.
     """
-    usual = (languages, PLAIN_NAMES) if languages[0] != languages[1] else (PLAIN_NAMES,)
-    pairs = (columns,) if columns else usual
-    for prefix in ("", "translation."):
-        for src, tgt in pairs:
-            src, tgt = prefix + src, prefix + tgt
-            if names.count(src) == names.count(tgt) == 1:
-                return src, tgt
-    named = _header_sides([name.removeprefix("translation").lstrip(".") for name in names], languages)
-    if named and not columns:
-        return names[named[0]], names[named[1]]
+    pairs = (columns,) if columns else (languages, PLAIN_NAMES)
+    keys = [name.removeprefix("translation.") for name in names]
+    for src, tgt in pairs:
+        if src != tgt and keys.count(src) == keys.count(tgt) == 1:
+            return names[keys.index(src)], names[keys.index(tgt)]
+    sides = _header_sides(keys, languages)
+    if sides and not columns:
+        return names[sides[0]], names[sides[1]]
     expected = ", or ".join(map(" and ".join, pairs))
     raise DataError(
         f"{problem} {_join(map(repr, names))}, expected {expected}, or translation: {{...}} with them",
@@ -383,8 +367,8 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
 def read_parquet(path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
     """The pairs of a Parquet file, by the columns of `find_columns`."""
     with open_parquet(path) as file:
-        found = find_columns(str(path), file.schema_arrow, languages, columns)
-        yield from column_blocks(str(path), file.iter_batches(BLOCK_PAIRS, columns=found), found)
+        sides = find_columns(str(path), file.schema_arrow, languages, columns)
+        yield from column_blocks(str(path), file.iter_batches(BLOCK_PAIRS, columns=sides), sides)
 
 
 @contextlib.contextmanager
@@ -396,7 +380,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
     except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{path}: invalid Parquet file: {short(error)}") from None
+        raise DataError(f"{path}: invalid Parquet file: {first_line(error)}") from None
 
 
 def find_columns(where: str, schema: Any, languages: Languages, names: Columns = ()) -> Pair:
@@ -413,7 +397,7 @@ def column_blocks(where: str, tables: Iterable[Any], columns: Pair) -> Iterator[
     """The pairs of Arrow tables, or of record batches, by the columns of `find_columns`; null is an empty sentence."""
     import pyarrow as pa
 
-    first_line = 1
+    line = 1
     for table in tables:
         flat = pa.table(table).flatten()
         sides = []
@@ -426,10 +410,5 @@ def column_blocks(where: str, tables: Iterable[Any], columns: Pair) -> Iterator[
             sides.append([_join_lines(escaped(text or b"")) for text in values.cast("large_binary").to_pylist()])
         src, tgt = sides
         if src:
-            yield PairBlock(range(first_line, first_line + len(src)), src, tgt)
-        first_line += len(src)
-
-
-def short(error: BaseException) -> str:
-    """The message of a library's error, on one line."""
-    return " ".join(str(error).split())[:300] or type(error).__name__
+            yield PairBlock(range(line, line + len(src)), src, tgt)
+        line += len(src)

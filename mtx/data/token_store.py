@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from mtx.data.glossary import Glossary
+from mtx.data.sampler import Ints, Lengths
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError
 from mtx.storage import disk, durable
@@ -27,34 +28,23 @@ from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_ST
 _METADATA = b"mtx"
 _MAX_VALID_BYTES = 1 << 29
 Ids = NDArray[np.uint16] | NDArray[np.uint32]
+Batch: TypeAlias = pa.RecordBatch
 
 
-def _schema(num_ids: int, weights: list[float]) -> Any:
-    ids = pa.list_(pa.uint16() if num_ids <= 65_536 else pa.uint32())
-    metadata = {"format": durable.FORMAT, "num_ids": num_ids, "weights": weights}
-    return pa.schema(
-        {
-            "src_ids": ids,
-            "tgt_ids": ids,
-            "line": pa.int64(),
-            "corpus": pa.uint16(),
-            "src_text": pa.large_string(),
-            "tgt_text": pa.large_string(),
-        },
-        metadata={_METADATA: json.dumps(metadata)},
-    )
+def _schema(num_ids: int) -> Any:
+    ids, text = pa.list_(pa.uint16() if num_ids <= 65_536 else pa.uint32()), pa.large_string()
+    columns = {"src_ids": ids, "tgt_ids": ids, "line": pa.int64(), "corpus": pa.uint16()}
+    return pa.schema({**columns, "src_text": text, "tgt_text": text})
 
 
 def store_batch(
     num_ids: int, src_ids: list[list[int]], tgt_ids: list[list[int]], lines: Any, corpus: Any, src: Any, tgt: Any
-) -> Any:
+) -> Batch:
     """A record batch for `write_store`: each argument but `num_ids` has one item a pair; lists or Arrow arrays."""
-    schema = _schema(num_ids, [])
-    columns = src_ids, tgt_ids, lines, corpus, src, tgt
-    return pa.RecordBatch.from_pydict(dict(zip(schema.names, columns, strict=True)), schema)
+    return pa.RecordBatch.from_arrays([src_ids, tgt_ids, lines, corpus, src, tgt], schema=_schema(num_ids))
 
 
-def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterable[Any]) -> None:
+def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterable[Batch]) -> None:
     """Write pairs to a new file, in their order.
 
     Args:
@@ -62,7 +52,9 @@ def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterabl
         weights: the weight of each corpus, in the order of the corpus numbers in the batches.
         batches: made by `store_batch` with the same `num_ids`.
     """
-    with disk.create(path) as file, pa.ipc.new_file(file, _schema(num_ids, weights)) as writer:
+    metadata = {"format": durable.FORMAT, "num_ids": num_ids, "weights": weights}
+    schema = _schema(num_ids).with_metadata({_METADATA: json.dumps(metadata)})
+    with disk.create(path) as file, pa.ipc.new_file(file, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
 
@@ -75,8 +67,8 @@ class Side:
     """
 
     tokens: Ids
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int32]
+    starts: Ints
+    lengths: Lengths
 
     @classmethod
     def of(cls, sentences: Sequence[Sequence[int]], id_type: Any) -> "Side":
@@ -85,7 +77,7 @@ class Side:
         tokens: Any = np.fromiter(chain.from_iterable(sentences), dtype=id_type, count=int(lengths.sum()))
         return cls(tokens, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
 
-    def take(self, pairs: NDArray[np.int64] | slice) -> "Side":
+    def take(self, pairs: Ints | slice) -> "Side":
         """The sentences with these numbers; the ids are not copied."""
         return Side(self.tokens, self.starts[pairs], self.lengths[pairs])
 
@@ -99,10 +91,10 @@ class Side:
             np.concatenate([side.lengths for side in sides]),
         )
 
-    def sentences(self, pairs: NDArray[np.int64]) -> list[list[int]]:
+    def sentences(self, pairs: Ints) -> list[list[int]]:
         """The ids of the sentences with these numbers."""
-        starts, ends = self.starts[pairs], self.starts[pairs] + self.lengths[pairs]
-        return [self.tokens[start:end].tolist() for start, end in zip(starts, ends, strict=True)]
+        places = zip(self.starts[pairs].tolist(), self.lengths[pairs].tolist(), strict=True)
+        return [self.tokens[start : start + length].tolist() for start, length in places]
 
 
 @dataclass(frozen=True)
@@ -127,27 +119,20 @@ class TokenStore:
         try:
             file = pa.memory_map(os.fsencode(path)).read_buffer()
             reader = pa.ipc.open_file(file)
-            metadata = json.loads((reader.schema.metadata or {})[_METADATA])
+            metadata = json.loads(reader.schema.metadata[_METADATA])
             num_ids, weights = int(metadata["num_ids"]), np.array(metadata["weights"], dtype=np.float64)
-            if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids, []):
+            if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids):
                 raise ValueError("another format or other columns")
             batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
             for batch in batches:
                 batch.validate()
+            table = pa.Table.from_batches(batches, reader.schema)
+            id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
+            tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
+            src, tgt = (_view(tokens, batches, column) for column in ("src_ids", "tgt_ids"))
         except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
             raise DamagedFileError(f"{path}: is not a readable store of token ids ({error})") from None
-        table = pa.Table.from_batches(batches, reader.schema)
-        id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
-        tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
-        return cls(
-            num_pairs=table.num_rows,
-            num_ids=num_ids,
-            weights=weights,
-            corpus=table["corpus"].to_numpy(),
-            src=_side(path, tokens, batches, "src_ids"),
-            tgt=_side(path, tokens, batches, "tgt_ids"),
-            _table=table,
-        )
+        return cls(table.num_rows, num_ids, weights, table["corpus"].to_numpy(), src, tgt, table)
 
     def src_texts(self) -> list[str]:
         """The source text of every pair, as a new list."""
@@ -157,7 +142,7 @@ class TokenStore:
         """The target text of every pair, as a new list."""
         return list(self._table["tgt_text"].to_pylist())
 
-    def texts(self, pairs: NDArray[np.int64]) -> tuple[list[str], list[str]]:
+    def texts(self, pairs: Ints) -> tuple[list[str], list[str]]:
         """The source and target texts of the pairs with these numbers."""
         src, tgt = self._table["src_text"], self._table["tgt_text"]  # whose `take` would copy all texts
         return [src[pair].as_py() for pair in pairs.tolist()], [tgt[pair].as_py() for pair in pairs.tolist()]
@@ -180,12 +165,12 @@ class TokenStore:
         table = pa.concat_tables([self._table, copies])
         return TokenStore(table.num_rows, self.num_ids, weights, corpus, src_twice, tgt_twice, table)
 
-    def lines(self) -> NDArray[np.int64]:
+    def lines(self) -> Ints:
         """For each pair, its line in the file of its corpus."""
         return np.asarray(self._table["line"])
 
 
-def _side(path: Path, tokens: Ids, batches: list[Any], column: str) -> Side:
+def _view(tokens: Ids, batches: list[Batch], column: str) -> Side:
     """View the ids of `column` in place, by the offset of each batch's values in the mapped file."""
     starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
     for ids in (batch[column] for batch in batches):
@@ -195,7 +180,7 @@ def _side(path: Path, tokens: Ids, batches: list[Any], column: str) -> Side:
         lengths.append(np.diff(offsets))
     side = Side(tokens, np.concatenate(starts), np.concatenate(lengths))
     if side.lengths.min(initial=1) < 1:  # `validate` has checked only the first and the last offset
-        raise DamagedFileError(f"{path}: {column} has a sentence without </s>")
+        raise ValueError(f"{column} has a sentence without </s>")
     return side
 
 

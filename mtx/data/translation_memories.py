@@ -40,7 +40,7 @@ _MAX_TOKEN_BYTES = 1 << 20  # of a tag, comment or the like
 OPENING_CODES = {"bpt", "bx", "sc", "sm"}
 CLOSING_CODES = {"ept", "ex", "ec", "em"}
 CODES = OPENING_CODES | CLOSING_CODES | {"it", "ph", "ut", "x"}
-_ABOUT_CODE = ("type", "ctype", "subType", "equiv-text", "equiv", "disp")  # attributes that may describe a code
+_DESCRIPTIONS = ("type", "ctype", "subType", "equiv-text", "equiv", "disp")  # attributes that may describe a code
 DELETED = "x-sdl-deleted"  # the type of a mark: of tracked changes
 UNTRANSLATED = {"new", "needs-translation"}  # states of targets that hold the source, if anything
 SIDES = {"source", "seg-source", "target"}
@@ -81,10 +81,14 @@ class Node:
             node = node.parent
         return node
 
+    def first(self, *names: str) -> str:
+        """The first of these attributes that it has; empty (UNKNOWN) without one."""
+        return next(filter(None, map(self.attributes.get, names)), UNKNOWN)
+
     @property
     def is_space(self) -> bool:
         """Whether it is a code for a line break or other white space."""
-        texts = [self.attributes.get(name, "") for name in _ABOUT_CODE]
+        texts = [self.attributes.get(name, "") for name in _DESCRIPTIONS]
         if self.name in CODES:
             texts.append("".join(child for child in self.children if isinstance(child, str)))
         return any(map(is_white_space, texts))
@@ -117,12 +121,14 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
             try:
                 tree.parser.Parse(chunk, not chunk)
             except expat.ExpatError as error:
-                problem = expat.ErrorString(error.code)
-                help = "if it is not in UTF-8, its first line must declare encoding=NAME"
-                raise DataError(f"{path}:{error.lineno}: invalid XML: {problem}", help) from None
+                raise DataError(
+                    f"{path}:{error.lineno}: invalid XML: {expat.ErrorString(error.code)}",
+                    "if it is not in UTF-8, its first line must declare encoding=NAME",
+                ) from None
             except (LookupError, ValueError) as error:  # Python has no such single-byte codec
-                help = "save it in UTF-8, also in the XML declaration"
-                raise DataError(f"{path}: unsupported encoding ({error})", help) from None
+                raise DataError(
+                    f"{path}: unsupported encoding ({error})", "save it in UTF-8, also in the XML declaration"
+                ) from None
             if file.tell() - tree.parser.CurrentByteIndex > _MAX_TOKEN_BYTES:
                 raise tree.refused(f"a tag or comment has more than {_MAX_TOKEN_BYTES:,} bytes")
             if tree.unit and tree.parser.CurrentByteIndex - tree.unit_start > MAX_UNIT_BYTES:
@@ -175,8 +181,7 @@ class _Tree:
             self.prefix = name.removesuffix(local)
         elif len(around) >= MAX_DEPTH:
             raise self.refused(f"elements are nested more than {MAX_DEPTH} deep")
-        if self.prefix:
-            name = name.removeprefix(self.prefix) if name.startswith(self.prefix) else f"other:{name}"
+        name = name.removeprefix(self.prefix) if name.startswith(self.prefix) else f"other:{name}"
         node = Node(name, attributes, self.parser.CurrentLineNumber)
         if self.document:
             self.place(node)
@@ -248,23 +253,22 @@ def _texts(node: Node) -> Iterator[str]:
 
 def read_tmx(path: Path) -> Iterator[Unit]:
     """The units of a translation memory; a tuv without a seg has no text."""
-    origin: Node | None = None  # the header, which names the source language
     for unit in read_units(path, "TMX"):
-        variants = list[Variant]()
-        for tuv in unit.named("tuv"):
-            text = "".join(plain_text(seg) for seg in tuv.named("seg")[-1:])
-            variants.append(Variant(language_of(tuv), text, _date(tuv) or _date(unit)))
-        origin = origin or unit.nearest("srclang")
-        yield Unit(unit.line, variants, origin.attributes["srclang"] if origin else UNKNOWN)
+        variants = [
+            Variant(
+                language_of(tuv),
+                "".join(map(plain_text, tuv.named("seg")[-1:])),
+                date_of(tuv.first("changedate", "creationdate") or unit.first("changedate", "creationdate")),
+            )
+            for tuv in unit.named("tuv")
+        ]
+        origin = unit.nearest("srclang")  # usually the header, whose attributes the root has
+        yield Unit(unit.line, variants, origin.first("srclang") if origin else UNKNOWN)
 
 
 def language_of(tuv: Node) -> str:
     """The language of a tuv."""
-    return tuv.attributes.get("xml:lang") or tuv.attributes.get("lang") or UNKNOWN
-
-
-def _date(node: Node) -> int:
-    return date_of(node.attributes.get("changedate") or node.attributes.get("creationdate") or "")
+    return tuv.first("xml:lang", "lang")
 
 
 def read_xliff(path: Path) -> Iterator[Unit]:
@@ -313,17 +317,15 @@ def marks_of(node: Node) -> list[Node]:
 
 def languages_of(unit: Node) -> tuple[str, str]:
     """The languages that the element around a unit names."""
-    file = unit.nearest("source-language", "srcLang")
-    attributes = file.attributes if file else {}
-    src = attributes.get("source-language") or attributes.get("srcLang") or UNKNOWN
-    return src, attributes.get("target-language") or attributes.get("trgLang") or UNKNOWN
+    file = unit.nearest("source-language", "srcLang") or unit
+    return file.first("source-language", "srcLang"), file.first("target-language", "trgLang")
 
 
 _STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
 _TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})?")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))")
-_CHARACTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_CHARACTERS = dict(zip("ntrabfv", "\n\t\r\a\b\f\v", strict=True))
 
 
 @dataclass

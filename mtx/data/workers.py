@@ -79,7 +79,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._connection, other = multiprocessing.Pipe()
-        path = [str(entry) for entry in sys.path]
+        path = list(map(str, sys.path))
         code = f"import sys; sys.path[:] = {path!r}; from {__name__} import serve; serve({other.fileno()})"
         with other:  # closed in this process
             self._process = subprocess.Popen(
@@ -128,9 +128,7 @@ def serve(fd: int) -> None:
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             function, item = connection.recv()
-            answer: tuple[Any, Exception | None]
             try:
-                answer = function(item), None
+                connection.send((function(item), None))
             except Exception as error:
-                answer = None, error
-            connection.send(answer)
+                connection.send((None, error))

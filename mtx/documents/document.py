@@ -1,27 +1,28 @@
 """Documents in which `mtx translate` changes only the text: XLIFF, TMX, PO, HTML, Markdown and subtitles.
 
-Flow: bytes -> text -> segments with tags -> translations -> edits of the text -> bytes. The parsers are loaded only for
-documents, not for lines of text.
+Flow: bytes -> text -> segments with tags -> translations -> edits of the text -> bytes. Only a document loads this
+module and the parsers, lines of text do not.
 """
 
 import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from mtx.data.inline_codes import accelerator
 from mtx.data.markup import Marked, Tag, text_of
+from mtx.documents import bilingual_documents, html, markdown, subtitles
+from mtx.documents.edits import Edit, apply, segments
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, format_size, shell_command
 from mtx.storage.text_files import declared_encoding, errors_named, is_utf8, likely_encoding, wide_encoding
 
 logger = logging.getLogger(__name__)
 
+_MARK = "\ufeff"  # byte order mark
 MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
-_GZIP = b"\x1f\x8b"
 
 
 def translate_document(
@@ -45,42 +46,41 @@ def translate_document(
     """
     with errors_named(path), path.open("rb") as file:
         data = file.read(MAX_BYTES + 1)
-    if data.startswith(_GZIP):
+    if data.startswith(b"\x1f\x8b"):
         raise UsageError(f"{path}: compressed documents are not supported", shell_command("gzip", "-dk", path))
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: larger than {format_size(MAX_BYTES)}", "divide it")
-    text, encoding = decode(path, data, kind)
-    from mtx.documents import bilingual_documents, html, markdown, subtitles
-
-    front = _FRONT_MATTER.match(text) if kind in ("html", "markdown") else None
-    head = front[0] if front else ""
-    text = text[len(head) :]
+    whole, codec = decode(path, data, kind)
+    text = whole.removeprefix(_MARK)
+    if kind in ("html", "markdown") and (front := _FRONT_MATTER.match(text)):
+        text = text[front.end() :]
+    head = whole[: len(whole) - len(text)]
     left = Counter[str]()  # what stays in the source language, by its kind
-    reads: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
+    readers: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
     if kind == "markdown":
-        reads = [partial(markdown.read, left=left)]
+        readers = [partial(markdown.read, left=left)]
     elif kind == "html":
-        reads = [partial(html.read_attributes, path, tgt=languages[1]), html.read_blocks]
+        readers = [partial(html.read_blocks, path), partial(html.read_attributes, tgt=languages[1])]
     elif kind in bilingual_documents.EDITS:
-        reads = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left)]
+        readers = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left)]
         translate = partial(_keep_accelerators, translate)
     num_segments = 0
-    for read in reads:
+    for read in readers:
         edits = list(read(text))
-        found = segments(edits)
-        num_segments += len(found) + left.total()
-        text = apply(text, edits, translate(found))
+        to_translate = segments(edits)
+        num_segments += len(to_translate) + left.total()
+        text = apply(text, edits, translate(to_translate))
         num_segments -= left.total()  # with what could not be written
     kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
     rest = f", {left.total():,} left ({kinds})" if kinds else ""
     logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), rest)
-    return encoding.encode(head + text)
+    return _encode(head + text, codec)
 
 
 def _keep_accelerators(translate: Callable[[list[Marked]], list[Marked]], segments: list[Marked]) -> list[Marked]:
-    pairs = [without_accelerator(segment) for segment in segments]
+    pairs = list(map(without_accelerator, segments))
     translations = translate([segment for segment, _ in pairs])
-    return [with_accelerator(new, mark) for new, (_, mark) in zip(translations, pairs, strict=True)]
+    return [with_accelerator(translation, mark) for translation, (_, mark) in zip(translations, pairs, strict=True)]
 
 
 def without_accelerator(marked: Marked) -> tuple[Marked, str]:
@@ -101,107 +101,53 @@ def with_accelerator(marked: Marked, mark: str) -> Marked:
         return marked
     for letter in (rf"\b(?i:{mark[1]})", f"(?i:{mark[1]})", "[A-Za-z]"):
         for number, part in enumerate(marked):
-            if isinstance(part, str) and (match := re.search(letter, part)):
-                at = match.start()
-                return [*marked[:number], f"{part[:at]}{mark[0]}{part[at:]}", *marked[number + 1 :]]
+            if isinstance(part, str) and re.search(letter, part):
+                return [*marked[:number], re.sub(letter, rf"{mark[0]}\g<0>", part, count=1), *marked[number + 1 :]]
     return [*marked, f"({mark.upper()})"]
 
 
-_MARKS = {"utf-8": b"\xef\xbb\xbf", "utf-16-le": b"\xff\xfe", "utf-16-be": b"\xfe\xff"}  # byte order marks
-_MAX_SPACE = 200
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
 _META = re.compile(rb"<meta[^>]{1,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
-_META_BYTES = 4096
-_LATIN_1 = frozenset(["iso-8859-1", "iso8859-1", "latin-1", "latin1", "us-ascii", "ascii"])
+_LATIN_1 = re.compile("iso-?8859-1|latin-?1|(us-)?ascii")
 
 
-@dataclass(frozen=True)
-class Encoding:
-    """The encoding of a document: a Python codec, and the byte order mark before the text."""
-
-    codec: str
-    mark: bytes = b""
-
-    def encode(self, text: str) -> bytes:
-        """The bytes of a text; a character that the encoding lacks becomes a character reference of XML and HTML."""
-        return self.mark + text.encode(self.codec, "xmlcharrefreplace")
-
-
-@dataclass(frozen=True)
-class Edit:
-    """Replaces a span of characters by a translation; an empty span is an insertion.
-
-    Attributes:
-        segment: the text to translate; empty if the new text is known.
-        write: formats the translation for the document.
-    """
-
-    start: int
-    end: int
-    segment: Marked
-    write: Callable[[Marked], str]
-
-
-def replace_text(start: int, end: int, text: str) -> Edit:
-    """An edit that replaces a span of characters by this text."""
-    return Edit(start, end, [], lambda _: text)
-
-
-def segments(edits: Iterable[Edit]) -> list[Marked]:
-    """The segments to translate for some edits."""
-    return [edit.segment for edit in edits if edit.segment]
-
-
-def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
-    """The text after all edits, which are in order and do not overlap; consumes the translations that they need."""
-    parts = list[str]()
-    end = 0
-    rest = iter(translations)
-    for edit in edits:
-        assert edit.start >= end
-        parts += [text[end : edit.start], edit.write(next(rest) if edit.segment else [])]
-        end = edit.end
-    return "".join([*parts, text[end:]])
-
-
-def space_before(text: str, at: int) -> str:
-    """The white space before a character, such as the line break and the indentation of a tag."""
-    before = text[max(0, at - _MAX_SPACE) : at]
-    return before[len(before.rstrip()) :]
-
-
-def decode(path: Path, data: bytes, kind: str) -> tuple[str, Encoding]:
-    """The text of a document, without a byte order mark, and how to encode it again. `kind`: see `translate_document`.
+def decode(path: Path, data: bytes, kind: str) -> tuple[str, str]:
+    """The text of a document, with its byte order mark, and the codec. `kind`: see `translate_document`.
 
     Raises:
         DataError: if it is not in UTF-8, UTF-16 or its declared encoding, or cannot be written back unchanged.
     """
-    encoding = _encoding(data, kind)
+    codec = _codec(data, kind)
     try:
-        text = data.removeprefix(encoding.mark).decode(encoding.codec)
-        if encoding.encode(text) == data:
-            return text, encoding
-        raise DataError(f"{path}: cannot write its encoding back unchanged ({encoding.codec})", "save it in UTF-8")
+        text = data.decode(codec)
+        if _encode(text, codec) == data:
+            return text, codec
+        raise DataError(f"{path}: cannot write its encoding back unchanged ({codec})", "save it in UTF-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         guess = likely_encoding(data[max(0, error.start - 1000) : error.start + 1000])
         perhaps = f", perhaps {guess}" if guess else ""
-        raise DataError(f"{path}:{line}: not {encoding.codec.upper()}{perhaps}", "save it in UTF-8") from None
+        raise DataError(f"{path}:{line}: not {codec.upper()}{perhaps}", "save it in UTF-8") from None
     except (LookupError, ValueError):  # not a codec, or not a text encoding
-        raise DataError(f"{path}: unsupported encoding ({encoding.codec})", "save it in UTF-8") from None
+        raise DataError(f"{path}: unsupported encoding ({codec})", "save it in UTF-8") from None
 
 
-def _encoding(data: bytes, kind: str) -> Encoding:
-    for codec, mark in _MARKS.items():
-        if data.startswith(mark):
-            return Encoding(codec, mark)
+def _encode(text: str, codec: str) -> bytes:
+    """The bytes of a text; a character that the encoding lacks becomes a character reference of XML and HTML."""
+    return text.encode(codec, "xmlcharrefreplace")
+
+
+def _codec(data: bytes, kind: str) -> str:
+    for codec in ("utf-8", "utf-16-le", "utf-16-be"):
+        if data.startswith(_MARK.encode(codec)):
+            return codec
     if wide := wide_encoding(data[: 1 << 13]):
-        return Encoding(wide.lower())
+        return wide.lower()
     declared = declared_encoding(data)
-    if kind == "html" and not declared and (meta := _META.search(data[:_META_BYTES])):
+    if kind == "html" and not declared and (meta := _META.search(data[:4096])):
         declared = meta[1].decode().lower()
         if not data.isascii() and is_utf8(data.decode("utf-8", "surrogateescape")):
             declared = "utf-8"  # whatever the page declares: text in other encodings is not valid UTF-8
-        elif declared in _LATIN_1:
+        elif _LATIN_1.fullmatch(declared):
             declared = "cp1252"  # as browsers read it
-    return Encoding(declared or "utf-8")
+    return declared or "utf-8"

@@ -8,27 +8,27 @@ content.
 import html
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
-from itertools import accumulate
 from pathlib import Path
 
 from mtx.data.inline_codes import unescape
 from mtx.data.languages import tag_of
 from mtx.data.markup import VOID, Marked, Tag, element_tag, has_letters, raw, with_codes
 from mtx.data.tables import PLAIN_NAMES
-from mtx.documents.document import Edit, replace_text
+from mtx.documents.edits import Edit, replace_text
 from mtx.errors import DataError
 
-_INLINE = frozenset(
-    ["a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "data", "del", "dfn", "em", "font", "i", "ins", "label",
-     "mark", "q", "ruby", "s", "small", "span", "strike", "strong", "sub", "sup", "time", "tt", "u"]
-)  # fmt: skip
-_VOID_INLINE = frozenset(["br", "img", "input", "wbr"])
-_UNTOUCHED_INLINE = frozenset(["code", "kbd", "samp", "var", "svg", "math", "object", "picture", "canvas", "rp", "rt"])
-_UNTOUCHED = frozenset(["script", "style", "pre", "textarea", "template", "noscript", "iframe", "xmp", "noembed"])
+_WITH_TEXT = (  # inline elements
+    "a|abbr|acronym|b|bdi|bdo|big|cite|data|del|dfn|em|font|i|ins|label|mark|q|ruby|s|small|span|strike|strong|sub|sup"
+    "|time|tt|u"
+)
+_WITH_CODE = "code|kbd|samp|var|svg|math|object|picture|canvas|rp|rt"
+_INLINE = re.compile(f"{_WITH_TEXT}|{_WITH_CODE}|br|img|input|wbr")
+_PHRASE = re.compile(_WITH_TEXT)
+_UNTOUCHED = re.compile(f"{_WITH_CODE}|script|style|pre|textarea|template|noscript|iframe|xmp|noembed")
 _KINDS = {  # of parts, by the method of the parser
     "handle_starttag": "start",
     "handle_startendtag": "empty",
@@ -36,9 +36,8 @@ _KINDS = {  # of parts, by the method of the parser
     "handle_data": "text",
     **dict.fromkeys(["handle_comment", "handle_decl", "handle_pi", "unknown_decl"], "other"),
 }
-_SEEN = frozenset(["alt", "title", "placeholder", "aria-label"])  # visible attributes
-_SEEN_META = re.compile(r"((og|twitter):)?(title|description)", re.IGNORECASE)
-_BUTTONS = frozenset(["submit", "button", "reset"])
+_VISIBLE = frozenset(["alt", "title", "placeholder", "aria-label"])  # attributes
+_VISIBLE_META = re.compile(r"((og|twitter):)?(title|description)", re.IGNORECASE)
 _ENDED_BY = {
     "li": {"li"},
     **dict.fromkeys(["dt", "dd"], {"dt", "dd"}),
@@ -50,11 +49,19 @@ _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[
 _MOST_UNFINISHED = 1000  # unclosed tags between two closed ones
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
 _NO_BREAK_SPACE = "\xa0"
-# A block of Liquid that holds code or a comment is one template; PHP at the end of a page need not end.
+# A block of Liquid that holds code or a comment is one template, and so is character data; PHP at the end need not end.
 _TEMPLATE = re.compile(
-    r"<\?(?:php)?|<%|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
+    r"<\?(?:php)?|<%|<!\[CDATA\[|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
 )
-_TEMPLATE_ENDS = {"<?": r"\?>", "<?php": r"\?>|\Z", "<%": "%>", "{%": "%}", "{#": r"\#}", "={": "}"}
+_TEMPLATE_ENDS = {
+    "<?": r"\?>",
+    "<?php": r"\?>|\Z",
+    "<%": "%>",
+    "<![CDATA[": r"\]\]>",
+    "{%": "%}",
+    "{#": r"\#}",
+    "={": "}",
+}
 _MOST_TEMPLATE = 2000  # characters of one in braces
 _FILLER = "\ue000"  # replaces each character of a template
 _FILLED = re.compile(rf"{_FILLER}(?:(?:[{_FILLER}\n]|[-/.:](?={_FILLER}))*{_FILLER})?")
@@ -67,6 +74,8 @@ class _Part:
     Attributes:
         kind: text; start, end or empty (<x/>) for a tag; other for comments and the like; kept for damaged markup.
         name: the name of a tag.
+        spans: the span of the value of each attribute with its quotes; (-1, -1) without a value.
+        attributes: the value of each attribute, with its references.
         last: for the start of an element, the number of the part with its end, if it has one.
         is_frozen: whether it must not be translated.
     """
@@ -74,56 +83,54 @@ class _Part:
     start: int
     kind: str
     name: str
-    attributes: dict[str, str | None]
     end: int = 0
+    spans: dict[str, tuple[int, int]] = field(default_factory=dict)
+    attributes: dict[str, str] = field(default_factory=dict)
     last: int | None = None
     is_frozen: bool = False
 
 
-def read_attributes(path: Path, text: str, tgt: str = "") -> Iterator[Edit]:
+def read_attributes(text: str, tgt: str = "") -> Iterator[Edit]:
     """The edits that translate the values of visible attributes, and declare the language `tgt` of the page.
 
-    Raises:
-        DataError: if the page is damaged; `path` is for the message.
+    They are made after those of `read_blocks`, in whose segments the tags are.
     """
     masked = _mask_templates(text)
-    _refuse_unfinished(path, masked)
     for part in _parts(masked):
-        if part.kind not in ("start", "empty"):
-            continue
-        for name, start, end in _attributes(masked, part):
-            quote, inner = (text[start], 1) if text[start] in "\"'" else ('"', 0)
+        for name, (start, end) in part.spans.items():
+            if start < 0:
+                continue
+            quote = text[start] if text[start] in "\"'" else '"'
             if part.name == "html" and name in ("lang", "xml:lang") and tgt not in ("", *PLAIN_NAMES):
                 yield replace_text(start, end, f"{quote}{tag_of(tgt)}{quote}")
-            elif not part.is_frozen and _is_seen(part, name) and any(map(str.isalpha, masked[start:end])):
-                value = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
-                yield Edit(start, end, value, partial(_write_value, quote))
+            elif not part.is_frozen and _is_visible(part, name) and any(map(str.isalpha, part.attributes[name])):
+                inner = text[start] == quote
+                segment = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
+                yield Edit(start, end, segment, partial(_write_value, quote))
 
 
 def _write_value(quote: str, translation: Marked) -> str:
     return f"{quote}{raw(translation, html.escape)}{quote}"
 
 
-def _attributes(text: str, part: _Part) -> Iterator[tuple[str, int, int]]:
-    """The name of each attribute of a tag, once, and the span of its value including quotes."""
-    at, names = part.start + 1 + len(part.name), set[str]()
-    while match := _ATTRIBUTE.match(text, at, part.end):
-        at, name = match.end(), match[1].lower()
-        if match[2] and name not in names:
-            yield name, *match.span(2)
-        names.add(name)
-
-
-def _is_seen(part: _Part, name: str) -> bool:
-    get = part.attributes.get
+def _is_visible(part: _Part, name: str) -> bool:
+    values = part.attributes
     if part.name == "meta":
-        return name == "content" and bool(_SEEN_META.fullmatch(get("name") or get("property") or ""))
-    return name in _SEEN or (part.name == "input" and name == "value" and (get("type") or "").lower() in _BUTTONS)
+        return name == "content" and bool(_VISIBLE_META.fullmatch(values.get("name") or values.get("property", "")))
+    return name in _VISIBLE or (
+        part.name == "input" and name == "value" and values.get("type", "").lower() in ("submit", "button", "reset")
+    )
 
 
-def read_blocks(text: str) -> Iterator[Edit]:
-    """The edits that translate the text of the blocks."""
-    for start, end, run in _spans(text):
+def read_blocks(path: Path, text: str) -> Iterator[Edit]:
+    """The edits that translate the text of the blocks.
+
+    Raises:
+        DataError: if the page is damaged; `path` is for the message.
+    """
+    masked = _mask_templates(text)
+    _refuse_unfinished(path, masked)
+    for start, end, run in _spans(text, masked):
         segment = with_codes(run, _escape)
         if has_letters(segment):
             yield Edit(start, end, segment, lambda new: raw(new, _escape))
@@ -133,9 +140,7 @@ def _mask_templates(text: str) -> str:
     """The page with a filler in place of each template."""
     parts, at, missing = list[str](), 0, set[str]()
     for begin in _TEMPLATE.finditer(text):
-        end = _TEMPLATE_ENDS.get(begin[0]) or "}" * len(begin[0])
-        if begin[1]:
-            end = rf"{{%-?\s*end{begin[1]}\b[^%]*%}}"
+        end = rf"{{%-?\s*end{begin[1]}\b[^%]*%}}" if begin[1] else _TEMPLATE_ENDS.get(begin[0], "}" * len(begin[0]))
         if begin.start() < at or end in missing:
             continue
         last = re.compile(end).search(text, begin.end())
@@ -161,20 +166,19 @@ def _escape(text: str) -> str:
     return html.escape(text, quote=False).replace(_NO_BREAK_SPACE, "&#160;")  # &nbsp; is unknown in XML
 
 
-def _spans(text: str) -> Iterator[tuple[int, int, Marked]]:
+def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
     """The span of each run of text and inline tags, and the run."""
     run = Marked()
     run_start = 0
     at = 0
-    masked = _mask_templates(text)
     parts = _parts(masked)
     for part in parts:
         if part.start < at:
             continue  # in an element that is one tag
-        is_whole = part.name in _UNTOUCHED | _UNTOUCHED_INLINE or (part.is_frozen and part.name in _INLINE)
+        is_whole = _UNTOUCHED.fullmatch(part.name) or (part.is_frozen and _PHRASE.fullmatch(part.name))
         last = part.last if is_whole else None
         at = part.end if last is None else parts[last].end
-        is_inline = part.name in _INLINE | _VOID_INLINE | _UNTOUCHED_INLINE
+        is_inline = _INLINE.fullmatch(part.name)
         content = text[part.start : at]
         if part.kind == "text" and not part.is_frozen:
             run += _unescape(text, masked, part.start, at)
@@ -188,11 +192,17 @@ def _spans(text: str) -> Iterator[tuple[int, int, Marked]]:
 
 def _parts(text: str) -> list[_Part]:
     """The parts of a page, in order; together they contain all of its characters."""
-    parts = _Parser(text).parts
+    parts = _find_parts(text)
     for part, end in zip(parts, [*(part.start for part in parts[1:]), len(text)], strict=False):
         part.end = end
         if part.kind == "text" and _UNFINISHED.search(text, part.start, end):
             part.kind = "kept"
+        elif part.kind in ("start", "empty"):
+            at = part.start + 1 + len(part.name)
+            while match := _ATTRIBUTE.match(text, at, end):
+                at = match.end()
+                part.spans.setdefault(match[1].lower(), match.span(2))
+            part.attributes = {name: text[slice(*span)].strip("\"'") for name, span in part.spans.items()}
     open_elements = defaultdict[str, list[int]](list)
     for number, part in enumerate(parts):
         if part.kind == "start" and part.name not in VOID:
@@ -210,10 +220,10 @@ def _freeze(parts: list[_Part]) -> None:
         while number > enclosing[-1][0]:
             enclosing.pop()
         part.is_frozen = enclosing[-1][1]
-        own = (part.attributes.get("translate", "inherited") or "yes").lower()
-        if own == "no" or "notranslate" in (part.attributes.get("class") or "").split():
+        translate = part.attributes.get("translate", "inherited").lower()
+        if translate == "no" or "notranslate" in part.attributes.get("class", "").split():
             part.is_frozen = True
-        elif own == "yes":
+        elif translate in ("yes", ""):
             part.is_frozen = False
         last = part.last
         if last is None and part.kind == "start" and part.name not in VOID and part.is_frozen != enclosing[-1][1]:
@@ -227,7 +237,9 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
     name, at = parts[number].name, number + 1
     while at < bound:
         part = parts[at]
-        if part.kind == "start" and (part.name not in _INLINE if name == "p" else part.name in _ENDED_BY.get(name, ())):
+        if part.kind == "start" and (
+            not _PHRASE.fullmatch(part.name) if name == "p" else part.name in _ENDED_BY.get(name, ())
+        ):
             break
         at = (part.last or at) + 1
     return min(at, bound) - 1
@@ -235,36 +247,24 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
 
 def _refuse_unfinished(path: Path, text: str) -> None:
     """Refuse a page with very many unclosed tags, which the parser of Python 3.11 reads again and again."""
-    line = 1
-    for part in text.split(">"):
-        if part.count("<") > _MOST_UNFINISHED:
-            line += part.count("\n", 0, part.index("<"))
+    for part in re.finditer("[^>]+", text):
+        if part[0].count("<") > _MOST_UNFINISHED:
+            line = text.count("\n", 0, text.index("<", part.start())) + 1
             raise DataError(f"{path}:{line}: unclosed tags; expected > after <")
-        line += part.count("\n")
 
 
-class _Parser(HTMLParser):
-    """Finds the parts of a page like a browser."""
+def _find_parts(text: str) -> list[_Part]:
+    """The parts of a page without their ends, as a browser finds them."""
+    parser, parts = HTMLParser(), list[_Part]()
 
-    def __init__(self, text: str):
-        super().__init__()
-        self.parts = list[_Part]()
-        self._lines = [0, *accumulate(len(line) + 1 for line in text.split("\n"))]
-        for method, kind in _KINDS.items():
-            setattr(self, method, partial(self._add, kind))
-        self.feed(text.replace("&", _FILLER))  # it needs no references, and fails for those with thousands of digits
-        self.close()
+    def add(kind: str, name: str, attributes: object = ()) -> None:
+        if not (kind == "text" and parts and parts[-1].kind == "text"):  # the parser may split a text
+            parts.append(_Part(parser.getpos()[1], kind, name))
 
-    def _add(self, kind: str, name: str, attributes: Sequence[tuple[str, str | None]] = ()) -> None:
-        line, column = self.getpos()
-        if not (kind == "text" and self.parts and self.parts[-1].kind == "text"):  # the parser may split a text
-            self.parts.append(_Part(self._lines[line - 1] + column, kind, name, dict(reversed(attributes))))
-
-    def parse_marked_section(self, i: int, report: int = 1) -> int:
-        """Treat everything from `<![` to its end as a comment; the library's own version fails for some."""
-        end = "]]>" if self.rawdata.startswith("<![CDATA[", i) else ">"
-        found = self.rawdata.find(end, i)
-        if found < 0:
-            return -1
-        self._add("other", "")
-        return found + len(end)
+    for method, kind in _KINDS.items():
+        setattr(parser, method, partial(add, kind))
+    # It fails for references with thousands of digits, and for some of <![if x]>, which is a comment; on one line, the
+    # column is the position.
+    parser.feed(text.replace("&", _FILLER).replace("<![", f"<!{_FILLER}").replace("\n", " "))
+    parser.close()
+    return parts

@@ -19,7 +19,7 @@ from markdown_it.token import Token
 
 from mtx.data.inline_codes import CODE
 from mtx.data.markup import Marked, Tag, element_tag, has_letters, raw, with_tags
-from mtx.documents.document import Edit
+from mtx.documents.edits import Edit
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _COMPONENT = (  # a tag of MDX, whose attributes may be code
@@ -33,11 +33,10 @@ _KEPT = re.compile(
     rf"|{_COMPONENT}|{CODE.pattern}"
 )
 # at the beginning also the box of a task, and the name of an alert
-_FIRST_KEPT = re.compile(rf"\[[ xX]\](?=\s)|\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
+_FIRST_KEPT = re.compile(rf"\A\[[ xX]\](?=\s)|\A\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
 _CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
 _TEXT_IN_HTML = re.compile(r"\s*</?(?!pre|script|style|textarea)\w.*?>[^<>]*[^\W\d_]", re.DOTALL | re.IGNORECASE)
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
-_MARK = re.compile(r"[\\`*_\[\]<~&!]|\A[^\w]|\A\d")  # text with a match may be more than plain text
 _WHOLE = "autolink"  # markup of links that form one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
@@ -84,7 +83,9 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     parse = _parser()
     tokens = parse(masked)
-    left["HTML block"] += sum(bool(_TEXT_IN_HTML.match(each.content)) for each in tokens if each.type == "html_block")
+    left["HTML block"] += sum(
+        token.type == "html_block" and bool(_TEXT_IN_HTML.match(token.content)) for token in tokens
+    )
     row = -1
     column = 0
     for opening, token in pairwise(tokens):
@@ -92,7 +93,7 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
             continue
         is_cell = opening.type in ("th_open", "td_open")
         first = token.map[0]
-        column, row = (column if is_cell and row == first else 0), first
+        column, row = (column if row == first else 0), first  # the next cell of a row, or the start of a line
         parts = token.content.split("\n")
         places = [_place(lines[first + number], part, column * (number == 0)) for number, part in enumerate(parts)]
         if min(places) < (0, 0):
@@ -156,10 +157,6 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
         start, end = child.meta["span"]
         if child.type == "text" or start < at:
             continue  # an empty mark, or a mark inside another tag
-        if child.type == "text_special":
-            parts += [*_split_kept(content[at:start], at == 0), child.content]
-            at = end
-            continue
         if child.type == "strong_open":
             start -= 1
         elif child.type == "strong_close":
@@ -170,9 +167,11 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             end = code.end()
         if child.type != "softbreak" or is_title:
             is_title = is_title and child.type != "softbreak"
-            parts += [*_split_kept(content[at:start], at == 0), _tag(child, content[start:end], prefix)]
+            is_text = child.type == "text_special"  # an escaped character
+            parts += [content[at:start], child.content if is_text else _tag(child, content[start:end], prefix)]
             at = end
-    return [part for part in [*parts, *_split_kept(content[at:], at == 0)] if part != ""]
+    parts.append(content[at:])
+    return [*with_tags(parts[:1], _FIRST_KEPT, _kept_tag), *with_tags(parts[1:], _KEPT, _kept_tag)]
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
@@ -185,14 +184,6 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
     if token.type == "link_close" and content in ("]", "][]"):  # it finds its address by its text
         content = f"][{' '.join(token.meta['label'].split())}]"
     return Tag(content, "close", token.tag) if token.type.endswith("_close") else Tag(content)
-
-
-def _split_kept(text: str, is_first: bool) -> Marked:
-    """Text outside Markdown's own marks, with codes as tags."""
-    first = _FIRST_KEPT.match(text) if is_first else None
-    if first is None:
-        return with_tags([text], _KEPT, _kept_tag)
-    return [Tag(first[0]), *with_tags([text[first.end() :]], _KEPT, _kept_tag)]
 
 
 def _kept_tag(text: str) -> Tag:
@@ -208,12 +199,11 @@ def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_m
     Emphasis that would not be recognised, as around some parts of a word, is dropped, and so are line breaks.
     """
     plain = [part for part in translation if isinstance(part, str) or part.pair not in _EMPHASIS]
-    is_safe = all(isinstance(part, str) and not _MARK.search(part) for part in translation)
     lines_joined = [" " if isinstance(part, Tag) and part.is_break else part for part in plain]
     for meant in (translation, plain, lines_joined):
         for parts in (meant, _escape(meant)):
             text = raw(parts)
-            if is_safe or _is_read_as(parse, text, prefix, meant):
+            if _is_read_as(parse, text, prefix, meant):
                 text = text.replace(_SPACE, " ")
                 if opening_mark == "|":
                     text = re.sub(r"(?<!\\)\|", r"\|", text)
@@ -268,29 +258,24 @@ def _note_spans(name: str, rule: Callable[[StateInline, bool], bool]) -> Callabl
 
     def noted(state: StateInline, silent: bool) -> bool:
         start, first = state.pos, len(state.tokens)
-        is_after_text = bool(state.pending)
-        if not rule(state, silent):
-            return False
-        if silent or name == "text":
-            return True
-        new = state.tokens[first:]
+        is_after_text = bool(state.pending)  # then the first new token is this text
+        is_read = rule(state, silent)
+        tokens = state.tokens[first:]
         if name in ("emphasis", "strikethrough"):
-            at = start
-            for token in new[is_after_text:]:
-                token.meta["span"] = at, at + len(token.content)
-                at += len(token.content)
-        elif name == "link":
+            for token in tokens[is_after_text:]:
+                token.meta["span"] = start, start + len(token.content)
+                start += len(token.content)
+        elif name == "link" and tokens:
+            opening, closing = tokens[is_after_text], tokens[-1]
             label_end = state.md.helpers.parseLinkLabel(state, start, True)
-            opening = next(token for token in new if token.type == "link_open")
+            opening.meta["span"], closing.meta["span"] = (start, start + 1), (label_end, state.pos)
+            closing.meta["label"] = state.src[start + 1 : label_end]
             if state.src[start + 1] == "^":  # a footnote, whose text is read as an address
                 opening.meta["span"], opening.markup = (start, state.pos), _WHOLE
-                return True
-            opening.meta["span"], new[-1].meta["span"] = (start, start + 1), (label_end, state.pos)
-            new[-1].meta["label"] = state.src[start + 1 : label_end]
         else:
-            for token in new:
+            for token in tokens:
                 if token.type != "text":
                     token.meta["span"] = start, state.pos
-        return True
+        return is_read
 
     return noted

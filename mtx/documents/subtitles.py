@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, count, pairwise
 
 from mtx.data.markup import Marked, Tag, element_tag, has_letters, mark_up, raw, with_tags
-from mtx.documents.document import Edit
+from mtx.documents.edits import Edit
 
 _TIMES = r"[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}[ \t]*-+>[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}"
 _CUE = re.compile(  # to the next one, with its number or its name, or to a block of WebVTT

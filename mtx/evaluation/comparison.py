@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mtx.config.schema import leaves
+from mtx.config.schema import Scope, key_names, leaves
 from mtx.data.languages import counts_words, tokenizer_of
 from mtx.data.sources import recorded_text
 from mtx.decoding.metrics import METRICS, bleu, too_short_for_bleu
@@ -23,8 +23,7 @@ from mtx.formatting import counted
 from mtx.storage.run_files import RunLayout, is_run, load_config
 
 _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
-# these keys do not affect training
-LOCATION_KEYS = {"run_dir", "device", "training.tensorboard", "training.compile", "data.licence", "model.licence"}
+LOCATION_KEYS = {*key_names(Scope.LOCAL)}  # these keys do not affect training
 TEXT = "text"  # the key for the files that runs were prepared from
 _LABEL_KEYS = 3  # settings in the label of a group
 _LAST_BIN = 4  # of reference lengths, which has no end

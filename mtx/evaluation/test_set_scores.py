@@ -37,7 +37,7 @@ from mtx.evaluation.protocols import LANGUAGES, Protocol
 from mtx.evaluation.significance import System, p_text, score_with_interval
 from mtx.evaluation.test_sets import TestSet, load_lines
 from mtx.storage import durable, text_files
-from mtx.storage.run_directory import hold_lock, write_owner
+from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run, load_config
 from mtx.training.hooks import Hook, Run
 
@@ -189,7 +189,6 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
     paths = RunLayout(root)
     config = load_config(paths)
     with hold_lock(paths):
-        write_owner(paths.lock)
         durable.remove_temporaries(paths.evaluation)
         return evaluate_tests(translator, load_prepared(paths.data), config, paths.evaluation, protocol)
 

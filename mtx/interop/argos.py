@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtx.data.languages import KNOWN, code_of
+from mtx.data.languages import code_of, name_of
 from mtx.data.sentence_splitter import MOSTLY_SINGLE
 from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
@@ -25,7 +25,6 @@ _METADATA = "metadata.json"
 _MODEL_FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 _SPLITTER = Path(__file__).with_name("sentences.onnx")
 _SPLITS, _KEEPS_WHOLE = b'"no_ssplit": false', b'"no_ssplit": true '  # as long as each other
-_DATE = 1980, 1, 1, 0, 0, 0  # the same model gives the same bytes
 _SEARCH = {"beam_size": 4, "num_hypotheses": 1, "length_penalty": 0.2, "replace_unknowns": True}  # of Argos Translate
 
 
@@ -52,17 +51,15 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
             "a package of Argos Translate has one tokenizer for both languages, but this model has two",
             "--to ctranslate2",
         )
-    src, tgt = (str(loaded.info[side]) for side in ("src", "tgt"))
-    codes = code_of(src) or src, code_of(tgt) or tgt
-    names = [KNOWN[code][0] if code in KNOWN else code for code in codes]
+    src, tgt = (code_of(loaded.info[side]) for side in ("src", "tgt"))
     metadata = {
         "package_version": "1.0",
         "argos_version": "1.9.0",
         "type": "translate",
-        "from_code": codes[0],
-        "from_name": names[0],
-        "to_code": codes[1],
-        "to_name": names[1],
+        "from_code": src,
+        "from_name": name_of(src) or src,
+        "to_code": tgt,
+        "to_name": name_of(tgt) or tgt,
     }
     splitter = _SPLITTER.read_bytes()
     if loaded.info.get("multi_sentence_share", 0.0) >= MOSTLY_SINGLE:
@@ -73,25 +70,24 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
         contents = {
             CARD: card.encode(),
             _METADATA: json.dumps(metadata).encode(),
-            "sentencepiece.model": (model / TOKENIZER_MODEL).read_bytes(),
+            "sentencepiece.model": loaded.tokenizer.models.source,
             f"minisbd/{_SPLITTER.name}": splitter,
             **{f"model/{name}": (model / name).read_bytes() for name in _MODEL_FILES},
         }
         with durable.new_file(file) as new, zipfile.ZipFile(new, "w") as package:
             for name, content in contents.items():
-                about = zipfile.ZipInfo(f"translate-{codes[0]}_{codes[1]}-1_0/{name}", _DATE)
-                package.writestr(about, content, zipfile.ZIP_DEFLATED)
+                entry = zipfile.ZipInfo(f"translate-{src}_{tgt}-1_0/{name}", (1980, 1, 1, 0, 0, 0))
+                package.writestr(entry, content, zipfile.ZIP_DEFLATED)  # the same model gives the same bytes
 
 
 def translate_as_argos(package: Path, lines: Sequence[str]) -> list[str]:
     """Translate lines, each as one sentence, as Argos Translate does with this package."""
     import sentencepiece
 
-    with tempfile.TemporaryDirectory() as temporary, zipfile.ZipFile(package) as opened:
+    with zipfile.ZipFile(package) as opened:
         root = opened.namelist()[0].partition("/")[0]
-        for name in _MODEL_FILES:
-            (Path(temporary) / name).write_bytes(opened.read(f"{root}/model/{name}"))
+        files = {name: opened.read(f"{root}/model/{name}") for name in _MODEL_FILES}
         processor = sentencepiece.SentencePieceProcessor(model_proto=opened.read(f"{root}/sentencepiece.model"))
-        translator = library().Translator(temporary, "cpu")
-        results = translator.translate_batch([processor.encode(line, out_type=str) for line in lines], **_SEARCH)
-        return [processor.decode(result.hypotheses[0]).replace("_", " ").strip() for result in results]
+    translator = library().Translator(str(package), "cpu", files=files)
+    results = translator.translate_batch([processor.encode(line, out_type=str) for line in lines], **_SEARCH)
+    return [processor.decode(result.hypotheses[0]).replace("_", " ").strip() for result in results]

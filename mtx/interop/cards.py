@@ -4,13 +4,14 @@ Flow: configuration, report, scores, comparison -> `card.md.jinja` -> text. Name
 licences are untrusted: they are formatted as code, file names without directories, so that nothing in them is markup.
 """
 
+import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mtx.config.schema import Config
@@ -24,42 +25,31 @@ from mtx.storage import durable
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
 from mtx.training.hooks import Hook, Run
 
-if TYPE_CHECKING:
-    from mtx.interop.export import Comparison
-
 logger = logging.getLogger(__name__)
 
 _LANGUAGE_CODE = re.compile("[a-z]{2,3}")  # the only codes that the hub accepts
-# Common licences of models in https://huggingface.co/docs/hub/repositories-licenses.
-_HUB_LICENCES = {
-    "agpl-3.0",
-    "apache-2.0",
-    "bsd-2-clause",
-    "bsd-3-clause",
-    "cc-by-4.0",
-    "cc-by-nc-4.0",
-    "cc-by-nc-nd-4.0",
-    "cc-by-nc-sa-4.0",
-    "cc-by-nd-4.0",
-    "cc-by-sa-3.0",
-    "cc-by-sa-4.0",
-    "cc0-1.0",
-    "eupl-1.2",
-    "gpl-2.0",
-    "gpl-3.0",
-    "lgpl-2.1",
-    "lgpl-3.0",
-    "mit",
-    "mpl-2.0",
-    "openrail",
-    "unlicense",
-}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison of the translations of an export and of mtx.
+
+    Attributes:
+        identical: share of identical lines.
+    """
+
+    num_lines: int
+    identical: float
+    bleu_difference: float
+
+    def line(self) -> str:
+        return f"{self.num_lines} lines: {self.identical:.1%} identical, BLEU {self.bleu_difference:+.2f}"
 
 
 def licences_of(config: Config) -> dict[str, str]:
     """The licences of the model and of its training text from the settings, for the entry `run` of scores.json."""
-    given = {"licence": config.model.licence, "data_licence": config.data.licence}
-    return {key: value for key, value in given.items() if value}
+    licences = {"licence": config.model.licence, "data_licence": config.data.licence}
+    return {key: licence for key, licence in licences.items() if licence}
 
 
 def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any], run: Mapping[str, Any]) -> str:
@@ -70,23 +60,11 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
         scores: the scores of each test set, as in scores.json.
         run: the entry `run` of scores.json.
     """
-    results = [
-        {
-            "task": {"type": "translation"},
-            "dataset": {"name": name, "type": name},
-            "metrics": [
-                {"type": metric, "name": METRICS[metric], "value": round(float(value["score"]), 2)}
-                for metric, value in values.items()
-            ],
-        }
-        for name, values in scores.items()
-    ]
     what, sizes = model_class(config.model.architecture).describe(config.model)
     return _card(
         "mtx",
         config.data.languages,
         {**scores, "run": run},
-        index=[{"name": config.data.direction, "results": results}],
         config=config,
         report=report,
         run=run,
@@ -120,7 +98,7 @@ def export_card(
     loaded: LoadedModel,
     precision: str,
     scores: Mapping[str, Any],
-    comparison: "Comparison | None" = None,
+    comparison: Comparison | None = None,
 ) -> str:
     """README.md of an export, for people who have neither mtx nor the run.
 
@@ -138,51 +116,35 @@ def shown(text: str) -> str:
     return f"`{_on_one_line(text).replace('`', ' ')}`"
 
 
-def _card(
-    kind: str, languages: tuple[str, str], scores: Mapping[str, Any], index: Sequence[Any] = (), **values: Any
-) -> str:
+def _card(kind: str, languages: tuple[str, str], scores: Mapping[str, Any], **values: Any) -> str:
     """A card with the metadata for the hub. `scores` is the untrusted content of scores.json.
 
     Args:
         kind: mtx, ctranslate2 or marian.
-        index: the hub's list of results.
     """
-    licence, data_licence = (_licence(scores.get("run"), key) for key in ("licence", "data_licence"))
-    on_hub = re.sub("-(only|or-later)$", "", licence.strip().lower())
-    is_known = on_hub in _HUB_LICENCES
-    metadata = {
-        "language": [code for code in dict.fromkeys(languages) if _LANGUAGE_CODE.fullmatch(code)],
-        "license": on_hub if is_known else licence and "other",
-        "license_name": "" if is_known else _on_one_line(licence),
-        "tags": [*dict.fromkeys(["translation", kind, "mtx"])],
-        "library_name": "transformers" if kind == "marian" else kind,
-        "pipeline_tag": "translation",
-        "model-index": index,
-    }
-    text = yaml.safe_dump({key: value for key, value in metadata.items() if value}, sort_keys=False, allow_unicode=True)
+    run = scores.get("run")
+    licences = [run.get(key) if isinstance(run, Mapping) else None for key in ("licence", "data_licence")]
+    licence, data_licence = (licence if isinstance(licence, str) else "" for licence in licences)
     return _TEMPLATES.get_template("card.md.jinja").render(
         kind=kind,
-        metadata=text,
         src=languages[0],
         tgt=languages[1],
+        hub_languages=[code for code in dict.fromkeys(languages) if _LANGUAGE_CODE.fullmatch(code)],
+        hub_licence=re.sub("-(only|or-later)$", "", licence.strip().lower()),
         scores=list(_score_rows(scores)),
+        titles=METRICS,
         licence=licence,
         data_licence=data_licence,
         **values,
     )
 
 
-def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, float, str]]:
-    """Test set, metric, score and sacreBLEU's signature of each score."""
+def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Test set, metric, and its score with sacreBLEU's signature."""
     for name, metrics in scores.items():
         for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():
             if isinstance(value, Mapping) and isinstance(value.get("score"), int | float):
-                yield name, str(METRICS.get(metric, metric)), value["score"], value.get("signature", "no signature")
-
-
-def _licence(run: object, key: str) -> str:
-    value = run.get(key) if isinstance(run, Mapping) else None
-    return value if isinstance(value, str) else ""
+                yield name, metric, value
 
 
 def _on_one_line(text: str) -> str:
@@ -196,4 +158,9 @@ _TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-_TEMPLATES.filters |= {"code": shown, "name": lambda path: PurePath(path).name or path, "number": "{:,}".format}
+_TEMPLATES.filters |= {
+    "code": shown,
+    "quoted": lambda text: json.dumps(_on_one_line(text), ensure_ascii=False),  # as in YAML
+    "name": lambda path: PurePath(path).name or path,
+    "number": "{:,}".format,
+}

@@ -18,10 +18,8 @@ BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a model with byte pie
 def main() -> None:
     here = Path(__file__).resolve().parent
     settings, tokenizer = (json.loads((here / name).read_text("utf-8")) for name in ("mtx.json", "tokenizer.json"))
-    models = [here / "tokenizer.model"] * 2  # one model for both languages, or one for each
-    if not models[0].exists():
-        models = [here / "tokenizer.src.model", here / "tokenizer.tgt.model"]
-    source, target = (sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in models)
+    models = sorted(here.glob("tokenizer*.model"))  # one for both languages, or one for each
+    source, *_, target = [sentencepiece.SentencePieceProcessor(model_file=str(path)) for path in models] * 2
     translator = ctranslate2.Translator(str(here), device="cpu")
     text = sys.stdin.buffer.read().decode("utf-8", errors="replace").removesuffix("\n")
     lines = [line.strip() for line in text.split("\n")]
@@ -41,10 +39,10 @@ def main() -> None:
         return_scores=True,
     )
     for line, result in zip(pieces, results, strict=True):
-        penalties = [((6 + len(found)) / 6) ** settings["length_penalty"] for found in result.hypotheses]
-        ranks = [score / penalty for score, penalty in zip(result.scores, penalties, strict=True)]
-        best = target.decode(result.hypotheses[ranks.index(max(ranks))]) if line else ""
-        sys.stdout.buffer.write(BREAKS.sub(" ", best).encode("utf-8") + b"\n")
+        scored = zip(result.scores, result.hypotheses, strict=True)
+        best = max(scored, key=lambda pair: pair[0] / ((6 + len(pair[1])) / 6) ** settings["length_penalty"])
+        text = target.decode(best[1]) if line else ""
+        sys.stdout.buffer.write(BREAKS.sub(" ", text).encode("utf-8") + b"\n")
 
 
 if __name__ == "__main__":

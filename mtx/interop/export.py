@@ -29,7 +29,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argos
-from mtx.interop.cards import export_card
+from mtx.interop.cards import Comparison, export_card
 from mtx.interop.huggingface import check_replaceable, export_huggingface
 from mtx.storage import durable
 from mtx.storage.run_files import (
@@ -46,7 +46,6 @@ from mtx.storage.run_files import (
 
 logger = logging.getLogger(__name__)
 
-_FORMATS = "ctranslate2", "huggingface", "argos"
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 _NUM_LINES = 200
 _LINES_FOR_BLEU = 100  # with fewer, a single line changes BLEU by more than int8 does
@@ -54,22 +53,7 @@ _LINES_FOR_BLEU = 100  # with fewer, a single line changes BLEU by more than int
 
 # The minimum share of identical lines, and the maximum BLEU difference, between an export and mtx.
 TOLERANCES = {"fp32": (0.98, 0.1), "fp16": (0.95, 0.2), "int8": (0.0, 1.0)}
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """A comparison of the translations of an export and of mtx.
-
-    Attributes:
-        identical: share of identical lines.
-    """
-
-    num_lines: int
-    identical: float
-    bleu_difference: float
-
-    def line(self) -> str:
-        return f"{self.num_lines} lines: {self.identical:.1%} identical, BLEU {self.bleu_difference:+.2f}"
+_PRECISIONS = {"ctranslate2": [*TOLERANCES], "huggingface": ["fp32"], "argos": [*TOLERANCES]}
 
 
 @dataclass(frozen=True)
@@ -99,11 +83,10 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
         UsageError: if `model` is not a model, the format lacks the precision, or `output` has other content.
         MtxError: if the translations differ by more than `TOLERANCES`; nothing is left behind.
     """
-    if to not in _FORMATS:
-        raise UsageError(f"--to {to}: expected {', '.join(_FORMATS)}")
-    precisions = ["fp32"] if to == "huggingface" else [*TOLERANCES]
-    if precision not in precisions:
-        raise UsageError(f"--precision {precision}: {to} exports have {', '.join(precisions)}")
+    if to not in _PRECISIONS:
+        raise UsageError(f"--to {to}: expected {', '.join(_PRECISIONS)}")
+    if precision not in _PRECISIONS[to]:
+        raise UsageError(f"--precision {precision}: {to} exports have {', '.join(_PRECISIONS[to])}")
     if to != "argos":
         check_replaceable(output, {EXPORT_CONFIG} if to == "ctranslate2" else {MARIAN_SOURCE_MODEL})
     elif output.exists() and not is_package(output):

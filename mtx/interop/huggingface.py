@@ -15,12 +15,13 @@ import logging
 import os
 import reprlib
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import safetensors.torch
 import torch
 from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
+from torch.nn.functional import pad
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
 from mtx.config.schema import ModelConfig
@@ -58,18 +59,11 @@ SIZES = {
 PAD_BIAS = -1e4  # makes pad impossible: its exponential is 0 in every precision, and float16 can represent it
 
 OUTPUT_BIAS = "final_logits_bias"
-# Rows of the computed position table: at least as many as in published models, and enough for the longest source, a tag
-# and the longest translation (EXTRA_LENGTH more, the start, </s>). transformers fails beyond the table.
-_MIN_POSITIONS = 512
-_EXTRA_POSITIONS = 64
-
-_DEFAULT_BEAM_SIZE = 4
-_MAX_BYTES = 1 << 34
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
-_POSITION_TOLERANCE = 1e-2  # above bfloat16's rounding of a sine, far below any other table
 _LANGUAGE = "^[A-Za-z0-9_+-]{0,100}$"
 
 _Values = TypeVar("_Values", bound=BaseModel)
+_Size = Annotated[int, Field(ge=1, le=1 << 21)]
 
 
 class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
@@ -81,16 +75,16 @@ class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
     architectures: Any = ["MarianMTModel"]
     model_type: Literal["marian"]
     is_encoder_decoder: Literal[True] = True
-    vocab_size: int = Field(ge=3, le=1 << 21)
+    vocab_size: _Size
     decoder_vocab_size: Any = None
-    max_position_embeddings: int = Field(ge=8, le=1 << 20)
-    d_model: int = Field(ge=2, le=1 << 16)
-    encoder_layers: int = Field(ge=1, le=1000)
-    decoder_layers: int = Field(ge=1, le=1000)
-    encoder_attention_heads: int = Field(ge=1, le=1 << 16)
-    decoder_attention_heads: int = Field(ge=1, le=1 << 16)
-    encoder_ffn_dim: int = Field(ge=1, le=1 << 18)
-    decoder_ffn_dim: int = Field(ge=1, le=1 << 18)
+    max_position_embeddings: int = Field(ge=8)
+    d_model: _Size
+    encoder_layers: _Size
+    decoder_layers: _Size
+    encoder_attention_heads: _Size
+    decoder_attention_heads: _Size
+    encoder_ffn_dim: _Size
+    decoder_ffn_dim: _Size
     activation_function: Literal["relu", "swish", "silu", "gelu"]
     dropout: Any = 0.1
     scale_embedding: Literal[True]
@@ -185,7 +179,9 @@ def _config(loaded: LoadedModel) -> MarianConfig:
         model_type="marian",
         vocab_size=pad_id + 1,
         decoder_vocab_size=pad_id + 1,
-        max_position_embeddings=max(_MIN_POSITIONS, loaded.info["max_tokens"] + _EXTRA_POSITIONS),
+        # Rows of the computed position table, beyond which transformers fails: at least as in published models, and
+        # enough for the longest source, a tag and the longest translation (EXTRA_LENGTH more, the start, </s>).
+        max_position_embeddings=max(512, loaded.info["max_tokens"] + 64),
         **sizes,
         activation_function=config.activation,
         dropout=config.dropout,
@@ -200,18 +196,18 @@ def _config(loaded: LoadedModel) -> MarianConfig:
 
 def tensors_of(model: Transformer) -> dict[str, Tensor]:
     """The weights of a model in fp32 under MarianMT's names, each once."""
-    weights = {name: tensor.detach().cpu().float().contiguous() for name, tensor in model.state_dict().items()}
+    weights = {name: tensor.cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     bias = weights.get("output_bias", torch.zeros(model.pad_id))
     if "projection" in weights:
-        weights["projection"] = torch.cat([weights["projection"], torch.zeros(1, model.config.d_model)])
+        weights["projection"] = pad(weights["projection"], (0, 0, 0, 1))
     tensors = {p.marian[0]: weights[p.name] for p in parameters(model.config, model.pad_id)}
-    return {**tensors, OUTPUT_BIAS: torch.cat([bias, torch.tensor([PAD_BIAS])])[None]}
+    return {**tensors, OUTPUT_BIAS: pad(bias, (0, 1), value=PAD_BIAS)[None]}
 
 
 def check_replaceable(directory: Path, marks: set[str]) -> None:
     """Raise UsageError if an export or import would replace anything other than an earlier one with these files."""
     path = directory.resolve()
-    is_free = path.is_dir() and not any(path.iterdir()) if os.path.lexists(directory) else True
+    is_free = not os.path.lexists(directory) or (path.is_dir() and not any(path.iterdir()))
     is_earlier = (
         durable.has_manifest(path)
         and marks <= durable.read_manifest(path).keys()
@@ -248,40 +244,32 @@ def import_marian(source: Path, target: Path) -> None:
     if not source.is_dir():
         raise UsageError(f"{source}: no such directory")
     check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
-    _check_weights(source)
-    path = source / MODEL_CONFIG
-    values = _read_json(path)
-    marian_config = _validated(MarianConfig, path, values)
-    _check_fit(path, marian_config)
-    config = _model_config(path, marian_config)
-    num_ids = marian_config.vocab_size - 1  # without pad
-    info = _info(source, marian_config, values)
-    tokenizer = _tokenizer(source, num_ids)
-    weights = _read_weights(source / WEIGHTS, config, num_ids)
-    config = config.model_copy(update={"output_bias": "output_bias" in weights})
-    model_directory.write(target, weights, config, tokenizer, info)
-
-
-def _check_weights(source: Path) -> None:
-    """Refuse pickled weights, with the code that converts them."""
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():
         place = repr(str(source))
         convert = f"with transformers: MarianMTModel.from_pretrained({place}).save_pretrained({place})"
         raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
+    path = source / MODEL_CONFIG
+    values = _read_json(path)
+    marian_config = _validate(MarianConfig, path, values)
+    config = _model_config(path, marian_config)
+    num_ids = marian_config.vocab_size - 1  # without pad
+    info = _read_info(source, marian_config, values)
+    tokenizer = _read_tokenizer(source, num_ids)
+    weights = _read_weights(source / WEIGHTS, config, num_ids)
+    config = config.model_copy(update={"output_bias": "output_bias" in weights})
+    model_directory.write(target, weights, config, tokenizer, info)
 
 
-def _read_json(path: Path, optional: bool = False) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object of another program, without mtx's format number."""
-    if optional and not path.is_file():
-        return {}
     value = durable.read_untrusted_json(path)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: not a JSON object")
     return value
 
 
-def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
+def _validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
     """Check the values of a file.
 
     Raises:
@@ -300,33 +288,33 @@ def _validated(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Valu
     )
 
 
-def _check_fit(path: Path, given: MarianConfig) -> None:
-    """Raise UsageError for unsupported variants, such as pad elsewhere than at the end of the vocabulary."""
-    pad_id = given.vocab_size - 1
+def _model_config(path: Path, marian: MarianConfig) -> ModelConfig:
+    """The architecture, without the output bias, which only the weights show.
+
+    Raises:
+        UsageError: for unsupported variants, such as pad elsewhere than at the end of the vocabulary.
+    """
+    pad_id = marian.vocab_size - 1
     expected = {
-        "decoder_attention_heads": given.encoder_attention_heads,
-        "decoder_ffn_dim": given.encoder_ffn_dim,
-        "decoder_vocab_size": given.decoder_vocab_size and given.vocab_size,
-        "tie_word_embeddings": given.tie_word_embeddings or given.share_encoder_decoder_embeddings,
+        "decoder_attention_heads": marian.encoder_attention_heads,
+        "decoder_ffn_dim": marian.encoder_ffn_dim,
+        "decoder_vocab_size": marian.decoder_vocab_size and marian.vocab_size,
+        "tie_word_embeddings": marian.tie_word_embeddings or marian.share_encoder_decoder_embeddings,
         "pad_token_id": pad_id,
         "decoder_start_token_id": pad_id,
         "eos_token_id": EOS_ID,
     }
     for key, value in expected.items():
-        if (got := getattr(given, key)) != value:
-            raise UsageError(f"{path}: {key} is {reprlib.repr(got)}, but mtx requires {value}")
+        if (actual := getattr(marian, key)) != value:
+            raise UsageError(f"{path}: {key} is {reprlib.repr(actual)}, but mtx requires {value}")
+    values = {name: getattr(marian, key) for key, name in SIZES.items()}
+    ties = {flags: tie for tie, flags in TIES.items()}
+    values["tie"] = ties[marian.share_encoder_decoder_embeddings, marian.tie_word_embeddings]
+    values["activation"] = marian.activation_function.replace("silu", "swish")
+    return _validate(ModelConfig, path, {**values, "dropout": marian.dropout})
 
 
-def _model_config(path: Path, given: MarianConfig) -> ModelConfig:
-    """The architecture, without the output bias, which only the weights show."""
-    values = {name: getattr(given, key) for key, name in SIZES.items()}
-    flags = given.share_encoder_decoder_embeddings, given.tie_word_embeddings
-    activation = given.activation_function.replace("silu", "swish")
-    tie = next(tie for tie, known in TIES.items() if known == flags)
-    return _validated(ModelConfig, path, {**values, "activation": activation, "dropout": given.dropout, "tie": tie})
-
-
-def _tokenizer(source: Path, num_ids: int) -> Tokenizer:
+def _read_tokenizer(source: Path, num_ids: int) -> Tokenizer:
     path = source / VOCABULARY
     vocabulary = check_vocabulary(path, _read_json(path))
     if len(vocabulary) != num_ids + 1:
@@ -335,21 +323,21 @@ def _tokenizer(source: Path, num_ids: int) -> Tokenizer:
     return Tokenizer(models, "none", [])
 
 
-def _info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
+def _read_info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
     """Languages, longest source and search settings, with defaults for missing values.
 
     Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
     mtx's penalty with the same alpha is the closest.
     """
     path = source / TOKENIZER_CONFIG
-    text = _validated(_TokenizerConfig, path, _read_json(path, optional=True))
+    text = _validate(_TokenizerConfig, path, _read_json(path) if path.is_file() else {})
     path = source / GENERATION_CONFIG
-    search = _validated(_GenerationConfig, path, {**values, **_read_json(path, optional=True)})
+    search = _validate(_GenerationConfig, path, {**values, **(_read_json(path) if path.is_file() else {})})
     return {
         "src": text.source_lang or "src",
         "tgt": text.target_lang or "tgt",
         "max_tokens": int(min(marian_config.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
-        "beam_size": search.num_beams or _DEFAULT_BEAM_SIZE,
+        "beam_size": search.num_beams or 4,
         "length_penalty": search.length_penalty,
     }
 
@@ -362,24 +350,26 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
     durable.require_file(path)
-    durable.require_size(path, _MAX_BYTES)
+    durable.require_size(path, 1 << 34)
     tensors = model_directory.load_tensors(path)
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:
             raise UsageError(f"{path}: {name} is {tensor.dtype}, mtx reads float32, float16 and bfloat16")
-        if not bool(tensor.isfinite().all()):
+        if not tensor.isfinite().all():
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     for table in position_tables(config, 0):
-        positions = tensors.pop(table.marian[0], None)
-        if positions is not None and not _is_sinusoidal(positions, config.d_model):
+        positions = tensors.pop(table.marian[0], torch.empty(0, config.d_model)).float()
+        # The tolerance is above bfloat16's rounding of a sine, far below any other table.
+        expected = sinusoidal_positions(positions.numel() // config.d_model, config.d_model)
+        if positions.shape != expected.shape or not torch.allclose(positions, expected, rtol=0, atol=1e-2):
             raise UsageError(f"{path}: {table.marian[0]} is not mtx's table of sinusoids")
     tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_ids + 1))
     bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_ids + 1))[0, :num_ids]
-    weights = {"output_bias": bias} if bool(bias.any()) else {}
+    weights = {"output_bias": bias} if bias.any() else {}
     for parameter in parameters(config.model_copy(update={"output_bias": False}), num_ids):
         rows = parameter.shape[0] + (parameter.name == "projection")  # MarianMT's has a row for pad
         weight = _take(path, tensors, parameter.marian, (rows, *parameter.shape[1:]))
-        if parameter.has_pad_row and bool(weight[num_ids].any()):
+        if parameter.has_pad_row and weight[num_ids].any():
             name = parameter.marian[0]
             raise UsageError(f"{path}: row {num_ids} of {name} (<pad>) is not zero")
         weights[parameter.name] = weight[: parameter.shape[0]]
@@ -390,18 +380,13 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
 
 def _take(path: Path, tensors: dict[str, Tensor], names: tuple[str, ...], shape: Shape) -> Tensor:
     """Remove a tensor from a file's tensors and return it in fp32; its copies under other names must be equal."""
-    copies = {name: tensors.pop(name).float() for name in names if name in tensors}
+    copies = [(name, tensors.pop(name).float()) for name in names if name in tensors]
     if not copies:
         raise DamagedFileError(f"{path}: missing tensor {names[0]}")
-    name, tensor = next(iter(copies.items()))
-    for alias, copy in copies.items():
+    (name, tensor), *others = copies
+    for alias, copy in others:
         if not torch.equal(copy, tensor):
             raise DamagedFileError(f"{path}: {alias} differs from {name}, but {MODEL_CONFIG} ties them")
     if tensor.shape != shape:
         raise DamagedFileError(f"{path}: {name} is {list(tensor.shape)}, expected {list(shape)}")
     return tensor
-
-
-def _is_sinusoidal(table: Tensor, d_model: int) -> bool:
-    expected = sinusoidal_positions(len(table), d_model) if table.shape[1:] == (d_model,) else None
-    return expected is not None and torch.allclose(table.float(), expected, rtol=0, atol=_POSITION_TOLERANCE)

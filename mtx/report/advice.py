@@ -60,14 +60,14 @@ _ABOUT_DROPPED = {
 }
 
 
-def changed_text(record: Path, config: Config) -> list[Advice]:
+def changed_text(record: Path) -> list[Advice]:
     """A warning if a text file or a model of `tokenizer.model` has changed since the data was prepared."""
     return [
         Advice(
             f"{path} has changed since this run prepared its data; the run keeps its prepared text",
             "use a new run_dir=DIR to train on the new text",
         )
-        for path in find_changed_files(record, config.data, config.tokenizer)[:1]
+        for path in find_changed_files(record)[:1]
     ]
 
 
@@ -261,7 +261,7 @@ class Hints(Hook):
         self._lowest = math.inf, 0  # mean of a window, and its last step
 
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
-        for advice in changed_text(paths.sources, config) if data is None else warnings(data, config):
+        for advice in changed_text(paths.sources) if data is None else warnings(data, config):
             logger.warning("%s\n  help: %s", *advice)
 
     def on_step(self, run: Run, figures: Mapping[str, Any]) -> None:

@@ -58,7 +58,7 @@ def rehearse(config: Config) -> dict[str, Any]:
         done, max_steps = trainer.state.step, trainer.schedule.end(trainer.state)[0]
         forecast = _forecast(trainer, started)
         last, epoch = done + forecast["steps"], trainer.schedule.steps_per_epoch
-        advice = changed_text(paths.sources, config) if was_prepared else []
+        advice = changed_text(paths.sources) if was_prepared else []
         advice += warnings(data, config, last if forecast["steps"] else None)
         if not forecast["steps"]:
             help = f"increase training.{forecast['ends_by']} to train further"

@@ -17,6 +17,7 @@ import time
 import traceback
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -32,6 +33,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mtx.data.languages import name_of
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.machine import package_version
 from mtx.serve.translation import Pairs, Translation, TranslationQueue, translate_html, translate_plain
@@ -43,10 +45,6 @@ _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
 ]
-_METHODS = ("GET", "HEAD", "OPTIONS", "POST")
-_TAKEN_BYTES = 1 << 27  # read of a body that is too large; a client that is still sending would miss the response
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,6 @@ class Limits:
             take twice as long. It is proportional to tokens, of which an unknown character has up to four, an ordinary
             one a quarter.
         batch_tokens: tokens that a thread translates at once. A small request waits for about one such batch.
-        segment_tokens: maximum number of tokens in a paragraph of HTML, which is translated at once.
         request_s: timeout of a translation in seconds, including waiting.
         idle_s: seconds that an open connection may wait for its next request.
     """
@@ -73,22 +70,16 @@ class Limits:
     connections: int = 500
     waiting_s: float = 20.0
     batch_tokens: int = 750
-    segment_tokens: int = 4_000
     request_s: float = 60.0
     idle_s: int = 15
 
 
 @dataclass(eq=False)
 class Guard:
-    """Middleware that limits bodies, answers failures, and records every request.
-
-    Args:
-        paths: the paths that logs name; others are untrusted and count as `other`.
-    """
+    """Middleware that limits bodies, answers failures, and records every request."""
 
     app: ASGIApp
     limits: Limits
-    paths: frozenset[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -101,7 +92,8 @@ class Guard:
             message = await receive()
             num_bytes += len(message.get("body", b""))
             if num_bytes > self.limits.body_bytes:
-                while message.get("more_body", False) and num_bytes < _TAKEN_BYTES:
+                # A client that is still sending would miss the response.
+                while message.get("more_body", False) and num_bytes < 1 << 27:
                     message = await receive()
                     num_bytes += len(message.get("body", b""))
                 text = f"the body is larger than the limit of {self.limits.body_bytes:,} bytes"
@@ -122,10 +114,9 @@ class Guard:
                 raise
             await (await answer(Request(scope), error))(scope, receive, send_marked)
         finally:
-            path = scope["path"] if scope["path"] in self.paths else "other"
-            method = scope["method"] if scope["method"] in _METHODS else "other"
+            path = scope["path"] if "endpoint" in scope else "other"  # untrusted without a route
             seconds = round(time.monotonic() - started, 4)
-            fields = {"method": method, "path": path, "status": status, "seconds": seconds, **facts}
+            fields = {"method": scope["method"], "path": path, "status": status, "seconds": seconds, **facts}
             logger.info("request", extra={"fields": fields})
 
 
@@ -166,15 +157,22 @@ def _invalid_field(error: ValidationError) -> str:
     return f"Invalid request: {name}: {first['msg']}"
 
 
-async def finish_in_time(request: Request, work: Coroutine[Any, Any, Result], seconds: float) -> Result:
-    """The result of some work for a request.
+async def finish_in_time(
+    request: Request, work: Coroutine[Any, Any, list[Translation]], seconds: float
+) -> list[Translation]:
+    """The translations of a request.
 
     Raises:
         ClientDisconnect: the client has disconnected.
         HTTPException: 504, the timeout has passed.
     """
+
+    async def wait_until_disconnect() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_until_disconnect(request.receive))
+    gone = asyncio.ensure_future(wait_until_disconnect())
     try:
         await asyncio.wait([task, gone], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if task.done():
@@ -187,19 +185,17 @@ async def finish_in_time(request: Request, work: Coroutine[Any, Any, Result], se
         gone.cancel()
 
 
-async def _until_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 class JsonFormat(logging.Formatter):
     """A record as one line of JSON in ASCII, with the dict `fields` of the record."""
 
     def format(self, record: logging.LogRecord) -> str:
         """The line: time (UTC), level, message, and fields."""
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-        about = {"time": f"{moment}.{int(record.msecs):03}Z", "level": record.levelname.lower()}
-        return json.dumps(about | {"message": record.getMessage()} | getattr(record, "fields", {}))
+        fields = {
+            "time": f"{datetime.fromtimestamp(record.created, UTC):%Y-%m-%dT%H:%M:%S}.{int(record.msecs):03}Z",
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        return json.dumps(fields | getattr(record, "fields", {}))
 
 
 def log_as_json() -> None:
@@ -212,23 +208,16 @@ def log_as_json() -> None:
         handler.setFormatter(JsonFormat())
 
 
-_MAX_FIELDS = 100
 _TAG = re.compile("<[^<>]*>")  # approximate: enough to detect the language of the other text
-_STOPPING_S = 5  # after SIGTERM, in addition to the time that a request may take
 
 
-def _without_surrogates(value: object) -> object:
-    return replace_surrogates(value) if isinstance(value, str) else value
+Text = Annotated[str, BeforeValidator(lambda value: replace_surrogates(value) if isinstance(value, str) else value)]
 
 
-Text = Annotated[str, BeforeValidator(_without_surrogates)]
-
-
-class Detected(BaseModel):
+class DetectionFields(BaseModel):
     """The fields of /detect."""
 
     q: Text | Annotated[list[Text], Field(fail_fast=True)]
-    api_key: Any = ""
 
     @property
     def texts(self) -> list[str]:
@@ -236,7 +225,10 @@ class Detected(BaseModel):
         return [self.q] if isinstance(self.q, str) else self.q
 
 
-class Translated(Detected):
+Fields = TypeVar("Fields", bound=DetectionFields)
+
+
+class TranslationFields(DetectionFields):
     """The fields of /translate."""
 
     source: Text
@@ -245,54 +237,11 @@ class Translated(Detected):
     alternatives: NonNegativeInt = 0
 
 
-_KINDS = ("application/json", "application/x-www-form-urlencoded")
-_CALLS: list[tuple[str, str, type[Detected] | None]] = [
-    ("/translate", "Translations of a text or of a list of texts", Translated),
-    ("/detect", "The possible languages of a text", Detected),
-    ("/languages", "The languages and their target languages", None),
-    ("/frontend/settings", "The settings of the page", None),
-    ("/health", "Whether the server is up", None),
-    ("/spec", "This description", None),
-]
-
-
-async def _read_fields(request: Request) -> dict[str, Any]:
-    """The fields of a JSON body; otherwise the fields of the URL and the form, as in LibreTranslate.
-
-    Null values count as missing, and so do empty values other than q.
-
-    Raises:
-        HTTPException: 400 if the body is neither a JSON object nor a form.
-    """
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = await request.body()
-    if kind != "application/json":
-        async with request.form(max_files=0, max_fields=_MAX_FIELDS) as form:
-            fields: Any = {**form, **request.query_params}
-        if body and not fields:
-            raise HTTPException(400, f"expected a body of the type {' or '.join(_KINDS)}")
-    else:
-        try:
-            fields = json.loads(body)
-        except (ValueError, RecursionError):  # of json, or of the encoding
-            raise HTTPException(400, "the body is not valid JSON") from None
-        if not isinstance(fields, dict):
-            raise HTTPException(400, 'expected a JSON object, such as {"q": "text", "source": "en", "target": "de"}')
-    return {name: value for name, value in fields.items() if value is not None and (name == "q" or value != "")}
-
-
-def describe_calls() -> dict[str, Any]:
+def read_spec() -> dict[str, Any]:
     """The response of /spec: the calls in OpenAPI, with the fields of their bodies."""
-    calls = dict[str, Any]()
-    for path, summary, fields in _CALLS:
-        refusal = {"description": 'A refusal: {"error": text}'}
-        call: dict[str, Any] = {"summary": summary, "responses": {"200": {"description": summary}, "default": refusal}}
-        if fields:
-            content = {"schema": fields.model_json_schema()}
-            call["requestBody"] = {"required": True, "content": dict.fromkeys(_KINDS, content)}
-        calls[path] = {"post" if fields else "get": call}
-    info = {"title": "mtx serve", "version": package_version() or "unknown"}
-    return {"openapi": "3.1.0", "info": info, "paths": calls}
+    spec: dict[str, Any] = json.loads(_read("spec.json"))
+    spec["info"]["version"] = package_version() or "unknown"
+    return spec
 
 
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
@@ -300,15 +249,17 @@ def render_page(languages: list[dict[str, object]], settings: dict[str, object])
 
     Names of languages come from models and are untrusted.
     """
-    template, style, script = (
-        Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")
-    )
+    template, style, script = map(_read, ("page.html", "page.css", "page.js"))
     text = Template(template).render(style=style, script=script, data={"languages": languages, "settings": settings})
     policy = (
         f"default-src 'none'; connect-src 'self'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     return text, policy
+
+
+def _read(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
 def _hash(text: str) -> str:
@@ -337,26 +288,24 @@ class Server:
             "/languages": JSONResponse(languages),
             "/frontend/settings": JSONResponse(settings),
             "/health": JSONResponse({"status": "ok"}),
-            "/spec": JSONResponse(describe_calls()),
+            "/spec": JSONResponse(read_spec()),
         }
         routes = [
             Route("/translate", self.translate, methods=["POST"]),
             Route("/detect", self.detect, methods=["POST"]),
             *(Route(path, response, methods=["GET"]) for path, response in fixed.items()),
         ]
-        paths = frozenset(route.path for route in routes)
         anyone = Middleware(CORSMiddleware, allow_origins=["*"], allow_methods=["GET", "POST"], allow_headers=["*"])
-        guard = Middleware(Guard, limits=self.limits, paths=paths)
+        guard = Middleware(Guard, limits=self.limits)
         app = Starlette(routes=routes, middleware=[anyone, guard], exception_handlers={HTTPException: answer})
         app.router.redirect_slashes = False  # its redirects contain the untrusted host of the request
         return app
 
     async def translate(self, request: Request) -> Response:
         """POST /translate: q (a text or a list), source, target, format, alternatives, api_key."""
-        fields = Translated(**await self._authorized_fields(request))
-        texts = self._limited(fields.texts)
-        request.state.chars = sum(map(len, texts))
-        request.state.texts = len(texts)
+        fields = await self._read(request, TranslationFields)
+        texts = fields.texts
+        self.queue.require_room(request.state.chars // 4)  # about as many tokens
         sources, guesses = [fields.source] * len(texts), []
         if fields.source == "auto":
             bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
@@ -365,47 +314,38 @@ class Server:
         work = self._translate_all(texts, sources, fields)
         results = await finish_in_time(request, work, self.limits.request_s)
         request.state.suspicious = sum(bool(result.suspicion) for result in results)
-        found: dict[str, list[Any]] = {"translatedText": [result.text for result in results]}
+        response: dict[str, list[Any]] = {"translatedText": [result.text for result in results]}
         if guesses:
-            found["detectedLanguage"] = guesses
+            response["detectedLanguage"] = guesses
         if fields.alternatives:
-            found["alternatives"] = [result.alternatives for result in results]
+            response["alternatives"] = [result.alternatives for result in results]
         if request.state.suspicious:
-            found["suspicion"] = [result.suspicion for result in results]
-        is_list = isinstance(fields.q, list)
-        return JSONResponse(found if is_list else {name: values[0] for name, values in found.items()})
-
-    def _limited(self, texts: list[str]) -> list[str]:
-        """The texts, if they are within the limits."""
-        for size, limit in ((len(texts), self.limits.texts), (sum(map(len, texts)), self.limits.chars)):
-            if size > limit:
-                raise HTTPException(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
-        return texts
+            response["suspicion"] = [result.suspicion for result in results]
+        if isinstance(fields.q, list):
+            return JSONResponse(response)
+        return JSONResponse({name: values[0] for name, values in response.items()})
 
     async def _translate_all(
-        self, texts: Sequence[str], sources: Sequence[str], fields: Translated
+        self, texts: Sequence[str], sources: Sequence[str], fields: TranslationFields
     ) -> list[Translation]:
         """The translations in the order of the texts; texts of one source language are one job of the queue."""
+        translate = translate_html if fields.format == "html" else translate_plain
         results = dict[int, Translation]()
         for source in dict.fromkeys(sources):
-            numbers = [number for number, other in enumerate(sources) if other == source]
-            pair, some = self.pairs.get(source, fields.target), [texts[number] for number in numbers]
-            if pair is None:
-                translated = [Translation(text, []) for text in some]
-            elif fields.format == "html":
-                translated = await translate_html(self.queue, pair, some, self.limits.segment_tokens)
-            else:
-                translated = await translate_plain(self.queue, pair, some, fields.alternatives)
-            results |= dict(zip(numbers, translated, strict=True))
-        return [results[number] for number in range(len(texts))]
+            numbers = [number for number, language in enumerate(sources) if language == source]
+            pair, batch = self.pairs.get(source, fields.target), [texts[number] for number in numbers]
+            translations = list(map(Translation, batch))
+            if pair:
+                translations = await translate(self.queue, pair, batch, fields.alternatives, bool(results))
+            results |= zip(numbers, translations, strict=True)
+        return [results[number] for number in sorted(results)]
 
     async def detect(self, request: Request) -> Response:
         """POST /detect: q, api_key."""
-        fields = Detected(**await self._authorized_fields(request))
-        return JSONResponse(await asyncio.to_thread(self.pairs.detect, " ".join(self._limited(fields.texts))))
+        fields = await self._read(request, DetectionFields)
+        return JSONResponse(await asyncio.to_thread(self.pairs.detect, " ".join(fields.texts)))
 
     def _settings(self) -> dict[str, object]:
-        names = {language["code"]: language["name"] for language in self.pairs.languages()}
         sides = zip(("source", "target"), self.pairs.first, strict=True)
         return {
             "apiKeys": bool(self.keys),
@@ -415,22 +355,49 @@ class Server:
             "supportedFilesFormat": [],
             "suggestions": False,
             "frontendTimeout": 500,
-            "language": {side: {"code": code, "name": names[code]} for side, code in sides},
+            "language": {side: {"code": code, "name": name_of(code) or code} for side, code in sides},
         }
 
-    async def _authorized_fields(self, request: Request) -> dict[str, Any]:
-        fields = await _read_fields(request)
-        if not self.keys:
-            return fields
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        sent = fields.get("api_key") or (token.strip() if scheme.lower() == "bearer" else "")
-        given = str(sent).encode("utf-8", "replace")
-        if not given:
-            raise HTTPException(403, "this server requires an API key: the parameter api_key")
-        if (
-            sum(secrets.compare_digest(given, key.encode()) for key in self.keys) == 0
-        ):  # compares with all, in constant time
-            raise HTTPException(403, "Invalid API key")
+    async def _read(self, request: Request, kind: type[Fields]) -> Fields:
+        """The fields of a JSON body; otherwise the fields of the URL and the form, as in LibreTranslate.
+
+        Null values count as missing, and so do empty values other than q.
+
+        Raises:
+            HTTPException: 400 if the body is neither a JSON object nor a form, or its texts are above the limits; 403
+                without a valid key.
+        """
+        body = await request.body()
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() == "application/json":
+            try:
+                values = json.loads(body)
+            except (ValueError, RecursionError):  # of json, or of the encoding
+                raise HTTPException(400, "the body is not valid JSON") from None
+            if not isinstance(values, dict):
+                raise HTTPException(
+                    400, 'expected a JSON object, such as {"q": "text", "source": "en", "target": "de"}'
+                )
+        else:
+            async with request.form(max_files=0, max_fields=100) as form:
+                values = {**form, **request.query_params}
+            if body and not values:
+                kinds = "application/json or application/x-www-form-urlencoded"
+                raise HTTPException(400, f"expected a body of the type {kinds}")
+        values = {name: value for name, value in values.items() if value is not None and (name == "q" or value != "")}
+        if self.keys:
+            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            sent = values.get("api_key") or (token.strip() if scheme.lower() == "bearer" else "")
+            if not sent:
+                raise HTTPException(403, "this server requires an API key: the parameter api_key")
+            key = str(sent).encode("utf-8", "replace")
+            if not any(secrets.compare_digest(key, known.encode()) for known in self.keys):
+                raise HTTPException(403, "Invalid API key")
+        fields = kind(**values)
+        request.state.texts = len(fields.texts)
+        request.state.chars = sum(map(len, fields.texts))
+        for size, limit in ((request.state.texts, self.limits.texts), (request.state.chars, self.limits.chars)):
+            if size > limit:
+                raise HTTPException(400, f"Invalid request: request ({size}) exceeds text limit ({limit})")
         return fields
 
 
@@ -447,7 +414,7 @@ def http_server(app: Starlette, limits: Limits) -> uvicorn.Server:
         proxy_headers=False,
         limit_concurrency=limits.connections,
         timeout_keep_alive=limits.idle_s,
-        timeout_graceful_shutdown=round(limits.request_s) + _STOPPING_S,
+        timeout_graceful_shutdown=round(limits.request_s) + 5,
     )
     return uvicorn.Server(config)
 
@@ -458,6 +425,6 @@ def run(server: uvicorn.Server, listener: socket.socket) -> None:
     Raises:
         KeyboardInterrupt: after a SIGTERM or SIGINT, as elsewhere in mtx.
     """
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as under nohup
         signal.signal(signal.SIGHUP, server.handle_exit)
     server.run([listener])

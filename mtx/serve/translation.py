@@ -9,7 +9,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,20 +21,18 @@ from starlette.exceptions import HTTPException
 from mtx.data.inline_codes import needs_no_translation
 from mtx.data.language_detection import is_surely_in, rank_languages
 from mtx.data.languages import code_of, name_of
-from mtx.data.markup import bare
-from mtx.decoding.translator import Hypothesis, Translator
+from mtx.data.markup import Marked
+from mtx.decoding.translator import Hypothesis, Part, Translator
 from mtx.documents import html
-from mtx.documents.document import apply, segments
-from mtx.errors import DataError, UsageError
+from mtx.documents.edits import apply, segments
+from mtx.errors import UsageError
 from mtx.evaluation.suspicion import Suspicion, suspicion
 
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 
-_RETRY_S = 5
 _MEMORY = 0.95  # the weight of earlier batches in the speed, which is that of about 20
 _LINE_END = re.compile("\r\n|\r|\n")
-_PAGE = Path("q")  # the name of an HTML text in messages
 
 
 @dataclass(eq=False)
@@ -93,22 +91,28 @@ class TranslationQueue:
         before, speed = self.waiting_tokens(self._turn + size), self._num_threads * self._tokens / self._seconds
         if before and before + size > speed * self._waiting_s:
             text = "the server is overloaded; try again later"
-            raise HTTPException(503, text, {"retry-after": str(_RETRY_S)})
+            raise HTTPException(503, text, {"retry-after": "5"})
 
     def submit(
-        self, function: Callable[[list[Value]], Sequence[Result]], values: Sequence[Value], sizes: Sequence[int]
+        self,
+        function: Callable[[list[Value]], Sequence[Result]],
+        values: Sequence[Value],
+        sizes: Sequence[int],
+        is_admitted: bool = False,
     ) -> list[Future[Result]]:
         """Compute a result for each value; values whose futures are cancelled before their batch are dropped.
 
         Args:
             function: is called with the values of several requests.
             sizes: tokens of each value, at least one.
+            is_admitted: whether there is room for them, since an earlier part of their request was accepted.
 
         Raises:
             HTTPException: see `require_room`.
         """
         with self._lock:
-            self.require_room(sum(sizes))
+            if not is_admitted:
+                self.require_room(sum(sizes))
             parts = zip(itertools.accumulate(sizes), values, sizes, strict=True)
             items = [_Item(self._turn + end, function, value, size) for end, value, size in parts]
             self._waiting = sorted([*self._waiting, *items], key=lambda item: item.turn)
@@ -175,6 +179,9 @@ class Pair:
 class Pairs:
     """The pairs by their languages, named as in the models.
 
+    Attributes:
+        first: the languages of the first pair.
+
     Raises:
         UsageError: if two models translate the same pair.
     """
@@ -185,14 +192,11 @@ class Pairs:
             if (languages := (translator.src, translator.tgt)) in self._pairs:
                 raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "give only one of them")
             self._pairs[languages] = Pair(translator)
+        self.first = next(iter(self._pairs))
         self._codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
-        known = ((name, code) for code in reversed(self._codes) for name in (code_of(code), code))
-        self._known = {name.lower().replace("_", "-"): code for name, code in known}
-
-    @property
-    def first(self) -> tuple[str, str]:
-        """The languages of the first pair."""
-        return next(iter(self._pairs))
+        self._known = {
+            name.lower().replace("_", "-"): code for code in reversed(self._codes) for name in (code_of(code), code)
+        }
 
     def get(self, source: str, target: str) -> Pair | None:
         """The pair of two languages; None if both are the same, which needs no translation.
@@ -208,7 +212,10 @@ class Pairs:
 
     def languages(self) -> list[dict[str, object]]:
         """The response of /languages."""
-        return [{"code": code, "name": name_of(code) or code, "targets": self._targets(code)} for code in self._codes]
+        return [
+            {"code": code, "name": name_of(code) or code, "targets": [tgt for src, tgt in self._pairs if src == code]}
+            for code in self._codes
+        ]
 
     def detect(self, text: str, target: str | None = None) -> list[dict[str, object]]:
         """The response of /detect: the most likely language first, with confidences in per cent.
@@ -220,15 +227,12 @@ class Pairs:
         codes = self._codes
         if target is not None:
             tgt = self._code(target)
-            codes = [src for src, other in self._pairs if other == tgt]
+            codes = [pair[0] for pair in self._pairs if pair[1] == tgt]
             if not codes:
                 raise UsageError(f"{_named(tgt)} is not available as a target language")
             codes = [tgt] if is_surely_in(text, tgt, codes) else codes
         ranked = rank_languages(text, self._codes)
         return [{"confidence": confidence, "language": code} for code, confidence in ranked if code in codes]
-
-    def _targets(self, src: str) -> list[str]:
-        return [tgt for other, tgt in self._pairs if other == src]
 
     def _code(self, language: str) -> str:
         """The model's code for a client's code, also with another region (en for en-GB) or case."""
@@ -248,72 +252,69 @@ class Translation:
     """The translation of a text, its alternatives, best first, and why it is suspicious."""
 
     text: str
-    alternatives: list[str]
+    alternatives: Sequence[str] = ()
     suspicion: Suspicion | None = None
 
 
 async def translate_plain(
-    queue: TranslationQueue, pair: Pair, texts: Sequence[str], num_alternatives: int
+    queue: TranslationQueue, pair: Pair, texts: Sequence[str], num_alternatives: int, is_admitted: bool
 ) -> list[Translation]:
     """The translations of plain texts.
 
     Args:
         num_alternatives: maximum number of alternatives; the search may find fewer.
+        is_admitted: see `TranslationQueue.submit`.
 
     Raises:
         HTTPException: see `TranslationQueue.submit`.
     """
-    queue.require_room(sum(map(len, texts)) // 4)  # about as many tokens
-    by_text = [_LINE_END.split(text) for text in texts]
-    lines = [line for some in by_text for line in some]
-    by_line = await asyncio.to_thread(pair.translator.split, lines)
-    parts = [part for some in by_line for part in some]
+    lines = [line for text in texts for line in _LINE_END.split(text)]
     function = pair.translator.decode_parts if num_alternatives else pair.best
-    found = await _results(queue.submit(function, parts, [max(1, len(part.ids)) for part in parts]))
-    hypotheses = iter(await asyncio.to_thread(pair.translator.join_parts, by_line, found))
-    results = await asyncio.to_thread(
-        lambda: [_joined(some, list(itertools.islice(hypotheses, len(some))), num_alternatives) for some in by_text]
-    )
-    return [
-        Translation(text, []) if needs_no_translation(text) else result
-        for text, result in zip(texts, results, strict=True)
-    ]
+    hypotheses = iter(await _search(queue, pair, function, lines, is_admitted))
+    return await asyncio.to_thread(lambda: [_join_lines(text, hypotheses, num_alternatives) for text in texts])
 
 
-def _joined(lines: Sequence[str], hypotheses: Sequence[list[Hypothesis]], num_alternatives: int) -> Translation:
+def _join_lines(text: str, hypotheses: Iterator[list[Hypothesis]], num_alternatives: int) -> Translation:
     """The translation of a text, joined from its lines; a line with fewer hypotheses than another repeats its last."""
-    most = max(map(len, hypotheses))
-    texts = dict.fromkeys("\n".join(some[min(n, len(some) - 1)].text for some in hypotheses) for n in range(most))
-    best, *others = texts
-    suspicions = (suspicion(line, some[0].text) for line, some in zip(lines, hypotheses, strict=True))
-    return Translation(best, others[:num_alternatives], next(filter(None, suspicions), None))
+    lines = [(line, next(hypotheses)) for line in _LINE_END.split(text)]
+    if needs_no_translation(text):
+        return Translation(text)
+    most = max(len(ranked) for _, ranked in lines)
+    texts = ("\n".join(ranked[min(n, len(ranked) - 1)].text for _, ranked in lines) for n in range(most))
+    best, *alternatives = dict.fromkeys(texts)
+    suspicions = (suspicion(line, ranked[0].text) for line, ranked in lines)
+    return Translation(best, alternatives[:num_alternatives], next(filter(None, suspicions), None))
 
 
 async def translate_html(
-    queue: TranslationQueue, pair: Pair, texts: Sequence[str], segment_tokens: int
+    queue: TranslationQueue, pair: Pair, texts: Sequence[str], num_alternatives: int, is_admitted: bool
 ) -> list[Translation]:
-    """The translations of HTML texts, each with all of its tags; without alternatives.
-
-    Args:
-        segment_tokens: maximum number of tokens of a segment, such as a paragraph.
+    """The translations of HTML texts, each with all of its tags; without alternatives. See `translate_plain`.
 
     Raises:
-        DataError: a text has unclosed tags, or a segment that is too long.
+        DataError: a text has unclosed tags.
         HTTPException: see `TranslationQueue.submit`.
     """
-    results = list(texts)
-    for read in (partial(html.read_attributes, _PAGE), html.read_blocks):
-        pages = [await asyncio.to_thread(list, read(text)) for text in results]
-        some = [segment for edits in pages for segment in segments(edits)]
-        bare_texts = [bare(segment)[0] for segment in some]
-        encoded = await asyncio.to_thread(pair.translator.tokenizer.encode, bare_texts, num_threads=1)
-        sizes = list(map(len, encoded))
-        if max(sizes, default=0) > segment_tokens:
-            raise DataError(f"q: a paragraph has {max(sizes):,} tokens, above the limit of {segment_tokens:,} for HTML")
-        rest = iter(await _results(queue.submit(pair.translator.translate_marked, some, sizes)))
-        results = [apply(text, edits, rest) for text, edits in zip(results, pages, strict=True)]
-    return [Translation(text, []) for text in results]
+    for read in (partial(html.read_blocks, Path("q")), html.read_attributes):
+        pages = [await asyncio.to_thread(list, read(text)) for text in texts]
+        marked = [segment for edits in pages for segment in segments(edits)]
+        hypotheses = await _search(queue, pair, pair.best, marked, is_admitted)
+        translations = (ranked[0].marked for ranked in hypotheses)
+        texts = [apply(text, edits, translations) for text, edits in zip(texts, pages, strict=True)]
+        is_admitted = True  # the attributes, which are few
+    return list(map(Translation, texts))
 
 
-async def _results(futures: Iterable[Future[Result]]) -> list[Result]:
-    return await asyncio.gather(*map(asyncio.wrap_future, futures))
+async def _search(
+    queue: TranslationQueue,
+    pair: Pair,
+    function: Callable[[list[Part]], list[list[Hypothesis]]],
+    lines: Sequence[str | Marked],
+    is_admitted: bool,
+) -> list[list[Hypothesis]]:
+    """The hypotheses of lines or segments, found by a function of the pair in the parts that the translator makes."""
+    by_line = await asyncio.to_thread(pair.translator.split, lines)
+    parts = [part for line in by_line for part in line]
+    futures = queue.submit(function, parts, [max(1, len(part.ids)) for part in parts], is_admitted)
+    by_part = await asyncio.gather(*map(asyncio.wrap_future, futures))
+    return await asyncio.to_thread(pair.translator.join_parts, by_line, by_part)

@@ -43,7 +43,7 @@ def create(path: Path, mode: int | None = None) -> IO[bytes]:
     """
     file = File(str(path), "w", opener=lambda name, flags: os.open(name, flags, 0o666 if mode is None else mode))
     if mode is not None:
-        with contextlib.suppress(PermissionError, AttributeError):  # a file system or a system without permissions
+        with contextlib.suppress(PermissionError):  # a file system without permissions
             os.fchmod(file.fileno(), mode)  # the umask may have removed some bits
     return io.BufferedWriter(file)
 
@@ -64,10 +64,8 @@ def sync(path: Path, file: IO[bytes] | None = None) -> None:
     Args:
         file: `path`, if it is open for writing, with an empty buffer.
     """
-    if os.name == "nt" and path.is_dir():  # Windows cannot open a directory
-        return
     with name_in_errors(path):
-        fd = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY) if file is None else file.fileno()
+        fd = os.open(path, os.O_RDONLY) if file is None else file.fileno()
         try:
             os.fsync(fd)
         finally:
@@ -91,13 +89,6 @@ def unlink(path: Path) -> None:
 def remove_directory(path: Path) -> None:
     """Remove an empty directory."""
     path.rmdir()
-
-
-def drop_from_cache(path: Path) -> None:
-    """Ask the system to read a synced file from the disk next time, if supported."""
-    if hasattr(os, "posix_fadvise"):
-        with path.open("rb") as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def free_bytes(path: Path) -> int:

@@ -3,14 +3,12 @@
 A file or a directory appears under its name completely or not at all: it is written under a temporary name next to its
 place, synced, and renamed. A replaced directory is renamed first; `remove_temporaries` repairs interrupted writes.
 Every directory that mtx reads again has a `manifest.json` (sizes and sha256, written last); `verify` compares the
-files with it and names the first that differs. mtx wrote the files that a manifest lists and files with temporary
-names; a directory with anything else is never removed but renamed to `kept-NAME`. Untrusted files are read only if
-they are regular files of bounded size.
+files with it and names the first that differs. mtx wrote the files that a manifest lists; a directory with anything
+else is not removed but renamed to `kept-NAME`. Untrusted files are read only if they are regular files of bounded size.
 """
 
 import contextlib
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -26,6 +24,8 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.storage import disk
 
 logger = logging.getLogger(__name__)
+
+Json = dict[str, Any]  # an object
 
 FORMAT = 2  # of every file of mtx; versions of mtx with another number refuse it
 MANIFEST = "manifest.json"  # lists the files of a directory with their sizes and sha256
@@ -43,18 +43,25 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
     It has the permissions of the old file from its first byte.
     """
-    temporary = _temporary(path.parent)
-    try:
+    with _temporary_of(path) as temporary:
         with disk.create(temporary, permissions(path)) as file:
             yield file
             file.flush()
             disk.sync(temporary, file)  # its permissions may not let mtx open it again
         disk.rename(temporary, path)
+        disk.sync(path.parent)
+
+
+@contextmanager
+def _temporary_of(path: Path) -> Iterator[Path]:
+    """Yield a temporary name next to `path`. On an error what has it is removed, and an OSError names `path`."""
+    temporary = _temporary(path)
+    try:
+        yield temporary
     except BaseException as error:
         _remove_tree(temporary)
         name_destination(error, temporary, path)
         raise
-    disk.sync(path.parent)
 
 
 def permissions(path: Path) -> int | None:
@@ -62,8 +69,8 @@ def permissions(path: Path) -> int | None:
     return path.stat().st_mode & 0o777 if path.exists() else None
 
 
-def _temporary(directory: Path) -> Path:
-    return directory / f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
 
 
 def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
@@ -74,11 +81,11 @@ def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
 
 def make_directories(path: Path) -> None:
     """Make a directory and its missing parents, so that they survive a power cut."""
-    missing = [directory for directory in (path, *path.parents) if not directory.exists()]
-    for directory in reversed(missing):
+    if not path.exists():
+        make_directories(path.parent)
         with contextlib.suppress(FileExistsError):  # another process made it first
-            disk.make_directory(directory)
-        disk.sync(directory.parent)
+            disk.make_directory(path)
+        disk.sync(path.parent)
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -91,7 +98,7 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8"))
 
 
-def write_json(path: Path, value: dict[str, Any]) -> None:
+def write_json(path: Path, value: Json) -> None:
     """Write a JSON object with the format number, as in every JSON file of mtx.
 
     A lone surrogate (Python's form of a byte of a path that is not UTF-8) is escaped, and JSON reads it back.
@@ -100,7 +107,7 @@ def write_json(path: Path, value: dict[str, Any]) -> None:
     write_bytes(path, f"{text}\n".encode("utf-8", "backslashreplace"))
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """Read a JSON object that `write_json` wrote.
 
     Raises:
@@ -145,7 +152,7 @@ def parse_json(data: bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError("duplicate key")
@@ -164,32 +171,27 @@ def read_untrusted_json(path: Path) -> Any:
 
 @contextmanager
 def new_directory(path: Path) -> Iterator[Path]:
-    """Yield a temporary directory that becomes `path` at the end, with a manifest, synced and read back, by one rename.
+    """Yield a temporary directory that becomes `path` at the end, with a manifest and synced, by one rename.
 
     On any error the temporary directory is removed and `path` is unchanged. An existing `path` is replaced by two
     renames; if the process is killed between them, `remove_temporaries` restores the old one.
     """
     make_directories(path.parent)
-    temporary, old = _temporary(path.parent), path.with_name(f"{_OLD_PREFIX}{path.name}")
-    try:
+    old = path.with_name(f"{_OLD_PREFIX}{path.name}")
+    with _temporary_of(path) as temporary:
         disk.make_directory(temporary)
         yield temporary
         write_manifest(temporary)
-        for file in temporary.iterdir():
-            disk.drop_from_cache(file)
-        verify(temporary)  # reads the files back from the disk before the old directory is removed
         _settle(old)
         if os.path.lexists(path):
             disk.rename(path, old)
-        disk.rename(temporary, path)
+        try:
+            disk.rename(temporary, path)
+        except BaseException:
+            _settle(old)
+            raise
         disk.sync(path.parent)
         _settle(old)
-    except BaseException as error:
-        _remove_tree(temporary)
-        if not os.path.lexists(path):
-            _settle(old)
-        name_destination(error, temporary, path)
-        raise
 
 
 def _remove_tree(path: Path) -> None:
@@ -226,8 +228,8 @@ def has_manifest(directory: Path) -> bool:
 
 def foreign_entries(directory: Path) -> list[Path]:
     """The content of a directory that mtx did not write; without a manifest, everything."""
-    own = {MANIFEST, *read_manifest(directory)} if has_manifest(directory) else set[str]()
-    return [path for path in directory.iterdir() if path.name not in own and not is_temporary(path.name)]
+    listed = {MANIFEST, *read_manifest(directory)} if has_manifest(directory) else set[str]()
+    return [path for path in directory.iterdir() if path.name not in listed and not is_temporary(path.name)]
 
 
 def remove_temporaries(directory: Path) -> None:
@@ -248,15 +250,14 @@ def write_manifest(directory: Path, added: Collection[str] | None = None) -> Non
         added: if given, the existing manifest also lists these files now, or their new content.
     """
     entries = {} if added is None else read_manifest(directory)
-    for path in sorted(directory.iterdir() if added is None else (directory / name for name in added)):
-        if not path.is_file() or path.name == MANIFEST or path.name.startswith(TEMPORARY_PREFIX):
-            continue
-        disk.sync(path)
-        entries[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+    for path in sorted(directory.iterdir() if added is None else map(directory.joinpath, added)):
+        if path.is_file() and path.name != MANIFEST:
+            disk.sync(path)
+            entries[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
     write_json(directory / MANIFEST, {"files": entries})
 
 
-def read_manifest(directory: Path) -> dict[str, Any]:
+def read_manifest(directory: Path) -> Json:
     """The entries of the manifest of `directory`: file name to size and sha256."""
     path = directory / MANIFEST
     entries = read_json(path).get("files")
@@ -284,7 +285,7 @@ def verify(
     entries = read_manifest(directory)
     for name in dict.fromkeys((*needed, *(() if only_needed else entries))):
         path, entry = directory / name, entries.get(name)
-        if entry is None and name in needed:
+        if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
         if path.name != name or not isinstance(entry, dict):
             raise DamagedFileError(f"{manifest}: {reprlib.repr(name)} is not the name of a file in this directory")
@@ -303,19 +304,19 @@ def remove_directory(path: Path) -> None:
 
     It is renamed first, so that no one finds half a directory under its name.
     """
-    if path.is_symlink() or not path.is_dir() or foreign_entries(path):
-        logger.warning("%s: kept, because it contains files that mtx did not write", set_aside(path, "kept"))
+    if not path.is_dir() or foreign_entries(path):
+        logger.warning(f"{set_aside(path, 'kept')}: kept, because it contains files that mtx did not write")
         return
-    removed = _temporary(path.parent)
+    removed = _temporary(path)
     disk.rename(path, removed)
     _remove_tree(removed)
 
 
 def set_aside(path: Path, word: str = "damaged") -> Path:
     """Rename a directory to `damaged-NAME` or `damaged-NAME-2`, which is never read; returns the new path."""
-    name = f"{word}-{path.name.removeprefix(_OLD_PREFIX)}"
-    names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
-    aside = next(free for name in names if not os.path.lexists(free := path.with_name(name)))
+    name, number = f"{word}-{path.name.removeprefix(_OLD_PREFIX)}", 1
+    while os.path.lexists(aside := path.with_name(name if number == 1 else f"{name}-{number}")):
+        number += 1
     disk.rename(path, aside)
     return aside
 

@@ -5,10 +5,9 @@ A directory is untrusted: every file is compared with the manifest, and its size
 """
 
 import sys
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -18,7 +17,7 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.machine import total_bytes
 from mtx.storage import durable
-from mtx.storage.durable import MANIFEST, MAX_JSON_BYTES
+from mtx.storage.durable import MANIFEST, MAX_JSON_BYTES, Json
 from mtx.storage.run_files import (
     CTRANSLATE2_WEIGHTS,
     MODEL_CONFIG,
@@ -59,8 +58,7 @@ class _Stored(_Info):
     num_ids: int = Field(ge=1, le=2 * MAX_PIECES)
 
 
-@dataclass(frozen=True)
-class ModelDescription:
+class ModelDescription(NamedTuple):
     """A model directory without its weights.
 
     Attributes:
@@ -70,7 +68,7 @@ class ModelDescription:
     """
 
     config: ModelConfig
-    info: Mapping[str, Any]
+    info: Json
     tokenizer_dir: Path
 
 
@@ -93,8 +91,8 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     stored = _check(path, _Stored, info)
     files = (*needed, *tokenizer_files(directory))
     weight_bytes = max_weight_bytes(stored.model, stored.num_ids)
-    limits = {**_limits(files), **dict.fromkeys((WEIGHTS, CTRANSLATE2_WEIGHTS), weight_bytes)}
-    durable.verify(directory, files, limits=limits)
+    weights = dict.fromkeys((WEIGHTS, CTRANSLATE2_WEIGHTS), weight_bytes)
+    durable.verify(directory, files, limits=dict.fromkeys(files, MAX_TOKENIZER_BYTES) | weights)
     return ModelDescription(stored.model, info, directory)
 
 
@@ -110,14 +108,14 @@ def read_run(paths: RunLayout) -> ModelDescription:
             f"{paths.root}: this run has no model yet", f"to resume training: {mtx_command('train', paths.root)}"
         )
     report, files = paths.data / REPORT, (*tokenizer_files(paths.data), REPORT)
-    durable.verify(paths.data, files, only_needed=True, limits=_limits(files))
+    durable.verify(paths.data, files, only_needed=True, limits=dict.fromkeys(files, MAX_TOKENIZER_BYTES))
     config = load_config(paths)
     info = info_of(config, durable.read_json(report))
     _check(report, _Info, info)
     return ModelDescription(config.model, info, paths.data)
 
 
-def _check(path: Path, form: type[BaseModel], value: Mapping[str, Any]) -> Any:
+def _check(path: Path, form: type[BaseModel], value: Json) -> Any:
     """A value of the file `path`, validated; DamagedFileError with the first wrong key."""
     try:
         return form.model_validate(value)
@@ -144,12 +142,7 @@ def max_weight_bytes(config: ModelConfig, num_ids: int) -> int:
     return min(4 * numbers + 2 * MAX_HEADER_BYTES, total_bytes() or sys.maxsize)
 
 
-def _limits(names: Collection[str]) -> dict[str, int]:
-    """The maximum sizes in bytes of the files of a tokenizer and a description."""
-    return {name: MAX_TOKENIZER_BYTES if name.endswith(".model") else MAX_JSON_BYTES for name in names}
-
-
-def info_of(config: Config, report: Mapping[str, Any]) -> dict[str, Any]:
+def info_of(config: Config, report: Json) -> Json:
     """The languages, search settings and kind of training lines that a model directory stores.
 
     Args:

@@ -49,11 +49,11 @@ class ResumableRows:
         """
         if not os.path.lexists(self.path):
             return 0
-        first = None
+        first = b"-"  # of no file of mtx
         if self.path.is_file() and not self.path.is_symlink():
             with self.path.open("rb") as file:
                 first = file.readline(len(self._beginning))
-        if first is None or not self._beginning.startswith(first):
+        if not self._beginning.startswith(first):
             help = f"use another -o FILE, or start from scratch with {shell_command('rm', self.path)}"
             problem = "was started with another model, text or search, or is not a file of mtx"
             raise UsageError(f"{self.path}: {problem}", help)
@@ -69,7 +69,7 @@ class ResumableRows:
                     end += sum(map(len, block))
             file.truncate(end)
         if num_done:
-            logger.info("%s: %s are translated; resuming", self.path, counted(num_done, "line"))
+            logger.info(f"{self.path}: {counted(num_done, 'line')} are translated; resuming")
         return num_done
 
     def append(self, rows: Sequence[str]) -> None:

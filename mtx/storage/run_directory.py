@@ -2,26 +2,24 @@
 
 mtx makes a run in a new or empty directory, or continues its own run. A start that fails before the run holds anything
 removes the files that it made. The kernel holds the lock (run.lock), so that it is released however its owner ends;
-the file remains, and its text names the last owner.
+the empty file remains.
 """
 
 import contextlib
 import errno
 import fcntl
-import itertools
 import json
 import logging
 import math
 import os
-import re
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -40,6 +38,7 @@ from mtx.storage.run_files import (
     fixed_config,
     full_checkpoint_steps,
     has_begun,
+    is_prepared,
     is_run,
     load_config,
     require_run,
@@ -51,8 +50,6 @@ logger = logging.getLogger(__name__)
 _ATTEMPTS = 100  # another start that cleans up at the same moment can make an attempt fail
 _DISK_FAILURES = (errno.EIO, errno.ENOSPC)  # after any other error the run_dir is unsuitable
 _LOCK_TIMEOUT_S = 0.5  # `mtx status` may hold the lock for a moment
-_OWNER = re.compile(r"process \d+ on .+ since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d|")
-_MAX_LOCK_BYTES = 1000
 # Prefixes of files that file systems and desktops create, even in an empty volume.
 _OF_THE_SYSTEM = ("lost+found", ".DS_Store", ".nfs", ".snapshot", ".Trash", ".Spotlight-V100", ".fseventsd")
 
@@ -65,12 +62,10 @@ def hold_lock(paths: RunLayout) -> Iterator[None]:
         MtxError: if another process holds the lock, or the disk fails.
         UsageError: if the run directory cannot be created or written, or contains files of no run.
     """
-    is_locked_before = settings.exists(paths.lock)
-    if not is_locked_before:  # no process owns it, so it can be inspected before anything is created
+    if not settings.exists(paths.lock):  # no process owns it, and nothing has been created
         refuse_foreign(paths)
     with _take_lock(paths):
-        if is_locked_before:
-            refuse_foreign(paths)
+        refuse_foreign(paths)
         yield
 
 
@@ -82,11 +77,13 @@ def _take_lock(paths: RunLayout) -> AbstractContextManager[object]:
                 return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)
         return FileLock(paths.lock).acquire(blocking=False)
     except Timeout:
-        owner = owner_of(paths.lock)
-        raise MtxError(
-            f"{paths.root}: in use by another process{f': {owner}' if owner else ''}",
-            "wait for it, or use another run_dir",
-        ) from None
+        owner = ""
+        with contextlib.suppress(OSError, MtxError):
+            status = durable.read_json(paths.status)
+            if status.get("state") == "running":
+                owner = f": process {status.get('pid')} on {status.get('host')}"
+        help = "wait for it, or use another run_dir"
+        raise MtxError(f"{paths.root}: in use by another process{owner}", help) from None
     except OSError as error:
         kind = MtxError if error.errno in _DISK_FAILURES else UsageError
         raise kind(f"run_dir {paths.root}: cannot create or write it: {error.strerror}") from None
@@ -104,22 +101,6 @@ def is_locked(lock: Path) -> bool:
     return False
 
 
-def owner_of(lock: Path) -> str | None:
-    """The owner in a lock file, "" if it is missing or not written yet; None if it is not a lock file of mtx."""
-    if lock.is_file():
-        with contextlib.suppress(OSError), lock.open("rb") as file:
-            text = file.read(_MAX_LOCK_BYTES).decode(errors="replace").strip()
-            return text if _OWNER.fullmatch(text) else None
-    return None if lock.exists() else ""
-
-
-def write_owner(lock: Path) -> None:
-    """Write this process into the lock file that it holds, for the messages of other processes."""
-    owner = f"process {os.getpid()} on {socket.gethostname()} since {time.strftime('%Y-%m-%d %H:%M:%S')}\n"
-    with disk.create(lock) as file:
-        file.write(owner.encode())
-
-
 @contextlib.contextmanager
 def open_run(config: Config) -> Iterator[RunLayout]:
     """Own the run directory of `config` until the context ends.
@@ -131,20 +112,18 @@ def open_run(config: Config) -> Iterator[RunLayout]:
     paths = RunLayout(Path(config.run_dir))
     new_directories = [path for path in (paths.root, *paths.root.parents) if not settings.exists(path)]
     with hold_lock(paths):
-        new_files = [path for path in (paths.config, paths.status) if not path.exists()]
+        was_run = is_run(paths.root)
         try:
-            write_owner(paths.lock)
             _record_config(paths, config)
             clean_up(paths)
             yield paths
         except BaseException:
-            if not has_begun(paths):  # the corrected command starts from scratch
-                _remove(new_files)
-                _remove(() if is_run(paths.root) else (paths.lock, *new_directories))
+            if not (was_run or has_begun(paths)):  # the corrected command starts from scratch
+                _remove(paths.status, paths.config, paths.lock, *new_directories)
             raise
 
 
-def _remove(paths: Iterable[Path]) -> None:
+def _remove(*paths: Path) -> None:
     for path in paths:
         with contextlib.suppress(OSError):  # it is missing, or others put something there
             path.rmdir() if path.is_dir() else path.unlink()
@@ -153,26 +132,25 @@ def _remove(paths: Iterable[Path]) -> None:
 def refuse_foreign(paths: RunLayout) -> None:
     """Raise UsageError if a directory is neither empty nor the directory of a run.
 
-    A run has a configuration with a lock, prepared data or a checkpoint; its user may add any files.
+    A run has a configuration with a lock, prepared data, a checkpoint or a model; its user may add any files.
     """
-    saved = (paths.data, paths.model, *map(paths.checkpoint, checkpoint_steps(paths)))  # of a copy without its lock
-    if is_run(paths.root):
-        has_lock = paths.lock.is_file() and owner_of(paths.lock) is not None
-        if has_lock or any(map(durable.has_manifest, saved)):
-            return
-
-    def is_trace(path: Path) -> bool:  # of a start that was killed before it wrote the configuration, or of the system
-        is_own = (path == paths.lock and owner_of(path) is not None) or (path == paths.distilled and path.is_dir())
-        return is_own or durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
-
-    foreign = None
+    if is_run(paths.root) and (paths.lock.exists() or has_begun(paths) or is_prepared(paths.model)):
+        return
+    files = list[str]()
     with contextlib.suppress(OSError):  # no directory, or one that cannot be read, as taking its lock will report
-        foreign = min(itertools.filterfalse(is_trace, paths.root.iterdir()), default=None)
-    if foreign is not None:
+        files = sorted(path.name for path in paths.root.iterdir() if not _is_trace(path, paths))
+    if files:
         raise UsageError(
-            f"run_dir {paths.root}: not a run directory, and not empty ({foreign.name})",
+            f"run_dir {paths.root}: not a run directory, and not empty ({files[0]})",
             "set run_dir=DIR to a new or empty directory, or to a run",
         )
+
+
+def _is_trace(path: Path, paths: RunLayout) -> bool:
+    """Whether a path is of a start that was killed before it wrote the configuration, or of the system."""
+    if path == paths.lock:
+        return not path.stat().st_size
+    return path == paths.distilled or durable.is_temporary(path.name) or path.name.startswith(_OF_THE_SYSTEM)
 
 
 def clean_up(paths: RunLayout) -> None:
@@ -194,7 +172,7 @@ def _record_config(paths: RunLayout, config: Config) -> None:
         with contextlib.suppress(MtxError, OSError):  # no configuration yet, or an unreadable one
             changes = differences(settings.load(paths.config), config)
             if message := describe_changes(change for change in changes if change[0] != "run_dir"):
-                logger.info("%s continues with changed settings: %s", paths.root, message)
+                logger.info(f"{paths.root} continues with changed settings: {message}")
     durable.write_text(paths.config, settings.dump(config))
 
 
@@ -224,7 +202,10 @@ KILLED = "killed, or its machine went down"  # the reason of a run whose process
 DECIDING_METRICS = {"chrf": "chrF2", "bleu": "BLEU", "nll": "nll"}
 
 
-def read_events(metrics: Path, all_steps: bool = True) -> Iterator[dict[str, Any]]:
+Event = dict[str, Any]  # of metrics.jsonl
+
+
+def read_events(metrics: Path, all_steps: bool = True) -> Iterator[Event]:
     """The events in a metrics.jsonl of `training.hooks.EventLog`, one JSON object a line.
 
     Invalid lines are skipped, since a killed process can leave half a line.
@@ -257,13 +238,13 @@ def _is_event(value: Any) -> bool:
     return are_numbers and value.get("step", 0) is not None
 
 
-def recorded_metric(validations: Sequence[dict[str, Any]]) -> str:
+def recorded_metric(validations: Sequence[Event]) -> str:
     """The key of the metric that selected the best of these validation events, from the last of them."""
-    named = validations[-1].get("decides") if validations else None
-    return named if isinstance(named, str) and named in DECIDING_METRICS else "bleu"
+    metric = str(validations[-1].get("decides")) if validations else ""
+    return metric if metric in DECIDING_METRICS else "bleu"
 
 
-def quality(validation: Mapping[str, Any], metric: str) -> float:
+def quality(validation: Event, metric: str) -> float:
     """A number that is larger for a better validation event; minus infinity if it has none."""
     value = validation.get(metric)
     if value is None or math.isnan(value):
@@ -272,7 +253,7 @@ def quality(validation: Mapping[str, Any], metric: str) -> float:
 
 
 def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> None:
-    """Replace status.json. If that fails, try again without the old one, which makes room and would be wrong.
+    """Replace status.json. If that fails, remove the old one, which would be wrong.
 
     Args:
         values: state (running, stopped, failed, finished), stage, reason, and exit_code of a process that is about to
@@ -281,14 +262,12 @@ def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> Non
     value = {"stage": "", "step": 0, "reason": "", "exit_code": None}
     with contextlib.suppress(OSError, DamagedFileError):
         value["step"] = durable.read_json(paths.status).get("step", 0)
-    process = {"pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
-    value |= {**values, **process}
+    value |= {**values, "pid": os.getpid(), "host": socket.gethostname(), "time": round(time.time(), 3)}
     with errors.defer(str(paths.status)):
         durable.write_json(paths.status, value)
         return
     with contextlib.suppress(OSError):
         disk.unlink(paths.status)
-        durable.write_json(paths.status, value)
 
 
 @contextlib.contextmanager
@@ -304,13 +283,12 @@ def track_status(paths: RunLayout, errors: DeferredErrors) -> Iterator[None]:
     write_status(paths, errors, state="finished", exit_code=1 if errors.messages else 0, reason="finished")
 
 
-def is_finished(paths: RunLayout, events: Sequence[dict[str, Any]]) -> bool:
+def is_finished(paths: RunLayout, events: Sequence[Event]) -> bool:
     """Whether a run is scored and the last of its `events` (from metrics.jsonl) is the end of training."""
     return bool(stored_scores(paths) and events and events[-1]["event"] == "end")
 
 
-@dataclass(frozen=True)
-class RunState:
+class RunState(NamedTuple):
     """The state of a run.
 
     Attributes:
@@ -324,7 +302,7 @@ class RunState:
     reason: str = ""
 
 
-def run_state(paths: RunLayout, events: Sequence[dict[str, Any]]) -> RunState:
+def run_state(paths: RunLayout, events: Sequence[Event]) -> RunState:
     """The state of a run, from its lock, its files and the events of its metrics.jsonl."""
     if is_locked(paths.lock):
         return RunState("running")
@@ -405,12 +383,12 @@ def read_status(root: Path) -> Status:
     """
     paths = require_run(root)
     events = list(read_events(paths.metrics, all_steps=False))
-    last = dict[str, Any]()
+    last: Event = {}
     for event in events:
         last |= event
     validations = [event for event in events if event["event"] == "validation"]
     key = recorded_metric(validations)
-    best = max(validations, key=lambda event: quality(event, key), default=dict[str, Any]())
+    best = max(validations, key=lambda event: quality(event, key), default=Event())
     scores = {name: float(value["bleu"]["score"]) for name, value in stored_scores(paths).items()}
     training, state = load_config(paths).training, run_state(paths, events)
     return Status(

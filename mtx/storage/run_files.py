@@ -114,7 +114,7 @@ def require_run(root: Path) -> RunLayout:
 
 
 def is_prepared(data_dir: Path) -> bool:
-    """Whether a data directory is complete; `token_store.load_prepared` checks its files."""
+    """Whether a data or model directory is complete; loading it checks its files."""
     return (data_dir / MANIFEST).is_file()
 
 
@@ -136,6 +136,7 @@ def load_config(paths: RunLayout) -> "Config":
     from mtx.config import settings
     from mtx.config.settings import fixed_differences
 
+    durable.require_file(paths.config)
     config = settings.load(paths.config)
     if changes := describe_changes(fixed_differences(fixed_config(paths, config), config)):
         new = f"{shell_command('cp', paths.config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"
@@ -166,7 +167,7 @@ def fixed_config(paths: RunLayout, config: "Config") -> "Config":
     values = dict(leaves(config.model_dump()))
     states = [paths.checkpoint(step) / STATE for step in reversed(checkpoint_steps(paths))]
     for path in (*states, paths.data / SETTINGS):
-        stored = dict[str, Any]()
+        stored = durable.Json()
         with contextlib.suppress(OSError, DamagedFileError):  # training reports or removes a damaged one
             durable.verify(path.parent, (path.name,), only_needed=True)
             stored = durable.read_json(path)
@@ -250,7 +251,7 @@ def translated_tests(paths: RunLayout) -> list[str]:
     return sorted(name for name in names if not name.startswith(durable.SET_ASIDE))
 
 
-def stored_scores(paths: RunLayout) -> dict[str, Any]:
+def stored_scores(paths: RunLayout) -> durable.Json:
     """The scores of a run's model by test set, as in `scores.json`; empty before the model is scored.
 
     Raises:
@@ -259,10 +260,7 @@ def stored_scores(paths: RunLayout) -> dict[str, Any]:
     path = paths.model / SCORES
     stored = durable.read_json(path) if path.exists() else {}
     scores = {name: value for name, value in stored.items() if name not in ("run", "format")}
-    try:
-        are_numbers = all(math.isfinite(value[key]["score"]) for value in scores.values() for key in ("bleu", "chrf"))
-    except (KeyError, TypeError):
-        are_numbers = False
-    if not are_numbers:
-        raise DamagedFileError(f"{path}: no BLEU scores")
-    return scores
+    with contextlib.suppress(KeyError, TypeError):
+        if all(math.isfinite(value[key]["score"]) for value in scores.values() for key in ("bleu", "chrf")):
+            return scores
+    raise DamagedFileError(f"{path}: no BLEU scores")

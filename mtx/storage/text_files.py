@@ -14,10 +14,9 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, shell_command
@@ -34,27 +33,17 @@ _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stand
 BEGINNING_BYTES = 1 << 16  # they contain the first element of XML, and the first message of PO
 
 CONVERT = "convert it to PO or XLIFF (by Translate Toolkit)"
-_DOCUMENT = "save it as plain text in UTF-8, one sentence per line"
-_EXPORT = (
-    "export the pairs from your translation tool as tab-separated text (.tsv), or as a spreadsheet saved as "
-    '"CSV UTF-8" (.csv)'
-)
-_OFFICE = (
-    'save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, or a document as plain text in UTF-8, '
-    "one sentence per line; unpack an archive"
-)
 _PAIRS = "to train on its pairs: data.train=FILE, or data.valid or data.test"
-_PACKED = "unpack it; only gzip is read"
 _PLAIN = "expected plain UTF-8 text, one sentence per line, optionally compressed with gzip"
 # Of XML, up to its first element. The groups are atomic, so that no file makes the search long.
 _PROLOG = rb"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
 
 
-@dataclass(frozen=True)
-class FileKind:
-    """A kind of file that is not plain text: its name with an article, and what to do with the file.
+class FileKind(NamedTuple):
+    """A kind of file that is not plain text.
 
     Attributes:
+        name: with an article. help: what to do with the file.
         form: tmx, xliff or po if the file holds pairs, which `data.sources` reads.
     """
 
@@ -63,26 +52,28 @@ class FileKind:
     form: str | None = None
 
 
-# The first bytes of files that are not plain text; no sentence starts with them. The first match counts.
-_SIGNATURES: list[tuple[Any, ...]] = [
-    (rb"PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-     "a zip archive or an office document", _OFFICE),
-    (rb"\{\\rtf\d", "a text in RTF", _DOCUMENT),
-    (rb"%PDF-\d", "a PDF", _DOCUMENT),
-    (_PROLOG + rb"<tmx\b", "a translation memory (TMX)", _PAIRS, "tmx"),
-    (_PROLOG + rb"<([\w.-]+:)?xliff\b", "a bilingual file (XLIFF)", _PAIRS, "xliff"),
-    (_PROLOG + rb"<(martif|tbx)\b", "a term base (TBX)", _EXPORT),
-    (rb"(?i)" + _PROLOG + rb"<html\b", "a web page (HTML)", _DOCUMENT),
-    (rb"\s*<\?xml\s|" + _PROLOG + rb"<(resources|TS)\b", "XML", CONVERT),
-    (rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"', "a message catalogue (PO)", _PAIRS, "po"),
-    (rb"SQLite format 3\0", "a database (SQLite), such as a memory of Trados (.sdltm)", _EXPORT),
-    (rb"PAR1\x15", "a table (Parquet)", "use the extension .parquet to read it as pairs"),
-    (rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|"  # tar, 7z, rar; xz, bzip2, zstd
-     rb"\xfd7zXZ\0|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|\x28\xb5\x2f\xfd",
-     "an archive or a compressed file other than gzip", _PACKED),
-    # a GIF has seven bytes after its name, of which the last is nearly always 0
-    (rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]", "an image", _PLAIN),
-]  # fmt: skip
+# By the first bytes of files that are not plain text; no sentence starts with them. The first match counts.
+_KINDS = {
+    _PROLOG + rb"<tmx\b": FileKind("a translation memory (TMX)", _PAIRS, "tmx"),
+    _PROLOG + rb"<([\w.-]+:)?xliff\b": FileKind("a bilingual file (XLIFF)", _PAIRS, "xliff"),
+    rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"': FileKind(
+        "a message catalogue (PO)", _PAIRS, "po"
+    ),
+    rb"\s*<\?xml\s|" + _PROLOG + rb"<((?i:html)|resources|TS|martif|tbx)\b": FileKind(
+        "XML or HTML",
+        "save a page as plain text in UTF-8, one sentence per line; export a term base as tab-separated text (.tsv); "
+        f"for other XML: {CONVERT}",
+    ),
+    # Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, bzip2, zstd; PNG, JPEG, GIF, WebP, TIFF. A GIF has
+    # seven bytes after its name, of which the last is nearly always 0.
+    rb"PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite format 3\0|PAR1\x15|"
+    rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\xfd7zXZ\0|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|"
+    rb"\x28\xb5\x2f\xfd|\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]": FileKind(
+        "an office document, an archive or another binary file",
+        'save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, and a document as plain text in UTF-8, '
+        "one sentence per line; unpack an archive (only gzip is read); Parquet needs the extension .parquet",
+    ),
+}
 
 
 def kind_of(beginning: bytes) -> FileKind | None:
@@ -90,8 +81,7 @@ def kind_of(beginning: bytes) -> FileKind | None:
     beginning = beginning[:BEGINNING_BYTES].removeprefix(b"\xef\xbb\xbf")
     if encoding := wide_encoding(beginning):
         beginning = beginning.decode(encoding, "ignore").removeprefix("\ufeff").encode()
-    kinds = (FileKind(*kind) for signature, *kind in _SIGNATURES if re.match(signature, beginning, re.DOTALL))
-    return next(kinds, None)
+    return next((kind for signature, kind in _KINDS.items() if re.match(signature, beginning, re.DOTALL)), None)
 
 
 _MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -107,21 +97,20 @@ _NARROW = "cp1252 cp1251 cp932 gb18030 big5 cp949 euc_jp cp1250 koi8_r cp1253 cp
 def wide_encoding(beginning: bytes) -> str | None:
     """UTF-16 or UTF-32 if a text that starts with these bytes is in one of them, with or without a byte order mark."""
     for mark, name in _MARKS.items():
-        if beginning.startswith(mark) and _is_ordinary(beginning, name):
+        if beginning.startswith(mark) and _usual_text(beginning, name):
             return name
-    if beginning.count(0) < 2:
-        return None
+    num_nuls = beginning.count(0)
     few_controls = sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
-    if few_controls and _decode(beginning, "utf-8") is not None:
+    if num_nuls < 2 or (few_controls and _decode(beginning, "utf-8") is not None):
         return None
-    return next((name for name in _WIDE if _is_ordinary(beginning, name) and _has_spaces(beginning, name)), None)
 
+    def has_spaces(text: str, name: str) -> bool:
+        """Whether NULs belong to ASCII such as spaces, few to U+4E00 and the like, and line feeds are line feeds."""
+        is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * num_nuls
+        has_line_feeds = "\n" in text or b"\n" not in beginning
+        return has_line_feeds and (is_ascii or name.startswith("UTF-32"))  # there all characters have NULs
 
-def declared_encoding(beginning: bytes) -> str | None:
-    """The encoding that single-byte XML declares, in lower case; UTF-8 if it declares a two-byte encoding."""
-    declared = _DECLARED.match(beginning)
-    name = declared[1].decode().lower() if declared else None
-    return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
+    return next((name for name in _WIDE if (text := _usual_text(beginning, name)) and has_spaces(text, name)), None)
 
 
 def _decode(beginning: bytes, name: str) -> str | None:
@@ -132,21 +121,18 @@ def _decode(beginning: bytes, name: str) -> str | None:
         return beginning[: error.start].decode(name) if error.start >= len(beginning) - _LONGEST_CUT else None
 
 
-def _is_ordinary(beginning: bytes, name: str) -> bool:
-    """Whether nearly all decoded characters are usual in text."""
-    text = _decode(beginning, name)
-    if not text:
-        return False
+def _usual_text(beginning: bytes, name: str) -> str:
+    """The text in an encoding, if nearly all of its characters are usual in text; else empty."""
+    text = _decode(beginning, name) or ""
     num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
-    return num_strange <= _STRANGE * len(text)
+    return text if num_strange <= _STRANGE * len(text) else ""
 
 
-def _has_spaces(beginning: bytes, name: str) -> bool:
-    """Whether most NULs belong to ASCII such as spaces, few to U+4E00 and the like, and line feeds are line feeds."""
-    text = beginning.decode(name, "ignore")
-    has_line_feeds = "\n" in text or b"\n" not in beginning
-    is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * beginning.count(0)
-    return has_line_feeds and (is_ascii or name.startswith("UTF-32"))  # there all characters have NULs
+def declared_encoding(beginning: bytes) -> str | None:
+    """The encoding that single-byte XML declares, in lower case; UTF-8 if it declares a two-byte encoding."""
+    declared = _DECLARED.match(beginning)
+    name = declared[1].decode().lower() if declared else None
+    return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
 
 
 def likely_encoding(sample: bytes) -> str | None:
@@ -160,17 +146,9 @@ def likely_encoding(sample: bytes) -> str | None:
         for name in match.could_be_from_charset  # they give the same text
         if name in names
     ]
-    return names[min(candidates)[2]].replace("cp125", "windows-125").replace("_", "-").upper() if candidates else None
-
-
-def open_binary(path: Path) -> IO[bytes]:
-    """Open a plain or gzip file or pipe of plain text for reading bytes, see `open_bytes`.
-
-    Raises:
-        UsageError: if the file is missing or not plain text, see `kind_of`.
-        DataError: if the beginning of a gzip file is damaged.
-    """
-    return open_bytes(path, is_plain=True)
+    if not candidates:
+        return None
+    return names[min(candidates)[2]].replace("cp125", "windows-125").replace("_", "-").upper()
 
 
 def bilingual_form(path: Path) -> str | None:
@@ -191,7 +169,7 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     """Open a file or pipe, plain or gzip, for reading bytes; gzip is recognised by the first two bytes.
 
     Raises:
-        UsageError: if the file is missing, or not plain text and `is_plain`.
+        UsageError: if the file is missing, or not plain text (see `kind_of`) and `is_plain`.
         DataError: if the beginning of a gzip file is damaged.
     """
     try:
@@ -199,13 +177,11 @@ def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else f"cannot read it: {error.strerror}"
         raise UsageError(f"{path}: {reason}") from None
-    with contextlib.ExitStack() as on_error, errors_named(path):
-        on_error.enter_context(file)
+    with errors_named(path):
         stream: Any = gzip.GzipFile(fileobj=file) if file.peek(2)[:2] == b"\x1f\x8b" else file
-        beginning = stream.peek(BEGINNING_BYTES)
-        if is_plain and (kind := kind_of(beginning)):
-            raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.help)
-        on_error.pop_all()
+        kind = kind_of(stream.peek(BEGINNING_BYTES)) if is_plain else None
+    if kind:
+        raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.help)
     return stream  # type: ignore[no-any-return]
 
 
@@ -223,11 +199,9 @@ def errors_named(name: Path) -> Iterator[None]:
 def byte_lines(file: Iterable[bytes]) -> Iterator[bytes]:
     """The lines of a binary stream, without LF, without one CR before it, and without a BOM at byte 0."""
     for number, line in enumerate(file):
-        if number == 0 and line.startswith(b"\xef\xbb\xbf"):
-            line = line[3:]
-        if line.endswith(b"\n"):
-            line = line[:-2] if line.endswith(b"\r\n") else line[:-1]
-        yield line
+        if number == 0:
+            line = line.removeprefix(b"\xef\xbb\xbf")
+        yield line[:-1].removesuffix(b"\r") if line.endswith(b"\n") else line
 
 
 Invalid = Literal["replace", "surrogateescape", "strict"]
@@ -254,11 +228,11 @@ def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
             byte, which `is_utf8` finds. `strict`: the file is refused.
 
     Raises:
-        UsageError: if the file is missing or not text, see `open_binary`.
+        UsageError: if the file is missing or not text, see `kind_of`.
         DataError: if a gzip file is truncated or damaged, the text is in UTF-16 or UTF-32, its lines end in CR, or one
             has more than 16 MiB.
     """
-    with open_binary(path) as file:
+    with open_bytes(path, is_plain=True) as file:
         yield from decoded_lines(file, path, invalid)
 
 
@@ -292,9 +266,8 @@ def _guess(encoding: str | None) -> str:
 
 
 def _iconv(name: Path, encoding: str) -> str:
-    file = shell_command(name)
-    unpacked, file = (f"gzip -dc {file} | ", "") if name.suffix == ".gz" else ("", f"{file} ")
-    return f"{unpacked}iconv -f {encoding} -t UTF-8 {file}> NEW"
+    file, iconv = shell_command(name), f"iconv -f {encoding} -t UTF-8"
+    return f"gzip -dc {file} | {iconv} > NEW" if name.suffix == ".gz" else f"{iconv} {file} > NEW"
 
 
 def escaped(line: bytes) -> str:
@@ -339,8 +312,7 @@ class InvalidLines:
         """Warn of the invalid lines, if there are any."""
         if self.count:
             guess = _guess(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
-            num_lines = counted(self.count, "line")
-            logger.warning("%s%s had invalid UTF-8, replaced by U+FFFD%s", num_lines, self._place, guess)
+            logger.warning(f"{counted(self.count, 'line')}{self._place} had invalid UTF-8, replaced by U+FFFD{guess}")
 
 
 def printable(text: str) -> str:

@@ -10,15 +10,14 @@ other -> `measure` of teacher, student and its int8 export. Each part is made on
 student learns the hypothesis nearest to the reference, as in Mozilla's recipes.
 """
 
-import itertools
 import json
 import logging
-import math
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -44,7 +43,7 @@ logger = logging.getLogger(__name__)
 TRAIN = "train.tsv"
 VALID = "valid.tsv"
 DISTILLED = "distilled.tsv"
-_ABOUT = "teacher.json"
+_ORIGIN = "teacher.json"
 _PAIRS_AT_ONCE = 100_000
 _NUM_ALONE = 30  # sentences that are translated one by one to measure latency
 _ROUNDS = 2  # of the translation of all sentences; the faster one counts
@@ -64,7 +63,7 @@ class SyntheticText:
 
     Attributes:
         lines: returns the text, one sentence a line, each with its reference if it has one; called several times.
-        kept: the finished translations, in blocks of lines that are translated together.
+        translated: the finished translations, in blocks of lines that are translated together.
         translate: translates lines, given their references.
         score: the log-probability per token of lines, given their translations, by a forward model; the worst pairs
             are dropped. None without a forward model.
@@ -72,7 +71,7 @@ class SyntheticText:
     """
 
     lines: Callable[[], Iterable[Line]]
-    kept: ResumableRows
+    translated: ResumableRows
     translate: Callable[[list[str], list[str | None]], list[str]]
     score: Callable[[list[str], list[str]], list[float | None]] | None = None
     side: Literal["src", "tgt"] = "tgt"
@@ -81,44 +80,40 @@ class SyntheticText:
         """Translate the remaining lines; `progress` is called with the number of lines of each block.
 
         Raises:
-            UsageError: if `kept` belongs to other translations.
+            UsageError: if `translated` belongs to other translations.
         """
-        num_done = self.kept.resume()
+        num_done = self.translated.resume()
         progress(num_done)
-        lines = itertools.islice(self.lines(), num_done, None)
-        while block := list(itertools.islice(lines, self.kept.block_rows)):
+        lines = islice(self.lines(), num_done, None)
+        while block := list(islice(lines, self.translated.block_rows)):
             texts, references = map(list, zip(*block, strict=True))
             translations = self.translate(texts, references)
             scores = self.score(translations, texts) if self.score else [None] * len(block)
             rows = zip(translations, scores, strict=True)
-            self.kept.append([json.dumps(row, ensure_ascii=False) for row in rows])
+            self.translated.append([json.dumps(row, ensure_ascii=False) for row in rows])
             progress(len(block))
 
     def write_pairs(self, sink: IO[bytes]) -> Counter[str]:
         """Write the training pairs as TSV; returns the numbers of dropped lines by reason, and of kept lines."""
         scores = sorted(score for _, score in self._rows() if score is not None)
-        num_worst = int(WORST_SHARE * len(scores))
-        worst = scores[num_worst - 1] if num_worst else -math.inf
+        worst = [float("-inf"), *scores][int(WORST_SHARE * len(scores))]
         counts = Counter[str]()
         for (translation, score), (line, _) in zip(self._rows(), self.lines(), strict=True):
             pair = clean_pair(*((line, translation) if self.side == "src" else (translation, line)), LIMITS)
-            if isinstance(pair, str):
-                counts[pair] += 1
-            elif noted := suspicion(line, translation):
-                counts[noted] += 1
-            elif score is not None and score <= worst:
-                counts["improbable"] += 1
-            else:
-                counts[KEPT] += 1
+            reason = pair if isinstance(pair, str) else suspicion(line, translation)
+            if not reason and score is not None and score <= worst:
+                reason = "improbable"
+            counts[reason or KEPT] += 1
+            if not reason:
                 sink.write(tsv_line(pair))
         return counts
 
     def _rows(self) -> Iterator[Row]:
-        for number, row in enumerate(self.kept.rows(), 1):
+        for number, row in enumerate(self.translated.rows(), 1):
             try:
                 translation, score = json.loads(row)
             except ValueError:
-                raise DamagedFileError(f"{self.kept.path}: its row {number} is damaged") from None
+                raise DamagedFileError(f"{self.translated.path}: its row {number} is damaged") from None
             yield translation, score
 
 
@@ -146,9 +141,7 @@ def write_text(data: PreparedData, directory: Path) -> list[str]:
     for name, store in {**tests, VALID: data.valid, TRAIN: data.train}.items():
         if (directory / name).exists():
             continue
-        rows = np.arange(store.num_pairs)
-        if name == TRAIN:
-            rows = rows[np.isin(store.corpus, untagged)]
+        rows = np.flatnonzero(np.isin(store.corpus, untagged)) if name == TRAIN else np.arange(store.num_pairs)
         with durable.new_file(directory / name) as file:
             for start in range(0, len(rows), _PAIRS_AT_ONCE):
                 pairs = zip(*store.texts(rows[start : start + _PAIRS_AT_ONCE]), strict=True)
@@ -162,19 +155,20 @@ def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[s
     Args:
         text: the settings for text other than the teacher's own.
     """
-    about = {"teacher": model_identity(teacher), "mono": mono and durable.sha256(mono), "text": sorted(text)}
-    if not (directory / _ABOUT).exists():
-        durable.write_json(directory / _ABOUT, about)
-    elif {key: durable.read_json(directory / _ABOUT).get(key) for key in about} != about:
+    origin = {"teacher": model_identity(teacher), "mono": mono and durable.sha256(mono), "text": sorted(text)}
+    path = directory / _ORIGIN
+    if not path.exists():
+        durable.write_json(path, origin)
+    elif not origin.items() <= durable.read_json(path).items():
         raise UsageError(f"{directory}: made from another teacher or text", "use run_dir=DIR for a new student")
-    return about
+    return origin
 
 
 def translate_text(
     translator: Translator,
     directory: Path,
     mono: Path | None,
-    about: dict[str, Any],
+    origin: dict[str, Any],
     progress: Callable[[int], object],
 ) -> None:
     """Write the synthetic pairs of the student, the teacher's translations, as DISTILLED.
@@ -182,6 +176,7 @@ def translate_text(
     For a source with a reference the hypothesis with the highest chrF is used, for other text the best one.
 
     Args:
+        origin: everything that the pairs depend on, from `check_teacher`.
         progress: is called with the numbers of finished lines.
     """
     output = directory / DISTILLED
@@ -189,18 +184,17 @@ def translate_text(
         return
 
     def translate(block: list[str], references: list[str | None]) -> list[str]:
-        found = translator.hypotheses(block)
-        by_line = ([hypothesis.text for hypothesis in hypotheses] for hypotheses in found)
-        return list(map(nearest_by_chrf, by_line, references))
+        texts = ([hypothesis.text for hypothesis in ranked] for ranked in translator.hypotheses(block))
+        return list(map(nearest_by_chrf, texts, references))
 
-    about = {**about, "search": repr(translator.options), "translator": translator.engine.name}
-    kept = ResumableRows(output, about, BLOCK_LINES)
-    work = SyntheticText(lambda: source_lines(directory, mono), kept, translate, side="src")
-    with kept.lock():
+    origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
+    translated = ResumableRows(output, origin, BLOCK_LINES)
+    work = SyntheticText(lambda: source_lines(directory, mono), translated, translate, side="src")
+    with translated.lock():
         work.run(progress)
         with durable.new_file(output) as sink:
             counts = work.write_pairs(sink)
-        kept.remove()
+        translated.remove()
     logger.info("%s: %s", output, described(counts))
 
 
@@ -215,17 +209,8 @@ def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
 
 def table(systems: dict[str, dict[str, float]]) -> list[str]:
     """A table with a row for the measurements of each system."""
-    rows = [
-        [
-            name,
-            f"{system['bleu']:.2f}",
-            f"{system['chrf']:.1f}",
-            f"{system['megabytes']:.1f}",
-            f"{system['rate']:,.0f}",
-            f"{system['milliseconds']:.1f}",
-        ]
-        for name, system in systems.items()
-    ]
+    cells = "{bleu:.2f} {chrf:.1f} {megabytes:.1f} {rate:,.0f} {milliseconds:.1f}"
+    rows = [[name, *cells.format(**system).split()] for name, system in systems.items()]
     return draw_table(("", "BLEU", "chrF2", "MB", "sentences/s", "ms for one"), rows, "text")
 
 
@@ -263,4 +248,4 @@ def nearest_by_chrf(texts: Sequence[str], reference: str | None) -> str:
     from sacrebleu.metrics import CHRF
 
     metric = CHRF()
-    return max(texts, key=lambda text: float(metric.sentence_score(text, [reference]).score))
+    return max(texts, key=lambda text: metric.sentence_score(text, [reference]).score)

@@ -78,8 +78,7 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
             if not _is_finished(paths, config):
                 stack.enter_context(track_status(paths, deferred_errors))
                 return False
-            reasons = [event["reason"] for event in read_events(paths.metrics) if "reason" in event]
-            logger.info(f"this run is finished; increase training.{['max_steps', *reasons][-1]} to train further")
+            logger.info(f"this run is finished; increase training.{_end_reason(paths)} to train further")
             for hook in hooks:
                 hook.on_prepared(config, paths, None)
             return True
@@ -233,7 +232,7 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
         "seed": config.seed,
         "steps": state.step,
         "elapsed": format_duration(state.elapsed_s),
-        "config": _fingerprint(config),
+        "config": _fingerprint(config, _end_reason(paths)),
         "data": data.sha256,
         "weights": durable.read_json(paths.model / MODEL_CONFIG)["weights"],
         "code": _hash_code(),
@@ -247,20 +246,18 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
         hook.on_end(run)
 
 
-def _fingerprint(config: Config) -> str:
-    """A hash of the settings that the finished model depends on, without paths and licences."""
-    exclude: Any = {
-        "run_dir": True,
-        "sizes": True,
-        "undecided": True,
-        "device": True,
-        "data": {"dir", "licence"},
-        "model": {"licence"},
-        "tokenizer": {"model"},
-        "training": {"init_from", "tensorboard", "compile", "shard"},
-    }
-    values = config.model_dump(mode="json", exclude=exclude, exclude_defaults=True)
+def _fingerprint(config: Config, reason: str) -> str:
+    """A hash of the settings that the finished model depends on; `reason` is the one that ended training."""
+    values = settings.model_settings(config)
+    if reason == "patience":  # a larger one trains further
+        values[reason] = config.training.patience
     return hashlib.sha256(repr(values).encode()).hexdigest()
+
+
+def _end_reason(paths: RunLayout) -> str:
+    """The setting in the section `training` that ended a run."""
+    reasons = [event["reason"] for event in read_events(paths.metrics, all_steps=False) if "reason" in event]
+    return str(["max_steps", *reasons][-1])
 
 
 def _hash_code() -> str:
@@ -273,7 +270,8 @@ def _hash_code() -> str:
 
 def _is_finished(paths: RunLayout, config: Config) -> bool:
     try:
-        if durable.read_json(paths.model / SCORES).get("run", {}).get("config") != _fingerprint(config):
+        fingerprint = durable.read_json(paths.model / SCORES).get("run", {}).get("config")
+        if fingerprint not in (_fingerprint(config, ""), _fingerprint(config, "patience")):
             return False
         durable.verify(paths.model, (WEIGHTS, SCORES))
     except DamagedFileError as error:  # no model yet, or a damaged one, which the checkpoints can make again

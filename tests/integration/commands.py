@@ -159,7 +159,7 @@ def events(run: Path) -> list[dict[str, Any]]:
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """Every file below a directory with its content, but for the lock, which names its last owner."""
+    """Every file below a directory with its content, but for the lock."""
     files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != "run.lock")
     return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 

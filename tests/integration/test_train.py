@@ -114,6 +114,16 @@ def test_the_licences_of_a_finished_run_may_change_and_only_its_card_does(run_co
     assert again.returncode == 0 and tree(run_copy / "model") == after
 
 
+def test_a_finished_run_stays_finished_if_what_mattered_while_it_trained_changes(run_copy: Path) -> None:
+    before = tree(run_copy / "model")
+    changes = ["training.validate_every=7", "training.patience=9", "decoding.batch_tokens=640"]
+    result = mtx("train", run_copy, *changes)
+    assert result.returncode == 0 and b"this run is finished" in result.stderr
+    assert tree(run_copy / "model") == before and "patience: 9" in (run_copy / "config.yaml").read_text()
+    again = mtx("train", run_copy, "decoding.beam_size=2")
+    assert again.returncode == 0 and b"this run is finished" not in again.stderr
+
+
 def test_a_finished_run_names_the_setting_that_ended_it(run_copy: Path) -> None:
     metrics = run_copy / "metrics.jsonl"
     metrics.write_text(metrics.read_text().replace('"reason": "max_steps"', '"reason": "patience"'))

@@ -271,7 +271,7 @@ def test_more_than_a_search_can_have(refused, run_copy: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     "name, kind, help",
     [
-        ("letter.docx", "a zip archive or an office document", "save a spreadsheet as"),
+        ("letter.docx", "an office document, an archive or another binary file", "save a spreadsheet as"),
         (
             "memory.tmx",
             "a translation memory (TMX)",

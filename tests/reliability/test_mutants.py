@@ -36,15 +36,15 @@ DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
 FINITE = "    _check_finite({**weights, **moments}, state.step)\n"
 UNEQUAL = "zip_longest(*sides)"
-RENAME = "        disk.rename(temporary, path)\n"
+RENAMED = "            raise\n"
 PARENT = "        disk.sync(path.parent)\n"
 
 MUTANTS = [
     Mutant("a new file is not synced", "storage/durable.py", "disk.sync(temporary, file)", "pass", CRASHES),
-    Mutant("a rename is not synced", "storage/durable.py", f"{RENAME}{PARENT}", RENAME, CRASHES),
+    Mutant("a rename is not synced", "storage/durable.py", f"{RENAMED}{PARENT}", RENAMED, CRASHES),
     Mutant(
         "the files of a checkpoint are not synced", "storage/durable.py",
-        "        disk.sync(path)\n        entries", "        entries", CRASHES,
+        "            disk.sync(path)\n", "", CRASHES,
     ),
     Mutant(
         "the old is removed before the new is there", "storage/durable.py",

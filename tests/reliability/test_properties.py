@@ -148,7 +148,7 @@ def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypat
         for name in ("plain", "packed"):
             path = tmp_path / name
             assert list(text_files.read_lines(path)) == text, name
-            with text_files.open_binary(path) as file:
+            with text_files.open_bytes(path, is_plain=True) as file:
                 blocks = [list(map(replace_invalid, block)) for block in translate.blocks(file, path)]
             assert [line for block in blocks for line in block] == text and all(len(block) <= 3 for block in blocks)
         reader, writer = os.pipe()

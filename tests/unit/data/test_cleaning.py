@@ -93,23 +93,19 @@ def test_the_first_reason_counts(src: str, tgt: str, reason: str) -> None:
 def test_hashes_are_the_same_everywhere() -> None:
     # b2sum -l 64 of "a" and of "a\xffb", read as little-endian numbers
     assert [f"{h:016x}" for h in hash_texts(["a"])] == [bytes.fromhex("40f89e395b66422f")[::-1].hex()]
-    assert [f"{h:016x}" for h in hash_pairs(["a"], ["b"])] == [bytes.fromhex("56486344ae72cdf7")[::-1].hex()]
     assert hash_texts([]).dtype == np.uint64
-    assert hash_pairs([], []).size == 0
 
 
 def test_pair_hashes_see_where_the_sides_part() -> None:
     src, tgt = ["ab", "a", "abc", "", "ab\n", "ab"], ["c", "bc", "", "abc", "c", "\nc"]
-    assert len(set(hash_pairs(src, tgt).tolist())) == 6
+    assert len(set(hash_pairs(hash_texts(src), hash_texts(tgt)).tolist())) == 6
+    assert len(set(hash_pairs(hash_texts(["a", "b"]), hash_texts(["b", "a"])).tolist())) == 2
     assert len(set(hash_texts(["\ud800", "\udfff", "?", "\ufffd"]).tolist())) == 4
-    with pytest.raises(ValueError):
-        hash_pairs(["a", "b"], ["a"])
 
 
 def test_hashes_do_not_depend_on_the_spelling_of_a_character() -> None:
     composed, decomposed = "caf\u00e9 \ud55c", "cafe\u0301 \u1112\u1161\u11ab"
     assert len(set(hash_texts([composed, decomposed]).tolist())) == 1
-    assert len(set(hash_pairs([composed, decomposed, "a"], [decomposed, composed, composed]).tolist())) == 2
     known = bytes.fromhex("f350cf7d1954e332")[::-1].hex()  # b2sum -l 64 of the text in NFC
     assert f"{hash_texts([decomposed])[0]:016x}" == known
 

@@ -14,7 +14,7 @@ from mtx.config import settings
 from mtx.config.schema import TokenizerConfig, TrainText
 from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.prepare import prepare
-from mtx.data.sources import describe_files, find_changed_files
+from mtx.data.sources import describe_files, find_changed_files, find_corpora
 from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer, given_tokenizer
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
@@ -157,13 +157,13 @@ def test_the_run_holds_a_copy_and_a_changed_model_is_told(models: list[Path], tm
     words = [f"data.train={text}", "data.src=en", "data.tgt=de", f"tokenizer.model={models[1]}"]
     config = settings.resolve(None, words).config
     record = tmp_path / "sources.json"
-    durable.write_json(record, describe_files(config.data, config.tokenizer))
+    durable.write_json(record, describe_files(find_corpora(config.data), config.tokenizer))
     prepare(config, tmp_path / "data")
     content = models[1].read_bytes()
     models[1].write_bytes(content + b"\n")
-    assert find_changed_files(record, config.data, config.tokenizer) == [models[1]]
+    assert find_changed_files(record) == [models[1]]
     models[1].unlink()
-    assert find_changed_files(record, config.data, config.tokenizer) == []
+    assert find_changed_files(record) == []
     data = load_prepared(tmp_path / "data")
     assert (tmp_path / "data" / "tokenizer.src.model").read_bytes() == content
     assert data.train.num_pairs > 80 and data.report["pieces"] == data.tokenizer.num_ids

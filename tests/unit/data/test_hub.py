@@ -14,9 +14,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mtx.errors import DataError, MtxError
+from mtx.errors import DataError, MtxError, UsageError
 from tests.rig import PATIENCE_S
 from tests.unit.data.corpus_files import PAIRS, SHAPES, find, pairs_of, write, write_parquet
+from tests.unit.data.sentences import sentences
 
 
 @pytest.fixture
@@ -111,6 +112,15 @@ def test_hub_that_refuses(tmp_path: Path, changed: dict[str, Any]) -> None:
     assert "\n" not in str(error.value)
     assert "An error occurred" not in str(error.value)  # but which
     assert "data.dir=DIR" in (error.value.help or "")
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_hub_with_swapped_columns(tmp_path: Path) -> None:
+    rows = [{"en": german, "de": english} for german, english in zip(sentences("de"), sentences("en"), strict=True)]
+    write(tmp_path / "ds" / "train.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    corpora = find(hub={"name": str(tmp_path / "ds")})
+    with pytest.raises(UsageError, match="ds train: source and target are swapped$"):
+        pairs_of(corpora.train[0])
 
 
 @pytest.mark.usefixtures("hub_cache")

@@ -83,9 +83,23 @@ def test_the_text_shows_which_side_is_the_source(name: str, tmp_path: Path, capl
     assert pairs_of_memory(find(train=(str(few),)).train[0]) == SWAPPED[:9], "too few to tell"
 
 
-def test_two_files_whose_names_are_swapped(tmp_path: Path) -> None:
-    write_sides(tmp_path, "t", SWAPPED)
-    assert pairs_of_memory(find(tmp_path, train=("t",)).train[0]) == [(src, tgt) for tgt, src in SWAPPED]
+@pytest.mark.parametrize("name", ["t", "t.tsv", "t.jsonl", "t.po"])
+def test_what_names_its_languages_is_refused_if_the_text_is_swapped(name: str, tmp_path: Path) -> None:
+    rows = {
+        "t.tsv": lambda tgt, src: f"{tgt}\t{src}\n",
+        "t.jsonl": lambda tgt, src: json.dumps({"English": tgt, "de": src}) + "\n",
+        "t.po": lambda tgt, src: f'\nmsgid "{tgt}"\nmsgstr "{src}"\n',
+    }
+    headers = {"t.tsv": "en\tGerman\n", "t.po": 'msgid ""\nmsgstr "X-Source-Language: en\\nLanguage: de\\n"\n'}
+    if name == "t":
+        write_sides(tmp_path, "t", SWAPPED)
+    else:
+        write(tmp_path / name, headers.get(name, "") + "".join(rows[name](*pair) for pair in SWAPPED))
+    corpora = find(tmp_path, train=(name,), valid=name)
+    for corpus in corpora.train[0], corpora.valid:
+        with pytest.raises(UsageError, match=f"^{name}: source and target are swapped$") as error:
+            pairs_of_memory(corpus)
+        assert error.value.help == "correct the names of its files, or the languages that its columns or units name"
 
 
 @pytest.mark.parametrize("key", ["train", "valid", "test"])
@@ -150,12 +164,12 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "name, text, problem, help",
     [
-        ("page.tsv", "<!DOCTYPE html><html>", "expected plain text, got a web page (HTML)", "save it as plain text"),
-        ("terms.tmx", "<martif>", "expected plain text, got a term base (TBX)", "export the pairs"),
+        ("page.tsv", "<!DOCTYPE html><html>", "expected plain text, got XML or HTML", "save a page as plain text"),
+        ("terms.tmx", "<martif>", "expected plain text, got XML or HTML", "save a page as plain text"),
         (
             "pairs.xlsx",
             "PK\x03\x04",
-            "expected plain text, got a zip archive or an office document",
+            "expected plain text, got an office document, an archive or another binary file",
             "save a spreadsheet as",
         ),
         (

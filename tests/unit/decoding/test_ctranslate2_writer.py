@@ -16,8 +16,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.ctranslate2_writer import model_spec, write_ctranslate2
 from mtx.interop import export as interop_export
-from mtx.interop.cards import export_card
-from mtx.interop.export import Comparison
+from mtx.interop.cards import Comparison, export_card
 from mtx.storage import durable
 from tests.exports import INFO, VARIANTS, lively_bundle, small_tokenizer
 from tests.models import random_ids

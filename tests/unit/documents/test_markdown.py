@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from mtx.data.markup import Marked, Tag
 from mtx.documents import markdown
-from mtx.documents.document import apply, segments
+from mtx.documents.edits import apply, segments
 from tests.unit.documents.test_document import shout, translated
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

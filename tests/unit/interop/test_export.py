@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from mtx.errors import MtxError
-from mtx.interop.export import Comparison, check_tolerances, compare_export, compare_translations
+from mtx.interop.cards import Comparison
+from mtx.interop.export import check_tolerances, compare_export, compare_translations
 from mtx.interop.huggingface import export_huggingface
 from tests.exports import lively_bundle, small_tokenizer
 

@@ -15,8 +15,8 @@ from mtx.data.tokenizer import Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import UsageError
-from mtx.interop.cards import export_card
-from mtx.interop.export import Comparison, export
+from mtx.interop.cards import Comparison, export_card
+from mtx.interop.export import export
 from mtx.interop.huggingface import PAD_BIAS, ExportNote, export_huggingface, huggingface_obstacles
 from mtx.storage import durable
 from tests.models import random_ids, tiny_config, tiny_model

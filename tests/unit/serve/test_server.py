@@ -250,13 +250,34 @@ def test_damaged_html_is_named() -> None:
         assert response.status_code == 400 and response.json()["error"] == "q:1: unclosed tags; expected > after <"
 
 
-def test_a_paragraph_of_html_that_would_hold_up_others() -> None:
-    with served(segment_tokens=10) as client:
-        fields = {"source": "en", "target": "de", "format": "html"}
-        response = client.post("/translate", json={"q": f"<p>a</p><p>{'xyz' * 9}</p>", **fields})
-        assert response.status_code == 400
-        assert response.json()["error"].endswith("tokens, above the limit of 10 for HTML")
-        assert ask(client, q="<p>a red dog</p>" * 9, format="html")["translatedText"] == "<p>A RED DOG</p>" * 9
+def test_a_long_paragraph_of_html_is_translated_in_parts_so_that_it_holds_up_nobody() -> None:
+    translator = Upper()
+    translator.part_chars = 4
+    with served(translator, batch_tokens=4) as client:
+        answer = ask(client, q="<p>a red dog</p>", format="html")
+    assert translator.calls == [["a re"], ["d do"], ["g"]]
+    assert answer["translatedText"] == f"<p>{translator.translate(['a red dog'])[0]}</p>"
+
+
+def test_html_is_admitted_once_although_its_attributes_are_translated_after_its_text() -> None:
+    translator, may_end, answers = Upper(), threading.Event(), list[Any]()
+
+    def hold(values: list[int]) -> list[int]:
+        assert may_end.wait(PATIENCE_S)
+        return values
+
+    with served(translator, batch_tokens=1, waiting_s=0.001) as client:
+        page = '<p title="later">wait</p>'
+        thread = threading.Thread(target=lambda: answers.append(ask(client, q=page, format="html")))
+        thread.start()
+        assert translator.has_begun.wait(PATIENCE_S)
+        translator.queue.submit(hold, range(20), [1] * 20, is_admitted=True)
+        translator.may_go_on.set()
+        while thread.is_alive() and translator.queue.waiting_tokens() <= 20:  # until the attribute waits, too
+            time.sleep(0.01)
+        may_end.set()
+        thread.join()
+    assert answers == [{"translatedText": '<p title="LATER">WAIT</p>'}]
 
 
 def test_no_such_path_and_a_wrong_method() -> None:

@@ -68,9 +68,8 @@ def begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
 
 
 def tree(directory: Path) -> dict[str, bytes]:
-    """The content of every file, except of the lock, which names its last owner."""
-    paths = [path for path in directory.rglob("*") if path.is_file()]
-    return {str(path): b"" if path.name == "run.lock" else path.read_bytes() for path in paths}
+    """The content of every file."""
+    return {str(path): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def value_of(config: Config, key: str) -> Any:

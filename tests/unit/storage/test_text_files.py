@@ -68,16 +68,16 @@ def tar_of(file: io.BytesIO, form: int) -> None:
 
 
 PIXEL = struct.pack("<HHBBB", 1, 1, 0x80, 0, 0)
-OFFICE, PACKED = "a zip archive or an office document", "an archive or a compressed file other than gzip"
+BINARY = "an office document, an archive or another binary file"
 OTHER_FORMATS = {
-    "zip": (zip_of("letter.txt"), OFFICE),
-    "docx": (zip_of("word/document.xml"), OFFICE),
-    "xlsx": (zip_of("xl/workbook.xml"), OFFICE),
-    "pptx": (zip_of("ppt/presentation.xml"), OFFICE),
-    "ods": (zip_of("mimetype", "application/vnd.oasis.opendocument.spreadsheet"), OFFICE),
-    "odt": (zip_of("mimetype", "application/vnd.oasis.opendocument.text"), OFFICE),
-    "epub": (zip_of("mimetype", "application/epub+zip"), OFFICE),
-    "rtf": (b"{\\rtf1\\ansi Dear Sir}", "a text in RTF"),
+    "zip": (zip_of("letter.txt"), BINARY),
+    "docx": (zip_of("word/document.xml"), BINARY),
+    "xlsx": (zip_of("xl/workbook.xml"), BINARY),
+    "pptx": (zip_of("ppt/presentation.xml"), BINARY),
+    "ods": (zip_of("mimetype", "application/vnd.oasis.opendocument.spreadsheet"), BINARY),
+    "odt": (zip_of("mimetype", "application/vnd.oasis.opendocument.text"), BINARY),
+    "epub": (zip_of("mimetype", "application/epub+zip"), BINARY),
+    "rtf": (b"{\\rtf1\\ansi Dear Sir}", BINARY),
     "tmx": (
         b'\xef\xbb\xbf<?xml version="1.0"?>\n<!DOCTYPE tmx>\n<!-- a > b --><tmx version="1.4">',
         "a translation memory",
@@ -86,33 +86,33 @@ OTHER_FORMATS = {
     "tmx.gz": (gzip.compress(b"<tmx version='1.4'>"), "a translation memory"),
     "xliff": (b'<?xml version="1.0"?><xliff version="1.2">', "a bilingual file .XLIFF"),
     "sdlxliff": (b'<xliff xmlns:sdl="http://sdl.com/FileTypes/SdlXliff/1.0">', "a bilingual file .XLIFF"),
-    "tbx": (b'<?xml version="1.0"?><martif type="TBX">', "a term base"),
-    "html": (b"<!DOCTYPE html>\n<HTML lang=en>", "a web page"),
-    "xml": (b'<?xml version="1.0"?><text>', "XML"),
+    "tbx": (b'<?xml version="1.0"?><martif type="TBX">', "XML or HTML"),
+    "html": (b"<!DOCTYPE html>\n<HTML lang=en>", "XML or HTML"),
+    "xml": (b'<?xml version="1.0"?><text>', "XML or HTML"),
     "po": (b'# German\n# by me\n\nmsgid ""\nmsgstr ""\n', "a message catalogue"),
     "po with a long beginning": (
         b"# by me\n" * 2_000 + b'msgctxt ""\n"a"\n"b"\nmsgid\n"c"\n',
         "a message catalogue",
     ),
-    "sdltm": (b"SQLite format 3\0", "a database"),
-    "parquet": (b"PAR1\x15\0", "a table"),
-    "empty zip": (packed(lambda file: zipfile.ZipFile(file, "w").close()), "a zip archive"),
-    "doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504), OFFICE),
-    "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
-    "gnu tar": (packed(lambda file: tar_of(file, tarfile.GNU_FORMAT)), PACKED),
-    "posix tar": (packed(lambda file: tar_of(file, tarfile.PAX_FORMAT)), PACKED),
-    "tar.gz": (gzip.compress(packed(lambda file: tar_of(file, tarfile.PAX_FORMAT))), PACKED),
-    "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", PACKED),
-    "rar": (b"Rar!\x1a\x07\x01\x00", PACKED),
-    "xz": (lzma.compress(b"text\n"), PACKED),
-    "bzip2": (bz2.compress(b"text\n"), PACKED),
-    "empty bzip2": (bz2.compress(b""), PACKED),
-    "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", PACKED),
-    "png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "an image"),
-    "jpeg": (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", "an image"),
-    "gif": (b"GIF89a" + PIXEL, "an image"),
-    "webp": (b"RIFF\x24\x00\x00\x00WEBPVP8 ", "an image"),
-    "tiff": (b"II*\x00\x08\x00\x00\x00", "an image"),
+    "sdltm": (b"SQLite format 3\0", BINARY),
+    "parquet": (b"PAR1\x15\0", BINARY),
+    "empty zip": (packed(lambda file: zipfile.ZipFile(file, "w").close()), BINARY),
+    "doc": (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(504), BINARY),
+    "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", BINARY),
+    "gnu tar": (packed(lambda file: tar_of(file, tarfile.GNU_FORMAT)), BINARY),
+    "posix tar": (packed(lambda file: tar_of(file, tarfile.PAX_FORMAT)), BINARY),
+    "tar.gz": (gzip.compress(packed(lambda file: tar_of(file, tarfile.PAX_FORMAT))), BINARY),
+    "7z": (b"7z\xbc\xaf\x27\x1c\x00\x04", BINARY),
+    "rar": (b"Rar!\x1a\x07\x01\x00", BINARY),
+    "xz": (lzma.compress(b"text\n"), BINARY),
+    "bzip2": (bz2.compress(b"text\n"), BINARY),
+    "empty bzip2": (bz2.compress(b""), BINARY),
+    "zstd": (b"\x28\xb5\x2f\xfd\x04\x00", BINARY),
+    "png": (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", BINARY),
+    "jpeg": (b"\xff\xd8\xff\xe0\x00\x10JFIF\x00", BINARY),
+    "gif": (b"GIF89a" + PIXEL, BINARY),
+    "webp": (b"RIFF\x24\x00\x00\x00WEBPVP8 ", BINARY),
+    "tiff": (b"II*\x00\x08\x00\x00\x00", BINARY),
 }
 
 
@@ -121,7 +121,7 @@ def test_files_of_other_formats_are_refused(name: str, tmp_path: Path) -> None:
     path, (data, kind) = tmp_path / "letter", OTHER_FORMATS[name]
     path.write_bytes(data)
     with pytest.raises(UsageError, match=f"letter: expected plain text, got {kind}"):
-        text_files.open_binary(path)
+        text_files.open_bytes(path, is_plain=True)
 
 
 LIKE_OTHER_FORMATS = [

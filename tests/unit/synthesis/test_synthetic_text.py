@@ -77,7 +77,7 @@ def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
     (tmp_path / "out.part").unlink()
     nothing = work(tmp_path, [])
     nothing.run(lambda number: None)
-    assert nothing.write_pairs(sink) == Counter() and not nothing.kept.path.exists()
+    assert nothing.write_pairs(sink) == Counter() and not nothing.translated.path.exists()
 
 
 def test_other_translations_are_not_continued(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""Edits of a document's text: a reader of a format yields them in order, and only what they name changes."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from mtx.data.markup import Marked
+
+_MAX_SPACE = 200
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Replaces a span of characters by a translation; an empty span is an insertion.
+
+    Attributes:
+        segment: the text to translate; empty if the new text is known.
+        write: formats the translation for the document.
+    """
+
+    start: int
+    end: int
+    segment: Marked
+    write: Callable[[Marked], str]
+
+
+def replace_text(start: int, end: int, text: str) -> Edit:
+    """An edit that replaces a span of characters by this text."""
+    return Edit(start, end, [], lambda _: text)
+
+
+def segments(edits: Iterable[Edit]) -> list[Marked]:
+    """The segments to translate for some edits."""
+    return [edit.segment for edit in edits if edit.segment]
+
+
+def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
+    """The text after all edits, which are in order and do not overlap; consumes the translations that they need."""
+    parts = list[str]()
+    end = 0
+    translations = iter(translations)
+    for edit in edits:
+        assert edit.start >= end
+        parts += [text[end : edit.start], edit.write(next(translations) if edit.segment else [])]
+        end = edit.end
+    return "".join([*parts, text[end:]])
+
+
+def space_before(text: str, at: int) -> str:
+    """The white space before a character, such as the line break and the indentation of a tag."""
+    before = text[max(0, at - _MAX_SPACE) : at]
+    return before[len(before.rstrip()) :]
