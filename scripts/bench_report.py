@@ -25,7 +25,8 @@ from mtx.data.token_store import load_prepared
 from mtx.model.cuda_graphs import HostCopy
 from mtx.storage.run_files import RunLayout
 from mtx.training.build import build, read_runtime
-from mtx.training.hooks import Console, EventLog, Update
+from mtx.training.hooks import Console, EventLog
+from mtx.training.trainer import Update
 
 _STEPS, _CALLS, _LONG = 600, 20_000, 100_000
 _LIMIT_S = 600  # of drawing the report

@@ -23,7 +23,6 @@ from mtx.data.packing import LoadedStep, load_steps
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from mtx.data.token_store import PreparedData, Side, TokenStore, load_prepared
 from mtx.model.device import fast_precision, find_device, use_device
-from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.storage.run_files import RunLayout
 from mtx.training.build import build, choose_runtime
@@ -115,17 +114,11 @@ def mtx_system(
     data: PreparedData,
     device: torch.device,
     chosen: RuntimeChoices | None = None,
-    layout: type[BlockLayout] = BlockLayout,
 ) -> System:
-    """Returns mtx's own trainer and loader, with what `mtx train` would choose if nothing is `chosen`.
-
-    Args:
-        layout: how a compiled step attends.
-    """
+    """Returns mtx's own trainer and loader, with what `mtx train` would choose if nothing is `chosen`."""
     paths = RunLayout(Path(config.run_dir))
     chosen = chosen or choose_runtime(paths, config, device, data)
     trainer = build(config, chosen, data, paths)
-    trainer.micro_step.layout = layout
     k, shape = trainer.num_micro_steps, trainer.shape
     planned = steps(trainer.sampler, SamplerState(), 1 << 40)
     loaded = load_steps(data.train, planned, k, shape, device.type == "cuda")

@@ -16,7 +16,7 @@ from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.data.token_store import Side
 from mtx.model.architectures import new_model
 from mtx.model.device import use_device
-from mtx.training.micro_batch import MicroStep, StepResult, take_step
+from mtx.training.micro_batch import MicroStep, RecordedStep, StepResult, take_step
 
 LOSS_LIMIT, GRADIENT_LIMIT = 2**-9, 0.12  # of a relative difference
 REPEATED = 2**-8  # between two equal steps: kernels that add in an undefined order may round some sums elsewhere
@@ -47,7 +47,8 @@ def make_steps(
         model = new_model(config.model_copy(update={"dropout": 0.0}), num_ids).to(device).train()
         model.kernel = "varlen" if is_fast else "padded"
         model.prepare_positions(64)
-        micro_step = MicroStep(model, 0.1, "bf16" if is_fast else "fp32", is_fast and compiled)
+        kind = RecordedStep if is_fast and device.type == "cuda" else MicroStep
+        micro_step = kind(model, 0.1, "bf16" if is_fast else "fp32", is_fast and compiled)
         return lambda: take_step(micro_step, batches, 0)
 
     return step(False), step(True)

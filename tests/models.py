@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtx.config.schema import ModelConfig
+from mtx.config.schema import ModelConfig, TrainingConfig
 from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.model.architectures import new_model
 from mtx.model.fused import BlockLayout
@@ -32,6 +32,10 @@ TINY: dict[str, Any] = {
 
 def tiny_config(**changes: Any) -> ModelConfig:
     return ModelConfig.model_validate({**TINY, **changes})
+
+
+def averaging_of(checkpoint_every: int, average_last: int) -> TrainingConfig:
+    return TrainingConfig.model_validate({"checkpoint_every": checkpoint_every, "average_last": average_last})
 
 
 def tiny_model(num_ids: int = 13, seed: int = 1, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:

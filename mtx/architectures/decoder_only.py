@@ -78,15 +78,13 @@ class DecoderModel(AttentionModel):
             target = weights[..., num_src:, :]
             yield [weights[..., :num_src, :num_src], target[..., num_src:], target[..., :num_src]]
 
-    def make_search_model(self, dtype: torch.dtype) -> "DecoderSearchModel":
-        """See `TranslationModel.make_search_model`."""
-        return DecoderSearchModel(self, dtype)
-
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """See `TranslationModel.describe`."""
-        sizes = f"{config.num_decoder_layers} layers, {describe_layer(config)}"
-        return "A decoder alone (one causal stack of Transformer layers)", sizes
+        return (
+            "A decoder alone (one causal stack of Transformer layers)",
+            f"{config.num_decoder_layers} layers, {describe_layer(config)}",
+        )
 
 
 class _Layer(InferenceLayer):
@@ -114,7 +112,7 @@ class DecoderSearchModel(StackModel):
 
     def encode(self, sources: Sequence[list[int]]) -> EncodedSources:
         """Reads sentences; returns their keys and values of every layer."""
-        keys_values = torch.stack([each for _, each in self.read(sources)]).permute(2, 4, 0, 1, 3, 5)
+        keys_values = torch.stack([layer for _, layer in self.read(sources)]).permute(2, 4, 0, 1, 3, 5)
         return EncodedSources(keys_values, [len(source) for source in sources])
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:

@@ -173,9 +173,9 @@ class RecurrentModel(TranslationModel):
             rows = order[first : first + _GROUP]
             q, k, v = (pad_sequence([part[row] for row in rows], True) for part in (queries, keys, outputs))
             mask = pad_sequence([k.new_zeros(memory.lengths[row]) for row in rows], True, -math.inf)
-            found = torch.softmax(self.score(q, k) + mask[:, None], -1)
-            for row, each, answer in zip(rows, found, found.to(states.dtype) @ v, strict=True):
-                weights[row], answers[row] = each[: lengths[row], : memory.lengths[row]], answer[: lengths[row]]
+            padded = torch.softmax(self.score(q, k) + mask[:, None], -1)
+            for row, sentence, answer in zip(rows, padded, padded.to(states.dtype) @ v, strict=True):
+                weights[row], answers[row] = sentence[: lengths[row], : memory.lengths[row]], answer[: lengths[row]]
         return states, torch.cat(answers), weights
 
     def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
@@ -184,16 +184,14 @@ class RecurrentModel(TranslationModel):
             none = [np.empty((0, 1, size, size), np.float32) for size in reversed(weights.shape)]
             yield [*none, weights[None, None].detach().float().cpu().numpy()]
 
-    def make_search_model(self, dtype: torch.dtype) -> "RecurrentSearchModel":
-        """See `TranslationModel.make_search_model`."""
-        return RecurrentSearchModel(self, dtype)
-
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """See `TranslationModel.describe`."""
-        depth = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers of {config.cell}"
-        sizes = f"{depth}, width {config.d_model}, {config.score} attention"
-        return "A recurrent encoder-decoder with attention", sizes
+        return (
+            "A recurrent encoder-decoder with attention",
+            f"{config.num_encoder_layers}+{config.num_decoder_layers} layers of {config.cell}, width {config.d_model}, "
+            f"{config.score} attention",
+        )
 
 
 def _lengths(batch: Batch, offsets: Tensor) -> list[int]:

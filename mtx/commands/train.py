@@ -65,7 +65,7 @@ SETTINGS = argument(
 HOOKS = (
     ("mtx.evaluation.test_set_scores", "ScoresBefore"),
     ("mtx.training.hooks", "EventLog"),
-    ("mtx.training.hooks", "TensorBoard"),
+    ("mtx.training.tensorboard", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
     ("mtx.report.advice", "Hints"),
     ("mtx.interop.huggingface", "ExportNote"),

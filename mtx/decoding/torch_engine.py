@@ -23,6 +23,7 @@ from mtx.decoding.beam_search import Model, RequestQueue, Slots, search
 from mtx.decoding.options import Attention, Candidate, EngineName, Placement, Request, SearchOptions, new_requests
 from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, score_pairs
 from mtx.errors import UsageError, first_line, is_out_of_memory
+from mtx.model.architectures import new_search_model
 from mtx.model.device import (
     allow_tf32,
     attention_kernel,
@@ -85,10 +86,7 @@ class TorchEngine:
             if not other.tokenizer.is_same(first.tokenizer):
                 help = f"train one with the other's tokenizer: tokenizer.model={paths[0]}/model/tokenizer.model"
                 raise UsageError(f"{paths[0]} and {path}: an ensemble needs models with the same tokenizer", help)
-            config = other.model.config
-            if config.architecture == "transformer":
-                head_size = config.d_model // config.num_heads
-                other.model.kernel = attention_kernel(device, placement.precision or "fp32", head_size)
+            other.model.kernel = attention_kernel(other.model.config, device, placement.precision or "fp32")
         expand_segments(device)
         models = [each.model.to(device) for each in loaded]
         info = {**first.info, "max_tokens": min(int(each.info["max_tokens"]) for each in loaded)}
@@ -148,7 +146,7 @@ class TorchEngine:
     def search_models(self) -> list[Model]:
         """The models as search calls them."""
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
-        return [model.make_search_model(dtype) for model in self.models]
+        return [new_search_model(model, dtype) for model in self.models]
 
     def _search_in_memory(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
         """Searches; when memory runs out it tries again without kept slots, then with half the batch."""

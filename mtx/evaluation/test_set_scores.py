@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -39,11 +39,7 @@ from mtx.evaluation.test_sets import TestSet, load_lines
 from mtx.storage import durable, text_files
 from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is_run, load_config
-from mtx.training.hooks import Hook
-
-if TYPE_CHECKING:
-    from mtx.training.trainer import Trainer
-
+from mtx.training.hooks import Hook, Run
 
 logger = logging.getLogger(__name__)
 
@@ -156,18 +152,18 @@ def system_outputs(
 class ScoresBefore(Hook):
     """Scores the initial model of a run into before/NAME before training, and the changes at the end."""
 
-    def on_start(self, trainer: "Trainer") -> None:
-        config = trainer.config
-        if trainer.state.init_sha256 and not trainer.state.step:
+    def on_start(self, run: Run) -> None:
+        config = run.config
+        if run.state.init_sha256 and not run.state.step:
             from mtx.training import init_from
 
             logger.info("scoring %s before training", config.training.init_from)
-            before = init_from.translator(config, trainer.runtime.device)
-            evaluate_tests(before, trainer.data, config, trainer.paths.before)
+            before = init_from.translator(config, run.runtime.device)
+            evaluate_tests(before, run.data, config, run.paths.before)
 
-    def on_scores(self, trainer: "Trainer", scores: dict[str, Any], files: dict[str, str]) -> None:
-        if trainer.state.init_sha256:
-            gains = measure_gains(trainer.paths, trainer.data.report["tests"], trainer.config.data.tgt)
+    def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
+        if run.state.init_sha256:
+            gains = measure_gains(run.paths, run.data.report["tests"], run.config.data.tgt)
             scores["run"]["gains"] = [asdict(gain) for gain in gains]
 
 

@@ -23,8 +23,7 @@ from mtx.errors import DamagedFileError
 from mtx.model.architectures import model_class
 from mtx.storage import durable
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
-from mtx.training.hooks import Hook
-from mtx.training.trainer import Trainer
+from mtx.training.hooks import Hook, Run
 
 logger = logging.getLogger(__name__)
 
@@ -77,10 +76,10 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
 class ModelCard(Hook):
     """Writes the card with the scores, and again if the licences of a finished run have changed."""
 
-    def on_scores(self, trainer: Trainer, scores: dict[str, Any], files: dict[str, str]) -> None:
-        scores["run"] |= licences_of(trainer.config)
+    def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
+        scores["run"] |= licences_of(run.config)
         results = {name: value for name, value in scores.items() if name != "run"}
-        files[CARD] = run_card(trainer.config, trainer.data.report, results, scores["run"])
+        files[CARD] = run_card(run.config, run.data.report, results, scores["run"])
 
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         try:

@@ -35,8 +35,7 @@ from mtx.model.parameters import Shape, parameters, position_tables
 from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.storage import durable
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS, RunLayout, is_run
-from mtx.training.hooks import Hook
-from mtx.training.trainer import Trainer
+from mtx.training.hooks import Hook, Run
 
 logger = logging.getLogger(__name__)
 
@@ -103,8 +102,8 @@ class MarianConfig(BaseModel, strict=True, protected_namespaces=()):
 class ExportNote(Hook):
     """Logs before training that MarianMT cannot represent the model."""
 
-    def on_start(self, trainer: Trainer) -> None:
-        if obstacles := huggingface_obstacles(trainer.config.model):
+    def on_start(self, run: Run) -> None:
+        if obstacles := huggingface_obstacles(run.config.model):
             logger.info("note: this model cannot be exported to huggingface (%s)", "; ".join(obstacles))
 
 

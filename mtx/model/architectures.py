@@ -1,10 +1,11 @@
 """The table of architectures. Each is imported when a model of it is asked for.
 
-Another architecture is a file in `mtx.architectures` with a `TranslationModel`, and a row here. Only the Transformer is
-needed: without the folder `mtx.architectures`, the others are refused.
+Another architecture is a file in `mtx.architectures` with a `TranslationModel` and the form of it that search calls,
+and a row here. Only the Transformer is needed: without the folder `mtx.architectures`, the others are refused.
 """
 
 import pkgutil
+from typing import Any
 
 import torch
 
@@ -12,25 +13,31 @@ from mtx.config.schema import ModelConfig
 from mtx.errors import UsageError
 from mtx.model.translation_model import TranslationModel
 
+# Of each its model, of training and scoring, and that of search.
 ARCHITECTURES = {
-    "transformer": "mtx.model.transformer:Transformer",
-    "decoder": "mtx.architectures.decoder_only:DecoderModel",
-    "rnn": "mtx.architectures.rnn:RecurrentModel",
+    "transformer": ("mtx.model.transformer:Transformer", "mtx.model.inference:IncrementalModel"),
+    "decoder": ("mtx.architectures.decoder_only:DecoderModel", "mtx.architectures.decoder_only:DecoderSearchModel"),
+    "rnn": ("mtx.architectures.rnn:RecurrentModel", "mtx.architectures.rnn:RecurrentSearchModel"),
 }
 
 
 def model_class(architecture: str) -> type[TranslationModel]:
     """The class of the models of an architecture; UsageError if this installation lacks it."""
     try:
-        found: type[TranslationModel] = pkgutil.resolve_name(ARCHITECTURES[architecture])
+        model: type[TranslationModel] = pkgutil.resolve_name(ARCHITECTURES[architecture][0])
     except ModuleNotFoundError as error:
         raise UsageError(f"model.architecture={architecture}: not available ({error})") from None
-    return found
+    return model
 
 
 def new_model(config: ModelConfig, num_ids: int) -> TranslationModel:
     """A model with random weights whose output layer has `num_ids` rows."""
     return model_class(config.architecture)(config, num_ids)
+
+
+def new_search_model(model: TranslationModel, dtype: torch.dtype) -> Any:
+    """A copy of a model as search calls it, a `mtx.decoding.beam_search.Model`."""
+    return pkgutil.resolve_name(ARCHITECTURES[model.config.architecture][1])(model, dtype)
 
 
 def num_parameters(config: ModelConfig, num_ids: int) -> int:

@@ -15,7 +15,7 @@ A slot is a position within a tile.
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +60,7 @@ class VarlenLayout:
         return out
 
 
-@dataclass(frozen=True)
-class _Tiles:
+class _Tiles(NamedTuple):
     """All tiles of one width: their part of the rows in tiles, and a mask [R, 1, W, W] to add to scores: 0 or -inf."""
 
     width: int
@@ -73,8 +72,7 @@ class _Tiles:
         return rows[self.rows].view(-1, self.width, rows.shape[-1])
 
 
-@dataclass(frozen=True)
-class _RowIndex:
+class _RowIndex(NamedTuple):
     """How queries or keys, one row for each position and head, are copied into tiles and back.
 
     Attributes:
@@ -134,11 +132,10 @@ def make_layout(
         causal: a query sees no later keys.
         kernel: `varlen` needs bf16 on CUDA; `padded` works everywhere.
     """
-    both = query_offsets, key_offsets
     if kernel == "varlen":
-        queries, keys = (offsets.to(device, non_blocking=True) for offsets in both)
+        queries, keys = (offsets.to(device, non_blocking=True) for offsets in (query_offsets, key_offsets))
         return VarlenLayout(queries, keys, max_tokens, causal)
-    starts = [offsets[: num_sentences + 1].cpu().long().numpy() for offsets in both]
+    starts = [offsets[: num_sentences + 1].cpu().long().numpy() for offsets in (query_offsets, key_offsets)]
     slots, shapes = _place(np.maximum(*map(np.diff, starts)))
     numbers, widths = np.array(shapes, dtype=np.int64).reshape(-1, 2).T
     widths = np.repeat(widths, numbers)  # of each tile

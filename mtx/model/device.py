@@ -10,12 +10,13 @@ import logging
 import os
 import platform
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from mtx.config.schema import ModelConfig
 from mtx.errors import UsageError
 from mtx.machine import num_cores, package_version
 from mtx.model.attention import Kernel
@@ -37,7 +38,7 @@ def find_device(name: str) -> torch.device:
     if name == "auto":
         reason = _gpu_fault(0)
         if reason:
-            logger.warning("%s; using the CPU. mtx doctor reports more", reason)
+            logger.warning(f"{reason}; using the CPU. mtx doctor reports more")
         return torch.device("cuda" if torch.cuda.is_available() and not reason else "cpu")
     if not re.fullmatch(r"cpu|mps|cuda(:[0-9]+)?", str(name)):
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
@@ -59,11 +60,13 @@ def num_devices(text: str, device: str) -> int:
     """
     kind = find_device(device).type
     available = torch.cuda.device_count() if kind == "cuda" else 0
-    if text == "all" and available:
-        return available
     if text == "all":
-        problem = f"--device all: means all CUDA devices, but the device here is {kind}"
-        raise UsageError(problem, "--device 2 starts two processes on a CPU")
+        if available:
+            return available
+        raise UsageError(
+            f"--device all: means all CUDA devices, but the device here is {kind}",
+            "--device 2 starts two processes on a CPU",
+        )
     if int(text) == 0:
         raise UsageError("--device 0: expected a number from 1", "--device cuda:0 is the first CUDA device")
     if available and int(text) > available:
@@ -82,10 +85,12 @@ def _gpu_fault(number: int) -> str | None:
             return f"there are {torch.cuda.device_count()} CUDA devices, counted from 0"
         name, capability = torch.cuda.get_device_name(number), torch.cuda.get_device_capability(number)
         architectures = torch.cuda.get_arch_list()
-        if not architectures or any(_has_kernels(each, capability) for each in architectures):
+        if not architectures or any(_has_kernels(architecture, capability) for architecture in architectures):
             return None
-        has = f"{name} has compute capability {capability[0]}.{capability[1]}"
-        return f"{has}, and torch {torch.__version__} is built for {', '.join(architectures)}"
+        return (
+            f"{name} has compute capability {capability[0]}.{capability[1]}, and torch {torch.__version__} is built "
+            f"for {', '.join(architectures)}"
+        )
     if not _NVIDIA.exists():
         return None
     if torch.version.cuda is None:
@@ -112,14 +117,14 @@ def expand_segments(device: torch.device) -> None:
     A setting of the user is kept. Some virtual GPUs cannot do this, which only the first allocation shows.
     """
     is_set = any(name in os.environ for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"))
-    if device.type != "cuda" or is_set or os.name != "posix" or torch.cuda.memory_reserved(device):
+    if device.type != "cuda" or is_set or torch.cuda.memory_reserved(device):
         return
     change: Any = torch._C._accelerator_setAllocatorSettings
     change("expandable_segments:True")
     try:
         torch.empty(1, device=device)
     except RuntimeError as error:
-        logger.debug("this GPU has no expandable segments: %s", error)
+        logger.debug(f"this GPU has no expandable segments: {error}")
         change("expandable_segments:False")
 
 
@@ -144,14 +149,13 @@ def driver_version() -> str | None:
 
 def cpu_name() -> str:
     """Returns the processor's name for itself."""
-    return str(_cpu_capabilities().get("cpu_name") or platform.machine())
+    return str(torch.cpu.get_capabilities().get("cpu_name") or platform.machine())
 
 
 def machine(device: torch.device) -> dict[str, Any]:
     """Returns a description of this machine for a run's records: device, cores, system, versions."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
     return {
-        "machine": name,
+        "machine": torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name(),
         "cores": num_cores(),
         "platform": platform.platform(),
         "mtx": package_version() or "unknown",
@@ -170,34 +174,40 @@ def num_threads(local_size: int = 1) -> int:
     return min(torch.get_num_threads(), num_cores()) if local_size == 1 else max(1, num_cores() // local_size)
 
 
-def _cpu_capabilities() -> Mapping[str, Any]:
-    return torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-
-
 def fast_precision(device: torch.device) -> Literal["fp32", "bf16"]:
     """Returns bf16 if the hardware multiplies it at least twice as fast as fp32, else fp32."""
     if device.type == "cuda":
         is_fast = torch.cuda.get_device_capability(device) >= (8, 0)
     else:
-        is_fast = device.type == "cpu" and any(map(_cpu_capabilities().get, ("amx_bf16", "avx512_bf16")))
+        is_fast = device.type == "cpu" and any(map(torch.cpu.get_capabilities().get, ("amx_bf16", "avx512_bf16")))
     return "bf16" if is_fast else "fp32"
 
 
-def attention_kernel(device: torch.device, precision: str, head_size: int) -> Kernel:
-    """Returns `varlen` for bf16 on CUDA from compute capability 8.0 with a head size that it supports, else `padded`.
+def attention_kernel(config: ModelConfig, device: torch.device, precision: str) -> Kernel:
+    """Returns `varlen` for a Transformer in bf16 on CUDA from compute capability 8.0, else `padded`.
 
-    After `make_deterministic`, the backward pass of `varlen` sums in a defined order.
+    Its heads must have a size that the kernel supports. With `deterministic` its backward pass sums in a defined order.
     """
-    if device.type != "cuda" or precision != "bf16" or head_size % 8 or head_size > 256:
+    head_size = config.d_model // config.num_heads
+    is_supported = config.architecture == "transformer" and precision == "bf16" and head_size % 8 == 0
+    if device.type != "cuda" or not is_supported or head_size > 256:
         return "padded"
     return "varlen" if torch.cuda.get_device_capability(device) >= (8, 0) else "padded"
 
 
-def make_deterministic() -> None:
-    """Makes CUDA results repeatable bit for bit, else torch raises an error; call this before the first product."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+def prepare_device(device: torch.device, deterministic: bool) -> None:
+    """Prepares this process to train on a device; call this before the first product.
+
+    Args:
+        deterministic: whether CUDA results must be repeatable bit for bit, else torch raises an error.
+    """
+    use_device(device)
+    if device.type == "cpu":
+        keep_freed_memory()
+    if device.type == "cuda" and deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 @contextlib.contextmanager
@@ -216,7 +226,6 @@ def allow_tf32(device: torch.device) -> Iterator[None]:
 def keep_freed_memory() -> None:
     """Makes glibc keep freed memory for this process: mapping it again takes up to a quarter of a CPU step."""
     if platform.libc_ver()[0] == "glibc":
-        libc = ctypes.CDLL(None)
         # M_MMAP_THRESHOLD, at most 32 MB in glibc, and M_TRIM_THRESHOLD
         for option, value in ((-3, 1 << 25), (-1, (1 << 31) - 1)):
-            libc.mallopt(option, value)
+            ctypes.CDLL(None).mallopt(option, value)

@@ -1,10 +1,9 @@
 """The Transformer of the compiled training step on CUDA: what `mtx.model.transformer` computes, with less work for it.
 
 It uses the parameters of a `Transformer`. Layers that read the same input are one product; attention takes blocks of
-neighbouring positions (`BlockLayout`, or torch's FlexAttention with `FlexLayout`: first light times both); ReLU is a
-part of its product; and the residual sums are stored in bf16, while LayerNorm computes in fp32. It counts on a
-compiler, which fuses what lies between the products; without one it would be the slower form. Tests check that both
-give the same numbers.
+neighbouring positions (`BlockLayout`); ReLU is a part of its product; and the residual sums are stored in bf16, while
+LayerNorm computes in fp32. It counts on a compiler, which fuses what lies between the products; without one it would be
+the slower form. Tests check that both give the same numbers.
 
 Shapes: N packed positions, D d_model, H heads, K head size, F d_ff, L decoder layers.
 """
@@ -16,12 +15,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from mtx.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer
 from mtx.model.translation_model import Batch
-
-_FLEX_BLOCK = 128  # rows and keys of a block of FlexAttention's tables
 
 
 @dataclass(frozen=True)
@@ -60,54 +56,6 @@ class BlockLayout:
         return out
 
 
-@dataclass(frozen=True)
-class FlexLayout(BlockLayout):
-    """The same layout for torch's FlexAttention.
-
-    Attributes:
-        mask: of what each query sees, with the tables of blocks, for all layers.
-    """
-
-    mask: BlockMask
-
-    @classmethod
-    def of(cls, *arguments: Any, **options: Any) -> "FlexLayout":
-        """See `BlockLayout.of`."""
-        layout = BlockLayout.of(*arguments, **options)
-        first, end = layout.key_ranges
-        num_queries, num_keys = len(first), layout.query_ranges.shape[1]
-
-        def is_visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            is_seen: Tensor = (key >= first[query]) & (key < end[query])
-            return is_seen
-
-        keys, queries = _blocks(layout.key_ranges, num_keys), _blocks(layout.query_ranges, num_queries)
-        sizes, none = (_FLEX_BLOCK, _FLEX_BLOCK), (None, None)
-        mask = BlockMask((num_queries, num_keys), *keys, *none, *queries, *none, sizes, is_visible)
-        return cls(layout.key_ranges, layout.query_ranges, mask)
-
-    def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
-        """See `BlockLayout.attend_joint`."""
-        q, k, v = (part.transpose(0, 1)[None] for part in _parts(queries, keys_values))
-        out: Any = flex_attention(q, k, v, block_mask=self.mask)
-        rows: Tensor = out[0].transpose(0, 1).contiguous()
-        return rows
-
-
-def _blocks(ranges: Tensor, num_others: int) -> tuple[Tensor, Tensor]:
-    """Returns the number of blocks of the other side that each block of rows sees, and their indices, int32.
-
-    Args:
-        ranges: what each row sees, see `BlockLayout`; neither row ever decreases, so a block sees neighbouring blocks.
-    """
-    last = torch.arange(_FLEX_BLOCK - 1, ranges.shape[1] + _FLEX_BLOCK - 1, _FLEX_BLOCK, device=ranges.device)
-    first = ranges[0, ::_FLEX_BLOCK] // _FLEX_BLOCK
-    end = (ranges[1, last.clamp(max=ranges.shape[1] - 1)] + _FLEX_BLOCK - 1) // _FLEX_BLOCK
-    size = -(-num_others // _FLEX_BLOCK)
-    indices = first[:, None] + torch.arange(size, dtype=torch.int32, device=ranges.device)
-    return (end - first)[None, None], indices.clamp(max=size - 1)[None, None]
-
-
 def _ranges(rows: Tensor, offsets: Tensor, other_offsets: Tensor) -> tuple[Tensor, Tensor]:
     """Returns first and last + 1 of the other side's positions of the sentence that each row belongs to, [N] each."""
     after = torch.searchsorted(offsets, rows, right=True)  # unused offsets equal N, so no row finds them
@@ -121,7 +69,7 @@ class _BlockAttention(torch.autograd.Function):
     ) -> Tensor:
         from mtx.model.block_kernels import attend  # imported here: it needs triton
 
-        q, k, v = _parts(queries, keys_values)
+        q, k, v = split_parts(queries, keys_values)
         out: Tensor
         out, log_sums = attend(q, k, v, key_ranges)
         ctx.save_for_backward(queries, keys_values, out, log_sums, key_ranges, query_ranges)
@@ -132,37 +80,39 @@ class _BlockAttention(torch.autograd.Function):
         from mtx.model.block_kernels import attend_backward
 
         queries, keys_values, out, log_sums, key_ranges, query_ranges = ctx.saved_tensors
-        q, k, v = _parts(queries, keys_values)
+        q, k, v = split_parts(queries, keys_values)
         is_joint = keys_values is None
         dq, rest = attend_backward(q, k, v, out, log_sums, grad, key_ranges, query_ranges, is_joint)
         return (dq, None, None, None) if is_joint else (dq[:, None], rest, None, None)
 
 
-def _parts(queries: Tensor, keys_values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+def split_parts(queries: Tensor, keys_values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     """Returns queries, keys and values, each [N, H, K]."""
     q, *rest = queries.unbind(1)
     k, v = rest if keys_values is None else keys_values.unbind(1)
     return q, k, v
 
 
-def hidden_states(model: Transformer, batch: Batch, kind: type[BlockLayout] = BlockLayout) -> Tensor:
-    """Returns `model.decode(batch, model.encode(batch))`, [N_tgt, D], in the type of autocast; `kind` attends."""
+def hidden_states(model: Transformer, batch: Batch) -> Tensor:
+    """Returns `model.decode(batch, model.encode(batch))`, [N_tgt, D], in the type of autocast."""
     src, tgt = batch.src_offsets, batch.tgt_offsets
     num_src, num_tgt = len(batch.src_ids), len(batch.tgt_in_ids)
-    layout = kind.of(src, src, num_src, num_src, causal=False)
+    layout = BlockLayout.of(src, src, num_src, num_src, causal=False)
     x = _round(model.embed(batch.src_ids, batch.src_positions, source=True))
-    for layer in model.encoder:
-        x = _feed_forward(layer, _self_attention(layer, x, layout))  # type: ignore[arg-type]
+    readers: list[EncoderLayer] = list(model.encoder)  # type: ignore[arg-type]
+    for reader in readers:
+        x = _attention(reader, reader.self_attention, reader.self_attention_norm, x, None, layout)
+        x = _feed_forward(reader, x)
     memory = _round(model.encoder_norm(x))
     layers: list[DecoderLayer] = list(model.decoder)  # type: ignore[arg-type]
     crosses = [layer.cross_attention for layer in layers]
     joint = _project(memory, [part for cross in crosses for part in (cross.key, cross.value)])
     keys_values = joint.view(num_src, len(layers), 2, crosses[0].num_heads, -1).unbind(1)
-    layout = kind.of(tgt, tgt, num_tgt, num_tgt, causal=True)
-    cross_layout = kind.of(tgt, src, num_tgt, num_src, causal=False)
+    layout = BlockLayout.of(tgt, tgt, num_tgt, num_tgt, causal=True)
+    cross_layout = BlockLayout.of(tgt, src, num_tgt, num_src, causal=False)
     x = _round(model.embed(batch.tgt_in_ids, batch.tgt_positions, source=False))
     for layer, both in zip(layers, keys_values, strict=True):
-        x = _self_attention(layer, x, layout)
+        x = _attention(layer, layer.self_attention, layer.self_attention_norm, x, None, layout)
         x = _attention(layer, layer.cross_attention, layer.cross_attention_norm, x, both, cross_layout)
         x = _feed_forward(layer, x)
     return _round(model.decoder_norm(x))
@@ -177,10 +127,6 @@ def _round(x: Tensor) -> Tensor:
 def _project(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
     """Returns the outputs of layers that read the same x [N, D] side by side, from one product."""
     return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
-
-
-def _self_attention(layer: EncoderLayer, x: Tensor, layout: BlockLayout) -> Tensor:
-    return _attention(layer, layer.self_attention, layer.self_attention_norm, x, None, layout)
 
 
 def _attention(

@@ -10,7 +10,6 @@ H heads, K head size, L layers, V vocabulary.
 """
 
 import math
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -182,7 +181,7 @@ class Embeddings:
     def __init__(self, model: AttentionModel, source: bool, dtype: torch.dtype):
         tokens, learned = model.source_embedding if source else model.embedding, model.learned_positions(source)
         self._tokens = tokens.detach().to(dtype)
-        self._is_learned, self._lock = learned is not None, threading.Lock()
+        self._is_learned = learned is not None
         self._positions = torch.empty(0) if learned is None else learned.detach().to(dtype)
 
     def positions(self, num_positions: int) -> Tensor:
@@ -190,10 +189,10 @@ class Embeddings:
 
         A longer one replaces it later; whoever records a step that reads it must hold it.
         """
-        with self._lock:
-            if not self._is_learned and len(self._positions) < num_positions:
-                self._positions = sinusoidal_positions(num_positions, self._tokens.shape[1]).to(self._tokens)
-            return self._positions
+        positions = self._positions  # another worker may replace it
+        if not self._is_learned and len(positions) < num_positions:
+            self._positions = positions = sinusoidal_positions(num_positions, self._tokens.shape[1]).to(self._tokens)
+        return positions
 
     def __call__(self, ids: Tensor, positions: Tensor) -> Tensor:
         """Embeds tokens [B, J] at rows of a table of positions, [B, 1, D] or [J, D]; returns [B * J, D]."""

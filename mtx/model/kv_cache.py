@@ -11,7 +11,7 @@ L layers.
 """
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -22,8 +22,7 @@ from mtx.config.schema import ModelConfig
 _MOST_COLUMNS = 128  # that a cache of CUDA begins with: those of all steps of most sentences
 
 
-@dataclass(frozen=True)
-class EncodedSources:
+class EncodedSources(NamedTuple):
     """Keys and values of encoded sentences for the cross attention of every layer, [B, S, L, 2, H, K], and lengths."""
 
     keys_values: Tensor
@@ -169,8 +168,8 @@ class KVCache(SourceSlots):
 
     def begin_step(self) -> None:
         """Begins a step: makes the position that each beam is about to write visible to that beam."""
-        own = self._own_mask.expand(*self.target_mask.shape[:2], -1, -1)
-        self.target_mask.index_copy_(3, self._places, own)
+        mask = self._own_mask.expand(*self.target_mask.shape[:2], -1, -1)
+        self.target_mask.index_copy_(3, self._places, mask)
 
     def write(self, layer: int, keys_values: Tensor) -> None:
         """Writes the keys and values of a layer at this step, [2, B, H, J, K]."""

@@ -6,7 +6,7 @@ table, so a new kind of layer is added to the model and to this file only. This 
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mtx.config.limits import MAX_LEARNED_POSITIONS
 from mtx.config.schema import ModelConfig
@@ -14,8 +14,7 @@ from mtx.config.schema import ModelConfig
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter of the model.
 
     Attributes:

@@ -8,7 +8,6 @@ Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model,
 
 import contextlib
 import math
-from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -125,8 +124,8 @@ def record_weights(
     def record(module: MultiHeadAttention, inputs: tuple[Tensor, Tensor, object]) -> None:
         q = torch.split(module.split(module.query(inputs[0])), query_lengths)
         k = torch.split(module.split(module.key(inputs[1])), key_lengths)
-        weights = (attention_weights(*sentence, causal) for sentence in zip(q, k, strict=True))
-        layers.append([each.float().cpu().numpy() for each in weights])
+        weights = (attention_weights(*rows, causal) for rows in zip(q, k, strict=True))
+        layers.append([sentence.float().cpu().numpy() for sentence in weights])
 
     with contextlib.ExitStack() as stack:
         for module in attentions:
@@ -136,8 +135,10 @@ def record_weights(
 
 def describe_layer(config: ModelConfig) -> str:
     """How large a layer is, and of which kind, for a model card."""
-    sizes = f"width {config.d_model}, feed-forward {config.d_ff}, {config.num_heads} heads"
-    return f"{sizes}, {config.norm}-norm, {config.activation}"
+    return (
+        f"width {config.d_model}, feed-forward {config.d_ff}, {config.num_heads} heads, {config.norm}-norm, "
+        f"{config.activation}"
+    )
 
 
 class AttentionModel(TranslationModel):
@@ -150,9 +151,9 @@ class AttentionModel(TranslationModel):
         self._sinusoids: Tensor
         self.register_buffer("_sinusoids", torch.empty(0, config.d_model, device="cpu"), persistent=False)
 
-    @abstractmethod
     def learned_positions(self, source: bool) -> Tensor | None:
         """The learned table of positions of a side, [n, D]; None if positions are sinusoidal."""
+        raise NotImplementedError
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
@@ -182,7 +183,7 @@ class AttentionModel(TranslationModel):
     def prepare_positions(self, num_positions: int) -> None:
         """Extends the sinusoidal table to at least `num_positions`; call it before `encode` and `decode`.
 
-        A longer table replaces the one before, which a recorded training step still reads: `MicroStep` holds it.
+        A longer table replaces the one before, which a recorded training step still reads: `RecordedStep` holds it.
         """
         if len(self._sinusoids) < num_positions:
             self._sinusoids = sinusoidal_positions(num_positions, self.config.d_model).to(self.embedding.device)
@@ -191,8 +192,8 @@ class AttentionModel(TranslationModel):
         """Prepares attention of sentences that begin at these offsets, see `make_layout`."""
         device = self.embedding.device
         kernel: Kernel = self.kernel if torch.is_autocast_enabled(device.type) else "padded"  # varlen needs bf16
-        heads = self.config.num_heads
-        return make_layout(queries, keys, batch.num_sentences, batch.max_tokens, heads, causal, kernel, device)
+        sizes = batch.num_sentences, batch.max_tokens, self.config.num_heads
+        return make_layout(queries, keys, *sizes, causal, kernel, device)
 
 
 class Transformer(AttentionModel):
@@ -242,17 +243,10 @@ class Transformer(AttentionModel):
         for row in range(batch.num_sentences):
             yield [np.stack([layer[row] for layer in layers]) for layers in (encoder, decoder, cross)]
 
-    def make_search_model(self, dtype: torch.dtype) -> Any:
-        """See `TranslationModel.make_search_model`."""
-        from mtx.model.inference import IncrementalModel  # which needs this module
-
-        return IncrementalModel(self, dtype)
-
     @staticmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """See `TranslationModel.describe`."""
-        depth = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers"
         return (
             "A Transformer (the encoder-decoder of *Attention Is All You Need*)",
-            f"{depth}, {describe_layer(config)}",
+            f"{config.num_encoder_layers}+{config.num_decoder_layers} layers, {describe_layer(config)}",
         )

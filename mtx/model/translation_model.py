@@ -1,11 +1,10 @@
 """What all architectures have in common: embeddings, output weights, dropout, and what training and search call.
 
 Training knows a model by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id` and
-`prepare_positions`; search by what `make_search_model` returns. `mtx.model.architectures` lists the
-models that there are.
+`prepare_positions`; search by a copy of another class. `mtx.model.architectures` lists the models that there are, and
+their classes.
 """
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -110,27 +109,23 @@ class TranslationModel(nn.Module):
     def prepare_positions(self, num_positions: int) -> None:
         """Makes ready for sentences of `num_positions` tokens; call it before `encode` and `decode`."""
 
-    @abstractmethod
     def encode(self, batch: Batch) -> Any:
         """Reads the packed sources; returns what `decode` needs of them."""
+        raise NotImplementedError
 
-    @abstractmethod
     def decode(self, batch: Batch, memory: Any) -> Tensor:
         """Reads the earlier tokens of the reference; returns hidden states, [N_tgt, D]."""
+        raise NotImplementedError
 
-    @abstractmethod
     def attention_weights(self, batch: Batch) -> Iterator[Sequence[Weights]]:
         """Yields the attention weights of each sentence, of L layers and H heads.
 
         They are three arrays: of the encoder [L, H, S, S], of the decoder [L, H, T, T], and from target to source,
         [L, H, T, S]. An attention that the model does not have has no layers.
         """
-
-    @abstractmethod
-    def make_search_model(self, dtype: torch.dtype) -> Any:
-        """Returns a copy of the model as search calls it, a `mtx.decoding.beam_search.Model`."""
+        raise NotImplementedError
 
     @staticmethod
-    @abstractmethod
     def describe(config: ModelConfig) -> tuple[str, str]:
         """What such a model is, and how large its parts are, for a model card."""
+        raise NotImplementedError

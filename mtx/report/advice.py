@@ -29,10 +29,8 @@ from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import RunSummary, improvement
 from mtx.storage import text_files
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SOURCE_TEXT, RunLayout, stored_scores
-from mtx.training.hooks import Hook
+from mtx.training.hooks import Hook, Run, Validation
 from mtx.training.schedule import highest_rate, planned_end, steps_per_epoch
-from mtx.training.trainer import Trainer
-from mtx.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 
@@ -266,7 +264,7 @@ class Hints(Hook):
         for advice in changed_text(paths.sources) if data is None else warnings(data, config):
             logger.warning("%s\n  help: %s", *advice)
 
-    def on_step(self, trainer: Trainer, figures: Mapping[str, Any]) -> None:
+    def on_step(self, run: Run, figures: Mapping[str, Any]) -> None:
         self._window.append(figures["nll"])
         if len(self._window) < _WINDOW:
             return
@@ -275,26 +273,28 @@ class Hints(Hook):
         self._lowest = lowest, step = min(self._lowest, (self._mean, figures["step"]))
         if self._mean > lowest + 0.3:  # nats per token
             self._give(
-                trainer,
+                run,
                 f"the training nll rose from {lowest:.2f} (step {step:,}) to {self._mean:.2f}: the learning rate "
                 "may be too high",
             )
 
-    def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
+    def on_validation(self, run: Run, validation: Validation, model: TranslationModel) -> None:
         nll, hypotheses = validation.nll, validation.hypotheses
-        if trainer.state.step > ramp_steps(trainer.config):
-            unigram = unigram_nll(trainer.text.tgt)
+        if run.state.step > ramp_steps(run.config):
+            unigram = unigram_nll(run.text.tgt)
             # Only a collapsed model is near a unigram model after the warmup, in training and validation.
-            if are_alike(hypotheses, trainer.data.valid.tgt_texts()) or min(nll, self._mean) > 0.9 * unigram:
+            if are_alike(hypotheses, run.data.valid.tgt_texts()) or min(nll, self._mean) > 0.9 * unigram:
                 self._give(
-                    trainer,
+                    run,
                     f"training collapsed: {len({*hypotheses}) / len(hypotheses):.1%} of the validation translations "
                     f"are distinct, and the nll is {nll:.2f} (unigram model: {unigram:.2f})",
                 )
 
-    def _give(self, trainer: Trainer, text: str) -> None:
+    def _give(self, run: Run, text: str) -> None:
         if not self._has_given:
-            trainer.record("hint", step=trainer.state.step, text=str(Advice(text, remedy(trainer.config))))
+            hint = str(Advice(text, remedy(run.config)))
+            logger.info(f"hint: {hint}")
+            run.record("hint", step=run.state.step, text=hint)
         self._has_given = True
 
 

@@ -19,13 +19,15 @@ from mtx.report.advice import Advice, changed_text, example, set_lines, warnings
 from mtx.storage.run_directory import check_settings, refuse_foreign
 from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
-from mtx.training.build import build, choose_runtime, drop_outdated_cooldown
-from mtx.training.hooks import require_tensorboard
+from mtx.training.build import build, choose_runtime
+from mtx.training.hooks import Validation
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks
 from mtx.training.run import load_initial, prepare
+from mtx.training.schedule import drop_outdated_cooldown
+from mtx.training.tensorboard import require_tensorboard
 from mtx.training.trainer import Trainer
-from mtx.training.validation import Validation, validate_part
+from mtx.training.validation import validate_part
 
 _NUM_ROWS = 3  # of sizes that are measured
 _WARM_UP = 2  # steps that touch memory first, or record a graph
@@ -110,12 +112,11 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
                 break
     timed = ends[_WARM_UP - 1 :]
     begun_s, step_s = timed[0] - started, (timed[-1] - timed[0]) / (len(timed) - 1)
-    end, schedule.now_s = schedule.end(state), state.elapsed_s
-    if state.step and (reason := schedule.reason_to_stop(state)) is not None:
+    end = schedule.end(state)
+    if state.step and (reason := schedule.reason_to_stop(state, state.elapsed_s)) is not None:
         end = state.step, reason
     elif training.time_limit is not None:
-        schedule.now_s += begun_s
-        end = min(end, (schedule.step_in_time(state, step_s), "time_limit"))
+        end = min(end, (schedule.step_in_time(state, state.elapsed_s + begun_s, step_s), "time_limit"))
     num_steps = max(0, end[0] - state.step)
     steps_s = num_steps * (step_s + state.validation_s / training.validate_every)
     return {

@@ -2,13 +2,10 @@
 
 import time
 
-from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
 from mtx.report.report_page import report_page
 from mtx.storage import durable
-from mtx.training.hooks import Hook
-from mtx.training.trainer import Trainer
-from mtx.training.validation import Validation
+from mtx.training.hooks import Hook, Run, Validation
 
 _MAX_SHARE = 0.02  # maximum share of the training time for reports
 
@@ -18,19 +15,19 @@ class ReportWriter(Hook):
 
     _next_at = 0.0  # the earliest time of the next update, on the monotonic clock
 
-    def on_validation(self, trainer: Trainer, validation: Validation, model: TranslationModel) -> None:
+    def on_validation(self, run: Run, validation: Validation, model: TranslationModel) -> None:
         """Write the report, unless this would take more than `_MAX_SHARE` of the time."""
         if (started := time.monotonic()) >= self._next_at:
-            self._write(trainer)
+            self._write(run)
             ended = time.monotonic()
             self._next_at = ended + (ended - started) / _MAX_SHARE
 
-    def on_end(self, trainer: Trainer, translator: Translator) -> None:
-        self._write(trainer)
+    def on_end(self, run: Run) -> None:
+        self._write(run)
 
-    def _write(self, trainer: Trainer) -> None:
-        path = trainer.paths.report
+    def _write(self, run: Run) -> None:
+        path = run.paths.report
         try:
-            durable.write_bytes(path, report_page([trainer.paths.root]).encode())
+            durable.write_bytes(path, report_page([run.paths.root]).encode())
         except Exception as error:  # training must not end because of its report, whatever the error is
-            trainer.deferred_errors.add(str(path), error)
+            run.deferred_errors.add(str(path), error)

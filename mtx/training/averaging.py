@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 import torch
 
-from mtx.config.schema import Config
-from mtx.data.token_store import PreparedData
+from mtx.config.schema import TrainingConfig
 from mtx.decoding import model_directory
 from mtx.errors import DamagedFileError, MtxError
 from mtx.storage import durable
 from mtx.storage.run_directory import DECIDING_METRICS
 from mtx.storage.run_files import WEIGHTS, RunLayout, checkpoint_steps
+from mtx.training.build import new_model
 from mtx.training.checkpoint import START_AGAIN, State, averaged_steps
-from mtx.training.micro_batch import NewModel
+from mtx.training.hooks import Run
 from mtx.training.validation import deciding_metric, validate_part, validation_of
 
 logger = logging.getLogger(__name__)
@@ -29,44 +29,40 @@ def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
     """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
 
     Raises:
-        DamagedFileError: if one of them is damaged, or of another model.
+        DamagedFileError: if one of them is damaged.
     """
-    total: dict[str, torch.Tensor] = {}
-    first: dict[str, torch.Tensor] = {}
+    total = dict[str, torch.Tensor]()
     for step in steps:
-        path = paths.checkpoint(step) / WEIGHTS
-        durable.verify(path.parent, (WEIGHTS,))
-        tensors = model_directory.load_tensors(path)
-        first = first or {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
-        model_directory.check_tensors(path, tensors, first)
-        for name, tensor in tensors.items():
+        directory = paths.checkpoint(step)
+        durable.verify(directory, (WEIGHTS,))
+        for name, tensor in model_directory.load_tensors(directory / WEIGHTS).items():
             total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(steps)).float() for name, tensor in total.items()}
 
 
-def choose(new_model: NewModel, config: Config, data: PreparedData, paths: RunLayout, state: State) -> tuple[int, ...]:
+def choose(run: Run) -> tuple[int, ...]:
     """The steps of the checkpoints whose mean translates the validation set best, by the metric that decides.
 
     Raises:
         MtxError: if there is no checkpoint.
     """
-    scores = _candidates(paths, state, config.training.checkpoint_every, config.training.average_last)
-    if not scores:
+    config, data, paths = run.config, run.data, run.paths
+    candidates = _candidates(paths, run.state, config.training)
+    if not candidates:
         raise MtxError(f"{paths.root}: no checkpoint to average", "increase training.time_limit")
-    if len(scores) == 1:
-        return next(iter(scores))
-    metric = deciding_metric(data, config)
-    model = new_model()
+    if len(candidates) == 1:
+        return next(iter(candidates))
+    model = new_model(config, run.runtime, data)
 
     def validate(steps: tuple[int, ...]) -> float:
         model.load_state_dict(average(paths, steps))
-        part = validate_part(model, data, config)
-        return validation_of([part], data, config.data.tgt, metric, time.monotonic()).score
+        return validation_of([validate_part(model, data, config)], data, config, time.monotonic()).score
 
-    found = {steps: validate(steps) if score is None else score for steps, score in scores.items()}
-    ranked = sorted(found, key=found.__getitem__, reverse=True)
-    best, *others = (f"{in_words(steps)} {abs(found[steps]):.2f}" for steps in ranked)
-    logger.info("the model is %s, by validation %s (%s)", best, DECIDING_METRICS[metric], "; ".join(others))
+    scores = {steps: validate(steps) if score is None else score for steps, score in candidates.items()}
+    ranked = sorted(scores, key=scores.__getitem__, reverse=True)
+    best, *others = (f"{in_words(steps)} {abs(scores[steps]):.2f}" for steps in ranked)
+    metric = DECIDING_METRICS[deciding_metric(data, config)]
+    logger.info(f"the model is {best}, by validation {metric} ({'; '.join(others)})")
     return ranked[0]
 
 
@@ -77,14 +73,12 @@ def in_words(steps: tuple[int, ...]) -> str:
     return f"the average of {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
 
 
-def _candidates(
-    paths: RunLayout, state: State, checkpoint_every: int, average_last: int
-) -> dict[tuple[int, ...], float | None]:
+def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dict[tuple[int, ...], float | None]:
     """What may become the model, with the score of what was validated; that is the best one at most.
 
     Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
     """
-    averaged, best = averaged_steps(paths, checkpoint_every, average_last), state.best_step
+    averaged, best = averaged_steps(paths, training), state.best_step
     intact, damaged = list[int](), ""
     for step in sorted({*averaged, *({best} & {*checkpoint_steps(paths)})}):
         try:
@@ -92,7 +86,7 @@ def _candidates(
             intact.append(step)
         except DamagedFileError as error:
             damaged = str(error)
-            logger.warning("%s; skipping it in the average", error)
+            logger.warning(f"{error}; skipping it in the average")
     if damaged and not intact:
         raise DamagedFileError(f"{damaged}; all checkpoints to average are damaged", START_AGAIN)
     last = tuple(step for step in averaged if step in intact)
@@ -100,5 +94,5 @@ def _candidates(
     if best in intact:
         if best != state.validated_step:
             scores.pop((state.validated_step,), None)
-        scores[(best,)] = state.best_bleu
+        scores[(best,)] = state.best_score
     return scores

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter, ValidationError
 
-from mtx.config.schema import Config, TrainingConfig
-from mtx.config.settings import fixed_settings
+from mtx.config import settings
+from mtx.config.schema import Config
 from mtx.data.augmentation import epoch_text
 from mtx.data.packing import load_steps
 from mtx.data.sampler import BatchSampler, SamplerState, steps
@@ -33,10 +33,8 @@ from mtx.model.device import (
     attention_kernel,
     fast_precision,
     free_unused_memory,
-    keep_freed_memory,
-    make_deterministic,
     num_threads,
-    use_device,
+    prepare_device,
 )
 from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
@@ -44,22 +42,22 @@ from mtx.storage.run_directory import read_events
 from mtx.storage.run_files import RunLayout, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.hooks import Progress
 from mtx.training.micro_batch import (
-    CPU_MICRO_BATCH,
     NOT_CHOSEN,
     RuntimeChoices,
     StepResult,
     check_memory,
+    cpu_micro_batch,
     largest_micro_batch,
     new_micro_step,
     step_shape,
     take_step,
 )
 from mtx.training.ranks import Ranks
-from mtx.training.schedule import Schedule, planned_end, steps_per_epoch
+from mtx.training.schedule import Schedule, drop_outdated_cooldown, planned_end, steps_per_epoch
 from mtx.training.strategy import Sharded, Strategy
 from mtx.training.trainer import Trainer
+from mtx.training.validation import validate_part, validation_of
 
 logger = logging.getLogger(__name__)
 
@@ -70,8 +68,10 @@ _LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
 _REPAYS_FLOPS = 2e17
 
 
-def read_runtime(path: Path) -> RuntimeChoices:
-    """Read the choices of an earlier start; raises DamagedFileError if one is missing or impossible."""
+def read_runtime(path: Path) -> RuntimeChoices | None:
+    """The choices of an earlier start, if there was one; raises DamagedFileError if one is missing or impossible."""
+    if not path.exists():
+        return None
     try:
         return TypeAdapter(RuntimeChoices).validate_json(json.dumps(durable.read_json(path)), strict=True)
     except ValidationError as error:
@@ -100,46 +100,33 @@ def choose_runtime(
     """
     ranks, training = ranks or Ranks(), config.training
     check_memory(config, device, data.tokenizer.num_ids)
-    recorded = ranks.run_on_rank_zero(lambda: read_runtime(paths.chosen) if paths.chosen.exists() else None)
+    recorded = ranks.run_on_rank_zero(read_runtime, paths.chosen)
     is_new = recorded is None or torch.device(recorded.device).type != device.type
     if recorded and is_new and config.device == "auto":
         raise UsageError(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not available",
             f"use device={device.type} to resume without it (not bit for bit)",
         )
-    use_device(device)
-    if device.type == "cuda" and training.deterministic:
-        make_deterministic()
-    if device.type == "cpu":
-        keep_freed_memory()
-    runtime = replace(recorded or _first_choices(config, device, data, ranks), device=str(device))
-    kernel = runtime.kernel
-    if (is_new or kernel == "varlen") and config.model.architecture == "transformer":
-        head_size = config.model.d_model // config.model.num_heads
-        kernel = attention_kernel(device, runtime.precision, head_size)
-    compiled = (
-        kernel == "varlen"
-        and not training.deterministic
-        and (runtime.compile if training.compile == "auto" else training.compile)
-    )
-    is_unchecked = device.type == "cuda" and is_new
-    compiles_first = compiled and (is_unchecked or not runtime.compile)
-    runtime = replace(runtime, kernel=kernel, compile=compiled and not compiles_first)
+    prepare_device(device, training.deterministic)
+    runtime = replace(recorded or first_choices(config, device, data, ranks), device=str(device))
+    if is_new or runtime.kernel == "varlen":
+        runtime = replace(runtime, kernel=attention_kernel(config.model, device, runtime.precision))
+    compiles = runtime.compile if training.compile == "auto" else training.compile
+    compiles = compiles and runtime.kernel == "varlen" and not training.deterministic
+    is_checked = not is_new and runtime.compile  # as compiled, by an earlier start
+    runtime = replace(runtime, compile=compiles and is_checked)
 
     def check(choices: RuntimeChoices) -> RuntimeChoices:
-        checked = ranks.run_on_rank_zero(functools.partial(check_fast_step, choices, config, data))
+        checked = ranks.run_on_rank_zero(check_fast_step, choices, config, data)
         free_unused_memory(device)
         return replace(checked, device=str(device))
 
-    if is_unchecked:
+    if is_new and device.type == "cuda":
         runtime = check(runtime)
     if recorded is None:
-        size = training.micro_batch_tokens
-        if size == "auto":
-            size = _largest_micro_batch(config, runtime, data)
-        fits_all = min(ranks.all_gather_object(size))  # devices
+        fits_all = min(ranks.all_gather_object(_micro_batch_tokens(config, runtime, data)))  # devices
         runtime = replace(runtime, micro_batch_tokens=fits_all, plan=plan)
-    if compiles_first and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
+    if compiles and not is_checked and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
         runtime = check(replace(runtime, compile=True))
     if recorded is None and ranks.is_rank_zero:
         durable.write_json(paths.chosen, asdict(runtime))
@@ -149,23 +136,25 @@ def choose_runtime(
     return runtime
 
 
-def _first_choices(config: Config, device: torch.device, data: PreparedData, ranks: Ranks) -> RuntimeChoices:
-    """What `auto` means at the first start, before the kernel and the micro-batch are known."""
+def first_choices(config: Config, device: torch.device, data: PreparedData, ranks: Ranks) -> RuntimeChoices:
+    """What `auto` means at the first start, before it is known how large a micro-batch may be."""
     training = config.training
-    precision = (
-        ranks.run_on_rank_zero(lambda: fast_precision(device)) if config.precision == "auto" else config.precision
-    )
+    precision = ranks.run_on_rank_zero(fast_precision, device) if config.precision == "auto" else config.precision
     last, _ = planned_end(training, steps_per_epoch(data.train, training))
     flops = 6 * num_parameters(config.model, data.tokenizer.num_ids) * last * training.batch_tokens
     threads = num_threads() if ranks.local_size == 1 else NOT_CHOSEN
-    return RuntimeChoices(str(device), precision, 0, "padded", threads, flops > _REPAYS_FLOPS)
+    kernel = attention_kernel(config.model, device, precision)
+    return RuntimeChoices(str(device), precision, 0, kernel, threads, flops > _REPAYS_FLOPS)
 
 
-def _largest_micro_batch(config: Config, runtime: RuntimeChoices, data: PreparedData) -> int:
-    """`largest_micro_batch` on this device."""
+def _micro_batch_tokens(config: Config, runtime: RuntimeChoices, data: PreparedData) -> int:
+    """What `training.micro_batch_tokens` means on this device."""
+    if config.training.micro_batch_tokens != "auto":
+        return config.training.micro_batch_tokens
+    if not runtime.device.startswith("cuda"):
+        return cpu_micro_batch(config)
     _, sampler = text_and_sampler(config, data)
-    new = functools.partial(new_model, config, runtime, data.tokenizer.num_ids)
-    return largest_micro_batch(config, runtime, new, sampler)
+    return largest_micro_batch(config, runtime, functools.partial(new_model, config, runtime, data), sampler)
 
 
 def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:
@@ -173,43 +162,52 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
 
     They are compared with those of the step in fp32, one operation after the other, both without dropout. A kernel that
     crashes the process or hangs is not caught. Where memory does not suffice for this, nothing is compared.
-
-    Raises:
-        MtxError: if a step leaves the device unusable for this process, as an illegal memory access does.
     """
-    eager = replace(runtime, kernel="padded", compile=False)
-    plain = replace(eager, precision="fp32")
+    plain = replace(runtime, kernel="padded", compile=False, precision="fp32")
     if runtime == plain:
         return runtime
-    small = max(min(config.training.batch_tokens, CPU_MICRO_BATCH), config.data.max_tokens)
-    without_dropout = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
+    config = settings.with_values(config, {"model.dropout": 0.0})
 
-    def take(choices: RuntimeChoices) -> StepResult:
-        size = small if choices == plain else choices.micro_batch_tokens or small
-        return first_step(without_dropout, replace(choices, micro_batch_tokens=size), data)[0]()
+    def take(choices: RuntimeChoices) -> StepResult:  # a compiled step has one shape: that of the run
+        size = choices.micro_batch_tokens if choices.compile else cpu_micro_batch(config)
+        return first_step(config, replace(choices, micro_batch_tokens=size), data)[0]()
 
-    logger.info("comparing the fast step with the plain one on %s", runtime.device)
+    def find_fault(choices: RuntimeChoices) -> str | None:
+        try:
+            result = take(choices)
+        except Exception as error:
+            if is_out_of_memory(error):
+                raise
+            return f"{type(error).__name__}: {first_line(error)}"
+        norm = torch.nn.utils.get_total_norm
+        apart = norm([a - b for a, b in zip(result.gradients, expected.gradients, strict=True)])
+        loss, gradient = abs(result.loss / expected.loss - 1), float(apart / norm(expected.gradients))
+        is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
+        return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
+
+    logger.info(f"comparing the fast step with the plain one on {runtime.device}")
     faults = list[str]()
     try:
         expected = take(plain)
-        for choices in dict.fromkeys([runtime, replace(runtime, compile=False), eager, plain]):
-            if (fault := _find_fault(functools.partial(take, choices), expected)) is None:
+        for choices in dict.fromkeys([runtime, replace(runtime, compile=False), replace(plain, precision="bf16")]):
+            if (fault := find_fault(choices)) is None:
                 break
             faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")
             free_unused_memory(torch.device(runtime.device))
-        else:  # also the step that `expected` is from
-            raise RuntimeError
+        else:
+            choices = plain
+            take(plain)  # fails if the fast step has left the device unusable for this process
     except Exception as error:
-        if faults and not is_out_of_memory(error):
-            help = "training.compile=false" if runtime.compile else "precision=fp32"
-            raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help) from error
-        if not is_out_of_memory(error):
+        if is_out_of_memory(error):
+            logger.warning("not enough memory to compare the fast step with the plain one")
+            return runtime
+        if not faults:
             raise
-        logger.warning("not enough memory to compare the fast step with the plain one")
-        return runtime
+        help = "training.compile=false" if runtime.compile else "precision=fp32"
+        raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help) from error
     if faults:
-        eagerly = f"one operation after the other, in {choices.precision}"
-        how = "without compiling it" if choices.kernel == "varlen" else eagerly
+        is_eager = choices.kernel == "padded"
+        how = f"one operation after the other, in {choices.precision}" if is_eager else "without compiling it"
         logger.warning(
             f"the fast step is wrong on this machine ({'; '.join(faults)}); training {how}\n"
             "  help: use another run_dir=DIR to try again"
@@ -220,32 +218,17 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
 def first_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> tuple[Callable[[], StepResult], int]:
     """What takes the first step of a run again and again, without an update, and the step's target tokens."""
     text, sampler = text_and_sampler(config, data)
-    num_micro_steps, shape = step_shape(config, runtime, sampler)
-    with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), num_micro_steps, shape)) as loaded:
+    shape = step_shape(config, runtime, sampler)
+    with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), *shape)) as loaded:
         step = next(loaded)
-    micro_step = new_micro_step(config, runtime, new_model(config, runtime, data.tokenizer.num_ids).train())
+    micro_step = new_micro_step(config, runtime, new_model(config, runtime, data))
     return functools.partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
 
 
-def _find_fault(take: Callable[[], StepResult], expected: StepResult) -> str | None:
-    """What is wrong with a step: its error, or a difference of its loss or gradient, in the norm, from `expected`."""
-    try:
-        found = take()
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
-        return f"{type(error).__name__}: {first_line(error)}"
-    norm = torch.nn.utils.get_total_norm
-    apart = norm([a - b for a, b in zip(found.gradients, expected.gradients, strict=True)])
-    loss, gradient = abs(found.loss / expected.loss - 1), float(apart / norm(expected.gradients))
-    is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
-    return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
-
-
-def new_model(config: Config, runtime: RuntimeChoices, num_ids: int, device: Any = None) -> TranslationModel:
+def new_model(config: Config, runtime: RuntimeChoices, data: PreparedData, device: Any = None) -> TranslationModel:
     """A model with the random weights of the seed, which are drawn on the CPU; else on the device of `runtime`."""
     torch.manual_seed(config.seed)
-    model = architectures.new_model(config.model, num_ids).to(device or runtime.device)
+    model = architectures.new_model(config.model, data.tokenizer.num_ids).to(device or runtime.device)
     model.kernel = runtime.kernel
     model.prepare_positions(config.data.max_tokens + EXTRA_LENGTH)  # of the translations in a report too
     return model
@@ -259,8 +242,9 @@ def text_and_sampler(config: Config, data: PreparedData) -> tuple[TokenStore, Ba
     encode = epoch_text(config, text, data.tokenizer, data.terms)
     weights = text.weights[text.corpus] if (text.weights != 1).any() else None
     longest = config.data.max_tokens if encode else None
-    src, tgt = text.src.lengths, text.tgt.lengths
-    return text, BatchSampler(src, tgt, weights, config.seed, training.batch_tokens, encode, longest)
+    return text, BatchSampler(
+        text.src.lengths, text.tgt.lengths, weights, config.seed, training.batch_tokens, encode, longest
+    )
 
 
 def build(
@@ -283,10 +267,9 @@ def build(
         DamagedFileError: if no checkpoint is intact, or the data is not what the run was trained on.
     """
     ranks, deferred_errors = ranks or Ranks(), deferred_errors or DeferredErrors()
-    device, num_ids = torch.device(runtime.device), data.tokenizer.num_ids
     text, sampler = text_and_sampler(config, data)
     kind = Sharded if config.training.shard and ranks.size > 1 else Strategy
-    strategy = kind(functools.partial(new_model, config, runtime, num_ids), device, ranks)
+    strategy = kind(functools.partial(new_model, config, runtime, data), torch.device(runtime.device), ranks)
 
     def restore(model: TranslationModel, optimizer: torch.optim.Optimizer) -> State:
         """The state to continue from; its weights and moments go into `model` and `optimizer`."""
@@ -297,12 +280,12 @@ def build(
                     f"{paths.data}: not the data of step {state.step} of this run",
                     "restore the original data, or use another run_dir=DIR",
                 )
-            logger.info("resuming from step %d", state.step)
+            logger.info(f"resuming from step {state.step}")
             return drop_outdated_cooldown(state, config.training)
-        state = State(data_sha256=data.sha256, settings=fixed_settings(config))
+        state = State(data_sha256=data.sha256, settings=settings.fixed_settings(config))
         if initial is None:
             return state
-        logger.info("starting from the weights of %s", config.training.init_from)
+        logger.info(f"starting from the weights of {config.training.init_from}")
         model.load_state_dict(initial.model.state_dict())
         return replace(state, validated_step=-1, init_sha256=initial.sha256)  # validate before step 1
 
@@ -320,14 +303,9 @@ def build(
         sampler=sampler,
         strategy=strategy,
         state=state,
-        schedule=Schedule(config, data, sampler, started, max(state.elapsed_s, *times, 0.0), ranks.size),
+        schedule=Schedule(config, data, sampler, ranks.size),
+        began=started - max(state.elapsed_s, *times, 0.0),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
-        progress=Progress(state.step),
+        validate_part=lambda model, number, size: validate_part(model, data, config, number, size),
+        validation_of=lambda parts, started: validation_of(parts, data, config, started),
     )
-
-
-def drop_outdated_cooldown(state: State, training: TrainingConfig) -> State:
-    """The state, without a cooldown whose limit has changed since it was planned: it will be planned again."""
-    cooldown = state.cooldown
-    is_outdated = cooldown is not None and getattr(training, cooldown.reason) != cooldown.limit
-    return replace(state, cooldown=None) if is_outdated else state

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
@@ -63,8 +63,8 @@ class State:
 
     Attributes:
         position: the data position of the next step.
-        best_bleu, best_step: those of the best validation so far; chrF2, or the nll below zero, if that decides
-            (`validation.deciding_metric`); None before it.
+        best_score, best_step: those of the best validation so far, see `Validation.score`; None before it. Earlier
+            versions called the score best_bleu.
         validated_step: the step of the last validation.
         bad_validations: validations since the best one.
         elapsed_s: seconds of training so far, over all starts.
@@ -78,7 +78,7 @@ class State:
 
     step: int = 0
     position: SamplerState = SamplerState()
-    best_bleu: float | None = None
+    best_score: Annotated[float | None, Field(validation_alias=AliasChoices("best_score", "best_bleu"))] = None
     best_step: int = 0
     validated_step: int = 0
     bad_validations: int = 0
@@ -94,8 +94,7 @@ class State:
 _STATE = TypeAdapter(State)
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """Copies of a model's weights and of Adam's state, by name; training may continue while they are written."""
 
     weights: dict[str, torch.Tensor]
@@ -104,14 +103,17 @@ class Snapshot:
 
 def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
     """Adam's state of all parameters, by names."""
-    states = {name: optimizer.state[parameter] for name, parameter in model.named_parameters()}
-    return {f"{name}.{key}": part for name, state in states.items() for key, part in state.items()}
+    return {
+        f"{name}.{key}": part
+        for name, parameter in model.named_parameters()
+        for key, part in optimizer.state[parameter].items()
+    }
 
 
 def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
     """Copy on the device what a checkpoint holds; on CUDA the copies may still be in progress on return."""
-    both = model.state_dict(), moments(model, optimizer)
-    return Snapshot(*({name: tensor.detach().clone() for name, tensor in tensors.items()} for tensors in both))
+    parts = model.state_dict(), moments(model, optimizer)
+    return Snapshot(*({name: tensor.detach().clone() for name, tensor in part.items()} for part in parts))
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
@@ -121,7 +123,7 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         MtxError: if a tensor is not finite.
         OSError: if it cannot be written; the existing one stays.
     """
-    weights, moments = ({name: tensor.cpu() for name, tensor in each.items()} for each in vars(tensors).values())
+    weights, moments = ({name: tensor.cpu() for name, tensor in part.items()} for part in tensors)
     _check_finite({**weights, **moments}, state.step)
     with durable.new_directory(paths.checkpoint(state.step)) as new:
         model_directory.save_tensors(new / WEIGHTS, weights)
@@ -129,7 +131,7 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         durable.write_json(new / STATE, asdict(state))
 
 
-def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, average_last: int) -> None:
+def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, training: TrainingConfig) -> None:
     """Raise MtxError if the disk of a run lacks room for what it keeps (see `prune`) and for one more checkpoint.
 
     Args:
@@ -137,7 +139,7 @@ def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, averag
     """
     weights = sum(parameter.nbytes for parameter in model.parameters())
     existing = sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
-    most = (3 * 4 + average_last + 2) * weights - existing  # 2 for model/ and the one that it replaces
+    most = (3 * 4 + training.average_last + 2) * weights - existing  # 2 for model/ and the one that it replaces
     needed, free = min(most, (3 * num_saves + 2) * weights), disk.free_bytes(paths.root)
     if free < needed:
         raise MtxError(
@@ -175,7 +177,7 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
             continue
         for bad, why in damaged.items():
             aside = durable.set_aside(paths.checkpoint(bad))
-            logger.warning("%s; resuming from step %d instead, and %s keeps the damaged one", why, step, aside)
+            logger.warning(f"{why}; resuming from step {step} instead, and {aside} keeps the damaged one")
         return state
     raise DamagedFileError(f"{next(iter(damaged.values()))}; all checkpoints of this run are damaged", START_AGAIN)
 
@@ -187,9 +189,9 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: belongs to step {state.step}")
     model_directory.load_weights(model, path / WEIGHTS)
-    saved, own = model_directory.load_tensors(path / OPTIMIZER), moments(model, optimizer)
-    model_directory.check_tensors(path / OPTIMIZER, saved, own)
-    for name, tensor in own.items():
+    saved, current = model_directory.load_tensors(path / OPTIMIZER), moments(model, optimizer)
+    model_directory.check_tensors(path / OPTIMIZER, saved, current)
+    for name, tensor in current.items():
         tensor.copy_(saved[name])
     return state
 
@@ -202,10 +204,10 @@ def load_state(path: Path) -> State:
         raise DamagedFileError(f"{path}: not the state of a training run: {error.errors()[0]['msg']}") from None
 
 
-def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: int) -> None:
+def prune(paths: RunLayout, state: State, training: TrainingConfig) -> None:
     """Remove all but the full state of the last two and the best, and the weights of those that will be averaged."""
     full = {*full_checkpoint_steps(paths)[-2:], state.best_step}
-    weights = averaged_steps(paths, checkpoint_every, average_last)
+    weights = averaged_steps(paths, training)
     for step in sorted({*checkpoint_steps(paths)} - full):
         path = paths.checkpoint(step)
         if step not in weights:
@@ -214,15 +216,15 @@ def prune(paths: RunLayout, state: State, checkpoint_every: int, average_last: i
             durable.remove_member(path, OPTIMIZER)
 
 
-def averaged_steps(paths: RunLayout, checkpoint_every: int, average_last: int) -> list[int]:
+def averaged_steps(paths: RunLayout, training: TrainingConfig) -> list[int]:
     """The steps of the checkpoints whose mean is the final model.
 
     They are the last `average_last` of the multiples of `checkpoint_every` and the newest one, which always counts; and
     none from the first three quarters of the training, whose weights would spoil the mean of a short run.
     """
     steps = checkpoint_steps(paths)
-    regular = [step for step in steps if step % checkpoint_every == 0 or step == steps[-1]]
-    return [step for step in regular if step >= _RECENT * steps[-1]][-average_last:]
+    regular = [step for step in steps if step % training.checkpoint_every == 0 or step == steps[-1]]
+    return [step for step in regular if step >= _RECENT * steps[-1]][-training.average_last :]
 
 
 @dataclass
@@ -233,23 +235,20 @@ class AsyncCheckpointer:
 
     Attributes:
         saved: the state that was written last, or is being written.
+        thread: the caller ends it.
+        writing: the last write, until its end is noticed.
     """
 
     paths: RunLayout
     training: TrainingConfig
     deferred_errors: DeferredErrors
     saved: State
+    writing: Future[None] | None = None
 
     def __post_init__(self) -> None:
-        self._thread = ThreadPoolExecutor(1, "mtx-checkpoint")
-        self._writing: Future[None] | None = None
+        self.thread = ThreadPoolExecutor(1, "mtx-checkpoint")
         self._num_lost = 0  # checkpoints in a row
         self._stream: torch.cuda.Stream | None = None  # of this thread on CUDA, another one than that of training
-
-    @property
-    def is_writing(self) -> bool:
-        """Whether the last write has not ended."""
-        return self._writing is not None
 
     def is_due(self, now: State, most_lost: int = _MOST_LOST) -> bool:
         """Whether the state `now` is not saved yet; waits for the end of the last write.
@@ -259,31 +258,33 @@ class AsyncCheckpointer:
         """
         self.settle(wait=True)
         if self._num_lost >= most_lost:
-            text = f"{counted(self._num_lost, 'checkpoint')} lost: {self.deferred_errors.messages[-1]}"
-            raise MtxError(text, "check the disk, and rerun the same command to resume from the last checkpoint")
+            raise MtxError(
+                f"{counted(self._num_lost, 'checkpoint')} lost: {self.deferred_errors.messages[-1]}",
+                "check the disk, and rerun the same command to resume from the last checkpoint",
+            )
         return bool(now.step) and now != self.saved
 
-    def save(self, copies: Snapshot, written: State) -> None:
-        """Start to write a checkpoint as `written`, and then remove the checkpoints no longer needed."""
-        self.saved = written
+    def save(self, copies: Snapshot, state: State) -> None:
+        """Start to write a checkpoint of `state`, and then remove the checkpoints no longer needed."""
+        self.saved = state
         device = next(iter(copies.weights.values())).device
         if device.type == "cuda":
             self._stream = self._stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._stream.wait_stream(torch.cuda.current_stream(device))  # until the copies are complete
+        self.writing = self.thread.submit(self._write, copies, state)
 
-        def write() -> None:
-            with torch.cuda.stream(self._stream):
-                save(self.paths, copies, written)
-                prune(self.paths, written, self.training.checkpoint_every, self.training.average_last)
-            write_status(self.paths, self.deferred_errors, state="running", stage="training", step=written.step)
-
-        self._writing = self._thread.submit(write)
+    def _write(self, copies: Snapshot, state: State) -> None:
+        with torch.cuda.stream(self._stream):
+            save(self.paths, copies, state)
+            prune(self.paths, state, self.training)
+        write_status(self.paths, self.deferred_errors, state="running", stage="training", step=state.step)
 
     def settle(self, wait: bool = False) -> None:
         """Collect the outcome of the last write if it has ended."""
-        if self._writing is None or not (wait or self._writing.done()):
+        writing = self.writing
+        if writing is None or not (wait or writing.done()):
             return
-        writing, self._writing = self._writing, None
+        self.writing = None
         try:
             writing.result()
             self._num_lost = 0
@@ -295,7 +296,3 @@ class AsyncCheckpointer:
     def finish(self, state: State) -> None:
         """Wait until `state` is written; raises MtxError if it could not be."""
         self.is_due(state, most_lost=1)
-
-    def close(self) -> None:
-        """End the thread after its last write."""
-        self._thread.shutdown()

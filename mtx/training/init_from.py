@@ -46,9 +46,9 @@ def inherit(resolved: Resolved) -> Resolved:
     if (
         settings.exists(run.config)
         and has_begun(run)
-        and (own := fixed_config(run, resolved.config)).training.init_from == name
+        and (recorded := fixed_config(run, resolved.config)).training.init_from == name
     ):
-        values = {key: value for key, value in leaves(own.model_dump()) if key in _FIXED + _FREE}
+        values = {key: value for key, value in leaves(recorded.model_dump()) if key in _FIXED + _FREE}
     else:
         values = describe(name)
         _check_overrides(resolved, values, name)
@@ -60,7 +60,7 @@ def inherit(resolved: Resolved) -> Resolved:
     resolved = settings.replace_values(resolved, inherited, "init_from")
     direction = f"{values['data.src']}-{values['data.tgt']}"
     if resolved.config.data.direction != direction:
-        logger.warning("%s translates %s, this run %s", name, direction, resolved.config.data.direction)
+        logger.warning(f"{name} translates {direction}, this run {resolved.config.data.direction}")
     return resolved
 
 
@@ -107,22 +107,23 @@ def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -
             "leave these settings out",
         )
     if different:
-        keys, origin = ", ".join(different), resolved.origins[different[0]]
-        logger.info("using tokenizer and architecture of %s, which override %s of %s", name, keys, origin)
+        logger.info(
+            f"using tokenizer and architecture of {name}, which override {', '.join(different)} of "
+            f"{resolved.origins[different[0]]}"
+        )
 
 
-def load(config: Config) -> "LoadedModel | None":
-    """Load the model of `training.init_from` on the CPU; None if the setting is not used.
+def load(config: Config) -> "LoadedModel":
+    """Load the model of `training.init_from` on the CPU.
 
     Raises:
         UsageError: if it does not exist, or its architecture is not that of `config`.
         DamagedFileError: if a file of it is damaged.
     """
-    name = config.training.init_from
-    if name is None:
-        return None
     from mtx.decoding import model_directory
 
+    name = config.training.init_from
+    assert name is not None
     loaded = model_directory.load(_model_directory(name))
     free = {"preset", "dropout", "licence"}  # models with the same weights may differ in these
     if loaded.model.config.model_dump(exclude=free) != config.model.model_dump(exclude=free):
@@ -145,8 +146,8 @@ def translator(config: Config, device: str) -> "Translator":
     )
 
 
-def check_tokenizer(config: Config, own: Tokenizer, prepared: Tokenizer) -> None:
+def check_tokenizer(config: Config, tokenizer: Tokenizer, prepared: Tokenizer) -> None:
     """Raise UsageError if the model's tokenizer is not the one that the data of the run was prepared with."""
-    if not own.is_same(prepared):
+    if not tokenizer.is_same(prepared):
         text = "its tokenizer differs from the one of this run's data"
         raise UsageError(f"training.init_from {config.training.init_from}: {text}", _HELP)

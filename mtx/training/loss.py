@@ -117,11 +117,11 @@ def _chunk(
         logits[:, :num_outputs] += bias.to(h.dtype)
     logits[:, num_outputs:] = torch.finfo(logits.dtype).min  # their softmax is 0, and so is the difference of two
     p = torch.softmax(logits, -1)
-    ys, is_real = (each.repeat(len(h), 1) for each in (torch.where(mask, targets[:, None], 0), mask))
+    ys, is_real = (column.repeat(len(h), 1) for column in (torch.where(mask, targets[:, None], 0), mask))
     z_y, p_y = (values.gather(1, ys).to(exact) for values in (logits, p))
     log_p_y = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # a token's nll is at most 87
     divergence = _add_divergence(logits, p, rdrop_alpha / 2) * mask if rdrop_alpha else z_y.new_zeros(1)
-    sums = torch.stack([(each * is_real).sum() for each in (-log_p_y, z_y)] + [divergence.sum()])
+    sums = torch.stack([(-log_p_y * is_real).sum(), (z_y * is_real).sum(), divergence.sum()])
     p.scatter_(1, ys, (p.gather(1, ys).to(exact) - (1 - smoothing)).to(p.dtype))
     d_bias = z_y.new_empty(0) if bias is None else (p * is_real).sum(0, dtype=exact)
     return (p @ w).view_as(h), p.T @ (h * mask).flatten(0, 1), d_bias, sums
@@ -147,20 +147,14 @@ def _add_divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
 
 # A compiler would compute the logits of all chunks first, and hold them all in memory; it does not look into this.
 _compiled_chunk = torch.library.custom_op("mtx::loss_chunk", _chunk, mutates_args=())
-
-
-@_compiled_chunk.register_fake
-def _(h: Tensor, w: Tensor, bias: Tensor | None, *_: Any) -> tuple[Tensor, ...]:
-    exact = torch.promote_types(h.dtype, torch.float32)
-    d_bias = h.new_empty(0 if bias is None else len(w), dtype=exact)
-    return torch.empty_like(h), torch.empty_like(w), d_bias, h.new_empty(3, dtype=exact)
+_compiled_chunk.register_fake(_chunk)  # which gives the shapes
 
 
 def _rows_at_once(weight: Tensor) -> int:
-    """The number of positions whose logits, products with `weight` in its type, are in memory at once."""
+    """The number of positions whose logits, products with `weight` in its type, are in memory at once; perhaps 0."""
     if weight.device.type == "cpu":
-        return min(_CPU_CHUNK, max(1, _CPU_CHUNK_ELEMENTS // len(weight)))
-    return max(1, _CHUNK_BYTES // weight.itemsize // len(weight))
+        return min(_CPU_CHUNK, _CPU_CHUNK_ELEMENTS // len(weight))
+    return _CHUNK_BYTES // weight.itemsize // len(weight)
 
 
 def smoothed_loss(
@@ -182,5 +176,4 @@ def smoothed_loss(
         rdrop_alpha: the weight of the divergence, for two passes.
     """
     passes = hidden if hidden.dim() == 3 else hidden[None]
-    sums = _ChunkedLoss.apply(passes, weight, bias, targets, smoothing, rdrop_alpha, scale)  # type: ignore[no-untyped-call]
-    return LossSums(*sums)
+    return LossSums(*_ChunkedLoss.apply(passes, weight, bias, targets, smoothing, rdrop_alpha, scale))  # type: ignore[no-untyped-call]

@@ -2,23 +2,22 @@
 
 On a CPU the operations run one by one: compiling them costs 25 seconds and gains less than a twentieth. On CUDA they
 are recorded once as a graph and replayed for every batch, which is possible because all batches have one shape; a long
-run compiles them first. The size decides how a step is divided, never what it learns from, so a run may change it, and
-halves it when memory is short. Flow: packed batch -> `MicroStep` -> gradients, loss sums.
+run compiles them first. The size decides how a step is divided, never what it learns from, so a run may change it.
+Flow: packed batch -> `MicroStep` -> gradients, loss sums.
 """
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
 
-from mtx import machine
+import mtx.machine
 from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack, to_device, twice
 from mtx.data.sampler import BatchSampler
@@ -30,20 +29,16 @@ from mtx.model.architectures import num_parameters
 from mtx.model.attention import Kernel
 from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.device import free_unused_memory
-from mtx.model.fused import BlockLayout, hidden_states
+from mtx.model.fused import hidden_states
 from mtx.model.transformer import Transformer
 from mtx.model.translation_model import TranslationModel
-from mtx.storage import durable
 from mtx.training.loss import smoothed_loss
-
-if TYPE_CHECKING:
-    from mtx.training.trainer import Trainer
 
 NewModel = Callable[[], TranslationModel]
 
 logger = logging.getLogger(__name__)
 
-CPU_MICRO_BATCH = 4096  # larger ones are not faster on a CPU, and memory use stays small
+_CPU_TOKENS = 4096  # of a micro-batch on a CPU: larger ones are not faster, and take more memory
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
 NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
 _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
@@ -67,19 +62,20 @@ class RuntimeChoices:
 
 
 class MicroStep:
-    """Adds the gradient of a micro-batch to those of the model, and its loss to `sums`.
+    """Adds the gradient of a micro-batch to those of the model, and its loss to `sums`, one operation after the other.
 
     Args:
-        rdrop_alpha: see `smoothed_loss`; not 0 makes each micro-step two passes.
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
         root: for a sharded model, what calls a function of it; see `mtx.training.strategy`.
+        rdrop_alpha: see `smoothed_loss`; not 0 makes each micro-step two passes.
 
     Attributes:
         sums: fp32 [2] on the device, loss and nll of the micro-batches since `start_step`.
-        is_static: whether graphs are recorded, and with them the gradients stay where they are.
-        layout: how the compiled step attends.
+        is_recorded: whether graphs are recorded, and with them the gradients stay where they are.
     """
+
+    is_recorded = False
 
     def __init__(
         self,
@@ -97,21 +93,17 @@ class MicroStep:
         self._bf16 = precision == "bf16"
         self.sums = torch.zeros(2, device=self.device)
         self._scale = torch.zeros((), device=self.device)
-        self.is_static = self.device.type == "cuda" and model.kernel == "varlen" and root is None
         self._compiled = compiled
         if compiled:
             assert isinstance(model, Transformer)
             probability = torch.tensor(model.config.dropout, device=self.device)
             for part in (model, *model.encoder, *model.decoder):
                 part.dropout = probability
-        self.layout = BlockLayout
         # A function, not a method: one would hold this object, and its memory on the device with it.
         loss = MicroStep._loss
         self._forward: Any = torch.compile(loss, fullgraph=True, dynamic=False) if compiled else loss
         if root is not None:
             self._forward = functools.partial(root, loss)
-        self._graphs: list[CudaGraph] = []  # of the first micro-batch of a step, and of the others
-        self._held: list[Tensor] = []  # what the graphs read and the model may replace
         self._is_first = True
 
     def start_step(self) -> None:
@@ -128,13 +120,10 @@ class MicroStep:
         """
         is_first, self._is_first = self._is_first, False
         self._scale.fill_(scale)
-        if not self.is_static:
-            self._run(self._move(batch), is_first)
-            return
-        if not self._graphs:
-            self._prepare_graphs(batch)
-        self._own.buffer.copy_(batch.buffer, non_blocking=True)
-        self._graphs[not is_first].replay(functools.partial(self._run, self._own, is_first))
+        self._take(batch, is_first)
+
+    def _take(self, batch: PackedBatch, is_first: bool) -> None:
+        self._run(self._move(batch), is_first)
 
     def _move(self, batch: PackedBatch) -> PackedBatch:
         """The batch on the device; for `varlen` without its counts, which it does not need and which would vary."""
@@ -161,15 +150,14 @@ class MicroStep:
         model, alpha = self.model, self._rdrop_alpha
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
             hidden, targets = self._hidden_twice(batch) if alpha else (self._hidden(batch), batch.tgt_out_ids)
-            weight, bias = model.output_weight, model.output_bias
-            sums = smoothed_loss(hidden, weight, bias, targets, self._smoothing, scale, alpha)
+            sums = smoothed_loss(hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, alpha)
         return sums.loss, sums.nll
 
     def _hidden(self, batch: PackedBatch) -> Tensor:
         """The hidden states of the target, [N, D]."""
         if self._compiled:
             assert isinstance(self.model, Transformer)
-            return hidden_states(self.model, batch, self.layout)
+            return hidden_states(self.model, batch)
         return self.model.decode(batch, self.model.encode(batch))
 
     def _hidden_twice(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
@@ -180,26 +168,41 @@ class MicroStep:
         hidden = self._hidden(twice(batch))[: 2 * size]  # one batch of twice the size is faster
         return hidden.view(2, size, hidden.shape[-1]), batch.tgt_out_ids[:size]
 
-    def _prepare_graphs(self, batch: PackedBatch) -> None:
-        """Prepare to record on the first batch of the first step.
 
-        Weights are changed in place from here on; a longer table of positions replaces the one that the graphs read.
-        """
-        started = time.monotonic()
+class RecordedStep(MicroStep):
+    """The same on CUDA with the `varlen` kernel, recorded on the first batch and replayed for every other one.
+
+    Weights are changed in place from then on; a longer table of positions replaces the one that the graphs read.
+    """
+
+    is_recorded = True
+    _graphs: Sequence[CudaGraph] = ()  # of the first micro-batch of a step, and of the others
+
+    def _take(self, batch: PackedBatch, is_first: bool) -> None:
+        if not self._graphs:
+            self._prepare_graphs(batch)
+        self._batch.buffer.copy_(batch.buffer, non_blocking=True)
+        self._graphs[not is_first].replay(functools.partial(self._run, self._batch, is_first))
+
+    def _prepare_graphs(self, batch: PackedBatch) -> None:
         if self._compiled:
             logger.info("compiling the training step, once; it saves about a quarter of the time of each later step")
-        self._own, self._held = self._move(batch), list(self.model.buffers())
+        self._batch, self._held = self._move(batch), list(self.model.buffers())  # what the model may replace
         state = torch.cuda.get_rng_state(self.device)
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         pool = torch.cuda.graph_pool_handle()
         self._graphs = [CudaGraph(stream, pool) for _ in range(2)]
         for _ in range(_WARM_UPS):
-            self._graphs[0].warm_up(functools.partial(self._run, self._own, True))
+            self._graphs[0].warm_up(functools.partial(self._run, self._batch, True))
         torch.cuda.set_rng_state(state, self.device)
-        if self._compiled:
-            is_cold = torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"]
-            cache = "with a cold cache" if is_cold else "from torch's cache"
-            logger.info("compiled the training step in %.0f s, %s", time.monotonic() - started, cache)
+
+
+def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: object = None) -> MicroStep:
+    """The micro-step of a run with this model; for `root` see `Strategy`."""
+    training, compiled = config.training, runtime.compile and root is None
+    is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and root is None
+    kind = RecordedStep if is_recorded else MicroStep
+    return kind(model, training.label_smoothing, runtime.precision, compiled, root, training.rdrop_alpha)
 
 
 class StepResult(NamedTuple):
@@ -234,68 +237,41 @@ def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, n
     Only the `varlen` kernel does work for sentences that are not there; the others have room for any step.
     """
     tokens_per_sentence = sampler.tokens_per_sentence if runtime.kernel == "varlen" else None
-    size, longest = runtime.micro_batch_tokens, config.data.max_tokens
-    return micro_batch_shape(config.training.batch_tokens, size, sampler.ratio, longest, tokens_per_sentence, num_ranks)
-
-
-def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: object = None) -> MicroStep:
-    """The micro-step of a run with this model; for `root` see `Strategy`."""
-    return MicroStep(
-        model,
-        config.training.label_smoothing,
-        runtime.precision,
-        runtime.compile and root is None,
-        root=root,
-        rdrop_alpha=config.training.rdrop_alpha,
+    return micro_batch_shape(
+        config.training.batch_tokens,
+        runtime.micro_batch_tokens,
+        sampler.ratio,
+        config.data.max_tokens,
+        tokens_per_sentence,
+        num_ranks,
     )
 
 
-def halve(trainer: "Trainer", shortage: str) -> None:
-    """Continue with half the micro-batch; the step keeps its sentences and its normalisation.
-
-    Raises:
-        MtxError: the second time, and on one of several ranks, which then all end: the next start takes the half.
-    """
-    size, longest = trainer.runtime.micro_batch_tokens, trainer.config.data.max_tokens
-    half = max(longest, -(-size // 2))
-    runtime = replace(trainer.runtime, micro_batch_tokens=half)
-    text = f"step {trainer.state.step + 1}: out of memory with micro-batches of {size} target tokens: {shortage}"
-    if trainer.has_halved or size <= longest:
-        raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
-    durable.write_json(trainer.paths.chosen, asdict(runtime))
-    if trainer.ranks.size > 1:
-        raise MtxError(text, f"rerun the same command to resume with micro-batches of {half}")
-    logger.warning("%s; halving micro-batches", text)
-    trainer.optimizer.zero_grad()
-    del trainer.micro_step, trainer.update_weights  # recorded graphs hold memory
-    free_unused_memory(trainer.device)
-    trainer.has_halved = True
-    trainer.runtime = runtime
-    trainer.divide_steps()
+def cpu_micro_batch(config: Config) -> int:
+    """The target tokens of a micro-batch on a CPU."""
+    return max(min(config.training.batch_tokens, _CPU_TOKENS), config.data.max_tokens)
 
 
 def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> int:
-    """The target tokens of the largest micro-batch that fits: a whole step, halved until it does.
+    """The target tokens of the largest micro-batch that fits a GPU: a whole step, halved until it does.
 
     Args:
-        runtime: its `micro_batch_tokens` is not used.
+        runtime: one that is not compiled; its `micro_batch_tokens` is not used.
         new_model: makes a model on the device of `runtime`.
 
     Raises:
         MtxError: if not even the longest sentence fits.
     """
-    tokens, longest = config.training.batch_tokens, config.data.max_tokens
-    if torch.device(runtime.device).type != "cuda":
-        return max(min(tokens, CPU_MICRO_BATCH), longest)
-    size = max(tokens, longest)
-    while not _fits(config, replace(runtime, micro_batch_tokens=size, compile=False), new_model, sampler):
+    longest = config.data.max_tokens
+    size = max(config.training.batch_tokens, longest)
+    while not _fits(config, replace(runtime, micro_batch_tokens=size), new_model, sampler):
         if size == longest:
             raise MtxError(
                 f"{runtime.device}: not enough memory for a micro-batch of {longest} target tokens",
                 "use a smaller model.preset, or device=cpu",
             )
         size = max(-(-size // 2), longest)
-    logger.info("using micro-batches of %s target tokens, which fit %s", f"{size:,}", runtime.device)
+    logger.info(f"using micro-batches of {size:,} target tokens, which fit {runtime.device}")
     return size
 
 
@@ -319,14 +295,13 @@ def _try_step(config: Config, runtime: RuntimeChoices, new_model: NewModel, samp
     All sentences are the longest. Ranks that divide a model try its weights and gradients whole, so that none waits for
     another one that has too little memory.
     """
-    model, longest = new_model().train(), config.data.max_tokens
+    model, longest = new_model(), config.data.max_tokens
     # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
     num_shards = 2 if config.training.shard else 1  # at least as many
     parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
     reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(6)]
     _, shape = step_shape(config, runtime, sampler)
-    micro_step = new_micro_step(config, runtime, model)
-    micro_step.start_step()
+    micro_step = new_micro_step(config, runtime, model)  # its graphs hold memory too
     micro_step(longest_sentences(shape, model.pad_id), 1.0)
     sentences = [[0] * longest] * max(1, BATCH_TOKENS // longest)
     score_pairs(model.eval(), sentences, sentences, alpha=0.0)
@@ -335,8 +310,7 @@ def _try_step(config: Config, runtime: RuntimeChoices, new_model: NewModel, samp
 
 def longest_sentences(shape: Shape, pad_id: int) -> PackedBatch:
     """A batch of as many of the longest sentences as `shape` holds, in host memory."""
-    room = min(shape.num_src, shape.num_tgt) - shape.spare
-    count = max(1, room // shape.max_tokens)
+    count = max(1, (min(shape.num_src, shape.num_tgt) - shape.spare) // shape.max_tokens)
     side = Side.of([[0] * shape.max_tokens] * count, np.uint16)
     return pack(side, side, np.arange(count), shape, pad_id)
 
@@ -346,12 +320,12 @@ def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
 
     A GPU reports this itself.
     """
-    available = machine.available_bytes()
+    available = mtx.machine.available_bytes()
     num_weights = num_parameters(config.model, num_ids)
     needed = 16 * num_weights
     if device.type == "cpu" and available is not None and needed > available:
-        wants, has = format_size(needed), format_size(available)
         raise MtxError(
-            f"training {num_weights:,} parameters needs at least {wants} of memory, but {has} are free",
+            f"training {num_weights:,} parameters needs at least {format_size(needed)} of memory, but "
+            f"{format_size(available)} are free",
             "a smaller model.preset",
         )

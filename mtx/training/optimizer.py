@@ -51,10 +51,7 @@ class WeightUpdate:
     ):
         self._optimizer, self._sums, self._norm, self._clip_norm = optimizer, sums, norm, clip_norm
         self._rate = torch.zeros((), device=sums.device)
-        self._graph: CudaGraph | None = None
-        if is_recorded:
-            stream = torch.cuda.Stream(sums.device)  # type: ignore[no-untyped-call]
-            self._graph = CudaGraph(stream)
+        self._graph = CudaGraph(torch.cuda.Stream(sums.device)) if is_recorded else None  # type: ignore[no-untyped-call]
         self._is_warm = False
 
     def __call__(self, learning_rate: float) -> Tensor:
@@ -64,29 +61,26 @@ class WeightUpdate:
             fp32 [3] on the device: mean loss, summed nll, gradient norm before clipping. The next call may change it.
         """
         if self._graph is None:
-            self._apply(learning_rate)
+            self._apply(learning_rate, self._clip_norm)
             return self._figures
-        apply = functools.partial(self._apply, self._rate)
         if not self._is_warm:  # by an update that changes neither weights nor gradients
             found_inf: Tensor = self._optimizer.found_inf  # type: ignore[attr-defined]
-            before = found_inf.clone(), self._clip_norm
+            before = found_inf.clone()
             found_inf.fill_(1)
-            self._clip_norm = self._clip_norm and math.inf
-            self._graph.warm_up(apply)
-            self._clip_norm = before[1]
-            found_inf.copy_(before[0])
+            self._graph.warm_up(functools.partial(self._apply, self._rate, self._clip_norm and math.inf))
+            found_inf.copy_(before)
             self._is_warm = True
         self._rate.fill_(learning_rate)
-        self._graph.replay(apply)
+        self._graph.replay(functools.partial(self._apply, self._rate, self._clip_norm))
         return self._figures
 
-    def _apply(self, learning_rate: float | Tensor) -> None:
+    def _apply(self, learning_rate: float | Tensor, clip_norm: float | None) -> None:
         norm = self._norm()
         self._figures = torch.cat([self._sums, norm.float().view(1)])
         found_inf = self._optimizer.found_inf  # type: ignore[attr-defined]
         torch.maximum(found_inf, (~self._figures.isfinite().all()).float(), out=found_inf)
         for group in self._optimizer.param_groups:
-            if self._clip_norm is not None:
-                torch.nn.utils.clip_grads_with_norm_(group["params"], self._clip_norm, norm)
+            if clip_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(group["params"], clip_norm, norm)
             group["lr"] = learning_rate
         self._optimizer.step()

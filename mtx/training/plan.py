@@ -5,13 +5,11 @@ time has no room for them, a smaller row is better. Flow: prepared data -> `meas
 chosen.json; a resumed run reads it there.
 """
 
-import functools
-import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,15 +18,11 @@ from mtx.config.schema import Config
 from mtx.data.corpus_sizes import row_values, smaller_rows
 from mtx.data.token_store import PreparedData
 from mtx.formatting import format_duration
-from mtx.model.attention import Kernel
-from mtx.model.device import attention_kernel, fast_precision, keep_freed_memory, num_threads, use_device
+from mtx.model.device import num_threads, prepare_device
 from mtx.storage.run_files import RunLayout
-from mtx.training.build import first_step, read_runtime
-from mtx.training.micro_batch import RuntimeChoices
+from mtx.training.build import first_choices, first_step, read_runtime
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import steps_per_epoch
-
-logger = logging.getLogger(__name__)
 
 _MEASURED_TOKENS, _REPEATS = 1024, 3  # of a micro-step
 _MEASURED_SHARE = 0.005  # of a time limit: afterwards no further micro-step of a row begins
@@ -40,8 +34,7 @@ _RDROP, _RDROP_EPOCHS = "training.rdrop_alpha", 20  # that take as long as half 
 _NOISE = 1.15  # by which a measured speed may be wrong
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What a run trains: a row, its values and why, and the rows that were measured with their speeds."""
 
     row: int
@@ -95,16 +88,12 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
 
     On a CPU they are of this process, since another one may be busy for a moment.
     """
-    started, is_cpu = time.monotonic(), device.type == "cpu"
-    clock, num_clocks = (time.process_time, num_threads()) if is_cpu else (time.monotonic, 1)
+    started = time.monotonic()
+    clock, num_clocks = (time.process_time, num_threads()) if device.type == "cpu" else (time.monotonic, 1)
     config = _with(config, row_values(row) | {_RDROP: 0})
     tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS, config.training.batch_tokens))
     config = settings.with_values(config, {"training.batch_tokens": tokens})
-    precision = fast_precision(device) if config.precision == "auto" else config.precision
-    kernel: Kernel = "padded"
-    if config.model.architecture == "transformer":
-        kernel = attention_kernel(device, precision, config.model.d_model // config.model.num_heads)
-    runtime = RuntimeChoices(str(device), precision, tokens, kernel, num_threads(), False)
+    runtime = replace(first_choices(config, device, data, Ranks()), micro_batch_tokens=tokens, compile=False)
     take, num_tokens = first_step(config, runtime, data)
     seconds = list[float]()
     while len(seconds) <= _REPEATS and not (seconds and time.monotonic() > started + most_s):
@@ -112,31 +101,6 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
         take()  # waits for the device
         seconds.append((clock() - begun) / num_clocks)
     return min(seconds[1:] or seconds) / num_tokens
-
-
-def make_plan(
-    config: Config, data: PreparedData, device: torch.device, started: float, ranks: Ranks, num_rows: int
-) -> Plan:
-    """Measure the row of the text, and smaller ones while the time has no room for them, and choose.
-
-    Args:
-        started, num_rows: see `decide`.
-    """
-    limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
-    use_device(device)
-    if device.type == "cpu":
-        keep_freed_memory()
-    limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
-    speeds = dict[int, float]()
-    for row in [of_text, *smaller_rows(of_text)]:
-        work = functools.partial(measure, row, config, data, device, _MEASURED_SHARE * limit)
-        speeds[row] = 1 / sum(1 / seconds for seconds in ranks.gather(work))
-        if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
-            break
-    sizes = _epoch_tokens(config, data), config.data.max_tokens
-    plan = choose(speeds, limit_s, *sizes)
-    rows = {choose(speeds, factor * limit_s, *sizes).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
-    return replace(plan, reason="; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)]))
 
 
 def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Iterator[str]:
@@ -166,6 +130,8 @@ def decide(
 ) -> tuple[Config, dict[str, Any] | None]:
     """Decide what is undecided, at the first start of a run. All ranks call this together.
 
+    The row of the text is measured, and smaller ones while the time has no room for them.
+
     Args:
         started: when the command was given, on the monotonic clock.
         num_rows: that are measured at least, where there are as many.
@@ -173,15 +139,23 @@ def decide(
     Returns:
         The configuration with nothing undecided, and the content of chosen.json about the plan, if there is one.
     """
-    recorded = ranks.run_on_rank_zero(lambda: read_runtime(paths.chosen).plan if paths.chosen.exists() else None)
+    chosen = ranks.run_on_rank_zero(read_runtime, paths.chosen)
+    recorded = chosen.plan if chosen else None
     if config.undecided and recorded is None:
-        plan = make_plan(config, data, device, started, ranks, num_rows)
-        recorded = {**asdict(plan), "keys": config.undecided}
-    elif recorded and ranks.is_rank_zero:
-        limit_s = _USED_SHARE * (config.training.time_limit or math.inf)
-        new = choose(dict(recorded["seconds_per_token"]), limit_s, _epoch_tokens(config, data)).row
-        if new != recorded["row"]:
-            logger.info("the run keeps its sizes; a new run would have sizes=%d", new)
+        prepare_device(device, config.training.deterministic)
+        limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
+        limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
+        speeds = dict[int, float]()
+        for row in [of_text, *smaller_rows(of_text)]:
+            by_rank = ranks.gather(measure, row, config, data, device, _MEASURED_SHARE * limit)
+            speeds[row] = 1 / sum(1 / seconds for seconds in by_rank)
+            if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
+                break
+        sizes = _epoch_tokens(config, data), config.data.max_tokens
+        plan = choose(speeds, limit_s, *sizes)
+        rows = {choose(speeds, factor * limit_s, *sizes).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
+        reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)])
+        recorded = {**plan._asdict(), "reason": reason, "keys": config.undecided}
     if recorded and config.undecided:
         config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"]})
     return settings.with_values(config, {"undecided": ()}), recorded
@@ -193,6 +167,5 @@ def _epoch_tokens(config: Config, data: PreparedData) -> float:
 
 def _with(config: Config, values: Mapping[str, Any]) -> Config:
     """The configuration with the values of a row for its undecided keys."""
-    longest = config.data.max_tokens
-    values = {**values, "training.batch_tokens": max(values["training.batch_tokens"], longest)}
+    values = {**values, "training.batch_tokens": max(values["training.batch_tokens"], config.data.max_tokens)}
     return settings.with_values(config, {key: value for key, value in values.items() if key in config.undecided})

@@ -67,7 +67,7 @@ class Ranks:
         self.is_rank_zero = rank == 0
         self._where = ""
         self._end_together = False
-        if self.size == 1:
+        if size == 1:
             return
         store, _, _ = next(dist.rendezvous("env://", timeout=_START))  # type: ignore[attr-defined]
         limit = timedelta(seconds=TIMEOUT_S)
@@ -75,8 +75,8 @@ class Ranks:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if has_nccl else "gloo",
             store=store,
-            rank=self.rank,
-            world_size=self.size,
+            rank=rank,
+            world_size=size,
             timeout=1.5 * limit if has_nccl else limit,  # NCCL ends the process, so gloo has to notice before it
         )
         self._host, self._patient = (dist.new_group(backend="gloo", timeout=timeout) for timeout in (limit, _PATIENCE))
@@ -85,37 +85,36 @@ class Ranks:
         """Note for messages the step that this rank takes now; 0 after the last one."""
         self._where = f" in step {step}" if step else ""
 
-    def run_on_rank_zero(self, work: Callable[[], Value]) -> Value:
+    def run_on_rank_zero(self, work: Callable[..., Value], *arguments: Any) -> Value:
         """What `work` returns on rank 0, which alone does it and may take however long.
 
         Raises:
             ReportedError: on the other ranks, if it fails on rank 0.
         """
-        return cast(Value, self.gather(work if self.is_rank_zero else lambda: None)[0])
+        return self.gather(lambda: cast(Value, work(*arguments) if self.is_rank_zero else None))[0]
 
-    def gather(self, work: Callable[[], Value]) -> list[Value]:
+    def gather(self, work: Callable[..., Value], *arguments: Any) -> list[Value]:
         """What `work` returns on each rank, in their order, on all of them.
 
         Raises:
             MtxError: on rank 0, if it fails on one of them; on the others a `ReportedError`.
         """
         if self.size == 1:
-            return [work()]
+            return [work(*arguments)]
         value: Value | None = None
-        own: BaseException | None = None
+        problem: BaseException | None = None
         try:
-            value = work()
+            value = work(*arguments)
         except BaseException as error:
-            own = error
+            problem = error
         with _hold_signals():
-            outcomes = self.all_gather_object((value, own and self._describe(own)))
-            failure = next((failure for _, failure in outcomes if failure is not None), None)
-            if failure is not None:
+            values, reports = zip(*self.all_gather_object((value, problem and self._describe(problem))), strict=True)
+            if failure := next(filter(None, reports), None):
                 self._end_together = True
                 if not self.is_rank_zero:
-                    raise ReportedError(failure.exit_code) from own
-                raise own or failure
-        return [found for found, _ in outcomes]
+                    raise ReportedError(failure.exit_code) from problem
+                raise problem or failure
+        return list(values)
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """The values of all ranks, in their order."""
@@ -130,7 +129,7 @@ class Ranks:
         values = torch.tensor(numbers, dtype=torch.float64)
         if self.size > 1:
             dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host)
-        return list(values.tolist())
+        return values.tolist()
 
     def all_reduce(self, *tensors: Tensor) -> None:
         """Replace tensors by their sums over all ranks, in one exchange; the same bits on each, and each time."""
@@ -142,16 +141,16 @@ class Ranks:
 
     def broadcast(self, tensors: Iterable[Tensor]) -> None:
         """Give tensors the values that they have on rank 0."""
-        for tensor in tensors if self.size > 1 else ():
-            dist.broadcast(tensor, 0)
+        if self.size > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
 
     def _describe(self, error: BaseException) -> MtxError:
         """An error of this rank as all ranks may report it: named, and without what cannot be sent."""
-        name = _rank_name(self.rank)
-        if isinstance(error, MtxError):
-            described = MtxError(f"{name}: {error}", error.help)
-        else:
-            described = MtxError(f"{name}{self._where}: {type(error).__name__}: {error}"[:500])
+        text = f": {error}"
+        if not isinstance(error, MtxError):
+            text = f"{self._where}: {type(error).__name__}{text}"[:500]
+        described = MtxError(f"{_rank_name(self.rank)}{text}", getattr(error, "help", None))
         described.exit_code = exit_code(error)
         return described
 
@@ -162,8 +161,10 @@ class Ranks:
         if isinstance(error, RuntimeError) and not is_out_of_memory(error) and re.search("gloo|NCCL", str(error)):
             time.sleep(_GIVE_WAY_S)
             why = first_line(error).split("] ", 1)[-1].split(". ")[0]  # without gloo's source file and advice
-            text = f"lost the connection to another rank{self._where}: {why}"
-            error = MtxError(text, "rerun the same command to resume from the last checkpoint")
+            error = MtxError(
+                f"lost the connection to another rank{self._where}: {why}",
+                "rerun the same command to resume from the last checkpoint",
+            )
         elif self._end_together or isinstance(error, StoppedError):
             with contextlib.suppress(RuntimeError):
                 self.all_gather_object(None)
@@ -199,22 +200,23 @@ def join() -> Iterator[Ranks]:
         ReportedError: on any rank but 0, instead of an error that rank 0 reports.
         MtxError: if not all ranks have started within five minutes.
     """
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    rank, *others = (int(os.environ[name]) for name in names)
+    rank, *others = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"))
     if rank:
         logging.getLogger("mtx").setLevel(logging.CRITICAL)  # rank 0 speaks for all
     try:
         ranks = Ranks(rank, *others)
     except (RuntimeError, ValueError) as error:
-        text = f"{_rank_name(rank)}: the ranks could not connect: {first_line(error)}"
-        raise MtxError(text, "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1") from None
+        raise MtxError(
+            f"{_rank_name(rank)}: the ranks could not connect: {first_line(error)}",
+            "torchrun --max-restarts needs TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1",
+        ) from None
     try:
         yield ranks
     except BaseException as error:
-        own = ranks._leave(error)
-        if own is error:
+        last = ranks._leave(error)
+        if last is error:
             raise
-        raise own from error
+        raise last from error
     dist.destroy_process_group()
 
 
@@ -227,8 +229,9 @@ def find_rank_device(name: str, ranks: Ranks) -> torch.device:
 
     def find() -> torch.device:
         if ranks.size > 1 and ":" in name:
-            text = f"device={name} names one device, and {ranks.size} processes train this run"
-            raise UsageError(text, "device=cuda")
+            raise UsageError(
+                f"device={name} names one device, and {ranks.size} processes train this run", "device=cuda"
+            )
         return find_device(name)
 
     device = ranks.run_on_rank_zero(find)
@@ -252,7 +255,8 @@ def launch(size: int, arguments: Sequence[str]) -> int:
         "OMP_NUM_THREADS": str(max(1, num_cores() // size)),
         "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
         **os.environ,
-        **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(size)),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": _HOST,
         "MASTER_PORT": str(port),
     }
@@ -264,8 +268,8 @@ def launch(size: int, arguments: Sequence[str]) -> int:
 
     with handle_signals(pass_on, handled_signals()):
         for rank in range(size):
-            own = dict.fromkeys(("RANK", "LOCAL_RANK"), str(rank))
-            processes.append(Popen([sys.executable, "-m", "mtx", *arguments], env=environment | own))
+            numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            processes.append(Popen([sys.executable, "-m", "mtx", *arguments], env=environment | numbers))
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
             time.sleep(_POLL_S)
         code, failed = min(((code, rank) for rank, code in enumerate(codes) if code), default=(0, 0))
@@ -275,7 +279,9 @@ def launch(size: int, arguments: Sequence[str]) -> int:
             except TimeoutExpired:
                 process.kill()
     if code < 0:
-        killed = f"rank {failed} (process {processes[failed].pid}) was killed by {signal.Signals(-code).name}"
-        help = "possibly out of memory, if nothing above says why; rerun the same command to resume"
-        raise StoppedError(killed, -code, help)
+        raise StoppedError(
+            f"rank {failed} (process {processes[failed].pid}) was killed by {signal.Signals(-code).name}",
+            -code,
+            "possibly out of memory, if nothing above says why; rerun the same command to resume",
+        )
     return code

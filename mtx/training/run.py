@@ -6,14 +6,12 @@ around the spine joins by hooks (`mtx.training.hooks`).
 """
 
 import contextlib
-import functools
 import hashlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -27,6 +25,7 @@ from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_duration
+from mtx.model.device import free_unused_memory
 from mtx.storage import durable
 from mtx.storage.model_description import info_of
 from mtx.storage.run_directory import open_run, read_events, track_status, write_status
@@ -41,18 +40,18 @@ from mtx.storage.run_files import (
     stored_scores,
 )
 from mtx.training import averaging, checkpoint, init_from
-from mtx.training.build import build, choose_runtime, new_model
-from mtx.training.hooks import Hook, require_tensorboard
+from mtx.training.build import build, choose_runtime
+from mtx.training.hooks import Hook, Run
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks, find_rank_device
+from mtx.training.tensorboard import require_tensorboard
 from mtx.training.trainer import Trainer
 from mtx.training.validation import interleave, pick_samples
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """What a finished run has, and the errors that it deferred to the end."""
 
     paths: RunLayout
@@ -79,27 +78,29 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
             if not _is_finished(paths, config):
                 stack.enter_context(track_status(paths, deferred_errors))
                 return False
-            logger.info("this run is finished; increase training.%s to train further", _end_reason(paths))
+            logger.info(f"this run is finished; increase training.{_end_reason(paths)} to train further")
             for hook in hooks:
                 hook.on_prepared(config, paths, None)
             return True
 
         if not ranks.run_on_rank_zero(own_run):
             data, initial = _prepare_together(config, paths, ranks, hooks)
-            undecided = config.undecided
-            config, plan = decide(config, paths, data, device, started, ranks)
+            plan = None
+            if config.undecided:
+                config, plan = decide(config, paths, data, device, started, ranks)
             runtime = choose_runtime(paths, config, device, data, ranks, plan)
-            if plan and undecided and ranks.is_rank_zero:
+            if plan and ranks.is_rank_zero:
                 durable.write_text(paths.config, settings.dump(config))
                 for line in describe(plan, config, data):
-                    logger.info("%s", line)
+                    logger.info(line)
             trainer = build(config, runtime, data, paths, ranks, deferred_errors, initial, started)
             del initial  # training needs its memory
-            ranks.run_on_rank_zero(lambda: _announce(trainer))
-            trainer.train(hooks)
-            trainer.release()
-            ranks.run_on_rank_zero(lambda: _write_model(trainer))
-            _score(trainer)
+            ranks.run_on_rank_zero(_announce, trainer)
+            run = trainer.train(hooks)
+            del trainer  # a small GPU has no room for its model and moments next to a model to score
+            free_unused_memory(device)
+            ranks.run_on_rank_zero(_write_model, run)
+            _score(run, ranks)
         return read_result(paths, deferred_errors) if ranks.is_rank_zero else None
 
 
@@ -107,29 +108,29 @@ def _prepare_together(
     config: Config, paths: RunLayout, ranks: Ranks, hooks: Sequence[Hook]
 ) -> tuple[PreparedData, LoadedModel | None]:
     """The data, which rank 0 prepares and all ranks then load, and on rank 0 the model of `training.init_from`."""
-    data: PreparedData | None = None
-    initial: LoadedModel | None = None
+    prepared = list[tuple[PreparedData, LoadedModel | None]]()
 
     def work() -> str:
-        nonlocal data, initial
         initial = load_initial(config, paths)
-        data = prepare(config, paths, initial, hooks)
-        return data.sha256
+        prepared.append((prepare(config, paths, initial, hooks), initial))
+        return prepared[0][0].sha256
 
     def load() -> None:
-        nonlocal data
+        if prepared:
+            return
         try:
-            data = data or load_prepared(paths.data)
+            data = load_prepared(paths.data)
             if data.sha256 != sha256:
                 raise DamagedFileError(f"{paths.data.absolute()}: different data")
         except (OSError, DamagedFileError) as error:
-            help = "run_dir must be on a disk that all machines of the run share"
-            raise MtxError(f"{error}; rank 0 prepared it", help) from None
+            raise MtxError(
+                f"{error}; rank 0 prepared it", "run_dir must be on a disk that all machines of the run share"
+            ) from None
+        prepared.append((data, None))
 
     sha256 = ranks.run_on_rank_zero(work)
     ranks.gather(load)
-    assert data is not None
-    return data, initial
+    return prepared[0]
 
 
 def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
@@ -141,7 +142,8 @@ def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
 
 def load_initial(config: Config, paths: RunLayout) -> LoadedModel | None:
     """The model of `training.init_from` if the run has no checkpoint yet; else None."""
-    return None if full_checkpoint_steps(paths) else init_from.load(config)
+    is_needed = config.training.init_from is not None and not full_checkpoint_steps(paths)
+    return init_from.load(config) if is_needed else None
 
 
 def prepare(config: Config, paths: RunLayout, initial: LoadedModel | None, hooks: Sequence[Hook] = ()) -> PreparedData:
@@ -172,62 +174,60 @@ def _announce(trainer: Trainer) -> None:
     last, _ = trainer.schedule.end(trainer.state)
     steps = max(0, last - trainer.state.step)
     num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
-    checkpoint.check_space(trainer.paths, trainer.model, num_saves, training.average_last)
-    epochs = steps / trainer.schedule.steps_per_epoch
+    checkpoint.check_space(trainer.paths, trainer.model, num_saves, training)
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     logger.info(
         f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
         f"{counted(runtime.threads, 'thread')}: {size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
-        f"{'at most ' * bool(training.time_limit)}{steps:,} steps ({epochs:.1f} epochs) of "
+        f"{'at most ' * bool(training.time_limit)}{steps:,} steps "
+        f"({steps / trainer.schedule.steps_per_epoch:.1f} epochs) of "
         f"{training.batch_tokens:,} target tokens"
     )
 
 
-def _write_model(trainer: Trainer) -> None:
+def _write_model(run: Run) -> None:
     """Write the best candidate into model/."""
-    config, data, paths = trainer.config, trainer.data, trainer.paths
-    write_status(paths, trainer.deferred_errors, state="running", stage="scoring", step=trainer.state.step)
-    new = functools.partial(new_model, config, trainer.runtime, data.tokenizer.num_ids)
-    steps = averaging.choose(new, config, data, paths, trainer.state)
+    config, data, paths = run.config, run.data, run.paths
+    write_status(paths, run.deferred_errors, state="running", stage="scoring", step=run.state.step)
+    steps = averaging.choose(run)
     info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
     model_directory.write(paths.model, averaging.average(paths, steps), config.model, data.tokenizer, info)
 
 
-def _score(trainer: Trainer) -> None:
+def _score(run: Run, ranks: Ranks) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
-    ranks, translations = trainer.ranks, dict[str, list[str]]()
+    translations = dict[str, list[str]]()
     translator = Translator.load(
-        trainer.paths.model,
-        device=trainer.runtime.device,
-        threads=trainer.runtime.threads,
-        batch_tokens=trainer.config.decoding.batch_tokens,
+        run.paths.model,
+        device=run.runtime.device,
+        threads=run.runtime.threads,
+        batch_tokens=run.config.decoding.batch_tokens,
     )
-    for name, store in trainer.data.tests.items():
-        beam_size = translator.options.beam_size
-        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", beam_size)
-        own = store.src_texts()[ranks.rank :: ranks.size]
-        translations[name] = interleave(ranks.gather(functools.partial(translator.translate, own)))
-    ranks.run_on_rank_zero(lambda: _finish(trainer, translator, translations))
+    for name, store in run.data.tests.items():
+        logger.info(f"translating {name}: {store.num_pairs:,} sentences, beam size {translator.options.beam_size}")
+        sources = store.src_texts()[ranks.rank :: ranks.size]
+        translations[name] = interleave(ranks.gather(translator.translate, sources))
+    ranks.run_on_rank_zero(_finish, run, translator, translations)
 
 
-def _finish(trainer: Trainer, translator: Translator, translations: dict[str, list[str]]) -> None:
+def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
-    config, paths, data, state = trainer.config, trainer.paths, trainer.data, trainer.state
+    config, paths, data, state = run.config, run.paths, run.data, run.state
     scores, files = dict[str, Any](), dict[str, str]()
-    form = data.tokenizer.normalization
     for name, store in data.tests.items():
-        hypotheses, references = normalize_lines(translations[name], form), normalize_lines(store.tgt_texts(), form)
+        hypotheses, references = (
+            normalize_lines(lines, data.tokenizer.normalization) for lines in (translations[name], store.tgt_texts())
+        )
         warn_if_too_short(name, references, config.data.tgt)
-        found = score(hypotheses, references, config.data.tgt)
-        write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, found)
         if not scores:
-            for each in pick_samples(store.src_texts(), references, hypotheses):
-                logger.info("  %s\n    -> %s\n    reference: %s", each.src, each.hyp, each.ref)
-        scores[name] = found
+            for sample in pick_samples(store.src_texts(), references, hypotheses):
+                logger.info(f"  {sample.src}\n    -> {sample.hyp}\n    reference: {sample.ref}")
+        scores[name] = score(hypotheses, references, config.data.tgt)
+        write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, scores[name])
     scores["run"] = {
         "precision": translator.engine.precision,
-        "training_precision": trainer.runtime.precision,
-        "device": trainer.runtime.device,
+        "training_precision": run.runtime.precision,
+        "device": run.runtime.device,
         "torch": torch.__version__,
         "seed": config.seed,
         "steps": state.step,
@@ -239,11 +239,11 @@ def _finish(trainer: Trainer, translator: Translator, translations: dict[str, li
     }
     if state.init_sha256:
         scores["run"]["init_from"] = {"path": config.training.init_from, "sha256": state.init_sha256}
-    for hook in trainer.hooks:
-        hook.on_scores(trainer, scores, files)
+    for hook in run.hooks:
+        hook.on_scores(run, scores, files)
     model_directory.add_scores(paths.model, scores, files)
-    for hook in trainer.hooks:
-        hook.on_end(trainer, translator)
+    for hook in run.hooks:
+        hook.on_end(run)
 
 
 def _fingerprint(config: Config, reason: str) -> str:
@@ -276,7 +276,7 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
         durable.verify(paths.model, (WEIGHTS, SCORES))
     except DamagedFileError as error:  # no model yet, or a damaged one, which the checkpoints can make again
         if paths.model.exists():
-            logger.info("%s; writing the model again", error)
+            logger.info(f"{error}; writing the model again")
         return False
     return True
 

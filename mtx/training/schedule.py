@@ -7,7 +7,7 @@ longer improves (early stopping, `training.patience`), or early enough for scori
 
 import logging
 import math
-import time
+from dataclasses import replace
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.sampler import BatchSampler
@@ -22,6 +22,8 @@ _SEARCH_COST = 0.75
 _NUM_MEANS = 2  # validations of `averaging.choose`: its candidates that none has scored yet
 _MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldown ends before it
 _TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
+_SAVING_SHARE, _SAVING_S = 0.03, 10  # of a time limit, and seconds, for the last checkpoint and the model directory
+_DECODING_SHARE = 0.2  # of a time limit, after which a validation must have shown how long decoding takes
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
 
 
@@ -38,11 +40,9 @@ def learning_rate(step: int, warmup_steps: int, peak: float, cooldown: Cooldown 
 
 def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
     """The number of steps in an epoch, which has each pair as often as its corpus's weight, and its copies."""
-    if (train.weights == 1).all():  # a large corpus then needs no arrays of weights
-        num_tokens = float(train.tgt.lengths.sum())
-    else:
-        num_tokens = float((train.weights[train.corpus] * train.tgt.lengths).sum())
-    return (1 + training.copied_target_ratio) * num_tokens / training.batch_tokens
+    is_even = (train.weights == 1).all()  # a large corpus then needs no arrays of weights
+    tokens = train.tgt.lengths if is_even else train.weights[train.corpus] * train.tgt.lengths
+    return (1 + training.copied_target_ratio) * float(tokens.sum()) / training.batch_tokens
 
 
 def planned_end(
@@ -58,40 +58,46 @@ def planned_end(
     """
     ends = [] if training.max_steps is None else [(training.max_steps, "max_steps")]
     if training.max_epochs is not None:
-        left = max(0.0, training.max_epochs - epochs)
-        ends.append((step + math.ceil(left * (step / epochs if epochs else steps_per_epoch)), "max_epochs"))
+        size = step / epochs if epochs else steps_per_epoch
+        ends.append((step + math.ceil(max(0.0, training.max_epochs - epochs) * size), "max_epochs"))
     return min(ends)
 
 
+def count_validation(state: State, score: float, seconds: float) -> State:
+    """The state after a validation, larger scores being better; early stopping counts those since the best one."""
+    if state.best_score is None or score > state.best_score:
+        state = replace(state, best_score=score, best_step=state.step, bad_validations=0)
+    else:
+        state = replace(state, bad_validations=state.bad_validations + 1)
+    return replace(state, validated_step=state.step, validation_s=round(seconds, 3))
+
+
+def drop_outdated_cooldown(state: State, training: TrainingConfig) -> State:
+    """The state, without a cooldown whose limit has changed since it was planned: it will be planned again."""
+    cooldown = state.cooldown
+    if cooldown is None or getattr(training, cooldown.reason) == cooldown.limit:
+        return state
+    return replace(state, cooldown=None)
+
+
 class Schedule:
-    """The learning rate and the end of a run, by its `State`; measures the time of training over all starts.
+    """The learning rate and the end of a run, by its `State` and the time.
+
+    `now_s` is always the seconds of training so far, over all starts, the same on all ranks.
 
     Args:
-        started: when the command was given, on the monotonic clock; a time limit counts from there.
-        elapsed_s: seconds of training in earlier starts.
         num_ranks: how many share a validation; the final weights are chosen by one.
 
     Attributes:
         steps_per_epoch: see the function.
-        now_s: the seconds of training so far, over all starts; the trainer updates it, the same on all ranks.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        data: PreparedData,
-        sampler: BatchSampler,
-        started: float,
-        elapsed_s: float,
-        num_ranks: int = 1,
-    ):
+    def __init__(self, config: Config, data: PreparedData, sampler: BatchSampler, num_ranks: int = 1):
         self._training, self._d_model, self._sampler = config.training, config.model.d_model, sampler
         self.steps_per_epoch = steps_per_epoch(data.train, config.training)
         search = _SEARCH_COST * config.decoding.beam_size * sum(store.num_pairs for store in data.tests.values())
         # What follows the last step: a validation, those of `averaging`, and the translation of the test sets.
         self._validations_at_end = 1 + _NUM_MEANS * num_ranks + search / max(1, data.valid.num_pairs)
-        self._began = started - elapsed_s
-        self.now_s = elapsed_s
         self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
         self._in_time: int | None = None  # `_end_by_time_limit` of the newest step, the same on all ranks
 
@@ -113,18 +119,16 @@ class Schedule:
         is_known = self._training.time_limit is None or (self._in_time and state.validation_s)
         return self.end(state)[0] if is_known else None
 
-    def reason_to_stop(self, state: State) -> str | None:
+    def reason_to_stop(self, state: State, now_s: float) -> str | None:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
         training, cooldown = self._training, state.cooldown
         if state.step >= (training.max_steps or math.inf):
             return "max_steps"
         if cooldown is not None and state.step >= cooldown.last:
             return cooldown.reason
-        if state.step and self.now_s > self.usable_s(state):
+        if state.step and now_s > self.usable_s(state):
             if cooldown is not None:
-                logger.warning(
-                    "training slowed down: the time limit ends it %d steps early", cooldown.last - state.step
-                )
+                logger.warning(f"training slowed down: the time limit ends it {cooldown.last - state.step} steps early")
             return "time_limit"
         if cooldown is not None:  # it was planned for one of these, and follows its plan
             return None
@@ -136,13 +140,13 @@ class Schedule:
         """Early stopping: whether the last validations were no better than the best one."""
         return state.bad_validations >= (self._training.patience or math.inf)
 
-    def plan_cooldown(self, state: State) -> Cooldown | None:
+    def plan_cooldown(self, state: State, now_s: float) -> Cooldown | None:
         """The cooldown of `state`, or the one that begins after it, if it is time for one.
 
         It takes the share `training.cooldown` of all steps, whatever will end the training; it also begins when
         training.patience has run out. Its last step stays. All ranks call this at every step, which updates `end`.
         """
-        self._in_time = self._end_by_time_limit(state)
+        self._in_time = self._end_by_time_limit(state, now_s)
         step, share = state.step, self._training.cooldown
         if not share or state.cooldown is not None or not step:
             return state.cooldown
@@ -156,44 +160,36 @@ class Schedule:
             last = next(n for n in range(last, most + 1) if n == most or n - round(share * n) == step)
         return Cooldown(step + 1, last, reason, float(getattr(self._training, reason)))
 
-    def _end_by_time_limit(self, state: State) -> int | None:
+    def _end_by_time_limit(self, state: State, now_s: float) -> int | None:
         """The step at which the time limit will end training, once a few steps of this start have shown its speed.
 
         It is planned with steps and validations that take as long as those before.
         """
-        step, elapsed_s = state.step, self.now_s
+        step = state.step
         if not step:
             return None
-        first_s, first_step = self._timed_from = self._timed_from or (elapsed_s, step)
+        first_s, first_step = self._timed_from = self._timed_from or (now_s, step)
         shown_s = _TIMED_SHARE * self.usable_s(state)  # infinity without a limit
-        if step < first_step + _TIMED_STEPS or elapsed_s < first_s + shown_s:
+        if step < first_step + _TIMED_STEPS or now_s < first_s + shown_s:
             return None
-        return self.step_in_time(state, (elapsed_s - first_s) / (step - first_step))
+        return self.step_in_time(state, now_s, (now_s - first_s) / (step - first_step))
 
-    def step_in_time(self, state: State, step_s: float) -> int:
+    def step_in_time(self, state: State, now_s: float, step_s: float) -> int:
         """The last step within the time limit if each takes `step_s` seconds; one more at least if time is left."""
-        left = _MARGIN * (self.usable_s(state) - self.now_s)
+        left = _MARGIN * (self.usable_s(state) - now_s)
         step_s += state.validation_s / self._training.validate_every
         return state.step + max(int(left > 0), int(left / step_s))
 
-    def skip_validation(self, now_s: float) -> None:
-        """Continue at `now_s` after a validation, whose time is not that of steps."""
+    def skip_validation(self, seconds: float) -> None:
+        """Leave the time of a validation out of that of steps."""
         if self._timed_from is not None:
             first_s, first_step = self._timed_from
-            self._timed_from = first_s + now_s - self.now_s, first_step
-        self.now_s = now_s
+            self._timed_from = first_s + seconds, first_step
 
-    def elapsed_s(self) -> float:
-        """Seconds of training so far, over all starts."""
-        return time.monotonic() - self._began
-
-    def ends_at(self, state: State) -> float:
-        """When the time limit ends training, on the monotonic clock; infinity without a limit."""
-        return self._began + self.usable_s(state)
-
-    def needs_decoding_time(self, state: State) -> bool:
-        """Whether a time limit is set and no validation has measured yet how long decoding takes."""
-        return not state.validation_s and self.now_s > 0.2 * (self._training.time_limit or math.inf)
+    def is_validation_due(self, state: State, now_s: float) -> bool:
+        """Whether to validate before the end: regularly, and once to learn early how long decoding takes."""
+        needs_time = not state.validation_s and now_s > _DECODING_SHARE * (self._training.time_limit or math.inf)
+        return needs_time or state.step % self._training.validate_every == 0
 
     def usable_s(self, state: State) -> float:
         """The seconds of the time limit in which steps can be taken; infinity without a limit.
@@ -205,4 +201,5 @@ class Schedule:
 
     def scoring_s(self, state: State) -> float:
         """The seconds from the last step to the end: of saving, averaging and scoring, by those of a validation."""
-        return 0.03 * (self._training.time_limit or 0) + 10 + self._validations_at_end * state.validation_s
+        saving_s = _SAVING_SHARE * (self._training.time_limit or 0) + _SAVING_S
+        return saving_s + self._validations_at_end * state.validation_s

@@ -1,6 +1,6 @@
 """Signals to a training process. The trainer checks for them between micro-steps; a validation is interrupted at once.
 
-SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1, where the system has it, only saves.
+SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1 only saves.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from mtx.storage import disk
 
 logger = logging.getLogger(__name__)
 
-SAVE = getattr(signal, "SIGUSR1", None)
+SAVE = signal.SIGUSR1
 _DOUBLED_S = 3.0  # between a signal and its double from a launcher
 
 
@@ -59,7 +59,7 @@ class Signals:
         """Handle a signal to stop or to save."""
         if number == SAVE:
             self.save_requested = True
-            logger.info("signal %d: saving after this step", number)
+            logger.info(f"signal {number}: saving after this step")
             return
         now = time.monotonic()
         if self.stop:
@@ -70,7 +70,7 @@ class Signals:
             os._exit(128 + number)
         self.stop = number
         self._single_until = now + _DOUBLED_S * self.may_double
-        logger.info("signal %d: saving, then stopping (a second one stops at once)", number)
+        logger.info(f"signal {number}: saving, then stopping (a second one stops at once)")
         if self._may_raise:
             self._may_raise = False
             raise InterruptedTrainingError
@@ -89,12 +89,11 @@ def handle_signals(handler: Callable[[int, FrameType | None], object], numbers: 
 
 def handled_signals() -> list[int]:
     """The signals that stop or save a training, without an ignored SIGHUP: `nohup` started this process."""
-    always = (signal.SIGINT, signal.SIGTERM, SAVE)
-    numbers = filter(None, (*STOPPING_SIGNALS, SAVE))
-    return [number for number in numbers if number in always or signal.getsignal(number) != signal.SIG_IGN]
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [SAVE, *(number for number in STOPPING_SIGNALS if number != signal.SIGHUP or not is_ignored)]
 
 
 def ignore_save() -> None:
     """Ignore SIGUSR1 outside of training, where it would otherwise end the process."""
-    if SAVE and signal.getsignal(SAVE) == signal.SIG_DFL:
+    if signal.getsignal(SAVE) == signal.SIG_DFL:
         signal.signal(SAVE, signal.SIG_IGN)

@@ -22,7 +22,6 @@ from mtx.training.checkpoint import Snapshot, State
 from mtx.training.optimizer import new_optimizer
 from mtx.training.ranks import Ranks
 
-NewModel = Callable[[str | torch.device], TranslationModel]
 Read = Callable[[TranslationModel, torch.optim.Optimizer], State]
 
 
@@ -40,7 +39,7 @@ class Strategy:
 
     root: Any = None
 
-    def __init__(self, new_model: NewModel, device: torch.device, ranks: Ranks):
+    def __init__(self, new_model: Callable[[str | torch.device], TranslationModel], device: torch.device, ranks: Ranks):
         self._new_model, self._device, self._ranks = new_model, device, ranks
         self.model = new_model(device)
         self.parameters = self._divide()
@@ -52,7 +51,7 @@ class Strategy:
 
     def load(self, read: Read) -> State:
         """Give all ranks the weights and moments that `read` puts into a model and an optimizer on rank 0."""
-        state = self._ranks.run_on_rank_zero(lambda: read(self.model, self.optimizer))
+        state = self._ranks.run_on_rank_zero(read, self.model, self.optimizer)
         self._ranks.broadcast(tensor.detach() for tensor in _tensors(self.model, self.optimizer).values())
         return state
 
@@ -62,23 +61,22 @@ class Strategy:
     def reduce_gradients(self, sums: Tensor) -> None:
         """Add up the gradients of all ranks, and `sums`."""
         if self._ranks.size > 1:
-            self._meet()
             for parameter in self.parameters:  # a rank may have no sentence that uses a parameter
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self._ranks.all_reduce(*self._gradients(), sums)
+            self._add_up(*self._gradients(), sums)
+
+    def _add_up(self, *tensors: Tensor) -> None:
+        if not self._has_met:  # in the first step, compiling may take one rank minutes longer than another
+            self._ranks.all_gather_object(None)
+            self._has_met = True
+        self._ranks.all_reduce(*tensors)
 
     def gradient_norm(self) -> Tensor:
         """The norm of the whole gradient."""
-        return torch.nn.utils.get_total_norm(self._gradients())
+        return _full(torch.nn.utils.get_total_norm(self._gradients()))
 
     def _gradients(self) -> list[Tensor]:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
-
-    def _meet(self) -> None:
-        """Wait for the others in the first step: compiling it may take one rank minutes longer than another."""
-        if not self._has_met:
-            self._ranks.all_gather_object(None)
-            self._has_met = True
 
     def snapshot(self) -> Snapshot:
         """What a checkpoint holds; empty but on rank 0."""
@@ -144,12 +142,7 @@ class Sharded(Strategy):
 
     def reduce_gradients(self, sums: Tensor) -> None:
         """See `Strategy.reduce_gradients`; the gradients are added up already."""
-        self._meet()
-        self._ranks.all_reduce(sums)
-
-    def gradient_norm(self) -> Tensor:
-        """See `Strategy.gradient_norm`."""
-        return _full(super().gradient_norm())
+        self._add_up(sums)
 
     @torch.no_grad()
     def snapshot(self) -> Snapshot:

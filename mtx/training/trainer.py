@@ -1,83 +1,168 @@
 """The training loop: batches in, hooks out. `mtx.training.build` makes a `Trainer`, `mtx.training.run` calls it.
 
 The random numbers of a micro-step are seeded from (seed, step, micro-step), so a checkpoint holds only tensors and
-`State`, and a resumed run equals an uninterrupted one bit for bit. Training never waits for the device within a step.
+`State`, and a resumed run equals an uninterrupted one bit for bit. Training never waits for the device within a step:
+the figures of an update are read when they have arrived.
 With several ranks each runs its share of the micro-batches, and their `Strategy` adds up the gradients. All translate a
 part of the validation text; rank 0 alone scores, saves and has hooks, and the others wait for it.
 """
 
 import contextlib
+import logging
+import math
 import time
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mtx.config.limits import MAX_COUNT
-from mtx.config.schema import Config
 from mtx.data.packing import LoadedStep, load_steps
-from mtx.data.sampler import BatchSampler, steps
-from mtx.data.token_store import PreparedData, TokenStore
-from mtx.errors import DeferredErrors, StoppedError, first_line, is_out_of_memory
+from mtx.data.sampler import BatchSampler, SamplerState, steps
+from mtx.errors import MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine
+from mtx.model.translation_model import TranslationModel
+from mtx.storage import durable
 from mtx.storage.run_directory import write_status
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import checkpoint_steps
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.hooks import Hook, Progress, Update, check_finite
-from mtx.training.micro_batch import RuntimeChoices, halve, new_micro_step, seed_micro_step, step_shape
+from mtx.training.hooks import Hook, Run, Validation
+from mtx.training.micro_batch import new_micro_step, seed_micro_step, step_shape
 from mtx.training.optimizer import WeightUpdate
 from mtx.training.ranks import Ranks
-from mtx.training.schedule import Schedule
+from mtx.training.schedule import count_validation
 from mtx.training.signals import InterruptedTrainingError, Signals, handle_signals, handled_signals
 from mtx.training.strategy import Strategy
-from mtx.training.validation import deciding_metric, validate_part, validation_of
+
+logger = logging.getLogger(__name__)
+
+_MAX_UNREAD = 8  # steps that CUDA may lag behind the host
+_RATE_STEPS = 10  # steps that a speed is averaged over: a GPU's figures come several steps at a time
 
 
-@dataclass(eq=False, repr=False)
-class Trainer:
-    """Trains one model: `train` takes steps until there is a reason to stop.
+class Update(NamedTuple):
+    """An update whose figures (see `WeightUpdate`) the host has not read yet.
 
     Attributes:
-        text: what it learns from.
-        state: the progress; replaced, never changed.
-        cleanup: closes what hooks have opened when the loop ends, however it ends.
+        position: where its data begins.
+        epochs: how many are done after it.
     """
 
-    config: Config
-    runtime: RuntimeChoices
-    data: PreparedData
-    paths: RunLayout
+    step: int
+    position: SamplerState
+    learning_rate: float
+    num_tgt_tokens: int
+    figures: HostCopy
+    epochs: float
+
+
+class Progress:
+    """The speed of one start of a run.
+
+    Args:
+        done: steps of earlier starts.
+
+    Attributes:
+        unread: updates that the device may still be working on.
+    """
+
+    def __init__(self, done: int):
+        self._done = done
+        self._started = math.inf
+        self._tokens = 0  # target tokens of this start
+        self._window = deque[tuple[float, int]](maxlen=_RATE_STEPS + 1)  # time, and `_tokens` at that time
+        self.unread = deque[Update]()
+
+    def restart(self) -> None:
+        """Start a new window of the speed, which excludes the time of validating and saving."""
+        now = time.monotonic()
+        self._started = min(self._started, now)
+        self._window.clear()
+        self._window.append((now, self._tokens))
+
+    def pop_arrived(self, wait: bool) -> Iterator[tuple[Update, list[float]]]:
+        """The updates whose figures have arrived, in order; waits while more than `_MAX_UNREAD` have not, or for all.
+
+        Args:
+            wait: for all.
+        """
+        most = 0 if wait else _MAX_UNREAD
+        while self.unread and (len(self.unread) > most or self.unread[0].figures.is_ready()):
+            update = self.unread.popleft()
+            yield update, update.figures.tensor().tolist()
+
+    def measure(self, update: Update, figures: list[float], last: int, most_s: float) -> dict[str, Any]:
+        """The event of an update for metrics.jsonl, with the speed and the remaining time.
+
+        Args:
+            figures: see `WeightUpdate`.
+            last: the step at which training will end.
+            most_s: the seconds that a time limit leaves.
+        """
+        loss, nll, norm = figures
+        self._tokens += update.num_tgt_tokens
+        now = time.monotonic()
+        since, tokens = self._window[0]
+        self._window.append((now, self._tokens))
+        step_s = (now - self._started) / (update.step - self._done)  # validations included
+        return {
+            "step": update.step,
+            "loss": round(loss, 5),
+            "nll": round(nll / update.num_tgt_tokens, 5),
+            "learning_rate": update.learning_rate,
+            "grad_norm": round(norm, 5),
+            "tgt_tokens_per_s": round((self._tokens - tokens) / (now - since), 1),
+            "left_s": round(max(0.0, min(step_s * (last - update.step), most_s)), 1),
+            "epochs": round(update.epochs, 6),
+        }
+
+
+@dataclass(kw_only=True)
+class Trainer(Run):
+    """Trains the model of a run: `train` takes steps until there is a reason to stop.
+
+    Attributes:
+        validate_part, validation_of: see `mtx.training.validation`.
+    """
+
     ranks: Ranks
-    deferred_errors: DeferredErrors
-    text: TokenStore
     sampler: BatchSampler
     strategy: Strategy
-    state: State
-    schedule: Schedule
     checkpointer: AsyncCheckpointer
-    progress: Progress
-    hooks: Sequence[Hook] = ()
-    has_halved: bool = False
-    cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    validate_part: Callable[[TranslationModel, int, int], dict[str, Any]]
+    validation_of: Callable[[Sequence[dict[str, Any]], float], Validation]
 
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
         self.model, self.optimizer = self.strategy.model, self.strategy.optimizer
+        self.progress = Progress(self.state.step)
         self._signals = Signals(self.paths.status, self.ranks.size > 1)
-        self.divide_steps()
+        self._has_halved = False
+        self._divide_steps()
 
-    def divide_steps(self) -> None:
+    def _divide_steps(self) -> None:
         """Divide a step into micro-batches of the size in `runtime`, and make what runs one and what ends a step."""
-        strategy, clip_norm = self.strategy, self.config.training.clip_norm
-        self.num_micro_steps, self.shape = step_shape(self.config, self.runtime, self.sampler, self.ranks.size)
-        self.micro_step = run = new_micro_step(self.config, self.runtime, self.model, strategy.root)
-        self.update_weights = WeightUpdate(self.optimizer, run.sums, strategy.gradient_norm, clip_norm, run.is_static)
+        config, strategy = self.config, self.strategy
+        self.num_micro_steps, self.shape = step_shape(config, self.runtime, self.sampler, self.ranks.size)
+        self.micro_step = new_micro_step(config, self.runtime, self.model, strategy.root)
+        self.update_weights = WeightUpdate(
+            self.optimizer,
+            self.micro_step.sums,
+            strategy.gradient_norm,
+            config.training.clip_norm,
+            self.micro_step.is_recorded,
+        )
 
-    def train(self, hooks: Sequence[Hook] = ()) -> None:
+    def train(self, hooks: Sequence[Hook] = ()) -> Run:
         """Train until max_steps, max_epochs, the time limit or early stopping. All ranks call this together.
+
+        Returns:
+            The run without the model, which is freed with this trainer: a small GPU has no room for it next to a model
+            to score.
 
         Raises:
             StoppedError: after SIGTERM, SIGINT or SIGHUP, when the state is saved.
@@ -85,7 +170,7 @@ class Trainer:
         """
         ranks, reason = self.ranks, ""
         with self.cleanup:
-            self.cleanup.callback(self.checkpointer.close)
+            self.cleanup.enter_context(self.checkpointer.thread)
             if ranks.is_rank_zero:
                 self.hooks = hooks
             ranks.run_on_rank_zero(self._start)
@@ -97,46 +182,72 @@ class Trainer:
                 if ranks.is_rank_zero:
                     self.checkpointer.finish(self.state)
                     if not stop:
+                        logger.info(f"training ends at step {self.state.step} ({reason})")
                         self.record("end", step=self.state.step, reason=reason)
         ranks.begin_step(0)
         if stop:
-            text = f"stopped by signal {stop} after step {self.state.step}; the state is saved"
-            raise StoppedError(text, stop, "rerun the same command to resume")
+            raise StoppedError(
+                f"stopped by signal {stop} after step {self.state.step}; the state is saved",
+                stop,
+                "rerun the same command to resume",
+            )
+        return Run(**{field.name: getattr(self, field.name) for field in fields(Run)})
 
     def _start(self) -> None:
         for hook in self.hooks:
             hook.on_start(self)
-        about = {**vars(self.runtime), **machine(self.device), "ranks": self.ranks.size, "data": self.data.sha256}
-        self.record("start", step=self.state.step, **about)
+        choices = {**vars(self.runtime), **machine(self.device)}
+        self.record("start", step=self.state.step, **choices, ranks=self.ranks.size, data=self.data.sha256)
         write_status(self.paths, self.deferred_errors, state="running", stage="training", step=self.state.step)
         self.progress.restart()
-
-    def record(self, name: str, **values: Any) -> None:
-        """Record an event of the run, which metrics.jsonl will have."""
-        for hook in self.hooks:
-            hook.on_event(self, name, values)
 
     def _take_steps(self) -> str:
         """Take steps until there is a reason to stop, and return it; the first out-of-memory halves the micro-batch."""
         while True:
-            shortage: str | None = None
             with contextlib.closing(self.load(MAX_COUNT)) as loaded:
-                while shortage is None:
-                    try:
-                        if (reason := self._finish_step()) is not None:
-                            return reason
+                try:
+                    while (reason := self._finish_step()) is None:
                         self._step(next(loaded))
-                    except (RuntimeError, MemoryError) as error:
-                        if not is_out_of_memory(error):
-                            raise
-                        shortage = first_line(error)
-            halve(self, shortage)
+                    return reason
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    shortage = first_line(error)
+            self._halve(shortage)
+
+    def _halve(self, shortage: str) -> None:
+        """Continue with half the micro-batch; the step keeps its sentences and its normalisation.
+
+        Raises:
+            MtxError: the second time, and on one of several ranks, which then all end: the next start takes the half.
+        """
+        size, longest = self.runtime.micro_batch_tokens, self.config.data.max_tokens
+        half = max(longest, -(-size // 2))
+        text = f"step {self.state.step + 1}: out of memory with micro-batches of {size} target tokens: {shortage}"
+        if self._has_halved or size <= longest:
+            raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
+        self._has_halved = True
+        self.runtime = replace(self.runtime, micro_batch_tokens=half)
+        durable.write_json(self.paths.chosen, asdict(self.runtime))
+        if self.ranks.size > 1:
+            raise MtxError(text, f"rerun the same command to resume with micro-batches of {half}")
+        logger.warning(f"{text}; halving micro-batches")
+        self.optimizer.zero_grad()
+        del self.micro_step, self.update_weights  # recorded graphs hold memory
+        free_unused_memory(self.device)
+        self._divide_steps()
 
     def load(self, num_steps: int) -> Generator[LoadedStep, None, None]:
         """The batches of the next steps, prepared ahead in host memory; the caller closes the generator."""
-        position, pin, ranks = self.state.position, self.device.type == "cuda", self.ranks
-        planned = steps(self.sampler, position, num_steps)
-        return load_steps(self.text, planned, self.num_micro_steps, self.shape, pin, ranks.rank, ranks.size)
+        return load_steps(
+            self.text,
+            steps(self.sampler, self.state.position, num_steps),
+            self.num_micro_steps,
+            self.shape,
+            self.device.type == "cuda",
+            self.ranks.rank,
+            self.ranks.size,
+        )
 
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
@@ -146,8 +257,8 @@ class Trainer:
         figures = self.update(loaded, step, rate)
         self.state = replace(state, step=step, position=loaded.after)
         if self.ranks.is_rank_zero:
-            copy, epochs = HostCopy(figures), self.sampler.epochs(loaded.after)
-            self.progress.unread.append(Update(step, state.position, rate, loaded.num_tgt_tokens, copy, epochs))
+            epochs, tokens = self.sampler.epochs(loaded.after), loaded.num_tgt_tokens
+            self.progress.unread.append(Update(step, state.position, rate, tokens, HostCopy(figures), epochs))
         self._report_updates()
 
     def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor:
@@ -173,14 +284,30 @@ class Trainer:
     def _report_updates(self, wait: bool = False) -> None:
         """Report the updates whose figures have arrived; raises MtxError if those of one are not finite."""
         for update, numbers in self.progress.pop_arrived(wait):
-            check_finite(update, numbers, self.sampler, self.text, self.paths)
-            last, _ = self.schedule.end(self.state)
-            figures = self.progress.measure(update, numbers, last, self.schedule.ends_at(self.state))
-            figures["max_steps"] = self.schedule.known_end(self.state)
-            figures["elapsed_s"] = round(self.schedule.now_s, 3)
+            if not all(map(math.isfinite, numbers)):
+                raise self._refuse(update, numbers)
+            (last, _), now_s = self.schedule.end(self.state), self.elapsed_s()
+            figures = self.progress.measure(update, numbers, last, self.schedule.usable_s(self.state) - now_s)
+            figures |= {"max_steps": self.schedule.known_end(self.state), "elapsed_s": round(now_s, 3)}
             self.record("train", **figures)
             for hook in self.hooks:
                 hook.on_step(self, figures)
+
+    def _refuse(self, update: Update, numbers: list[float]) -> MtxError:
+        """The error of an update whose figures are not finite; refused.tsv then has its pairs."""
+        (loss, _, norm), place = numbers, update.position
+        pairs = self.sampler.step(place).pairs
+        lines = self.text.lines()[pairs]
+        rows = zip(lines, *self.text.texts(pairs), strict=True)
+        with contextlib.suppress(OSError):  # the error itself matters more
+            durable.write_text(self.paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
+        return MtxError(
+            f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step has {len(pairs)} "
+            f"pairs from position {place.index} of epoch {place.epoch}, "
+            f"lines {', '.join(map(str, lines[:10]))}, … of the training text, see {self.paths.refused}",
+            f"{'the last checkpoint is intact; ' * bool(checkpoint_steps(self.paths))}"
+            "use a lower training.learning_rate or clip_norm=1.0 in a new run_dir",
+        )
 
     def _finish_step(self) -> str | None:
         """Agree with the other ranks on signals and the time, and validate and save when due.
@@ -195,39 +322,37 @@ class Trainer:
         self.checkpointer.settle()
         requested, signals.save_requested = signals.save_requested, False
         # A small model on a GPU would wait for every save. On a CPU, what is averaged must not depend on time.
-        may_skip = self.device.type == "cuda" and not training.deterministic
-        skip = may_skip and self.checkpointer.is_writing
-        stop, save, skips, self.schedule.now_s = self.ranks.maximum(
-            signals.stop, requested, skip, self.schedule.elapsed_s()
-        )
+        skip = self.device.type == "cuda" and not training.deterministic and self.checkpointer.writing is not None
+        stop, save, skips, now_s = self.ranks.maximum(signals.stop, requested, skip, self.elapsed_s())
         if stop:
             raise InterruptedTrainingError
-        self._plan()
-        reason = self.schedule.reason_to_stop(self.state)
-        is_due = reason or step % training.validate_every == 0 or self.schedule.needs_decoding_time(self.state)
+        self._plan(now_s)
+        reason = self.schedule.reason_to_stop(self.state, now_s)
+        is_due = reason or self.schedule.is_validation_due(self.state, now_s)
         if is_due and self.state.validated_step != step:
-            self._validate()
-            self._plan()  # training.patience may have run out
+            now_s = self._validate(now_s)
+            self._plan(now_s)  # training.patience may have run out
         is_regular = step % training.checkpoint_every == 0 and not skips
         if step and (save or is_regular or self.state.best_step == step):
             self._save()
-        return reason or self.schedule.reason_to_stop(self.state)
+        return reason or self.schedule.reason_to_stop(self.state, now_s)
 
-    def _plan(self) -> None:
-        plan = self.schedule.plan_cooldown(self.state)
+    def _plan(self, now_s: float) -> None:
+        plan = self.schedule.plan_cooldown(self.state, now_s)
         if self.state.cooldown is None and plan is not None:
             self.state = replace(self.state, cooldown=plan)
+            logger.info(f"the learning rate falls to zero from step {plan.first} to step {plan.last} ({plan.reason})")
             self.record("cooldown", first=plan.first, last=plan.last, reason=plan.reason)
 
-    def _validate(self) -> None:
-        """Validate and keep track of the best; a signal to stop interrupts it and leaves the state unchanged."""
+    def _validate(self, now_s: float) -> float:
+        """Validate, and return the time after it; a signal to stop interrupts it and leaves the state unchanged."""
         model, ranks = self.strategy.whole_model(), self.ranks
         self._report_updates(wait=True)
         started = time.monotonic()
 
         def work() -> dict[str, Any] | None:
             with contextlib.suppress(InterruptedTrainingError), self._signals.interrupt():
-                return validate_part(model, self.data, self.config, ranks.rank, ranks.size)
+                return self.validate_part(model, ranks.rank, ranks.size)
             return None
 
         parts = [part for part in ranks.gather(work) if part is not None]
@@ -235,25 +360,17 @@ class Trainer:
             raise InterruptedTrainingError
 
         def report() -> tuple[State, float]:
-            metric = deciding_metric(self.data, self.config)
-            validation = validation_of(parts, self.data, self.config.data.tgt, metric, started)
-            state = replace(
-                self.state,
-                validated_step=self.state.step,
-                validation_s=round(validation.later_seconds, 3),
-                bad_validations=self.state.bad_validations + 1,
-            )
-            if state.best_bleu is None or validation.score > state.best_bleu:
-                state = replace(state, bad_validations=0, best_bleu=validation.score, best_step=state.step)
-            self.state = state
-            self.record("validation", step=state.step, **validation.figures())
+            validation = self.validation_of(parts, started)
+            self.state = count_validation(self.state, validation.score, validation.later_seconds)
+            self.record("validation", step=self.state.step, **validation.figures())
             for hook in self.hooks:
                 hook.on_validation(self, validation, model)
             self.progress.restart()
-            return state, self.schedule.elapsed_s()
+            return self.state, self.elapsed_s()
 
-        self.state, now_s = ranks.run_on_rank_zero(report)
-        self.schedule.skip_validation(now_s)
+        self.state, after_s = ranks.run_on_rank_zero(report)
+        self.schedule.skip_validation(after_s - now_s)
+        return after_s
 
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""
@@ -264,16 +381,9 @@ class Trainer:
         copies = self.strategy.snapshot()
 
         def write() -> None:
-            self.state = replace(self.state, elapsed_s=round(self.schedule.elapsed_s(), 3))
+            self.state = replace(self.state, elapsed_s=round(self.elapsed_s(), 3))
             self.checkpointer.save(copies, self.state)
             self.record("checkpoint", step=self.state.step, stall_s=round(time.monotonic() - started, 4))
-            for hook in self.hooks:
-                hook.on_checkpoint(self)
             self.progress.restart()
 
         ranks.run_on_rank_zero(write)
-
-    def release(self) -> None:
-        """Free the model, Adam's moments and a recorded step: a small GPU has no room for them and a model to score."""
-        del self.model, self.optimizer, self.micro_step, self.update_weights, self.strategy
-        free_unused_memory(self.device)

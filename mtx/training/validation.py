@@ -5,10 +5,8 @@ fp32, on CUDA with TF32, BLEU and chrF2 by greedy decoding.
 """
 
 import itertools
-import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,19 +19,9 @@ from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
 from mtx.storage.model_description import info_of
-from mtx.storage.run_directory import quality
+from mtx.training.hooks import Sample, Validation
 
 _NUM_SAMPLES = 5
-_LEAST_SHARE = 0.1  # of the time of a validation, which does more than search
-
-
-@dataclass(frozen=True)
-class Sample:
-    """One sentence with its reference and the model's translation."""
-
-    src: str
-    ref: str
-    hyp: str
 
 
 def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
@@ -41,52 +29,6 @@ def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: 
     rows = list(zip(sources, references, hypotheses, strict=False))
     count = min(_NUM_SAMPLES, len(rows))
     return [Sample(*rows[len(rows) * number // count]) for number in range(count)]
-
-
-@dataclass(frozen=True)
-class Validation:
-    """The result of one validation.
-
-    Attributes:
-        nll: unsmoothed, per target token, `</s>` included.
-        chrf: None unless it decides.
-        metric: what decides, see `deciding_metric`.
-        samples: the same few sentences each time.
-        length_ratio: characters of the references for each character of the hypotheses.
-    """
-
-    nll: float
-    bleu: float
-    chrf: float | None
-    seconds: float
-    hypotheses: list[str]
-    samples: list[Sample]
-    length_ratio: float = 1.0
-    metric: str = "bleu"
-
-    @property
-    def ppl(self) -> float:
-        return math.exp(min(self.nll, 700.0))
-
-    def figures(self) -> dict[str, Any]:
-        """The event of a validation for metrics.jsonl."""
-        samples = [vars(sample) for sample in self.samples]
-        about = {"seconds": round(self.seconds, 2), "samples": samples, "decides": self.metric}
-        chrf = {} if self.chrf is None else {"chrf": self.chrf}
-        return {"nll": self.nll, "ppl": self.ppl, **about, "bleu": self.bleu, **chrf}
-
-    @property
-    def score(self) -> float:
-        """The value that selects the best validation, larger for a better one."""
-        return quality(vars(self), self.metric)
-
-    @property
-    def later_seconds(self) -> float:
-        """The seconds of a validation whose translations were not longer than the references.
-
-        At first, a model repeats words up to the maximum length; later it does not.
-        """
-        return self.seconds * min(1.0, max(_LEAST_SHARE, self.length_ratio))
 
 
 def deciding_metric(data: PreparedData, config: Config) -> str:
@@ -114,8 +56,10 @@ def validate_part(
     engine = TorchEngine([model], data.tokenizer, Placement(precision="tf32"))
     scores = engine.log_probs(data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
     translator = Translator(engine, data.tokenizer, info_of(config, data.report), SearchOptions(beam_size=1))
-    hypotheses = translator.translate(data.valid.src_texts()[number::size])
-    return {"nll": -sum(score.log_prob for score in scores), "hypotheses": hypotheses}
+    return {
+        "nll": -sum(score.log_prob for score in scores),
+        "hypotheses": translator.translate(data.valid.src_texts()[number::size]),
+    }
 
 
 def interleave(parts: Sequence[list[str]]) -> list[str]:
@@ -123,21 +67,18 @@ def interleave(parts: Sequence[list[str]]) -> list[str]:
     return [line for lines in itertools.zip_longest(*parts) for line in lines if line is not None]
 
 
-def validation_of(
-    parts: Sequence[dict[str, Any]], data: PreparedData, tgt: str, metric: str, started: float
-) -> Validation:
-    """The validation that ranks have done in parts.
-
-    Args:
-        metric: see `deciding_metric`.
-        started: when, on the monotonic clock.
-    """
-    nll = sum(part["nll"] for part in parts) / max(1, int(data.valid.tgt.lengths.sum()))
-    sources, form = data.valid.src_texts(), data.tokenizer.normalization
+def validation_of(parts: Sequence[dict[str, Any]], data: PreparedData, config: Config, started: float) -> Validation:
+    """The validation that ranks have done in parts; `started` is on the monotonic clock."""
+    metric, form = deciding_metric(data, config), data.tokenizer.normalization
     hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
-    bleu = metrics.bleu(hypotheses, references, tgt)
-    chrf = metrics.chrf(hypotheses, references) if metric == "chrf" else None
-    samples = pick_samples(sources, references, hypotheses)
-    ratio = sum(map(len, references)) / max(1, sum(map(len, hypotheses)))
-    return Validation(nll, bleu, chrf, time.monotonic() - started, hypotheses, samples, ratio, metric)
+    return Validation(
+        nll=sum(part["nll"] for part in parts) / max(1, int(data.valid.tgt.lengths.sum())),
+        bleu=metrics.bleu(hypotheses, references, config.data.tgt),
+        chrf=metrics.chrf(hypotheses, references) if metric == "chrf" else None,
+        seconds=time.monotonic() - started,
+        hypotheses=hypotheses,
+        samples=pick_samples(data.valid.src_texts(), references, hypotheses),
+        length_ratio=sum(map(len, references)) / max(1, sum(map(len, hypotheses))),
+        metric=metric,
+    )

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from mtx.storage import durable
+from mtx.training.checkpoint import load_state
 from tests.integration.commands import check_error, events, mtx, tree
 
 RUN = Path(__file__).parent / "format-2" / "run"
@@ -22,6 +23,8 @@ def test_a_run_translates_and_resumes(run: Path) -> None:
     for model in (run, run / "model"):
         result = mtx("translate", model, stdin=b"red dog\nnew hat\n")
         assert (result.returncode, result.stdout) == (0, b"rot Hund\nneu Hut\n"), result.stderr.decode()
+    state = load_state(run / "checkpoints" / "step-00000160" / "state.json")
+    assert state.best_score == 100.0, "its name was best_bleu"
     result = mtx("train", run, "training.max_steps=162")
     assert result.returncode == 0, result.stderr.decode()
     assert [event["step"] for event in events(run) if event["event"] in ("start", "end")] == [0, 160, 160, 162]

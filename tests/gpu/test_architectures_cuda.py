@@ -7,6 +7,7 @@ import torch
 
 from mtx.decoding.beam_search import Request, RequestQueue, search
 from mtx.decoding.options import SearchOptions
+from mtx.model.architectures import new_search_model
 from mtx.training.micro_batch import MicroStep
 from tests.models import OTHERS, random_batch, random_ids, tiny_model
 
@@ -55,7 +56,7 @@ def test_search_finds_what_the_cpu_finds(changes: dict[str, Any], beam_size: int
             model.output_weight.mul_(3)  # and are sure of what they say
         requests = [Request(n, source, len(source) + 20, []) for n, source in enumerate(sources)]
         queue = RequestQueue(requests, 16)
-        engine = model.to(device).make_search_model(torch.float32)
+        engine = new_search_model(model.to(device), torch.float32)
         results.append(search([engine], queue, SearchOptions(beam_size, 0.6)))
     same = sum(results[0][n][0].ids == results[1][n][0].ids for n in range(len(sources)))
     assert same >= 0.98 * len(sources)

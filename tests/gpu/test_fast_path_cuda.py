@@ -19,7 +19,7 @@ from mtx.model.device import use_device
 from mtx.storage.run_files import RunLayout
 from mtx.training.build import check_fast_step, read_runtime
 from mtx.training.checkpoint import AsyncCheckpointer, State
-from mtx.training.micro_batch import MicroStep, RuntimeChoices, take_step
+from mtx.training.micro_batch import RecordedStep, RuntimeChoices, take_step
 from mtx.training.run import prepare_only, train
 from tests.fast_steps import GRADIENT_LIMIT, LOSS_LIMIT, REPEATED, make_steps, worst_gradient
 from tests.integration.commands import TINY, write_tsv
@@ -90,7 +90,7 @@ def test_a_recorded_step_stays_where_it_is_and_draws_its_dropout_by_the_seed() -
     model.config = model.config.model_copy(update={"dropout": 0.3})
     for layer in (*model.encoder, *model.decoder):
         layer.dropout = 0.3
-    micro_step = MicroStep(model, 0.1, "bf16")
+    micro_step = RecordedStep(model, 0.1, "bf16")
     batches = [random_batch([5, 7], [6, 4], 100, tail=20)]
     one = take_step(micro_step, batches, 1)
     addresses = [parameter.grad.data_ptr() for parameter in model.parameters() if parameter.grad is not None]
@@ -128,17 +128,17 @@ def pin() -> None:
 
 def test_the_loaders_allocation_does_not_end_the_capture_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     num_pinned = 0
-    run = MicroStep._run
+    run = RecordedStep._run
 
-    def with_loader(self: MicroStep, batch: Any, is_first: bool) -> None:
+    def with_loader(self: RecordedStep, batch: Any, is_first: bool) -> None:
         nonlocal num_pinned
         run(self, batch, is_first)
         if torch.cuda.is_current_stream_capturing():
             assert in_thread(pin) == []
             num_pinned += 1
 
-    monkeypatch.setattr(MicroStep, "_run", with_loader)
-    micro_step = MicroStep(model_on("cuda"), 0.1, "bf16")
+    monkeypatch.setattr(RecordedStep, "_run", with_loader)
+    micro_step = RecordedStep(model_on("cuda"), 0.1, "bf16")
     batch = random_batch([5, 7], [6, 4], 100, tail=20)
     for _ in range(2):
         micro_step.start_step()
@@ -177,7 +177,7 @@ def test_a_checkpoint_is_written_on_the_device_of_the_run(tmp_path: Path, monkey
     writer = AsyncCheckpointer(paths, TrainingConfig.model_validate({}), DeferredErrors(), State())
     writer.save(checkpoint.snapshot(model, adam(model)), State(step=3))
     writer.finish(State(step=3))
-    writer.close()
+    writer.thread.shutdown()
     assert paths.checkpoint(3).is_dir() and devices == [torch.device(LAST).index]
 
 

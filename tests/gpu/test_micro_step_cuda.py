@@ -13,8 +13,9 @@ from torch import Tensor
 from mtx.data.packing import PackedBatch
 from mtx.decoding.beam_search import Request, RequestQueue, Slots, search
 from mtx.decoding.options import SearchOptions
+from mtx.model.architectures import new_search_model
 from mtx.model.transformer import Transformer
-from mtx.training.micro_batch import MicroStep
+from mtx.training.micro_batch import MicroStep, RecordedStep
 from mtx.training.optimizer import WeightUpdate, new_optimizer
 from tests.models import random_batch, tiny_model
 
@@ -52,9 +53,8 @@ def difference_of(got: list[Tensor], expected: list[Tensor]) -> list[Tensor]:
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("rdrop_alpha", [0.0, 5.0])
 def test_the_graph_gives_what_the_operations_give(compiled: bool, rdrop_alpha: float) -> None:
-    recorded = MicroStep(model_of(0.0), 0.1, "bf16", compiled, rdrop_alpha=rdrop_alpha)
+    recorded = RecordedStep(model_of(0.0), 0.1, "bf16", compiled, rdrop_alpha=rdrop_alpha)
     plain = MicroStep(model_of(0.0), 0.1, "bf16", rdrop_alpha=rdrop_alpha)
-    plain.is_static = False
     for _ in range(2):  # the second time nothing is recorded
         got = one_step(recorded, batches(), 1)
         expected = one_step(plain, batches(), 1)
@@ -70,15 +70,15 @@ def test_a_step_is_recorded_after_a_search() -> None:
     model = model_of(0.3)
     requests = [Request(number, [5, 6, 7, 0], 30, []) for number in range(4)]
     kept = dict[Any, Slots]()
-    search([model.make_search_model(torch.bfloat16)], RequestQueue(requests, 4), SearchOptions(4, 0.6), kept)
+    search([new_search_model(model, torch.bfloat16)], RequestQueue(requests, 4), SearchOptions(4, 0.6), kept)
     assert kept
-    sums = one_step(MicroStep(model, 0.1, "bf16"), batches(), 1)[0]
+    sums = one_step(RecordedStep(model, 0.1, "bf16"), batches(), 1)[0]
     assert sums.isfinite().all()
 
 
 @pytest.mark.parametrize("rdrop_alpha", [0.0, 5.0])
 def test_the_seed_decides_the_masks_of_a_replay(rdrop_alpha: float) -> None:
-    micro_step = MicroStep(model_of(0.3), 0.1, "bf16", rdrop_alpha=rdrop_alpha)
+    micro_step = RecordedStep(model_of(0.3), 0.1, "bf16", rdrop_alpha=rdrop_alpha)
     first, again, other = (one_step(micro_step, batches(), seed)[0] for seed in (1, 1, 2))
     torch.testing.assert_close(first, again, rtol=1e-5, atol=0)
     assert not torch.allclose(first, other, rtol=1e-4)
@@ -86,7 +86,7 @@ def test_the_seed_decides_the_masks_of_a_replay(rdrop_alpha: float) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_the_two_passes_of_a_replay_have_masks_of_their_own(compiled: bool) -> None:
-    weak, strong = (MicroStep(model_of(0.3), 0.1, "bf16", compiled, rdrop_alpha=c) for c in (1e-9, 5.0))
+    weak, strong = (RecordedStep(model_of(0.3), 0.1, "bf16", compiled, rdrop_alpha=c) for c in (1e-9, 5.0))
     assert float(one_step(strong, batches(), 1)[0][0]) > 1.01 * float(one_step(weak, batches(), 1)[0][0])
 
 
@@ -94,8 +94,7 @@ def test_the_two_passes_of_a_replay_have_masks_of_their_own(compiled: bool) -> N
 def test_a_recorded_update_is_the_eager_one(num_batches: int) -> None:
     weights = []
     for is_recorded in (False, True):
-        micro_step = MicroStep(model_of(0.0), 0.1, "bf16")
-        micro_step.is_static = is_recorded
+        micro_step = (RecordedStep if is_recorded else MicroStep)(model_of(0.0), 0.1, "bf16")
         parameters = list(micro_step.model.parameters())
 
         def norm(parameters: list[Any] = parameters) -> Tensor:
@@ -113,8 +112,8 @@ def test_a_recorded_update_is_the_eager_one(num_batches: int) -> None:
 
 
 def test_recording_leaves_gradients_and_sums_at_zero() -> None:
-    micro_step = MicroStep(model_of(0.0), 0.1, "bf16")
+    micro_step = RecordedStep(model_of(0.0), 0.1, "bf16")
     alone = one_step(micro_step, batches()[:1], 1)
-    fresh = MicroStep(micro_step.model, 0.1, "bf16")
+    fresh = RecordedStep(micro_step.model, 0.1, "bf16")
     for a, b in zip(one_step(fresh, batches()[:1], 1), alone, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=2**-6 * max(1e-3, float(b.abs().max())))

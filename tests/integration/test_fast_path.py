@@ -188,7 +188,7 @@ class Choosing:
         self.sound: Callable[[RuntimeChoices], RuntimeChoices] = lambda wished: wished
         self.num_checks, self.kernel = 0, "varlen"
         monkeypatch.setattr(build, "attention_kernel", lambda *_: self.kernel)
-        monkeypatch.setattr(build, "use_device", lambda device: None)
+        monkeypatch.setattr(build, "prepare_device", lambda *_: None)
         monkeypatch.setattr(build, "check_fast_step", self.check)
 
     def check(self, wished: RuntimeChoices, *_: Any) -> RuntimeChoices:

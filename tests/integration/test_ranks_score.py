@@ -89,7 +89,7 @@ def break_stage(stage: str) -> None:
 
 @pytest.mark.parametrize(
     ("rank", "stage"),
-    [(0, "mtx.training.trainer.validate_part"), (1, "mtx.training.trainer.validate_part"),
+    [(0, "mtx.training.build.validate_part"), (1, "mtx.training.build.validate_part"),
      (0, "mtx.training.run.write_test_set"), (1, "mtx.decoding.translator.Translator.translate")],
 )  # fmt: skip
 def test_a_rank_that_fails_ends_all(rank: int, stage: str, alone: tuple[Path, list[str]], tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_a_rank_that_fails_ends_all(rank: int, stage: str, alone: tuple[Path, li
 
 def log_tokens(log: Path) -> None:
     """In a new process: log the target tokens of each step that the metrics count."""
-    from mtx.training.hooks import Progress
+    from mtx.training.trainer import Progress
 
     original = Progress.measure
 

@@ -12,11 +12,9 @@ import pytest
 from mtx.config import settings
 from mtx.decoding.translator import Translator
 from mtx.formatting import program_name
-from mtx.training.hooks import EventLog
+from mtx.training.hooks import EventLog, Validation
 from mtx.training.run import train as run_train
-from mtx.training.schedule import Schedule
 from mtx.training.trainer import Trainer
-from mtx.training.validation import Validation
 from tests.integration.commands import TINY, events, mtx, tree, write_sides
 
 SCORE_LINE = re.compile(r"heldout BLEU \d+\.\d\d  chrF2 \d+\.\d  TER \d+\.\d  nrefs:1\|case:mixed\|\S+\n")
@@ -206,7 +204,7 @@ def test_a_time_limit_gives_the_run_of_as_many_steps(
     slow("_step", 1.0)
     slow("_validate", 3.0)
     monkeypatch.setattr(Validation, "later_seconds", 3.0)
-    monkeypatch.setattr(Schedule, "elapsed_s", lambda self: clock)
+    monkeypatch.setattr(Trainer, "elapsed_s", lambda self: clock)
     common = [f"data.train={corpus}", *TINY, "training.warmup_steps=60", "training.validate_every=10", f"{cooldown=}"]
     common[-1] = f"training.{common[-1]}"
     weights = dict[str, bytes]()

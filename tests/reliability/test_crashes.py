@@ -15,7 +15,7 @@ from mtx.storage.run_directory import clean_up
 from mtx.storage.run_files import RunLayout, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
-from tests.models import adam
+from tests.models import adam, averaging_of
 from tests.reliability import journal
 from tests.reliability.conftest import size
 from tests.reliability.journal import Op, Recorder
@@ -40,7 +40,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Op]:
             recorder.mark("begin", number)
             save(paths, number, step)
             recorder.mark("done", number)
-            checkpoint.prune(paths, State(step, best_step=1), checkpoint_every=1, average_last=3)
+            checkpoint.prune(paths, State(step, best_step=1), averaging_of(1, 3))
     return recorder.ops
 
 

@@ -18,6 +18,7 @@ from mtx.storage import disk, durable
 from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoint_steps, full_checkpoint_steps
 from mtx.training import checkpoint
 from mtx.training.checkpoint import State
+from tests.models import averaging_of
 from tests.reliability.conftest import size
 from tests.reliability.test_crashes import fresh
 
@@ -91,7 +92,7 @@ class Run(RuleBasedStateMachine):
         checkpoint.save(self.paths, taken, State(self.step))
         self.has_saved = True
         self.damaged.discard(self.step)
-        checkpoint.prune(self.paths, State(self.step), checkpoint_every=2, average_last=2)
+        checkpoint.prune(self.paths, State(self.step), averaging_of(2, 2))
 
     @precondition(lambda self: self.step > 0)
     @rule()

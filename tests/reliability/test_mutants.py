@@ -62,7 +62,7 @@ MUTANTS = [
     Mutant("random numbers are not seeded anew", "training/trainer.py", SEED, "", KILLS),
     Mutant(
         "a resume begins the epoch anew", "training/trainer.py",
-        "self.sampler, position, num_steps", "self.sampler, replace(position, index=0), num_steps", KILLS,
+        "self.sampler, self.state.position,", "self.sampler, replace(self.state.position, index=0),", KILLS,
     ),
     Mutant(
         "lines end at U+2028 too", "storage/text_files.py",

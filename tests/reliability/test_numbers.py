@@ -214,7 +214,7 @@ def test_memory_that_is_short_in_a_validation_halves_the_micro_batch_too(
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return validate_part(*arguments)
 
-    monkeypatch.setattr("mtx.training.trainer.validate_part", validate)
+    monkeypatch.setattr("mtx.training.build.validate_part", validate)
     run = trainer(prepared, tmp_path / "run")
     run.train()
     assert len(calls) == 2 and run.state.step == run.state.validated_step == 9

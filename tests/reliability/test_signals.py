@@ -22,7 +22,7 @@ from tests.reliability.marks import held, mark_calls, mark_times, num_marks, slo
 from tests.rig import Rig, Start
 
 SEED = 11
-UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.trainer:validate_part"
+UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.build:validate_part"
 LEAVE = "mtx.storage.run_directory:_remove"
 PREPARE, SAVE, END = "mtx.data.prepare:prepare", "mtx.training.checkpoint:save", "mtx.training.run:read_result"
 # where a signal is sent: after so many calls of a function (or one of these), and how long it may take from there

@@ -6,6 +6,7 @@ import torch
 
 from mtx.commands.inspect_model import sentence_vectors
 from mtx.decoding.translator import Translator
+from mtx.model.architectures import new_search_model
 from tests.exports import INFO, lively_bundle, small_tokenizer
 
 LINES = ["ab cde fgü", "", "a", " cab\tfad  gab ", "\x00", "ab " * 60]
@@ -23,7 +24,7 @@ def test_a_vector_is_the_mean_over_the_pieces_of_all_parts(translator: Translato
     parts = [[part for part in parts if part.text] for parts in by_line]  # without indentation
     assert (vectors.shape, vectors.dtype) == ((6, 16), np.float32)
     assert len(parts[-1]) > 2 and max(len(part.ids) for part in parts[-1]) == INFO["max_tokens"]
-    engine = translator.torch.model.make_search_model(torch.float32)
+    engine = new_search_model(translator.torch.model, torch.float32)
     for vector, some in zip(vectors, parts, strict=True):
         states = [state.numpy() for state in engine.source_states([part.ids for part in some])] if some else []
         expected = np.concatenate(states).mean(0) if states else np.zeros(16)

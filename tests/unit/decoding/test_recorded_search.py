@@ -8,6 +8,7 @@ import torch
 
 from mtx.decoding.beam_search import RequestQueue, Slots, _Search, search
 from mtx.decoding.options import Candidate, Request, SearchOptions
+from mtx.model.architectures import new_search_model
 from tests.graphs import StandIn, new_stream, record_on_a_cpu
 from tests.models import random_ids, tiny_model
 
@@ -21,7 +22,7 @@ def queue() -> RequestQueue:
 
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_a_recorded_search_is_the_eager_one_and_is_freed(num_beams: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = tiny_model(NUM_IDS, dtype=torch.float32).eval().make_search_model(torch.float32)
+    model = new_search_model(tiny_model(NUM_IDS, dtype=torch.float32).eval(), torch.float32)
     expected = search([model], queue(), SearchOptions(num_beams, 0.6))
     record_on_a_cpu(monkeypatch)
     model.is_static = True

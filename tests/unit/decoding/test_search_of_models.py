@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mtx.decoding.beam_search import Request, RequestQueue, search
 from mtx.decoding.options import SearchOptions, penalty
+from mtx.model.architectures import new_search_model
 from tests.models import OTHERS, batch_of, random_ids, tiny_model
 
 
@@ -33,7 +34,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations(changes: dict[str, Any],
     model, limit = tiny_model(4, **changes), 4
     sources = random_ids([3, 5, 2, 4], 4, 1)
     requests = [Request(number, source, limit, []) for number, source in enumerate(sources)]
-    engine = Narrow(model.make_search_model(torch.float64), 4)
+    engine = Narrow(new_search_model(model, torch.float64), 4)
     found = search([engine], RequestQueue(requests, 4), SearchOptions(64, alpha))
     bodies = [body for length in range(limit) for body in product(range(1, 4), repeat=length)]
     for number, source in enumerate(sources):

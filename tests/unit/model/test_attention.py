@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from mtx.config.schema import ModelConfig
 from mtx.model.attention import Layout, TileLayout, make_layout, reference_attention
 from mtx.model.device import attention_kernel
 from mtx.model.transformer import MultiHeadAttention
@@ -135,4 +136,4 @@ def test_bf16_equals_fp64_within_its_precision_forward_and_backward() -> None:
 def test_deterministic_runs_use_the_padded_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     cuda = torch.device("cuda")
-    assert attention_kernel(cuda, "bf16", 64) == "varlen"
+    assert attention_kernel(ModelConfig.model_validate({"preset": "base"}), cuda, "bf16") == "varlen"

@@ -8,10 +8,12 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from mtx.model import fused
-from mtx.model.fused import BlockLayout, FlexLayout
+from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_batch import MicroStep
+from scripts.first_light import flex_layout
+from scripts.first_light.flex_layout import FlexLayout
 from tests.models import dense, random_batch, tiny_model
 
 SRC, TGT = [7, 1, 12, 3, 2], [5, 2, 3, 14, 1]
@@ -42,7 +44,7 @@ def test_the_ranges_of_cross_attention_lie_on_the_other_side() -> None:
 @pytest.mark.parametrize("block", [4, 128])
 @pytest.mark.parametrize("causal", [False, True])
 def test_flex_attention_sees_what_the_ranges_say(block: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fused, "_FLEX_BLOCK", block)
+    monkeypatch.setattr(flex_layout, "_FLEX_BLOCK", block)
     src = torch.tensor([0, 2, 3, 9, 12, 12], dtype=torch.int32)
     tgt = src if causal else torch.tensor([0, 3, 4, 8, 10, 10], dtype=torch.int32)
     layouts = [kind.of(tgt, src, int(tgt[-1]), 12, causal) for kind in (BlockLayout, FlexLayout)]

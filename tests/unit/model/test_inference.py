@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from mtx.model import inference
+from mtx.model.architectures import new_search_model
 from mtx.model.inference import IncrementalModel, PackedLinear
 from mtx.model.transformer import Transformer
 from tests.models import OTHERS, batch_of, random_ids, tiny_model
@@ -36,7 +37,7 @@ class Rig:
 
     def __init__(self, beams: int, num_slots: int, is_static: bool = False, **changes: Any):
         self.model, self.beams = tiny_model(NUM_IDS, **changes), beams
-        self.decoder = self.model.make_search_model(torch.float64)
+        self.decoder = new_search_model(self.model, torch.float64)
         self.decoder.is_static = is_static
         self.cache = self.decoder.start(num_slots, beams, 64)
         self.src: list[list[int]] = [[0] for _ in range(num_slots)]
@@ -108,9 +109,9 @@ def test_beams_cross_and_slots_change_hands(changes: dict[str, Any], is_static: 
 def test_source_states_are_the_encoder_without_padding(changes: dict[str, Any]) -> None:
     model, src = tiny_model(NUM_IDS, **changes), random_ids(SRC, NUM_IDS, seed=3)
     memory = model.encode(batch_of(src, src, NUM_IDS))
-    states = model.make_search_model(torch.float64).source_states(src)
+    states = new_search_model(model, torch.float64).source_states(src)
     assert [len(own) for own in states] == SRC
-    alone = [model.make_search_model(torch.float64).source_states([source])[0] for source in src]
+    alone = [new_search_model(model, torch.float64).source_states([source])[0] for source in src]
     expected = getattr(memory, "outputs", memory)
     if model.config.architecture == "decoder":  # which encodes nothing before it decodes
         expected = torch.cat(alone)

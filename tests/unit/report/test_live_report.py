@@ -66,12 +66,12 @@ def test_a_failed_page_is_a_deferred_error_and_the_next_is_written(
     monkeypatch.setattr(live_report, "report_page", lambda *_: "page")
     with monkeypatch.context() as patch:
         patch.setattr(disk, "write", fail)
-        file.on_end(trainer, *NOTHING[:1])
+        file.on_end(trainer)
     reasons = ["ZeroDivisionError: no page", "the disk is full"]
     assert trainer.deferred_errors.messages == [
         f"{tmp_path / 'report.html'} could not be written: {why}" for why in reasons
     ]
-    file.on_end(trainer, *NOTHING[:1])
+    file.on_end(trainer)
     assert (tmp_path / "report.html").read_text() == "page"
     with pytest.raises(MtxError, match="ZeroDivisionError: no page .and 1 more.") as error:
         trainer.deferred_errors.check()

@@ -13,7 +13,7 @@ from mtx.storage.run_files import WEIGHTS, RunLayout
 from mtx.training import checkpoint
 from mtx.training.averaging import _candidates, average
 from mtx.training.checkpoint import State
-from tests.models import adam, tiny_model
+from tests.models import adam, averaging_of, tiny_model
 from tests.unit.training.test_checkpoint import NUM_IDS, flip
 
 
@@ -55,19 +55,19 @@ def test_an_average_by_hand(paths: RunLayout) -> None:
 def test_means_the_last_and_the_best_are_compared(paths: RunLayout) -> None:
     save(paths, 50, 80, 85, 90, 100)
     means: dict[tuple[int, ...], float | None] = {(80, 85, 90, 100): None, (90, 100): None}
-    assert _candidates(paths, state(100, 100), 5, 4) == means | {(100,): 20.5}
+    assert _candidates(paths, state(100, 100), averaging_of(5, 4)) == means | {(100,): 20.5}
     # the last one was validated and is worse than the best
-    assert _candidates(paths, state(50, 100), 5, 4) == means | {(50,): 20.5}
+    assert _candidates(paths, state(50, 100), averaging_of(5, 4)) == means | {(50,): 20.5}
     # the best one is no longer there, or no validation was better than the model of training.init_from
     for best, validated in ((40, 40), (0, 100)):
-        assert _candidates(paths, state(best, validated), 5, 4) == means | {(100,): None}
+        assert _candidates(paths, state(best, validated), averaging_of(5, 4)) == means | {(100,): None}
 
 
 def test_damaged_weights_are_no_candidate(paths: RunLayout) -> None:
     save(paths, 50, 90, 100)
     for step in (50, 100):
         flip(paths.checkpoint(step) / WEIGHTS, -2)
-    assert _candidates(paths, state(50, 50), 5, 4) == {(90,): None}
+    assert _candidates(paths, state(50, 50), averaging_of(5, 4)) == {(90,): None}
 
 
 def test_damaged_weights_have_no_mean(paths: RunLayout) -> None:
@@ -79,4 +79,4 @@ def test_damaged_weights_have_no_mean(paths: RunLayout) -> None:
         DamagedFileError, match="step-00000020/model.safetensors.*all checkpoints to average are damaged"
     ):
         flip(paths.checkpoint(10) / WEIGHTS, -2)
-        _candidates(paths, state(20, 20), 5, 4)
+        _candidates(paths, state(20, 20), averaging_of(5, 4))

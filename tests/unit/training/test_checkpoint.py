@@ -4,7 +4,6 @@ import math
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from mtx.storage.run_files import OPTIMIZER, STATE, WEIGHTS, RunLayout, checkpoi
 from mtx.training import checkpoint
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.loss import smoothed_loss
-from tests.models import adam, random_batch, tiny_model
+from tests.models import adam, averaging_of, random_batch, tiny_model
 
 NUM_IDS = 13
 STATE_30 = State(30, SamplerState(2, 17), 12.25, 20, 30, 1, 61.5)
@@ -77,7 +76,7 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(paths: RunLayout) -> Non
             assert torch.equal(optimizer.state[a][key], other_optimizer.state[b][key])
 
 
-@pytest.mark.parametrize("state", [State(), STATE_30, State(best_bleu=0.0, best_step=5)])
+@pytest.mark.parametrize("state", [State(), STATE_30, State(best_score=0.0, best_step=5)])
 def test_a_state_survives_as_json(tmp_path: Path, state: State) -> None:
     durable.write_json(tmp_path / STATE, asdict(state))
     assert checkpoint.load_state(tmp_path / STATE) == state
@@ -106,39 +105,41 @@ def kept(paths: RunLayout) -> tuple[list[int], list[int]]:
 
 def test_prune_keeps_the_last_two_the_best_and_what_is_averaged(paths: RunLayout) -> None:
     save_steps(paths, 1100, 1200, 1250, 1300, 1400, 1500, 1600)
-    checkpoint.prune(paths, State(1600, best_step=1250), checkpoint_every=100, average_last=4)
+    checkpoint.prune(paths, State(1600, best_step=1250), averaging_of(100, 4))
     assert kept(paths) == ([1250, 1500, 1600], [1300, 1400])
     for step in (1250, 1300, 1400, 1500, 1600):
         durable.verify(paths.checkpoint(step), (WEIGHTS, STATE))
-    assert checkpoint.averaged_steps(paths, 100, 4) == [1300, 1400, 1500, 1600], "1250 is none of the regular ones"
+    assert checkpoint.averaged_steps(paths, averaging_of(100, 4)) == [1300, 1400, 1500, 1600], (
+        "1250 is none of the regular ones"
+    )
 
 
 def test_the_newest_is_averaged_though_it_is_not_regular(paths: RunLayout) -> None:
     save_steps(paths, 1100, 1200, 1300, 1333)
-    checkpoint.prune(paths, State(1333), checkpoint_every=100, average_last=3)
+    checkpoint.prune(paths, State(1333), averaging_of(100, 3))
     assert kept(paths) == ([1300, 1333], [1200])
-    assert checkpoint.averaged_steps(paths, 100, 3) == [1200, 1300, 1333]
+    assert checkpoint.averaged_steps(paths, averaging_of(100, 3)) == [1200, 1300, 1333]
     save_steps(paths, 1400)
-    checkpoint.prune(paths, State(1400), checkpoint_every=100, average_last=3)
-    assert checkpoint.averaged_steps(paths, 100, 3) == [1200, 1300, 1400]
+    checkpoint.prune(paths, State(1400), averaging_of(100, 3))
+    assert checkpoint.averaged_steps(paths, averaging_of(100, 3)) == [1200, 1300, 1400]
     assert kept(paths) == ([1333, 1400], [1200, 1300])
 
 
 def test_the_first_three_quarters_of_a_short_run_are_not_averaged(paths: RunLayout) -> None:
     save_steps(paths, 100, 200, 300, 400, 500, 600, 645)
-    assert checkpoint.averaged_steps(paths, 100, 8) == [500, 600, 645]
+    assert checkpoint.averaged_steps(paths, averaging_of(100, 8)) == [500, 600, 645]
 
 
 def test_pruning_step_by_step_never_loses_what_the_end_averages(paths: RunLayout) -> None:
     for step in range(110, 191, 10):
         save_steps(paths, step)
-        checkpoint.prune(paths, State(step, best_step=120), checkpoint_every=10, average_last=5)
+        checkpoint.prune(paths, State(step, best_step=120), averaging_of(10, 5))
     assert kept(paths) == ([120, 180, 190], [150, 160, 170])
-    assert checkpoint.averaged_steps(paths, 10, 5) == [150, 160, 170, 180, 190]
+    assert checkpoint.averaged_steps(paths, averaging_of(10, 5)) == [150, 160, 170, 180, 190]
 
 
 def test_without_checkpoints_there_is_nothing(paths: RunLayout) -> None:
-    assert full_checkpoint_steps(paths) == checkpoint.averaged_steps(paths, 10, 5) == []
+    assert full_checkpoint_steps(paths) == checkpoint.averaged_steps(paths, averaging_of(10, 5)) == []
 
 
 # --- damage ---
@@ -228,8 +229,8 @@ def test_without_room_nothing_is_begun(paths: RunLayout, monkeypatch: pytest.Mon
     paths.root.mkdir()
     monkeypatch.setattr(disk, "free_bytes", lambda path: 1_000_000)
     with pytest.raises(MtxError, match="its disk has 1 MB free, but this run needs 7 MB"):
-        checkpoint.check_space(paths, torch.nn.Linear(300, 300), 10, 5)
-    checkpoint.check_space(paths, model, 10, 5)
+        checkpoint.check_space(paths, torch.nn.Linear(300, 300), 10, averaging_of(1, 5))
+    checkpoint.check_space(paths, model, 10, averaging_of(1, 5))
 
 
 def test_a_checkpoint_of_another_model_is_refused(paths: RunLayout) -> None:
@@ -241,7 +242,8 @@ def test_a_checkpoint_of_another_model_is_refused(paths: RunLayout) -> None:
 
 @pytest.fixture
 def checkpointer(paths: RunLayout) -> Iterator[AsyncCheckpointer]:
-    with closing(AsyncCheckpointer(paths, TrainingConfig(), DeferredErrors(), State())) as checkpointer:
+    checkpointer = AsyncCheckpointer(paths, TrainingConfig(), DeferredErrors(), State())
+    with checkpointer.thread:
         yield checkpointer
 
 

@@ -15,8 +15,8 @@ from mtx.formatting import format_duration
 from mtx.storage.run_directory import is_locked, read_status
 from mtx.storage.run_files import RunLayout
 from mtx.training.checkpoint import State
-from mtx.training.hooks import Console, EventLog, Hook, Progress
-from mtx.training.validation import Validation
+from mtx.training.hooks import Console, EventLog, Hook, Validation
+from mtx.training.trainer import Progress
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_line_shows_the_speed_and_the_time_left_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("mtx.training.hooks.time.monotonic", lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: now)
     caplog.set_level("INFO")
     run = Trained(tmp_path, 600, EventLog(), Console())
     for step in range(1, 51):
@@ -174,7 +174,7 @@ def test_a_line_has_no_total_that_is_not_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("mtx.training.hooks.time.monotonic", lambda: now)
+    monkeypatch.setattr("time.monotonic", lambda: now)
     caplog.set_level("INFO")
     console = Console()
     run: Any = Trained(tmp_path, None, console)

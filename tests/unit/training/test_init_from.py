@@ -23,6 +23,7 @@ from mtx.storage.run_files import REPORT, WEIGHTS, RunLayout
 from mtx.training import init_from
 from mtx.training.checkpoint import State, load_state
 from mtx.training.init_from import inherit
+from mtx.training.run import load_initial
 from tests.models import tiny_config, tiny_model
 
 INFO = {"src": "de", "tgt": "en", "max_tokens": 40, "beam_size": 3, "length_penalty": 0.7}
@@ -187,12 +188,11 @@ def test_the_checkpoints_of_a_run_without_a_model(model: Path, tmp_path: Path) -
 # The weights and the tokenizer
 
 
-def test_the_model_is_loaded_with_the_sha256_of_its_file(model: Path) -> None:
+def test_the_model_is_loaded_with_the_sha256_of_its_file(model: Path, tmp_path: Path) -> None:
     config = resolve(model, "model.dropout=0").config
     loaded = init_from.load(config)
-    assert loaded is not None
     assert loaded.sha256 == durable.sha256(model / WEIGHTS)
-    assert init_from.load(settings.resolve("own-text", []).config) is None
+    assert load_initial(settings.resolve("own-text", []).config, RunLayout(tmp_path)) is None
 
 
 def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_model_that_is_another_one_by_now(model: Path, tmp_path: Path) -> None
 
 
 def test_the_state_of_a_checkpoint_keeps_the_initial_model(tmp_path: Path) -> None:
-    new = State(30, best_bleu=1.0, init_sha256="ab")
+    new = State(30, best_score=1.0, init_sha256="ab")
     durable.write_json(tmp_path / "state.json", asdict(new))
     assert load_state(tmp_path / "state.json") == new
 

@@ -210,7 +210,7 @@ def test_what_is_too_large_is_no_fit(monkeypatch: pytest.MonkeyPatch, error: Exc
 
 @pytest.mark.parametrize("tokens, expected", [(25_000, 4096), (1024, 1024), (300, 300)])
 def test_a_cpu_takes_what_is_fast_there(tokens: int, expected: int) -> None:
-    assert largest(config_of(f"training.batch_tokens={tokens}"), replace(CUDA, device="cpu")) == expected
+    assert micro_batch.cpu_micro_batch(config_of(f"training.batch_tokens={tokens}")) == expected
 
 
 @pytest.mark.parametrize("size", [25_000, 3_125, 256])

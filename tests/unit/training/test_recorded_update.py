@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from mtx.data.packing import PackedBatch
-from mtx.training.micro_batch import MicroStep, seed_micro_step
+from mtx.training.micro_batch import MicroStep, RecordedStep, seed_micro_step
 from mtx.training.optimizer import WeightUpdate, new_optimizer
 from tests.graphs import StandIn, record_on_a_cpu
 from tests.models import random_batch, tiny_model
@@ -33,8 +33,8 @@ class Training:
     def __init__(self, is_recorded: bool, num_batches: int, rdrop_alpha: float):
         self.model = tiny_model(NUM_IDS, dtype=torch.float32, dropout=0.1).train()
         self.optimizer = new_optimizer(list(self.model.parameters()))
-        self.micro_step = MicroStep(self.model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
-        self.micro_step.is_static = is_recorded
+        kind = RecordedStep if is_recorded else MicroStep
+        self.micro_step = kind(self.model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
         self.num_batches = num_batches
         self.update = WeightUpdate(
             self.optimizer, self.micro_step.sums, functools.partial(norm, self.model), 0.5, is_recorded

@@ -9,8 +9,8 @@ import pytest
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.training.checkpoint import Cooldown, State
+from mtx.training.hooks import Validation
 from mtx.training.schedule import Schedule, highest_rate, learning_rate, planned_end
-from mtx.training.validation import Validation
 
 # d_model 512, warmup 4000: 512^-0.5 = 0.0441942, 4000^-0.5 = 0.0158114, 4000^-1.5 = 3.95285e-6, 16000^-0.5 = 0.00790569
 
@@ -66,14 +66,14 @@ def schedule_of(**training: object) -> Schedule:
     data: Any = SimpleNamespace(train=train, valid=store, tests={"test": store})
     sampler: Any = SimpleNamespace(epochs=lambda position: 0.0)
     config = Config.model_validate({"training": training, "decoding": {"beam_size": 4}})
-    return Schedule(config, data, sampler, 0.0, 0.0)
+    return Schedule(config, data, sampler)
 
 
 def test_the_reserve_grows_with_the_validation_up_to_half_of_the_limit() -> None:
     schedule = schedule_of(time_limit="10m")
     three_and_a_search = 3 * 20 + 60
-    assert schedule.ends_at(State(validation_s=20.0)) == pytest.approx(600 - (18 + 10 + three_and_a_search))
-    assert schedule.ends_at(State(validation_s=200.0)) == 300.0
+    assert schedule.usable_s(State(validation_s=20.0)) == pytest.approx(600 - (18 + 10 + three_and_a_search))
+    assert schedule.usable_s(State(validation_s=200.0)) == 300.0
 
 
 def validation(length_ratio: float) -> Validation:
@@ -88,21 +88,21 @@ def test_a_validation_with_endless_translations_does_not_tell_what_later_ones_ta
 
 def test_a_cooldown_begins_early_enough_for_the_last_step() -> None:
     schedule = schedule_of(max_steps=1000, cooldown=0.3)
-    assert schedule.plan_cooldown(State(699)) is None
-    plan = schedule.plan_cooldown(State(700))
+    assert schedule.plan_cooldown(State(699), 0.0) is None
+    plan = schedule.plan_cooldown(State(700), 0.0)
     assert plan == Cooldown(701, 1000, "max_steps", 1000)
-    assert schedule.plan_cooldown(State(800, cooldown=plan)) == plan
-    assert schedule_of(max_steps=1000).plan_cooldown(State(999)) is None, "the paper has none"
+    assert schedule.plan_cooldown(State(800, cooldown=plan), 0.0) == plan
+    assert schedule_of(max_steps=1000).plan_cooldown(State(999), 0.0) is None, "the paper has none"
 
 
 def test_a_cooldown_follows_when_patience_has_run_out() -> None:
     schedule = schedule_of(max_steps=10**6, patience=3, cooldown=0.2)
-    assert schedule.plan_cooldown(State(400, bad_validations=2)) is None
-    plan = schedule.plan_cooldown(State(400, bad_validations=3))
+    assert schedule.plan_cooldown(State(400, bad_validations=2), 0.0) is None
+    plan = schedule.plan_cooldown(State(400, bad_validations=3), 0.0)
     assert plan == Cooldown(401, 500, "patience", 3), "a fifth of all steps"
-    assert schedule.reason_to_stop(State(499, bad_validations=9, cooldown=plan)) is None
-    assert schedule.reason_to_stop(State(500, bad_validations=9, cooldown=plan)) == "patience"
-    late = schedule.plan_cooldown(State(10**6 - 50, bad_validations=3))
+    assert schedule.reason_to_stop(State(499, bad_validations=9, cooldown=plan), 0.0) is None
+    assert schedule.reason_to_stop(State(500, bad_validations=9, cooldown=plan), 0.0) == "patience"
+    late = schedule.plan_cooldown(State(10**6 - 50, bad_validations=3), 0.0)
     assert late is not None and late.last == 10**6
 
 
@@ -112,17 +112,16 @@ def test_a_cooldown_ends_with_the_time(caplog: pytest.LogCaptureFixture) -> None
     plan, step = None, 0
     while plan is None:
         step += 1
-        schedule.now_s = 99.0 + step
-        plan = schedule.plan_cooldown(State(step))
-    last = step + int(0.97 * (960 - schedule.now_s))
+        now_s = 99.0 + step
+        plan = schedule.plan_cooldown(State(step), now_s)
+    last = step + int(0.97 * (960 - now_s))
     assert plan == Cooldown(step + 1, last, "time_limit", 1000) and 850 < last <= 861
-    assert schedule_of(max_steps=last, cooldown=0.3).plan_cooldown(State(step)) == replace(
+    assert schedule_of(max_steps=last, cooldown=0.3).plan_cooldown(State(step), 0.0) == replace(
         plan, reason="max_steps", limit=last
     ), "as with so many steps"
-    assert schedule_of(max_steps=last, cooldown=0.3).plan_cooldown(State(step - 1)) is None
-    assert schedule.reason_to_stop(State(step + 1, cooldown=plan)) is None and not caplog.text
-    schedule.now_s = 961.0
-    assert schedule.reason_to_stop(State(last - 9, cooldown=plan)) == "time_limit", "steps became slower"
+    assert schedule_of(max_steps=last, cooldown=0.3).plan_cooldown(State(step - 1), 0.0) is None
+    assert schedule.reason_to_stop(State(step + 1, cooldown=plan), now_s) is None and not caplog.text
+    assert schedule.reason_to_stop(State(last - 9, cooldown=plan), 961.0) == "time_limit", "steps became slower"
     assert "training slowed down: the time limit ends it 9 steps early" in caplog.text
 
 
@@ -130,10 +129,8 @@ def test_a_cooldown_after_a_validation_uses_the_margin() -> None:
     """A validation takes 20 s, after which the end seems 38 steps nearer than before it."""
     schedule = schedule_of(max_steps=10**6, time_limit="1000s", cooldown=0.5)
     for step, now_s in ((1, 10.0), (465, 474.0)):
-        schedule.now_s = now_s
-        assert schedule.plan_cooldown(State(step)) is None
-    schedule.now_s = 495.0
-    assert schedule.plan_cooldown(State(466)) == Cooldown(467, 911, "time_limit", 1000), "in 464 of 465 seconds"
+        assert schedule.plan_cooldown(State(step), now_s) is None
+    assert schedule.plan_cooldown(State(466), 495.0) == Cooldown(467, 911, "time_limit", 1000), "in 464 of 465 seconds"
     assert schedule.end(State(466)) == (466 + int(0.97 * 465 * 465 / 485), "time_limit") == (898, "time_limit")
 
 
@@ -141,8 +138,7 @@ def test_the_end_by_a_time_limit_is_known_after_a_few_steps_of_this_start() -> N
     schedule = schedule_of(time_limit="20m", max_steps=10**5)
     ends = []
     for step, elapsed_s in ((0, 60.0), (1, 100.0), (3, 126.0), (4, 139.0)):
-        schedule.now_s = elapsed_s
-        schedule.plan_cooldown(State(step))
+        schedule.plan_cooldown(State(step), elapsed_s)
         ends.append(schedule.end(State(step))[0])
     assert ends[:3] == [10**5] * 3, "the first step of a start shows nothing, and two more are too few"
     assert ends[3] == 4 + int(0.97 * (1200 - 46 - 139) / 13), "46 seconds are for the end, and a step takes 13"
@@ -154,12 +150,10 @@ def test_a_total_is_known_when_steps_and_a_validation_have_shown_how_long_they_t
     schedule = schedule_of(time_limit="1000s", max_steps=10**5)
     known = []
     for state in (State(0), State(1), State(11), State(11, validation_s=10.0)):
-        schedule.now_s = 99.0 + state.step
-        schedule.plan_cooldown(state)
+        schedule.plan_cooldown(state, 99.0 + state.step)
         known.append(schedule.known_end(state))
     assert known == [None, None, None, 11 + int(0.97 * (1000 - 40 - 60 - 110) / 1.01)], "1,000 steps, a validation"
-    schedule.now_s = 901.0
-    schedule.plan_cooldown(State(800, validation_s=10.0))
+    schedule.plan_cooldown(State(800, validation_s=10.0), 901.0)
     assert schedule.known_end(State(800, validation_s=10.0)) == 800, "its time is over"
     assert schedule_of(max_steps=9).known_end(State(0)) == 9
 
@@ -167,17 +161,18 @@ def test_a_total_is_known_when_steps_and_a_validation_have_shown_how_long_they_t
 def test_the_total_stays_from_the_first_validation_on() -> None:
     """A step takes 1 s, and a validation 20 s after each 50 steps."""
     schedule = schedule_of(time_limit="2000s", max_steps=10**5, validate_every=50)
-    schedule.now_s, state, totals = 30.0, State(1), []
-    while schedule.reason_to_stop(state) is None:
-        schedule.plan_cooldown(state)
+    now_s, state, totals = 30.0, State(1), []
+    while schedule.reason_to_stop(state, now_s) is None:
+        schedule.plan_cooldown(state, now_s)
         if state.step % 50 == 0:
-            schedule.skip_validation(schedule.now_s + 20)
+            schedule.skip_validation(20.0)
+            now_s += 20
             state = replace(state, validation_s=20.0)
-            schedule.plan_cooldown(state)
+            schedule.plan_cooldown(state, now_s)
         if (total := schedule.known_end(state)) is not None and state.step % 50 == 10:
             totals.append(total)
         state = replace(state, step=state.step + 1)
-        schedule.now_s += 1
+        now_s += 1
     assert max(totals) - min(totals) <= 0.03 * state.step, "0.97 of the time that is left is planned with"
     assert totals[-1] <= state.step <= totals[-1] + 20
 
@@ -187,12 +182,12 @@ def test_the_end_is_planned_alike_whoever_asks_for_it_on_the_way() -> None:
     plans = []
     for shows_end in (False, True):
         schedule = schedule_of(time_limit="1000s", max_steps=10**5, cooldown=0.5)
-        schedule.now_s = 400.0
+        now_s = 400.0
         if shows_end:
             schedule.end(State(300))
         for step in range(300, 400):
-            schedule.now_s += 100.0 if step == 300 else 1.0
-            plans.append(schedule.plan_cooldown(State(step)))
+            now_s += 100.0 if step == 300 else 1.0
+            plans.append(schedule.plan_cooldown(State(step), now_s))
             if shows_end:
                 schedule.end(State(step + 1))
     assert plans[:100] == plans[100:] and any(plans)
@@ -201,7 +196,6 @@ def test_the_end_is_planned_alike_whoever_asks_for_it_on_the_way() -> None:
 def test_no_cooldown_follows_the_last_step() -> None:
     schedule = schedule_of(time_limit="1000s", max_steps=10**5, cooldown=0.5)
     for step, now_s in ((1, 10.0), (400, 409.0), (401, 990.0)):
-        schedule.now_s = now_s
-        assert schedule.plan_cooldown(State(step)) is None
-    assert schedule.reason_to_stop(State(401)) == "time_limit"
-    assert schedule_of(max_steps=100, cooldown=0.5).plan_cooldown(State(100)) is None
+        assert schedule.plan_cooldown(State(step), now_s) is None
+    assert schedule.reason_to_stop(State(401), now_s) == "time_limit"
+    assert schedule_of(max_steps=100, cooldown=0.5).plan_cooldown(State(100), 0.0) is None

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from mtx.decoding.scoring import BATCH_TOKENS
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint, micro_batch
 from mtx.training.build import build, new_model, text_and_sampler
+from mtx.training.hooks import Run
 from mtx.training.micro_batch import RuntimeChoices
-from mtx.training.run import prepare_only
+from mtx.training.run import prepare_only, train
 from mtx.training.trainer import Trainer
 from mtx.training.validation import validate_part
 from tests.integration.commands import TINY, write_tsv
@@ -106,12 +108,27 @@ def test_moments_made_before_give_the_bits_of_those_that_torch_makes(prepared: R
         assert torch.equal(ours, theirs)
 
 
-def test_what_fills_the_memory_is_gone_before_scoring(prepared: RunLayout, tmp_path: Path) -> None:
-    run = trainer(prepared, tmp_path)
-    take_steps(run, 1)
-    held = [weakref.ref(thing) for thing in (run.model, run.optimizer, run.micro_step, run.model.embedding)]
-    run.release()
-    assert [thing() for thing in held] == [None] * 4
+def test_what_fills_the_memory_is_gone_before_scoring(
+    prepared: RunLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the trainer, whatever an error or a hook has left in a cycle."""
+    held, alive = list[Any](), list[Any]()
+    real = Trainer.train
+
+    def watched(run: Trainer, *hooks: Any) -> Any:
+        held.extend(map(weakref.ref, (run, run.model, run.optimizer, run.micro_step, run.model.embedding)))
+        return real(run, *hooks)
+
+    def score(run: Run, ranks: Any) -> None:
+        alive.extend(thing() for thing in held)
+        assert run.state.step == 2
+
+    monkeypatch.setattr(Trainer, "train", watched)
+    monkeypatch.setattr("mtx.training.run._score", score)
+    monkeypatch.setattr("mtx.training.run.read_result", lambda *_: None)
+    root = shutil.copytree(prepared.root, tmp_path / "run")
+    train(settings.with_values(settings.load(prepared.config), {"run_dir": str(root), "training.max_steps": 2}))
+    assert alive == [None] * 5
 
 
 def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
@@ -136,7 +153,7 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
     monkeypatch.setattr(torch, "zeros", counted)
     monkeypatch.setattr(micro_batch, "score_pairs", validate_part)
     chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
-    new = functools.partial(new_model, config, chosen, data.tokenizer.num_ids)
+    new = functools.partial(new_model, config, chosen, data)
     micro_batch._try_step(config, chosen, new, sampler)
     monkeypatch.undo()
     num_numbers = sum(parameter.numel() for parameter in new().parameters())
