@@ -89,7 +89,7 @@ def _scores(scorer: Any, translations: list[str], lines: list[str]) -> list[floa
     from mtx.data.cleaning import clean_text
 
     src, tgt = (
-        scorer.tokenizer.encode([clean_text(line) for line in side], target=is_target)
+        scorer.tokenizer.encode([clean_text(line) for line in side], scorer.frame, target=is_target)
         for side, is_target in ((translations, False), (lines, True))
     )
     most = scorer.max_tokens, scorer.engine.num_tgt_positions

@@ -133,10 +133,10 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
         glossary: a file with terms that the translations use.
     """
     from mtx.data.glossary import Glossary
-    from mtx.decoding.load import load
+    from mtx.decoding.translator import Translator
 
     terms = None if glossary is None else Glossary.read(glossary)
-    translator = load(model, search, place)
+    translator = Translator.open(model, search, place)
     logger.debug("%s: translated with %s by %s", model, translator.engine.name, translator.options)
     n_best, num_beams = search.n_best, translator.options.num_beams
     if search.sampling is None and n_best > num_beams:

@@ -153,7 +153,7 @@ def epoch_text(config: Config, store: TokenStore, tokenizer: Tokenizer, terms: G
 class EpochText:
     """Chunks of an epoch in which some pairs have changed text, and perhaps all pairs have other subwords.
 
-    A tag at the start of a source is kept.
+    The frame of a pair is kept, such as a tag at the start of its source.
 
     Args:
         augmentations: in the order in which they are applied, each with the share of the pairs that it changes.
@@ -196,8 +196,9 @@ class EpochText:
             for (augment, _), is_drawn in zip(self._augmentations, drawn[place], strict=True):
                 if is_drawn:
                     pair = augment(*pair, pair_rng)
-            [src_ids], [tgt_ids] = self._tokenizer.encode([pair[0]]), self._tokenizer.encode([pair[1]], target=True)
-            tag = [token for token in src[place][:1] if token in self._tokenizer.tags.values()]
-            lengths = len(src_ids), len(tgt_ids)
-            if min(lengths) > 1 and max(len(tag) + lengths[0], lengths[1]) <= self._max_tokens:
-                src[place], tgt[place] = tag + src_ids, tgt_ids
+            frame = self._tokenizer.frame_of(src[place], tgt[place])
+            [src_ids] = self._tokenizer.encode([pair[0]], frame)
+            [tgt_ids] = self._tokenizer.encode([pair[1]], frame, target=True)
+            has_text = src_ids[len(frame.before_src) : -1] and tgt_ids[len(frame.before_tgt) : -1]
+            if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
+                src[place], tgt[place] = src_ids, tgt_ids

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mtx.data.token_store import TokenStore  # loads pyarrow, which the search does not need
 
 _MAX_KERNEL_SENTENCES = 65_535  # CUDA starts a block for each sentence in the second dimension of a grid
-_MANY = 32  # micro-batches, above which `_distribute` takes longer than a step, so `_deal` is tried first
 _NUM_AHEAD = 5  # steps that are prepared before they are needed
 
 
@@ -106,33 +105,8 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
     ends = totals.cumsum()
     cuts = (ends - totals / 2).searchsorted(ends[-1] / k * np.arange(1, k))  # a sentence goes where its middle lies
     groups = np.split(np.arange(len(totals)), cuts)
-    if k >= _MANY and not _all_fit(lengths, groups, shape):
-        groups = _deal(lengths, k)
-    return groups if _all_fit(lengths, groups, shape) else _distribute(lengths, k, shape)
-
-
-def _all_fit(lengths: Ints, groups: list[Ints], shape: Shape) -> bool:
-    src, tgt = lengths
-    return all(shape.fits(int(src[group].sum()), int(tgt[group].sum()), len(group)) for group in groups)
-
-
-def _deal(lengths: Ints, k: int) -> list[Ints]:
-    """Deal sentences to micro-batches in rounds, one for each, longest first, without checking the room.
-
-    Rounds alternately balance the length difference of source and target, and the sum of both: the sentence with the
-    largest value goes to the micro-batch with the smallest.
-    """
-    lengths = np.stack([lengths[0] - lengths[1], lengths.sum(axis=0)])
-    order = np.argsort(-lengths[1], kind="stable")
-    loads = np.zeros((2, k), np.int64)
-    numbers = np.empty(len(order), np.int64)  # of the micro-batch that each sentence goes to
-    for turn, start in enumerate(range(0, len(order), k)):
-        sentences, measure = order[start : start + k], turn % 2
-        sentences = sentences[np.argsort(-lengths[measure, sentences], kind="stable")]
-        emptiest = np.argsort(loads[measure], kind="stable")[: len(sentences)]
-        numbers[sentences] = emptiest
-        loads[:, emptiest] += lengths[:, sentences]
-    return np.split(np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=k).cumsum()[:-1])
+    fit = (shape.fits(*lengths[:, group].sum(axis=1).tolist(), len(group)) for group in groups)
+    return groups if all(fit) else _distribute(lengths, k, shape)
 
 
 def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
@@ -141,21 +115,19 @@ def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
     The emptiest one has the smallest sum of its source tokens times the source length and its target tokens times the
     target length of the sentence to place, so that neither side fills up before the other.
     """
-    src, tgt = lengths.tolist()
+    sizes = np.stack([*lengths, np.ones_like(lengths[0])], axis=1)  # of each sentence: source, target, itself
+    room = np.array([shape.num_src, shape.num_tgt, shape.max_sentences]) - shape.spare
     members: list[list[int]] = [[] for _ in range(k)]
-    loads = [(0, 0)] * k
+    loads = np.zeros((k, 3), np.int64)
     for i in np.argsort(-lengths.sum(axis=0), kind="stable").tolist():
-        weighted = [s * src[i] + t * tgt[i] for s, t in loads]
-        for j in sorted(range(len(members)), key=weighted.__getitem__):
-            after = (loads[j][0] + src[i], loads[j][1] + tgt[i])
-            if shape.fits(*after, len(members[j]) + 1):
-                break
-        else:
+        has_room = (loads + sizes[i] <= room).all(axis=1)
+        if not has_room.any():
             members.append([])
-            loads.append((0, 0))
-            j, after = len(members) - 1, (src[i], tgt[i])
+            loads, has_room = np.pad(loads, ((0, 1), (0, 0))), np.append(has_room, True)
+        weighted = loads[:, :2] @ lengths[:, i]
+        j = int(np.where(has_room, weighted, np.iinfo(np.int64).max).argmin())
         members[j].append(i)
-        loads[j] = after
+        loads[j] += sizes[i]
     return [np.array(numbers, np.int64) for numbers in members]
 
 
@@ -205,12 +177,13 @@ def _offset_words(num_offsets: int) -> int:
     return -(-num_offsets // 4) * 2
 
 
-def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBatch:
+def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int, start_id: int | None = None) -> PackedBatch:
     """Gather sentences into one batch of `shape`, in host memory.
 
     Args:
         src, tgt: the sides of a store (`tokens`, `starts`, `lengths`).
         pairs: the numbers of the sentences, in their order in the batch.
+        start_id: what the decoder starts from, `start_id` of the model; None: pad.
     """
     lengths = src.lengths[pairs], tgt.lengths[pairs]
     num_src, num_tgt = (int(side.sum()) for side in lengths)
@@ -242,7 +215,7 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
         ids[:num_real] = side.tokens.take(starts.repeat(own) + positions[:num_real])
         ids[num_real:] = pad_id
     tgt_in_ids[1:] = tgt_ids[:-1]
-    tgt_in_ids[tgt_offsets[: len(pairs) + num_dummies]] = pad_id  # the decoder starts from pad
+    tgt_in_ids[tgt_offsets[: len(pairs) + num_dummies]] = pad_id if start_id is None else start_id
     return PackedBatch(
         **fields,
         num_sentences=len(pairs),
@@ -253,14 +226,16 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
     )
 
 
-def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int) -> PackedBatch:
+def pack_sentences(
+    src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int, start_id: int | None = None
+) -> PackedBatch:
     """One batch of exactly these sentences, in host memory."""
     from mtx.data.token_store import Side
 
     sides = Side.of(src, np.int64), Side.of(tgt, np.int64)
     num_src, num_tgt = (int(side.lengths.sum()) for side in sides)
     shape = Shape(num_src, num_tgt, len(src), max(map(len, (*src, *tgt))), 0)
-    return pack(*sides, np.arange(len(src)), shape, pad_id)
+    return pack(*sides, np.arange(len(src)), shape, pad_id, start_id)
 
 
 def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
@@ -317,6 +292,7 @@ def load_steps(
     pin: bool = False,
     rank: int = 0,
     num_ranks: int = 1,
+    start_id: int | None = None,
 ) -> Generator[LoadedStep, None, None]:
     """The planned steps, each as k (rarely more) micro-batches of one shape; a thread prepares them ahead.
 
@@ -324,6 +300,7 @@ def load_steps(
 
     Args:
         pin: whether to use page-locked memory, which belongs to the CUDA device of the caller.
+        start_id: see `pack`.
     """
 
     def prepare() -> LoadedStep | None:
@@ -335,7 +312,7 @@ def load_steps(
         if not step.sides:
             own = [step.pairs[group] for group in own]
         src, tgt = step.sides or (store.src, store.tgt)
-        packed = [pack(src, tgt, pairs, shape, store.num_ids) for pairs in own]
+        packed = [pack(src, tgt, pairs, shape, store.num_ids, start_id) for pairs in own]
         if pin:
             packed = [_in_buffer(batch, batch.buffer.pin_memory()) for batch in packed]
         return LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)

@@ -68,12 +68,12 @@ def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:
 
 
 def sentences(
-    text: str, tags: Sequence[Placed], split: Callable[[str], list[str]]
+    text: str, tags: Sequence[Placed], split: Callable[[str], list[str]] | None
 ) -> list[tuple[str, Sequence[Placed]]]:
     """The sentences of a bare text, each with its tags; a pair around several sentences encloses a part of each."""
     cuts = {tag.at for tag in tags if any(_BETWEEN_SENTENCES.search(each.raw) for each in tag.tags)}
     parts = [text[begin:end].strip() for begin, end in pairwise(sorted({0, *cuts, len(text)}))]
-    texts = [sentence for part in parts if part for sentence in split(part)]
+    texts = [sentence for part in parts if part for sentence in (split(part) if split else [part])]
     starts, end = list[int](), 0
     for sentence in texts:
         starts.append(max(end, text.find(sentence, end)))

@@ -72,31 +72,33 @@ class CTranslate2Engine:
     """Searches with CTranslate2.
 
     Args:
-        open_runtime: opens the `ctranslate2.Translator`, with a number of workers and of threads of each.
+        path: the directory of the export.
         tokenizer: gives the pieces, which CTranslate2 reads and writes.
         num_positions: number of positions of the model, the most tokens that a translation can have.
-        num_workers: number of batches that are translated at the same time. A sentence that waits alone gets all
-            their cores instead, for which the weights are loaded a second time.
-        batch_tokens: number of source tokens of a batch.
+        placement: threads is the number of batches that are translated at the same time; a sentence that waits alone
+            gets all their cores instead, for which the weights are loaded a second time. batch_tokens is by default
+            1,024, and on CUDA 8,192.
     """
 
     name: ClassVar[EngineName] = "ctranslate2"
 
-    def __init__(
-        self,
-        open_runtime: Callable[[int, int], Any],
-        tokenizer: Tokenizer,
-        num_positions: int,
-        num_workers: int,
-        batch_tokens: int,
-    ):
-        self._open_runtime = open_runtime
-        self.runtime = open_runtime(num_workers, 1)
+    def __init__(self, path: Path, tokenizer: Tokenizer, num_positions: int, placement: Placement):
+        device = str(placement.device)
+        if device == "auto":
+            device = "cuda" if library().get_cuda_device_count() else "cpu"
+        is_cpu = device == "cpu"
+        self.num_tgt_positions = num_positions
+        self.num_calls = (placement.threads or num_cores()) if is_cpu else 1
+        self.batch_tokens = placement.batch_tokens or (_BATCH_TOKENS if is_cpu else _CUDA_BATCH_TOKENS)
+        self._open_runtime = functools.partial(_open_runtime, path, device, placement.precision)
+        self.runtime = self._open_runtime(self.num_calls, 1)
         self._runtimes = [self.runtime]
         self.precision = _PRECISIONS.get(self.runtime.compute_type, self.runtime.compute_type)
-        self.num_tgt_positions = num_positions
-        self.num_calls = num_workers
-        self.batch_tokens = batch_tokens
+        self._batched: dict[str, Any] = {
+            "max_batch_size": self.batch_tokens,
+            "batch_type": "tokens",
+            "max_input_length": 0,
+        }
         self._pieces = tokenizer.vocabulary()
         self._ids = {piece: token for token, piece in enumerate(self._pieces)}
 
@@ -109,17 +111,10 @@ class CTranslate2Engine:
             DamagedFileError: a file is missing or damaged.
             MtxError: CTranslate2 is not installed, or cannot load the model.
         """
-        described = model_description.read(path, _FILES, name=EXPORT_CONFIG)
-        info, tokenizer = described.info, Tokenizer.load(path)
+        info, tokenizer = model_description.read(path, _FILES, name=EXPORT_CONFIG).info, Tokenizer.load(path)
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != tokenizer.vocabulary():
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
-        device = str(placement.device)
-        if device == "auto":
-            device = "cuda" if library().get_cuda_device_count() else "cpu"
-        num_workers = (placement.threads or num_cores()) if device == "cpu" else 1
-        batch_tokens = placement.batch_tokens or (_BATCH_TOKENS if device == "cpu" else _CUDA_BATCH_TOKENS)
-        open_runtime = functools.partial(_open_runtime, path, device, placement.precision)
-        return cls(open_runtime, tokenizer, int(info["num_positions"]), num_workers, batch_tokens), tokenizer, info
+        return cls(path, tokenizer, int(info["num_positions"]), placement), tokenizer, info
 
     def _runtime_for_one(self) -> Any:
         """The runtime for a sentence that waits alone: its worker has all cores, unless others use them now.
@@ -168,15 +163,23 @@ class CTranslate2Engine:
                 if math.isnan(log_prob)
             ]
             if missing:
-                scored.append((missing, self._start_scoring(runtime, missing)))
+                scoring = runtime.score_batch(
+                    [self._text(request.source[:-1]) for request, _ in missing],
+                    [self._text(ids[:-1]) for _, ids in missing],
+                    asynchronous=True,
+                    **self._batched,
+                )
+                scored.append((missing, scoring))
         for missing, results in scored:
             for (request, ids), future in zip(missing, results, strict=True):
                 hypotheses[request.number][ids] = sum(future.result().log_probs)
-        candidates = (
-            [Candidate(list(ids), log_prob / penalty(len(ids), options.alpha)) for ids, log_prob in some.items()]
-            for some in hypotheses
-        )
-        return [sorted(some, key=lambda candidate: -candidate.score) for some in candidates]
+        return [
+            sorted(
+                (Candidate([*ids], log_prob / penalty(len(ids), options.alpha)) for ids, log_prob in of_source.items()),
+                key=lambda candidate: -candidate.score,
+            )
+            for of_source in hypotheses
+        ]
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `Engine.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""
@@ -187,10 +190,8 @@ class CTranslate2Engine:
             [self._text(target[:-1]) or None for target in targets],
             beam_size=1,
             max_decoding_length=max(map(len, targets)),
-            max_input_length=0,
             return_attention=True,
-            max_batch_size=self.batch_tokens,
-            batch_type="tokens",
+            **self._batched,
         )
         rows = (result.attention[0][: len(target) - 1] for result, target in zip(results, targets, strict=True))
         return [
@@ -228,17 +229,6 @@ class CTranslate2Engine:
             length_penalty=_NO_PENALTY,
             return_scores=True,
             return_end_token=True,
-            asynchronous=True,
-        )
-
-    def _start_scoring(self, runtime: Any, pairs: list[tuple[Request, tuple[int, ...]]]) -> Any:
-        """Starts to compute the log-probabilities of translations, `</s>` included; returns a future for each."""
-        return runtime.score_batch(
-            [self._text(request.source[:-1]) for request, _ in pairs],
-            [self._text(ids[:-1]) for _, ids in pairs],
-            max_batch_size=self.batch_tokens,
-            batch_type="tokens",
-            max_input_length=0,
             asynchronous=True,
         )
 

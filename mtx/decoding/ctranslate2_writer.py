@@ -1,7 +1,7 @@
 """Writes a model for CTranslate2: CTranslate2's own files, and the tokenizer and settings needed to translate lines.
 
-The weights go into CTranslate2's documented specification. Its decoder reads a vector of zeros as its
-first token, as that of mtx does, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
+The weights go into CTranslate2's documented specification. Its decoder starts from what that of mtx
+starts from, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
 """
 
 from pathlib import Path
@@ -82,13 +82,13 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
         layer, _, name = variable.rpartition("/")
         rows = [arrays[part.name][: part.shape[0] - part.has_pad_row] for part in parts]
         setattr(specs.model_spec.index_spec(spec, layer), name, np.concatenate(rows))
-    spec.decoder.start_from_zero_embedding = True
+    spec.decoder.start_from_zero_embedding = model.start_id == model.pad_id
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
     spec.config.add_source_eos = True
     spec.config.unk_token = UNK
-    spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos; with a zero embedding any token works
-    spec.config.decoder_start_token = EOS
+    spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos
+    spec.config.decoder_start_token = [*vocabulary, EOS][model.start_id]  # with a zero embedding any token works
     spec.config.layer_norm_epsilon = 1e-5  # torch's default, which mtx uses
     return spec
 

@@ -41,14 +41,10 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
     """
     if not tags:
         return [tgt]
-    units = _units(tgt, links or in_proportion(src, tgt))
+    words = re.finditer(r"\S+", tgt)
+    units = _units(tgt, links or [Link(*word.span(), word.start() * len(src) / len(tgt)) for word in words])
     units = units[:: 1 + len(tags) * len(units) // _MOST_WORK]
     return _write(tgt, _places(tags, _Aligned(src, tgt, units, 0, len(tgt))))
-
-
-def in_proportion(src: str, tgt: str) -> list[Link]:
-    """Links each word of a translation proportionally to the source, as a fallback."""
-    return [Link(m.start(), m.end(), m.start() * len(src) / len(tgt)) for m in re.finditer(r"\S+", tgt)]
 
 
 def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
@@ -75,16 +71,10 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
 def _write(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
     """A translation with tags at the given characters, in order; spaces around them are as in the source."""
     result, end = Marked(), 0
-    for at, group in groupby(placed, key=lambda item: _next_ink(tgt, item[0])):
+    for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
         result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         end = at
     return [part for part in [*result, tgt[end:]] if part != ""]
-
-
-def _next_ink(text: str, at: int) -> int:
-    """The position of the next character other than a space, or of the end of the text."""
-    match = _INK.search(text, at)
-    return match.start() if match else len(text)
 
 
 def _space(tags: Sequence[Placed], before: str, following: str) -> Marked:

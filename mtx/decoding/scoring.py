@@ -36,23 +36,22 @@ def score_pairs(
 ) -> list[ForcedScore]:
     """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
     results: dict[int, ForcedScore] = {}
-    device = model.output_weight.device
     for rows in batch_by_length(src, tgt, BATCH_TOKENS):
-        batch = to_device(pack_sentences([src[r] for r in rows], [tgt[r] for r in rows], model.pad_id), device)
-        model.prepare_positions(batch.max_tokens)
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-            nll = batch_nll(model, batch)
+        batch = _pack(model, [src[row] for row in rows], [tgt[row] for row in rows])
+        with torch.autocast(batch.src_ids.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            hidden = model.decode(batch, model.encode(batch))
+            nll = target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
         for row, part in zip(rows, torch.split(nll, [len(tgt[r]) for r in rows]), strict=True):
             log_prob, length = -float(part.numpy().sum()), len(tgt[row])
             results[row] = ForcedScore(log_prob, length, log_prob / penalty(length, alpha))
     return [results[row] for row in range(len(src))]
 
 
-@torch.inference_mode()
-def batch_nll(model: TranslationModel, batch: PackedBatch) -> Tensor:
-    """Returns the nll of each target token of a batch on the model's device, fp64 [N] in host memory."""
-    hidden = model.decode(batch, model.encode(batch))
-    return target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
+def _pack(model: TranslationModel, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> PackedBatch:
+    """One batch of pairs on the device of the model, which is ready for it."""
+    batch = pack_sentences(src, tgt, model.pad_id, model.start_id)
+    model.prepare_positions(batch.max_tokens)
+    return to_device(batch, model.output_weight.device)
 
 
 def target_nll(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -120,10 +119,6 @@ def attention_maps(
     model: TranslationModel, tokenizer: Tokenizer, src: Sequence[list[int]], tgt: Sequence[list[int]]
 ) -> list[AttentionMaps]:
     """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
-    batch = to_device(pack_sentences(src, tgt, model.pad_id), model.output_weight.device)
-    model.prepare_positions(batch.max_tokens)
-    found = model.attention_weights(batch)
-    return [
-        AttentionMaps(tuple(tokenizer.pieces(one)), tuple(tokenizer.pieces(other)), *weights)
-        for one, other, weights in zip(src, tgt, found, strict=True)
-    ]
+    batch = _pack(model, src, tgt)
+    sides = ([tuple(tokenizer.pieces(ids)) for ids in side] for side in (src, tgt))
+    return [AttentionMaps(*pair, *weights) for *pair, weights in zip(*sides, model.attention_weights(batch), strict=True)]

@@ -136,7 +136,9 @@ class Trainer:
         """The batches of the next steps, prepared ahead in host memory; the caller closes the generator."""
         position, pin, ranks = self.state.position, self.device.type == "cuda", self.ranks
         planned = steps(self.sampler, position, num_steps)
-        return load_steps(self.text, planned, self.num_micro_steps, self.shape, pin, ranks.rank, ranks.size)
+        return load_steps(
+            self.text, planned, self.num_micro_steps, self.shape, pin, ranks.rank, ranks.size, self.model.start_id
+        )
 
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""

@@ -15,6 +15,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.sentencepiece_models import SplitModel
 from mtx.data.tokenizer import EOS_ID, NUM_RESERVED, UNK_ID, Form, Tokenizer, normalize, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, MtxError
+from mtx.storage.model_description import tokenizer_files
 
 HOSTILE = [
     "", " ", "   ", "\u3000", "</s>", "<unk>", "<pad>", "<0x41>", "<BT>", "a\x00b", "a\nb\r\nc\u2028d\x85e\u2029",
@@ -185,7 +186,7 @@ def test_vocabulary_and_file_names(tokenizer: Tokenizer, tmp_path: Path) -> None
     assert vocabulary[:3] == ["</s>", "<unk>", "<0x00>"] and vocabulary[500:502] == ["<BT>", "<web>"]
     assert len(vocabulary) == tokenizer.num_ids and "<pad>" not in vocabulary
     tokenizer.save(tmp_path)
-    assert Tokenizer.file_names_in(tmp_path) == ("tokenizer.model", "tokenizer.json")
+    assert tokenizer_files(tmp_path) == ("tokenizer.model", "tokenizer.json")
     assert [*json.loads((tmp_path / "tokenizer.json").read_text())] == ["format", "normalization", "tags", "pieces"]
     assert tokenizer.encode(["ab cd"], target=True) == tokenizer.encode(["ab cd"])
 
@@ -245,7 +246,7 @@ def test_two_models_decode_by_the_target_side(split: Tokenizer) -> None:
 def test_two_models_are_saved_and_loaded(split: Tokenizer, tmp_path: Path) -> None:
     split.save(tmp_path)
     names = ("tokenizer.src.model", "tokenizer.tgt.model", "tokenizer.json")
-    assert Tokenizer.file_names_in(tmp_path) == names
+    assert tokenizer_files(tmp_path) == names
     loaded = Tokenizer.load(tmp_path)
     texts = [*HOSTILE, ">>fr<< ab", "xyxy"]
     for target in (False, True):
