@@ -105,7 +105,8 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
     ends = totals.cumsum()
     cuts = (ends - totals / 2).searchsorted(ends[-1] / k * np.arange(1, k))  # a sentence goes where its middle lies
     groups = np.split(np.arange(len(totals)), cuts)
-    fit = (shape.fits(*lengths[:, group].sum(axis=1).tolist(), len(group)) for group in groups)
+    src, tgt = lengths
+    fit = (shape.fits(int(src[group].sum()), int(tgt[group].sum()), len(group)) for group in groups)
     return groups if all(fit) else _distribute(lengths, k, shape)
 
 

@@ -105,7 +105,7 @@ class Tokenizer:
         if has_marks:
             reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
         self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
-        self._starts: dict[str | None, int] = {**self.tags, **models.languages}
+        self._starts = {**self.tags, **models.languages}
         marks = TERM_MARKS if has_marks else ""
         self.marks = {mark: token for token, mark in enumerate(marks, self.num_ids - len(marks))}
         self._names = [*models.pieces, *(f"<{name}>" for name in reserved), PAD]
@@ -120,7 +120,7 @@ class Tokenizer:
         A model with pieces that name the language to translate into has the one of `tgt` before the source, if there
         is one; other models have one direction.
         """
-        return Frame(tuple(self._starts[name] for name in (tag, f">>{tgt}<<") if name in self._starts))
+        return Frame(tuple(self._starts[name] for name in (tag or "", f">>{tgt}<<") if name in self._starts))
 
     def named_frame(self, source: str, frame: Frame) -> tuple[Frame, str]:
         """The frame of a source and its text: `frame`, unless the source begins with the name of a language."""

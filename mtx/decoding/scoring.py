@@ -120,5 +120,5 @@ def attention_maps(
 ) -> list[AttentionMaps]:
     """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
     batch = _pack(model, src, tgt)
-    sides = ([tuple(tokenizer.pieces(ids)) for ids in side] for side in (src, tgt))
-    return [AttentionMaps(*pair, *weights) for *pair, weights in zip(*sides, model.attention_weights(batch), strict=True)]
+    tokens = ([tuple(tokenizer.pieces(ids)) for ids in side] for side in (src, tgt))
+    return list(map(AttentionMaps, *tokens, *zip(*model.attention_weights(batch), strict=True)))

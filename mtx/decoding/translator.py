@@ -187,7 +187,7 @@ class Translator:
 
         placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
         engine, tokenizer, info = open_engine(model, search, placement)
-        load_torch = functools.partial(open_torch, model, replace(placement, precision="tf32"))
+        load_torch = functools.partial(open_torch, model, replace(placement, engine="torch", precision="tf32"))
         return cls(engine, tokenizer, info, search, None if engine.name == "torch" else load_torch)
 
     @functools.cached_property

@@ -13,7 +13,7 @@ import sentencepiece
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.sentencepiece_models import SplitModel
-from mtx.data.tokenizer import EOS_ID, NUM_RESERVED, UNK_ID, Form, Tokenizer, normalize, train_tokenizer
+from mtx.data.tokenizer import EOS_ID, NUM_RESERVED, UNK_ID, Form, Frame, Tokenizer, normalize, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, MtxError
 from mtx.storage.model_description import tokenizer_files
 
@@ -66,7 +66,8 @@ def test_one_text_or_many_give_the_same_ids_and_texts(tokenizer: Tokenizer, spli
 
 
 def test_a_tag_stands_in_front_and_leaves_no_text(tokenizer: Tokenizer) -> None:
-    plain, tagged = tokenizer.encode(["abc"])[0], tokenizer.encode(["abc"], "web")[0]
+    frame = tokenizer.frame("src", "tgt", "web")
+    plain, tagged = tokenizer.encode(["abc"])[0], tokenizer.encode(["abc"], frame)[0]
     assert tagged == [501, *plain]
     assert tokenizer.decode([[*tagged, tokenizer.pad_id, 507]]) == ["abc"]
 
@@ -113,7 +114,8 @@ def test_equal_text_gives_equal_bytes(tmp_path: Path) -> None:
 def test_save_and_load(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
-    assert loaded.encode(HOSTILE, "web") == tokenizer.encode(HOSTILE, "web")
+    frame = loaded.frame("src", "tgt", "web")
+    assert loaded.encode(HOSTILE, frame) == tokenizer.encode(HOSTILE, frame)
     assert (loaded.num_ids, loaded.normalization, loaded.tags) == (508, "nfc", tokenizer.tags)
 
 
@@ -227,6 +229,33 @@ def test_a_language_token_counts_at_the_start_of_a_source_only(split: Tokenizer)
     for text in ("ж >>fr<<", ">>de<< ж", " >>fr<<", ">>fr<"):
         assert 8 not in split.encode([text])[0], text
     assert 8 not in split.encode([">>fr<< ж"], target=True)[0]
+
+
+def test_a_frame_is_a_tag_or_a_language_or_what_a_source_names(tokenizer: Tokenizer, split: Tokenizer) -> None:
+    assert tokenizer.frame("en", "fr") == Frame((), (EOS_ID,), ()) == split.frame("en", "de")
+    assert tokenizer.frame("en", "fr", "BT") == Frame((500,), (EOS_ID,), ())
+    french = split.frame("en", "fr")
+    assert french == Frame((8,), (EOS_ID,), ())
+    assert split.encode(["ж"], french) == split.encode([">>fr<< ж"], french) == split.encode([">>fr<< ж"])
+    assert split.named_frame(">>fr<< ж", split.frame("en", "de")) == (french, " ж")
+    assert split.encode(["x"], Frame((8,), (0, 8), (8, 3)), target=True)[0][:2] == [8, 3]
+    for each, frame in ((tokenizer, tokenizer.frame("", "", "web")), (split, french)):
+        [src], [tgt] = (each.encode(["ab"], frame, target=target) for target in (False, True))
+        assert each.frame_of(src, tgt) == frame
+
+
+def test_the_number_of_reserved_symbols_is_stored_where_it_is_not_the_usual_one(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    few = Tokenizer(tokenizer.models, "nfc", ["BT"], num_reserved=3)
+    few.save(tmp_path)
+    loaded, path = Tokenizer.load(tmp_path), tmp_path / "tokenizer.json"
+    assert loaded.num_ids == 503 and loaded.vocabulary()[-3:] == ["<BT>", "<reserved_1>", "<reserved_2>"]
+    assert "reserved" not in tokenizer._description() and loaded.is_same(few)
+    for number in (0, -1, True, "3", 10**12):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "reserved": number}) + "\n")
+        with pytest.raises(DamagedFileError, match=r"tokenizer\.json: "):
+            Tokenizer.load(tmp_path)
 
 
 def test_text_of_two_models_never_becomes_a_control_id(split: Tokenizer) -> None:
