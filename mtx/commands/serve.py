@@ -45,7 +45,6 @@ def serve(
         )
     if missing := [package for package in _PACKAGES if find_spec(package.replace("-", "_")) is None]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
-    from mtx.decoding.options import Placement, SearchOptions
     from mtx.decoding.translator import Translator
     from mtx.serve import server
     from mtx.serve.translation import Pairs, TranslationQueue
@@ -53,7 +52,7 @@ def serve(
     limits = server.Limits()
     with _listener(host, port) as listener:
         server.log_as_json()
-        translators = [Translator.open(model, SearchOptions(), Placement(device)) for model in models]
+        translators = [Translator.load(model, device=device) for model in models]
         num_threads = max(translator.engine.num_calls for translator in translators)
         pairs = Pairs(translators)
         for translator in translators:

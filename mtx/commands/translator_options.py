@@ -136,7 +136,7 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
     from mtx.decoding.translator import Translator
 
     terms = None if glossary is None else Glossary.read(glossary)
-    translator = Translator.open(model, search, place)
+    translator = Translator.load(model, **vars(search), **vars(place))
     logger.debug("%s: translated with %s by %s", model, translator.engine.name, translator.options)
     n_best, num_beams = search.n_best, translator.options.num_beams
     if search.sampling is None and n_best > num_beams:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtx.data.languages import WITHOUT_SPACES
-from mtx.data.tables import log_once
 from mtx.errors import DataError
 from mtx.storage.text_files import printable, read_lines
 
@@ -65,13 +64,13 @@ class Glossary:
             UsageError: if the file is missing or not text.
             DataError: if a line is not a pair of terms, a term has two translations, or there are no terms.
         """
-        terms = dict[str, str]()
+        terms, num_thirds = dict[str, str](), 0
         for number, line in enumerate(read_lines(path, "strict"), 1):
             if not line.strip():
                 continue
             sides = [_nfc(side.strip()) for side in line.split("\t")]
             if len(sides) == 3:
-                log_once(f"{path}: skipping the third column")
+                num_thirds += 1
                 sides.pop()
             if len(sides) != 2 or not all(map(_TERM.fullmatch, sides)):
                 each = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
@@ -83,6 +82,8 @@ class Glossary:
             if terms.setdefault(src, tgt) != tgt:
                 both = f"{printable(terms[src])} and {printable(tgt)}"
                 raise DataError(f"{path}:{number}: {printable(src)} has two translations, {both}; expected one")
+        if num_thirds:
+            logger.info("%s: skipping the third column", path)
         if not terms:
             raise DataError(f"{path}: no terms, expected lines of source term TAB target term")
         return cls(terms)

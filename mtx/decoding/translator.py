@@ -28,7 +28,7 @@ from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.markup import Marked, Placed, Tag, bare, codes_of, has_letters, is_choice, mark_up, raw, text_of
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
 from mtx.data.tokenizer import PLAIN, UNK_ID, Frame, Tokenizer
-from mtx.decoding.codes import divided, link_pieces, mark_up_line, sentences, units
+from mtx.decoding.codes import Link, divided, link_pieces, mark_up_line, put_back, sentences, units
 from mtx.decoding.options import (
     EXTRA_LENGTH,
     Candidate,
@@ -39,14 +39,12 @@ from mtx.decoding.options import (
     Sampling,
     SearchOptions,
 )
-from mtx.decoding.placing import Link, put_back
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores
 
 if TYPE_CHECKING:
-    from mtx.decoding.scoring import AttentionMaps, ForcedScore
-    from mtx.decoding.torch_engine import TorchEngine
+    from mtx.decoding.torch_engine import AttentionMaps, ForcedScore, TorchEngine
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +117,7 @@ class LoadOptions(TypedDict, total=False):
 
 
 class Translator:
-    """Translates lines of text with one model or an ensemble, by an engine; see `open`. Thread-safe.
+    """Translates lines of text with one model or an ensemble, by an engine; see `load`. Thread-safe.
 
     Args:
         info: of the model's directory: src, tgt, max_tokens, and perhaps beam_size, length_penalty and
@@ -169,22 +167,18 @@ class Translator:
     def load(cls, model: str | Path, **options: Unpack[LoadOptions]) -> "Translator":
         """Loads a model directory, the model of a run directory, an export, or an ensemble A+B of several models.
 
-        The options are the fields of `SearchOptions` and of `Placement`.
+        The options are the fields of `SearchOptions` and of `Placement`; `mtx.decoding.load` chooses the engine.
 
         Raises:
             UsageError: there is no such model, engine, device or precision.
             TypeError, ValueError: another argument is unknown, of another type, or out of its range.
             DamagedFileError: a file of the model is missing or damaged.
         """
-        place: dict[str, Any] = dict(options)
-        search = {name: place.pop(name) for name in SearchOptions.__dataclass_fields__ if name in place}
-        return cls.open(model, SearchOptions(**search), Placement(**place))
-
-    @classmethod
-    def open(cls, model: str | Path, search: SearchOptions, placement: Placement) -> "Translator":
-        """Loads a model as `load` does, for the engine of `mtx.decoding.load.choose_engine`."""
         from mtx.decoding.load import open_engine, open_torch
 
+        place: dict[str, Any] = dict(options)
+        search = SearchOptions(**{name: place.pop(name) for name in vars(SearchOptions()) if name in place})
+        placement = Placement(**place)
         placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
         engine, tokenizer, info = open_engine(model, search, placement)
         load_torch = functools.partial(open_torch, model, replace(placement, engine="torch", precision="tf32"))
@@ -217,14 +211,14 @@ class Translator:
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, n_best: int | None = None
+        self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None, n_best: int | None = None
     ) -> list[list[Hypothesis]]:
-        """Returns the finished hypotheses of each line: one to beam_size, best first, or the samples.
+        """Returns the finished hypotheses of each line, or segment of a document: up to beam_size, best first.
 
-        Those of a line that is translated in parts are the best combinations of the hypotheses of its parts; a sample
-        is the samples of its parts with the same number. Its score is the sum of the scores of the parts, and with
-        `Sampling.mbr`, which leaves each part one hypothesis, their mean. Score and pieces of a sentence in capitals or
-        in title case are those of the sentence as it is usually written.
+        With `Sampling` they are the samples. Those of a line that is translated in parts are the best combinations of
+        the hypotheses of its parts; a sample is the samples of its parts with the same number. Its score is the sum of
+        the scores of the parts, and with `Sampling.mbr`, which leaves each part one hypothesis, their mean. Score and
+        pieces of a sentence in capitals or in title case are those of the sentence as it is usually written.
         With a glossary, those that use more of its terms come first, whatever their scores.
 
         Args:
@@ -237,14 +231,12 @@ class Translator:
             DataError: a prefix is too long for the model; nothing was translated.
         """
         require_lines(lines, prefixes)
-        return self._hypotheses(self.split(lines, prefixes), n_best)
+        by_line = self.split(lines, prefixes)
+        return self.join_parts(by_line, self.decode_parts([part for line in by_line for part in line], n_best))
 
     def translate_marked(self, segments: Sequence[Marked]) -> list[Marked]:
         """Returns the translations of segments of documents, each with all tags of its source."""
-        return [hypotheses[0].marked for hypotheses in self._hypotheses(self.split(segments), 1)]
-
-    def _hypotheses(self, lines: list[list[Part]], n_best: int | None) -> list[list[Hypothesis]]:
-        return self.join_parts(lines, self.decode_parts([part for line in lines for part in line], n_best))
+        return [hypotheses[0].marked for hypotheses in self.hypotheses(segments, n_best=1)]
 
     def split(self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None) -> list[list[Part]]:
         """Returns the parts of each line or segment, of at most max_tokens; an empty line has none. See `hypotheses`.
@@ -396,26 +388,23 @@ class Translator:
         src = self.tokenizer.encode([pairs[row][0].read for row in rows])
         ids = self.tokenizer.models.vocabulary
         tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
-        links = dict[int, list[Link]]()
+        links: list[Sequence[Link]] = [()] * len(pairs)
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for row, src_ids, attention in zip(rows, src, attentions, strict=True):
             part, hypothesis = pairs[row]
             src_side = self.tokenizer.pieces(src_ids), part.text
             links[row] = link_pieces(attention, src_side, (hypothesis.pieces, hypothesis.text))
-        whole = (
-            replace(hypothesis, marked=self._marked(part, hypothesis, links.get(row, ())))
-            for row, (part, hypothesis) in enumerate(pairs)
-        )
+        whole = iter([self._with_codes(*pair, linked) for pair, linked in zip(pairs, links, strict=True)])
         return [[next(whole) for _ in of_part] for of_part in by_part]
 
-    def _marked(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Marked:
-        """A translation with all codes of its source; where it lacks a learned one, they are placed in proportion."""
+    def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Hypothesis:
+        """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
         src, tags, tgt = part.text, part.tags, hypothesis.text
         if self.codes and not (part.prefix or part.is_cut) and codes_of(src) != codes_of(tgt):
             src, tags = bare(mark_up(put_back(tags, src, src, ())))
             tgt, links = bare(mark_up([tgt]))[0], ()
         marked = put_back(tags, src, tgt, links)
-        return mark_up(marked) if self.codes else marked
+        return replace(hypothesis, marked=mark_up(marked) if self.codes else marked)
 
     def join_parts(
         self, lines: Sequence[Sequence[Part]], by_part: Iterable[list[Hypothesis]]
@@ -475,7 +464,7 @@ class Translator:
         return encoded
 
 
-def require_lines(lines: Sequence[str], others: Sequence[str] | None = None) -> None:
+def require_lines(lines: Sequence[str | Marked], others: Sequence[str] | None = None) -> None:
     """Checks that an argument is a list of lines, and `others` as many.
 
     Raises:
@@ -486,7 +475,7 @@ def require_lines(lines: Sequence[str], others: Sequence[str] | None = None) -> 
         if isinstance(argument, str | bytes):
             raise TypeError(f"expected a list of lines, got a single {type(argument).__name__}: {argument[:20]!r}")
         for number, line in enumerate(argument, start=1):
-            if not isinstance(line, str):
+            if not isinstance(line, str | list):
                 raise TypeError(f"line {number} is of the type {type(line).__name__}, expected str")
     if others is not None and len(others) != len(lines):
         raise ValueError(f"expected {len(lines)} lines, got {len(others)}")

@@ -15,8 +15,8 @@ import torch
 from mtx.config.schema import TokenizerConfig
 from mtx.data.sentencepiece_models import SplitModel
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
-from mtx.decoding import scoring
 from mtx.decoding import torch_engine as module
+from mtx.decoding import torch_engine as scoring
 from mtx.decoding.beam_search import Request, RequestQueue
 from mtx.decoding.options import Candidate, Placement, Sampling, SearchOptions
 from mtx.decoding.translator import Hypothesis, Part, Translator, best_combinations
