@@ -83,14 +83,14 @@ class Terms:
         rng.shuffle(terms)
         number = rng.randint(1, _MOST_TERMS)
         chosen = dict[str, tuple[str, str]]()  # the written term ("": unchanged) and its written translation
-        edits, taken = list[tuple[int, int, str]](), set[int]()
+        edits, covered = list[tuple[int, int, str]](), set[int]()
         for term in terms:
             translation = self._glossary.terms[term]
             spans = find_words(translation, tgt)
             places = {place for span in spans for place in range(*span)}
-            if not places or taken & places or len(chosen) == number:
+            if not places or covered & places or len(chosen) == number:
                 continue
-            taken |= places
+            covered |= places
             made_up = ""
             if rng.random() < _MADE_UP:
                 translation = make_up(translation, self._tgt_letters, rng)

@@ -99,7 +99,7 @@ class Glossary:
         it are skipped. A term with a lower-case first word also matches with an initial capital.
         """
         words = word_spans(text)
-        found = list[Match]()
+        candidates = list[Match]()
         for number, (start, first_end) in enumerate(words):
             for _, end in words[number:]:
                 if end - start > self._longest:
@@ -107,12 +107,14 @@ class Glossary:
                 written = text[start:end]
                 term = written if written in self.terms else _decapitalize(written, first_end - start)
                 if term in self.terms:
-                    found.append(Match(start, end, term, self.terms[term]))
-        found.sort(key=lambda match: (match.start - match.end, match.src != text[match.start : match.end], match.start))
-        taken, matches = set[int](), list[Match]()
-        for match in found:
-            if taken.isdisjoint(span := range(match.start, match.end)):
-                taken.update(span)
+                    candidates.append(Match(start, end, term, self.terms[term]))
+        candidates.sort(
+            key=lambda match: (match.start - match.end, match.src != text[match.start : match.end], match.start)
+        )
+        covered, matches = set[int](), list[Match]()
+        for match in candidates:
+            if covered.isdisjoint(span := range(match.start, match.end)):
+                covered.update(span)
                 matches.append(match)
         return sorted(matches)
 
@@ -150,8 +152,8 @@ def num_used(translations: Sequence[str], text: str) -> int:
     if not translations:
         return 0
     expected = Counter(translation for translation in map(_nfc, translations) if translation.strip())
-    found = Counter(match.src for match in Glossary({term: term for term in expected}).matches(_nfc(text)))
-    return (expected & found).total()
+    used = Counter(match.src for match in Glossary({term: term for term in expected}).matches(_nfc(text)))
+    return (expected & used).total()
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

@@ -204,20 +204,19 @@ class _Search:
         if self.slots.stream is not None and self.running and len(free) * _REFILL_FRACTION < num_slots:
             return True
         while free:
-            if not self.encoded and (requests := self.queue.take(num_slots)):
+            if not self.encoded:
+                if not (requests := self.queue.take(num_slots)):
+                    break
                 self.sources = [model.encode([request.source for request in requests]) for model in self.models]
                 self.encoded = list(enumerate(requests))
-            if not self.encoded:
-                break
-            admitted = dict(zip(free, self.encoded, strict=False))
-            free, self.encoded = free[len(admitted) :], self.encoded[len(admitted) :]
-            self._admit(admitted)
+            admitted, self.encoded = self.encoded[: len(free)], self.encoded[len(free) :]
+            slots, free = free[: len(admitted)], free[len(admitted) :]
+            for cache, sources in zip(self.caches, self.sources, strict=True):
+                cache.admit(slots, sources, [row for row, _ in admitted])
+            self._admit(slots, [request for _, request in admitted])
         return bool(self.running)
 
-    def _admit(self, admitted: dict[int, tuple[int, Request]]) -> None:
-        slots, requests = [*admitted], [request for _, request in admitted.values()]
-        for cache, sources in zip(self.caches, self.sources, strict=True):
-            cache.admit(slots, sources, [row for row, _ in admitted.values()])
+    def _admit(self, slots: list[int], requests: list[Request]) -> None:
         self.slots.beams.admit(slots, requests)
         if self.slots.sampling is not None:
             uniform, seed = self.slots.uniform, self.slots.sampling.seed

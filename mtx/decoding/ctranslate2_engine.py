@@ -155,7 +155,7 @@ class CTranslate2Engine:
                     again[request.limit].append(request)
                 else:
                     hypotheses[request.number] = self._hypotheses(request, pieces, scores)
-            waiting.extend((some, self._start(runtime, some, options)) for some in again.values())
+            waiting.extend((limited, self._start(runtime, limited, options)) for limited in again.values())
             missing = [
                 (request, ids)
                 for request in batch
@@ -236,7 +236,7 @@ class CTranslate2Engine:
         return [self._pieces[token] for token in ids]
 
     def _hypotheses(
-        self, request: Request, found: list[list[str]], scores: list[float]
+        self, request: Request, by_beam: list[list[str]], scores: list[float]
     ) -> dict[tuple[int, ...], float]:
         """Returns the hypotheses of one source, cut to the limit, with `</s>`, and their log-probabilities.
 
@@ -245,7 +245,7 @@ class CTranslate2Engine:
         if not any(map(math.isfinite, scores)):
             raise MtxError(NO_SCORES)
         hypotheses = dict[tuple[int, ...], float]()
-        for pieces, score in zip(found, scores, strict=True):
+        for pieces, score in zip(by_beam, scores, strict=True):
             ids = [self._ids[piece] for piece in pieces]
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit
             if not is_whole:

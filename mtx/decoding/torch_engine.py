@@ -146,8 +146,8 @@ class TorchEngine:
                 head_size = config.d_model // config.num_heads
                 other.model.kernel = attention_kernel(device, placement.precision or "fp32", head_size)
         expand_segments(device)
-        models = [each.model.to(device) for each in loaded]
-        info = {**first.info, "max_tokens": min(int(each.info["max_tokens"]) for each in loaded)}
+        models = [one.model.to(device) for one in loaded]
+        info = {**first.info, "max_tokens": min(int(one.info["max_tokens"]) for one in loaded)}
         return cls(models, first.tokenizer, placement), first.tokenizer, info
 
     @property
@@ -165,10 +165,10 @@ class TorchEngine:
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self.use_models():
             candidates = self._search_in_memory(longest_first, options)
-        found: list[list[Candidate]] = [[] for _ in sources]
+        by_source: list[list[Candidate]] = [[] for _ in sources]
         for request in requests:
-            found[request.number * len(sources) // len(requests)] += candidates[request.number]
-        return found
+            by_source[request.number * len(sources) // len(requests)] += candidates[request.number]
+        return by_source
 
     def log_probs(self, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float) -> list[ForcedScore]:
         """Scores existing translations, each ending in `</s>`; see `score_pairs`."""
@@ -182,15 +182,15 @@ class TorchEngine:
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""
-        found: list[Attention] = []
+        attentions: list[Attention] = []
         with self.use_models():
             for start in range(0, len(sources), _MAPS_AT_ONCE):
                 pairs = [side[start : start + _MAPS_AT_ONCE] for side in (sources, targets)]
                 by_model = [attention_maps(model, self.tokenizer, *pairs) for model in self.models]
                 for maps in zip(*by_model, strict=True):
                     means = [one.cross[-1].mean(0) + _TINY for one in maps]  # also of a decoder alone
-                    found.append(np.mean([mean / mean.sum(-1, keepdims=True) for mean in means], axis=0))
-        return found
+                    attentions.append(np.mean([mean / mean.sum(-1, keepdims=True) for mean in means], axis=0))
+        return attentions
 
     @contextlib.contextmanager
     def use_models(self) -> Iterator[None]:

@@ -306,9 +306,9 @@ class Translator:
         if case is None:
             return sentence, None
         terms = self._terms(sentence) if is_normalized("NFC", sentence) else []
-        kept = [(term.start, term.end) for term in terms]
+        unchanged = [(term.start, term.end) for term in terms]
         encode = self.tokenizer.encode
-        usual = truecase(sentence, case, self.src, lambda texts: list(map(len, encode(texts))), kept)
+        usual = truecase(sentence, case, self.src, lambda texts: list(map(len, encode(texts))), unchanged)
         return (sentence, None) if usual is None else (usual, case)
 
     def _parts(self, sentence: Part, ids: list[int]) -> list[Part]:
@@ -350,8 +350,8 @@ class Translator:
         """
         searched = [part for part in parts if not part.own]
         prefixes = [[*part.frame.before_tgt, *part.prefix] for part in searched]
-        found = self.engine.search([part.ids for part in searched], prefixes, self.options)
-        by_part = [self._of_part(part, of_part, n_best) for part, of_part in zip(searched, found, strict=True)]
+        by_source = self.engine.search([part.ids for part in searched], prefixes, self.options)
+        by_part = [self._of_part(part, of_part, n_best) for part, of_part in zip(searched, by_source, strict=True)]
         rest, sampling = iter(self._put_back(searched, by_part)), self.options.sampling
         copies = 1 if sampling is None or sampling.mbr else sampling.num_samples
         return [[Hypothesis(part.own, 0.0, [])] * copies if part.own else next(rest) for part in parts]
@@ -417,7 +417,8 @@ class Translator:
             if not parts or sampling is None:
                 joined = best_combinations(line, parts, self.options.num_beams)
             else:
-                joined = [best_combinations(line, [[each] for each in some], 1)[0] for some in zip(*parts, strict=True)]
+                samples = ([[hypothesis] for hypothesis in sample] for sample in zip(*parts, strict=True))
+                joined = [best_combinations(line, sample, 1)[0] for sample in samples]
                 if sampling.mbr:
                     num_texts = sum(part.text != "" for part in line) or 1
                     joined = [replace(h, score=h.score / num_texts) for h in joined]
@@ -448,8 +449,8 @@ class Translator:
         require_lines(src, tgt)
         src_ids = self._ids("line", src, self.max_tokens)
         if tgt is None:
-            found = self.torch.search(src_ids, [[*self.frame.before_tgt]] * len(src_ids), self.options)
-            tgt_ids = [candidates[0].ids for candidates in found]
+            by_source = self.torch.search(src_ids, [[*self.frame.before_tgt]] * len(src_ids), self.options)
+            tgt_ids = [candidates[0].ids for candidates in by_source]
         else:
             limit = min(self.max_tokens + EXTRA_LENGTH, self.torch.num_tgt_positions)
             tgt_ids = self._ids("target", tgt, limit, is_target=True)
@@ -481,13 +482,13 @@ def require_lines(lines: Sequence[str | Marked], others: Sequence[str] | None = 
         raise ValueError(f"expected {len(lines)} lines, got {len(others)}")
 
 
-def best_combinations(parts: Sequence[Part], found: Sequence[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
+def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
     """Joins one hypothesis of each part; returns the `size` best, best first.
 
     The best one lacks the fewest terms, and then has the largest sum of scores.
     """
     best = [Hypothesis([], 0.0, [])]
-    for part, hypotheses in zip(parts, found, strict=True):
+    for part, hypotheses in zip(parts, by_part, strict=True):
         longer = [_join(before, hypothesis, part.is_next) for before in best for hypothesis in hypotheses]
         best = sorted(longer, key=lambda joined: (joined.num_missing, -joined.score))[:size]
     return best
