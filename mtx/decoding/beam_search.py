@@ -376,10 +376,8 @@ def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Te
         return top, flat // size, flat % size
     groups = log_probs.view(num_slots, beams, -1, _GROUP)
     best = (groups.amax(-1) + scores[:, :, None]).flatten(1).topk(count, dim=1).indices  # groups of the slot
-    per_slot = groups.shape[1] * groups.shape[2]
-    rows = torch.arange(0, num_slots * per_slot, per_slot, device=scores.device)[:, None] + best
     in_beam = best // groups.shape[2]
-    values = groups.flatten(0, 2).index_select(0, rows.flatten()).view(num_slots, count, _GROUP)
+    values = groups.flatten(1, 2).gather(1, best[:, :, None].expand(-1, -1, _GROUP))
     top, flat = (values + scores.gather(1, in_beam)[:, :, None]).flatten(1).topk(count, dim=1)
     group = flat // _GROUP
     tokens = (best % groups.shape[2]).gather(1, group) * _GROUP + flat % _GROUP

@@ -347,7 +347,8 @@ class _Aligned:
             if places:
                 return min(places, key=lambda place: abs(place - at * len(self.tgt) / len(self.src)))
         preceding, following = self.src[max(0, at - 2) : at].strip()[-1:], self.src[at]
-        is_before = not placed.after.isspace() and (_is_sign(following) or placed.before.isspace())
+        is_sign = not (following.isalnum() or following.isspace())
+        is_before = not placed.after.isspace() and (is_sign or placed.before.isspace())
         units = self._alike(following if is_before else preceding)
         near = [unit for unit in units if (unit.src >= at) == is_before]
         is_before ^= not near and units[0].is_word
@@ -364,7 +365,3 @@ class _Aligned:
         """The unit nearest to a character of the source, by its link, then by its position."""
         expected = at * len(self.tgt) / len(self.src)
         return min(units, key=lambda unit: (abs(unit.src - at), abs((unit.start + unit.end) / 2 - expected)))
-
-
-def _is_sign(character: str) -> bool:
-    return not character.isalnum() and character.strip() != ""

@@ -12,9 +12,9 @@ import logging
 import math
 import os
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -72,22 +72,29 @@ class CTranslate2Engine:
     """Searches with CTranslate2.
 
     Args:
-        path: the directory of the export.
-        tokenizer: gives the pieces, which CTranslate2 reads and writes.
-        num_positions: number of positions of the model, the most tokens that a translation can have.
+        path: a directory that `mtx export --to ctranslate2` wrote.
         placement: threads is the number of batches that are translated at the same time; a sentence that waits alone
             gets all their cores instead, for which the weights are loaded a second time. batch_tokens is by default
             1,024, and on CUDA 8,192.
+
+    Raises:
+        UsageError: the directory is not an export, or CTranslate2 lacks the device or the precision.
+        DamagedFileError: a file is missing or damaged.
+        MtxError: CTranslate2 is not installed, or cannot load the model.
     """
 
     name: ClassVar[EngineName] = "ctranslate2"
 
-    def __init__(self, path: Path, tokenizer: Tokenizer, num_positions: int, placement: Placement):
+    def __init__(self, path: Path, placement: Placement):
+        self.info, self.tokenizer = model_description.read(path, _FILES, name=EXPORT_CONFIG).info, Tokenizer.load(path)
+        self._pieces = self.tokenizer.vocabulary()
+        if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != self._pieces:
+            raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
         device = str(placement.device)
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
         is_cpu = device == "cpu"
-        self.num_tgt_positions = num_positions
+        self.num_tgt_positions = int(self.info["num_positions"])
         self.num_calls = (placement.threads or num_cores()) if is_cpu else 1
         self.batch_tokens = placement.batch_tokens or (_BATCH_TOKENS if is_cpu else _CUDA_BATCH_TOKENS)
         self._open_runtime = functools.partial(_open_runtime, path, device, placement.precision)
@@ -99,22 +106,7 @@ class CTranslate2Engine:
             "batch_type": "tokens",
             "max_input_length": 0,
         }
-        self._pieces = tokenizer.vocabulary()
         self._ids = {piece: token for token, piece in enumerate(self._pieces)}
-
-    @classmethod
-    def open(cls, path: Path, placement: Placement) -> tuple[Self, Tokenizer, Mapping[str, Any]]:
-        """Loads a directory that `mtx export --to ctranslate2` wrote; returns tokenizer and info too.
-
-        Raises:
-            UsageError: the directory is not an export, or CTranslate2 lacks the device or the precision.
-            DamagedFileError: a file is missing or damaged.
-            MtxError: CTranslate2 is not installed, or cannot load the model.
-        """
-        info, tokenizer = model_description.read(path, _FILES, name=EXPORT_CONFIG).info, Tokenizer.load(path)
-        if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != tokenizer.vocabulary():
-            raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
-        return cls(path, tokenizer, int(info["num_positions"]), placement), tokenizer, info
 
     def _runtime_for_one(self) -> Any:
         """The runtime for a sentence that waits alone: its worker has all cores, unless others use them now.

@@ -12,33 +12,34 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import platformdirs
 from filelock import FileLock
 
 from mtx.config.schema import ModelConfig
-from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.options import Engine, EngineName, Placement, SearchOptions
+from mtx.decoding.options import EngineName, Placement, SearchOptions
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import mtx_command
 from mtx.storage import durable, model_description
 from mtx.storage.durable import MANIFEST
 from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS, find_model, is_run, require_models
 
+if TYPE_CHECKING:
+    from mtx.decoding.ctranslate2_engine import CTranslate2Engine
+    from mtx.decoding.torch_engine import TorchEngine
+
 logger = logging.getLogger(__name__)
 
-Opened = tuple[Engine, Tokenizer, Mapping[str, Any]]  # the last: the settings in the model's directory
 # one of these files is there if the driver of a GPU is; importing torch only to learn that there is none takes a second
 _DRIVERS = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
 _SECONDS_BYTES = 100_000_000  # weights whose conversion takes seconds
 _MAX_BYTES = 5_000_000_000  # of all conversions together; the one that was used longest ago goes first
 
 
-def open_engine(model: str | Path, search: SearchOptions, placement: Placement) -> Opened:
+def open_engine(model: str | Path, search: SearchOptions, placement: Placement) -> "CTranslate2Engine | TorchEngine":
     """Opens MODEL, a model directory, run, export or ensemble A+B, with the engine of `choose_engine`.
 
     Raises:
@@ -61,7 +62,7 @@ def open_engine(model: str | Path, search: SearchOptions, placement: Placement) 
     return open_torch(model, placement)
 
 
-def open_torch(model: str | Path, placement: Placement) -> Opened:
+def open_torch(model: str | Path, placement: Placement) -> "TorchEngine":
     """Opens MODEL with torch; raises what `open_engine` does."""
     from mtx.decoding.torch_engine import TorchEngine
 
@@ -98,20 +99,20 @@ def has_gpu() -> bool:
     return find_device("auto").type != "cpu"
 
 
-def _open_ctranslate2(model: Path, placement: Placement, is_export: bool) -> Opened:
+def _open_ctranslate2(model: Path, placement: Placement, is_export: bool) -> "CTranslate2Engine":
     """Opens an export, or MODEL's conversion in the cache, converting it again if it is damaged."""
     from mtx.decoding.ctranslate2_engine import CTranslate2Engine
 
     if is_export:
-        return CTranslate2Engine.open(model, placement)
+        return CTranslate2Engine(model, placement)
     precision, placement = placement.precision or "fp32", replace(placement, precision=None)
     export = cached_export(model, precision)
     try:
-        return CTranslate2Engine.open(export, placement)
+        return CTranslate2Engine(export, placement)
     except DamagedFileError as error:
         logger.warning("%s; converting the model again", error)
         shutil.rmtree(export, ignore_errors=True)
-        return CTranslate2Engine.open(cached_export(model, precision), placement)
+        return CTranslate2Engine(cached_export(model, precision), placement)
 
 
 def cached_export(model: Path, precision: str = "fp32") -> Path:

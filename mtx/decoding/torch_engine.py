@@ -110,6 +110,7 @@ class TorchEngine:
 
     name: ClassVar[EngineName] = "torch"
     num_calls = 1
+    info: Mapping[str, Any]  # of what `open` has loaded
 
     def __init__(self, models: Sequence[TranslationModel], tokenizer: Tokenizer, placement: Placement | None = None):
         placement = placement or Placement()
@@ -127,8 +128,8 @@ class TorchEngine:
         self._kept = dict[Any, Slots]()  # with CUDA's graphs, for later searches
 
     @classmethod
-    def open(cls, paths: Sequence[Path], placement: Placement) -> tuple[Self, Tokenizer, Mapping[str, Any]]:
-        """Loads a model or the models of an ensemble; returns tokenizer and info too, those of the first.
+    def open(cls, paths: Sequence[Path], placement: Placement) -> Self:
+        """Loads a model or the models of an ensemble, with the tokenizer and the info of the first.
 
         Raises:
             UsageError: there is no such device, or the models have different tokenizers.
@@ -147,8 +148,9 @@ class TorchEngine:
                 other.model.kernel = attention_kernel(device, placement.precision or "fp32", head_size)
         expand_segments(device)
         models = [one.model.to(device) for one in loaded]
-        info = {**first.info, "max_tokens": min(int(one.info["max_tokens"]) for one in loaded)}
-        return cls(models, first.tokenizer, placement), first.tokenizer, info
+        engine = cls(models, first.tokenizer, placement)
+        engine.info = {**first.info, "max_tokens": min(int(one.info["max_tokens"]) for one in loaded)}
+        return engine
 
     @property
     def model(self) -> TranslationModel:

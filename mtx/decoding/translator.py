@@ -143,7 +143,7 @@ class Translator:
         tokenizer: Tokenizer,
         info: Mapping[str, Any],
         options: SearchOptions | None = None,
-        load_torch: Callable[[], tuple[Any, ...]] | None = None,
+        load_torch: "Callable[[], TorchEngine] | None" = None,
     ):
         self.engine, self.tokenizer = engine, tokenizer
         self.options = (options or SearchOptions()).of_model(info)
@@ -180,15 +180,14 @@ class Translator:
         search = SearchOptions(**{name: place.pop(name) for name in vars(SearchOptions()) if name in place})
         placement = Placement(**place)
         placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
-        engine, tokenizer, info = open_engine(model, search, placement)
+        engine = open_engine(model, search, placement)
         load_torch = functools.partial(open_torch, model, replace(placement, engine="torch", precision="tf32"))
-        return cls(engine, tokenizer, info, search, None if engine.name == "torch" else load_torch)
+        return cls(engine, engine.tokenizer, engine.info, search, None if engine.name == "torch" else load_torch)
 
     @functools.cached_property
     def torch(self) -> "TorchEngine":
         """The model for torch."""
-        engine: Any = self.engine if self._load_torch is None else self._load_torch()[0]
-        return engine  # type: ignore[no-any-return]
+        return self.engine if self._load_torch is None else self._load_torch()  # type: ignore[return-value]
 
     def use_glossary(self, glossary: Glossary | None) -> None:
         """Use the terms of a glossary from now on; None uses none.
