@@ -313,9 +313,11 @@ class Translator:
     def _parts(self, sentence: Part, ids: list[int]) -> list[Part]:
         """The parts of a sentence: several, with a share of its text and codes each, if it is too long."""
         before, after, _ = sentence.frame
-        size = self.max_tokens - len(before + after)
+        added = len(before + after)
+        size = self.max_tokens - added
         cuts = [ids[:size]] if sentence.own else self._cut(ids, size)
-        starts = [len(sentence.text) * done // (len(ids) or 1) for done in accumulate(map(len, cuts[:-1]), initial=0)]
+        sizes = (len(cut) + added for cut in cuts[:-1])
+        starts = [len(sentence.text) * done // (len(ids) + added) for done in accumulate(sizes, initial=0)]
         texts = [sentence.text[start:end] for start, end in pairwise([*starts, None])]
         return [
             replace(
