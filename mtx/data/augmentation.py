@@ -55,13 +55,16 @@ def drop_end_punctuation(src: str, tgt: str, rng: random.Random) -> tuple[str, s
 
 def make_typing_errors(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
     """A source with a typing error in a tenth of the longer words: a missing, doubled or transposed letter."""
-    return _WORD.sub(lambda match: _mistype(match[0], rng) if rng.random() < TYPO_SHARE else match[0], src), tgt
 
+    def mistype(match: re.Match[str]) -> str:
+        word = match[0]
+        if rng.random() >= TYPO_SHARE:
+            return word
+        at = rng.randrange(1, len(word) - 1)  # the first and the last letter are kept, as in most typing errors
+        start, letter, rest = word[:at], word[at], word[at + 1 :]
+        return start + rng.choice((rest, letter + letter + rest, rest[:1] + letter + rest[1:]))
 
-def _mistype(word: str, rng: random.Random) -> str:
-    at = rng.randrange(1, len(word) - 1)  # the first and the last letter are kept, as in most typing errors
-    start, letter, rest = word[:at], word[at], word[at + 1 :]
-    return start + rng.choice((rest, letter + letter + rest, rest[:1] + letter + rest[1:]))
+    return _WORD.sub(mistype, src), tgt
 
 
 class Terms:

@@ -159,7 +159,7 @@ def _ends(pieces: Sequence[str], text: str) -> list[float]:
 
 
 def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) -> Marked:
-    """A translation with the tags of its source.
+    """A translation with the tags of its source; spaces around them are as in the source.
 
     Args:
         src, tgt: the bare text of both sides.
@@ -170,7 +170,12 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
     words = re.finditer(r"\S+", tgt)
     units = _units(tgt, links or [Link(*word.span(), word.start() * len(src) / len(tgt)) for word in words])
     units = units[:: 1 + len(tags) * len(units) // _MOST_WORK]
-    return _write(tgt, _places(tags, _Aligned(src, tgt, units, 0, len(tgt))))
+    placed = _places(tags, _Aligned(src, tgt, units, 0, len(tgt)))
+    result, end = Marked(), 0
+    for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
+        result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
+        end = at
+    return [part for part in [*result, tgt[end:]] if part != ""]
 
 
 def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
@@ -192,15 +197,6 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
             middle = (start + end - 1) / 2
             units += [Link(at, at + 1, link.src + at - middle, False) for at in range(start, end)]
     return units
-
-
-def _write(tgt: str, placed: Sequence[tuple[int, Placed]]) -> Marked:
-    """A translation with tags at the given characters, in order; spaces around them are as in the source."""
-    result, end = Marked(), 0
-    for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
-        result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
-        end = at
-    return [part for part in [*result, tgt[end:]] if part != ""]
 
 
 def _space(tags: Sequence[Placed], before: str, following: str) -> Marked:

@@ -100,8 +100,8 @@ def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Map
     for name in sorted({*tensors, *expected}):
         if name not in tensors or name not in expected:
             raise DamagedFileError(f"{path}: {'missing' if name in expected else 'unknown'} tensor {name}")
-        if tensors[name].shape != expected[name].shape or tensors[name].dtype != expected[name].dtype:
-            got, right = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], expected[name]))
+        got, right = (f"{side[name].dtype} {list(side[name].shape)}" for side in (tensors, expected))
+        if got != right:
             raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
         if not bool(tensors[name].isfinite().all()):
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")

@@ -116,9 +116,9 @@ class SearchOptions:
 
     def of_model(self, info: Mapping[str, Any]) -> "SearchOptions":
         """These options with what they leave to the model, by the `info` of its directory."""
-        beam_size = info.get("beam_size") if self.beam_size is None else self.beam_size
-        alpha = info.get("length_penalty") if self.length_penalty is None else self.length_penalty
-        return replace(self, beam_size=beam_size, length_penalty=alpha)
+        names = (name for name in ("beam_size", "length_penalty") if getattr(self, name) is None)
+        settings: dict[str, Any] = {name: info.get(name) for name in names}
+        return replace(self, **settings)
 
 
 @dataclass(frozen=True)
