@@ -273,6 +273,9 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a joint BPE model with byte fallback; the same sentences give the same bytes on every machine.
 
+    With `vocab_size: auto`, the size is the first that has room for every character, and a text that is too small for
+    it gives a model with fewer pieces.
+
     Args:
         sentences: both languages, in any order; kept in memory.
         config: the vocabulary size and the normalization.
@@ -284,18 +287,9 @@ def train_tokenizer(
         DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
     """
     tags = list(dict.fromkeys(tags))
-    if len(tags) > (most := NUM_RESERVED - len(TERM_MARKS) * has_marks):
-        raise UsageError(f"data.train: expected at most {most} tags, got {len(tags)} ({', '.join(tags)})")
+    if len(tags) > (room := NUM_RESERVED - len(TERM_MARKS) * has_marks):
+        raise UsageError(f"data.train: expected at most {room} tags, got {len(tags)} ({', '.join(tags)})")
     vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
-    model = _train(sentences, vocab_sizes, config)
-    return Tokenizer(JointModel(model), config.normalization, tags, has_marks)
-
-
-def _train(sentences: Iterable[str], vocab_sizes: list[int], config: TokenizerConfig) -> bytes:
-    """Train a model with the first of the ascending `vocab_sizes` that has room for every character.
-
-    With `auto`, a text too small for this size gives a model with fewer pieces.
-    """
     text = [_CONTROLS.sub(" ", normalize(replace_surrogates(line), config.normalization)) for line in sentences]
     for vocab_size in vocab_sizes:
         model = io.BytesIO()
@@ -315,9 +309,10 @@ def _train(sentences: Iterable[str], vocab_sizes: list[int], config: TokenizerCo
                 pad_id=-1,
                 minloglevel=2,
             )
-            return model.getvalue()
         except RuntimeError as error:
             message = " ".join(str(error).split())
+        else:
+            return Tokenizer(JointModel(model.getvalue()), config.normalization, tags, has_marks)
         wrong_size = _WRONG_SIZE.search(message)
         if wrong_size is None:
             raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}")
