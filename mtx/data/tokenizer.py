@@ -148,9 +148,8 @@ class Tokenizer:
         if target:
             return [[*frame.before_tgt, *ids, EOS_ID] for ids in self.encode_text(texts, num_threads, target=True)]
         framed = [self.named_frame(text, frame) for text in texts]
-        sources = self.encode_text([text for _, text in framed], num_threads)
-        frames = (frame for frame, _ in framed)
-        return [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, sources, strict=True)]
+        ids = iter(self.encode_text((text for _, text in framed), num_threads))
+        return [[*frame.before_src, *next(ids), *frame.after_src] for frame, _ in framed]
 
     def encode_text(self, texts: Iterable[str], num_threads: int = -1, *, target: bool = False) -> list[list[int]]:
         """Normalised token ids of texts without a frame; see `encode`.
