@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mtx.decoding.options import Sampling
-    from mtx.decoding.scoring import AttentionMaps, ForcedScore
+    from mtx.decoding.torch_engine import AttentionMaps, ForcedScore
     from mtx.decoding.translator import Hypothesis, Translator
     from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
 
@@ -19,8 +19,8 @@ __all__ = [
     "Sampling", "Translator", "UsageError", "__version__",
 ]  # fmt: skip
 _MODULES = {
-    "AttentionMaps": "mtx.decoding.scoring",
-    "ForcedScore": "mtx.decoding.scoring",
+    "AttentionMaps": "mtx.decoding.torch_engine",
+    "ForcedScore": "mtx.decoding.torch_engine",
     "Sampling": "mtx.decoding.options",
     **dict.fromkeys(("Hypothesis", "Translator"), "mtx.decoding.translator"),
     **dict.fromkeys(("DamagedFileError", "DataError", "MtxError", "UsageError"), "mtx.errors"),

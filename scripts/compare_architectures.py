@@ -41,7 +41,7 @@ from mtx.config.schema import ModelConfig
 from mtx.config.settings import is_override
 from mtx.data.token_store import load_prepared
 from mtx.decoding.options import Placement, SearchOptions
-from mtx.decoding.scoring import score_pairs
+from mtx.decoding.torch_engine import score_pairs
 from mtx.decoding.translator import Translator
 from mtx.evaluation.comparison import Comparison, compare
 from mtx.evaluation.test_set_scores import system_outputs

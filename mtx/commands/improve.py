@@ -59,8 +59,8 @@ def back_translate(
 
     def score(translations: list[str], lines: list[str]) -> list[float | None]:
         """The log-probability per token of each line; None for one that the model cannot score."""
-        src = scorer.tokenizer.encode(list(map(clean_text, translations)))
-        tgt = scorer.tokenizer.encode(list(map(clean_text, lines)), target=True)
+        src = scorer.tokenizer.encode(list(map(clean_text, translations)), scorer.frame)
+        tgt = scorer.tokenizer.encode(list(map(clean_text, lines)), scorer.frame, target=True)
         most_src, most_tgt = scorer.max_tokens, scorer.engine.num_tgt_positions
         fit = [1 < len(a) <= most_src and 1 < len(b) <= most_tgt for a, b in zip(src, tgt, strict=True)]
         scores = iter(scorer.torch.log_probs([*compress(src, fit)], [*compress(tgt, fit)], scorer.options.alpha))

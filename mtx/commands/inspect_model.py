@@ -91,7 +91,7 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
     import torch
 
     from mtx.data.tokenizer import EOS_ID
-    from mtx.decoding.scoring import batch_by_length
+    from mtx.decoding.torch_engine import batch_by_length
 
     by_line = enumerate(translator.split([[line] for line in lines]))
     parts = [(row, part.ids) for row, parts in by_line for part in parts if part.text]

@@ -38,8 +38,7 @@ def serve(
     packages = ("starlette", "uvicorn", "python-multipart")
     if missing := [package for package in packages if not find_spec(package.replace("-", "_"))]:
         raise MtxError(f"not installed: {', '.join(missing)}", install_command(*missing))
-    from mtx.decoding.load import load
-    from mtx.decoding.options import Placement, SearchOptions
+    from mtx.decoding.translator import Translator
     from mtx.serve import server
     from mtx.serve.translation import Pairs, TranslationQueue
 
@@ -56,7 +55,7 @@ def serve(
         raise UsageError(f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}") from None
     with listener:
         server.log_as_json()
-        translators = [load(model, SearchOptions(), Placement(device)) for model in models]
+        translators = [Translator.load(model, device=device) for model in models]
         num_threads = max(translator.engine.num_calls for translator in translators)
         pairs = Pairs(translators)
         for translator in translators:

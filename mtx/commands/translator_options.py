@@ -121,10 +121,10 @@ def load_translator(model: str, search: SearchOptions, place: Placement, glossar
         glossary: a file with terms that the translations use.
     """
     from mtx.data.glossary import Glossary
-    from mtx.decoding.load import load
+    from mtx.decoding.translator import Translator
 
     terms = Glossary.read(glossary) if glossary else None
-    translator = load(model, search, place)
+    translator = Translator.load(model, **vars(search), **vars(place))
     logger.debug("%s: translated with %s by %s", model, translator.engine.name, translator.options)
     n_best, num_beams = search.n_best, translator.options.num_beams
     if not search.sampling and n_best > num_beams:

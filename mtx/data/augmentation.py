@@ -55,13 +55,16 @@ def drop_end_punctuation(src: str, tgt: str, rng: random.Random) -> tuple[str, s
 
 def make_typing_errors(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
     """A source with a typing error in a tenth of the longer words: a missing, doubled or transposed letter."""
-    return _WORD.sub(lambda match: _mistype(match[0], rng) if rng.random() < TYPO_SHARE else match[0], src), tgt
 
+    def mistype(match: re.Match[str]) -> str:
+        word = match[0]
+        if rng.random() >= TYPO_SHARE:
+            return word
+        at = rng.randrange(1, len(word) - 1)  # the first and the last letter are kept, as in most typing errors
+        start, letter, rest = word[:at], word[at], word[at + 1 :]
+        return start + rng.choice((rest, letter + letter + rest, rest[:1] + letter + rest[1:]))
 
-def _mistype(word: str, rng: random.Random) -> str:
-    at = rng.randrange(1, len(word) - 1)  # the first and the last letter are kept, as in most typing errors
-    start, letter, rest = word[:at], word[at], word[at + 1 :]
-    return start + rng.choice((rest, letter + letter + rest, rest[:1] + letter + rest[1:]))
+    return _WORD.sub(mistype, src), tgt
 
 
 class Terms:
@@ -83,14 +86,14 @@ class Terms:
         rng.shuffle(terms)
         number = rng.randint(1, _MOST_TERMS)
         chosen = dict[str, tuple[str, str]]()  # the written term ("": unchanged) and its written translation
-        edits, taken = list[tuple[int, int, str]](), set[int]()
+        edits, covered = list[tuple[int, int, str]](), set[int]()
         for term in terms:
             translation = self._glossary.terms[term]
             spans = find_words(translation, tgt)
             places = {place for span in spans for place in range(*span)}
-            if not places or taken & places or len(chosen) == number:
+            if not places or covered & places or len(chosen) == number:
                 continue
-            taken |= places
+            covered |= places
             made_up = ""
             if rng.random() < _MADE_UP:
                 translation = make_up(translation, self._tgt_letters, rng)
@@ -153,7 +156,7 @@ def epoch_text(config: Config, store: TokenStore, tokenizer: Tokenizer, terms: G
 class EpochText:
     """Chunks of an epoch in which some pairs have changed text, and perhaps all pairs have other subwords.
 
-    A tag at the start of a source is kept.
+    The frame of a pair is kept, such as a tag at the start of its source.
 
     Args:
         augmentations: in the order in which they are applied, each with the share of the pairs that it changes.
@@ -196,8 +199,9 @@ class EpochText:
             for (augment, _), is_drawn in zip(self._augmentations, drawn[place], strict=True):
                 if is_drawn:
                     pair = augment(*pair, pair_rng)
-            [src_ids], [tgt_ids] = self._tokenizer.encode([pair[0]]), self._tokenizer.encode([pair[1]], target=True)
-            tag = [token for token in src[place][:1] if token in self._tokenizer.tags.values()]
-            lengths = len(src_ids), len(tgt_ids)
-            if min(lengths) > 1 and max(len(tag) + lengths[0], lengths[1]) <= self._max_tokens:
-                src[place], tgt[place] = tag + src_ids, tgt_ids
+            frame = self._tokenizer.frame_of(src[place], tgt[place])
+            [src_ids] = self._tokenizer.encode([pair[0]], frame)
+            [tgt_ids] = self._tokenizer.encode([pair[1]], frame, target=True)
+            has_text = src_ids[len(frame.before_src) : -1] and tgt_ids[len(frame.before_tgt) : -1]
+            if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
+                src[place], tgt[place] = src_ids, tgt_ids

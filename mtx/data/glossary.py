@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mtx.data.languages import WITHOUT_SPACES
-from mtx.data.tables import log_once
 from mtx.errors import DataError
 from mtx.storage.text_files import printable, read_lines
 
@@ -65,13 +64,13 @@ class Glossary:
             UsageError: if the file is missing or not text.
             DataError: if a line is not a pair of terms, a term has two translations, or there are no terms.
         """
-        terms = dict[str, str]()
+        terms, num_thirds = dict[str, str](), 0
         for number, line in enumerate(read_lines(path, "strict"), 1):
             if not line.strip():
                 continue
             sides = [_nfc(side.strip()) for side in line.split("\t")]
             if len(sides) == 3:
-                log_once(f"{path}: skipping the third column")
+                num_thirds += 1
                 sides.pop()
             if len(sides) != 2 or not all(map(_TERM.fullmatch, sides)):
                 each = f"each of 1 to {MAX_TERM_CHARS} characters without control characters"
@@ -83,6 +82,8 @@ class Glossary:
             if terms.setdefault(src, tgt) != tgt:
                 both = f"{printable(terms[src])} and {printable(tgt)}"
                 raise DataError(f"{path}:{number}: {printable(src)} has two translations, {both}; expected one")
+        if num_thirds:
+            logger.info("%s: skipping the third column", path)
         if not terms:
             raise DataError(f"{path}: no terms, expected lines of source term TAB target term")
         return cls(terms)
@@ -98,7 +99,7 @@ class Glossary:
         it are skipped. A term with a lower-case first word also matches with an initial capital.
         """
         words = word_spans(text)
-        found = list[Match]()
+        candidates = list[Match]()
         for number, (start, first_end) in enumerate(words):
             for _, end in words[number:]:
                 if end - start > self._longest:
@@ -106,12 +107,14 @@ class Glossary:
                 written = text[start:end]
                 term = written if written in self.terms else _decapitalize(written, first_end - start)
                 if term in self.terms:
-                    found.append(Match(start, end, term, self.terms[term]))
-        found.sort(key=lambda match: (match.start - match.end, match.src != text[match.start : match.end], match.start))
-        taken, matches = set[int](), list[Match]()
-        for match in found:
-            if taken.isdisjoint(span := range(match.start, match.end)):
-                taken.update(span)
+                    candidates.append(Match(start, end, term, self.terms[term]))
+        candidates.sort(
+            key=lambda match: (match.start - match.end, match.src != text[match.start : match.end], match.start)
+        )
+        covered, matches = set[int](), list[Match]()
+        for match in candidates:
+            if covered.isdisjoint(span := range(match.start, match.end)):
+                covered.update(span)
                 matches.append(match)
         return sorted(matches)
 
@@ -149,8 +152,8 @@ def num_used(translations: Sequence[str], text: str) -> int:
     if not translations:
         return 0
     expected = Counter(translation for translation in map(_nfc, translations) if translation.strip())
-    found = Counter(match.src for match in Glossary({term: term for term in expected}).matches(_nfc(text)))
-    return (expected & found).total()
+    used = Counter(match.src for match in Glossary({term: term for term in expected}).matches(_nfc(text)))
+    return (expected & used).total()
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

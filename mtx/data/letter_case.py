@@ -36,7 +36,7 @@ def case_of(text: str) -> Case | None:
 
 
 def truecase(
-    sentence: str, case: Case, language: str, count_tokens: CountTokens, kept: Sequence[tuple[int, int]] = ()
+    sentence: str, case: Case, language: str, count_tokens: CountTokens, unchanged: Sequence[tuple[int, int]] = ()
 ) -> str | None:
     """A truecased sentence in upper case or title case; None if the tokenizer does not handle it better.
 
@@ -44,7 +44,7 @@ def truecase(
     one piece, or was in upper case and has the same number of pieces.
 
     Args:
-        kept: spans of words that are not changed.
+        unchanged: spans of words that are not changed.
     """
     words: list[str] = _WORD.findall(sentence)
     if case == "upper" and sum(map(len, words)) < _FEWEST_LETTERS:
@@ -59,7 +59,7 @@ def truecase(
         capital = word[:1] + small[1:]
         of_word, of_small, of_capital = count_tokens([word, small, capital])
         num_known += of_small == _WHOLE < of_word
-        if (case == "title" and word != capital) or any(start <= at < end for start, end in kept):
+        if (case == "title" and word != capital) or any(start <= at < end for start, end in unchanged):
             return word
         if at in starts or (_PRONOUN.fullmatch(word) and code_of(language) == "en"):
             return capital

@@ -1,6 +1,6 @@
 """Text with codes inside, and the text without them.
 
-Flow: `Marked` -> `bare` -> a translation, into which `mtx.decoding.placing` puts the tags -> `Marked`.
+Flow: `Marked` -> `bare` -> a translation, into which `mtx.decoding.codes` puts the tags -> `Marked`.
 """
 
 import html

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from mtx.data.token_store import TokenStore  # loads pyarrow, which the search does not need
 
 _MAX_KERNEL_SENTENCES = 65_535  # CUDA starts a block for each sentence in the second dimension of a grid
-_MANY = 32  # micro-batches, above which `_distribute` takes longer than a step, so `_deal` is tried first
 _NUM_AHEAD = 5  # steps that are prepared before they are needed
 
 
@@ -106,33 +105,9 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
     ends = totals.cumsum()
     cuts = (ends - totals / 2).searchsorted(ends[-1] / k * np.arange(1, k))  # a sentence goes where its middle lies
     groups = np.split(np.arange(len(totals)), cuts)
-    if k >= _MANY and not _all_fit(lengths, groups, shape):
-        groups = _deal(lengths, k)
-    return groups if _all_fit(lengths, groups, shape) else _distribute(lengths, k, shape)
-
-
-def _all_fit(lengths: Ints, groups: list[Ints], shape: Shape) -> bool:
     src, tgt = lengths
-    return all(shape.fits(int(src[group].sum()), int(tgt[group].sum()), len(group)) for group in groups)
-
-
-def _deal(lengths: Ints, k: int) -> list[Ints]:
-    """Deal sentences to micro-batches in rounds, one for each, longest first, without checking the room.
-
-    Rounds alternately balance the length difference of source and target, and the sum of both: the sentence with the
-    largest value goes to the micro-batch with the smallest.
-    """
-    lengths = np.stack([lengths[0] - lengths[1], lengths.sum(axis=0)])
-    order = np.argsort(-lengths[1], kind="stable")
-    loads = np.zeros((2, k), np.int64)
-    numbers = np.empty(len(order), np.int64)  # of the micro-batch that each sentence goes to
-    for turn, start in enumerate(range(0, len(order), k)):
-        sentences, measure = order[start : start + k], turn % 2
-        sentences = sentences[np.argsort(-lengths[measure, sentences], kind="stable")]
-        emptiest = np.argsort(loads[measure], kind="stable")[: len(sentences)]
-        numbers[sentences] = emptiest
-        loads[:, emptiest] += lengths[:, sentences]
-    return np.split(np.argsort(numbers, kind="stable"), np.bincount(numbers, minlength=k).cumsum()[:-1])
+    fit = (shape.fits(int(src[group].sum()), int(tgt[group].sum()), len(group)) for group in groups)
+    return groups if all(fit) else _distribute(lengths, k, shape)
 
 
 def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
@@ -141,21 +116,19 @@ def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
     The emptiest one has the smallest sum of its source tokens times the source length and its target tokens times the
     target length of the sentence to place, so that neither side fills up before the other.
     """
-    src, tgt = lengths.tolist()
+    sizes = np.stack([*lengths, np.ones_like(lengths[0])], axis=1)  # of each sentence: source, target, itself
+    room = np.array([shape.num_src, shape.num_tgt, shape.max_sentences]) - shape.spare
     members: list[list[int]] = [[] for _ in range(k)]
-    loads = [(0, 0)] * k
+    loads = np.zeros((k, 3), np.int64)
     for i in np.argsort(-lengths.sum(axis=0), kind="stable").tolist():
-        weighted = [s * src[i] + t * tgt[i] for s, t in loads]
-        for j in sorted(range(len(members)), key=weighted.__getitem__):
-            after = (loads[j][0] + src[i], loads[j][1] + tgt[i])
-            if shape.fits(*after, len(members[j]) + 1):
-                break
-        else:
+        has_room = (loads + sizes[i] <= room).all(axis=1)
+        if not has_room.any():
             members.append([])
-            loads.append((0, 0))
-            j, after = len(members) - 1, (src[i], tgt[i])
+            loads, has_room = np.pad(loads, ((0, 1), (0, 0))), np.append(has_room, True)
+        weighted = loads[:, :2] @ lengths[:, i]
+        j = int(np.where(has_room, weighted, np.iinfo(np.int64).max).argmin())
         members[j].append(i)
-        loads[j] = after
+        loads[j] += sizes[i]
     return [np.array(numbers, np.int64) for numbers in members]
 
 
@@ -205,12 +178,13 @@ def _offset_words(num_offsets: int) -> int:
     return -(-num_offsets // 4) * 2
 
 
-def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBatch:
+def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int, start_id: int | None = None) -> PackedBatch:
     """Gather sentences into one batch of `shape`, in host memory.
 
     Args:
         src, tgt: the sides of a store (`tokens`, `starts`, `lengths`).
         pairs: the numbers of the sentences, in their order in the batch.
+        start_id: what the decoder starts from, `start_id` of the model; None: pad.
     """
     lengths = src.lengths[pairs], tgt.lengths[pairs]
     num_src, num_tgt = (int(side.sum()) for side in lengths)
@@ -224,12 +198,12 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
     src_ids, src_positions, tgt_in_ids, tgt_ids, tgt_positions, src_offsets, tgt_offsets = (
         tensor.numpy() for tensor in fields.values()
     )
-    for side, own, tail, ids, positions, offsets in (
+    for side, num_tokens, tail, ids, positions, offsets in (
         (src, lengths[0], tails[0], src_ids, src_positions, src_offsets),
         (tgt, lengths[1], tails[1], tgt_ids, tgt_positions, tgt_offsets),
     ):
         dummies = (tail + np.arange(num_dummies)[::-1]) // max(num_dummies, 1)  # they differ by at most one
-        sizes = np.concatenate([own, dummies])
+        sizes = np.concatenate([num_tokens, dummies])
         first = sizes.cumsum() - sizes
         offsets[: len(first)] = first
         offsets[len(first) :] = len(positions)
@@ -237,12 +211,12 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
         starts = side.starts[pairs]
         # Touch each sentence first: these reads wait for memory together, those below would wait one by one. For pairs
         # scattered over 5M, a step of 25,000 tokens takes 65 us with this line and 144 us without it.
-        side.tokens.take(np.concatenate([starts, starts + own - 1]))
+        side.tokens.take(np.concatenate([starts, starts + num_tokens - 1]))
         num_real = len(ids) - tail
-        ids[:num_real] = side.tokens.take(starts.repeat(own) + positions[:num_real])
+        ids[:num_real] = side.tokens.take(starts.repeat(num_tokens) + positions[:num_real])
         ids[num_real:] = pad_id
     tgt_in_ids[1:] = tgt_ids[:-1]
-    tgt_in_ids[tgt_offsets[: len(pairs) + num_dummies]] = pad_id  # the decoder starts from pad
+    tgt_in_ids[tgt_offsets[: len(pairs) + num_dummies]] = pad_id if start_id is None else start_id
     return PackedBatch(
         **fields,
         num_sentences=len(pairs),
@@ -253,14 +227,16 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int) -> PackedBa
     )
 
 
-def pack_sentences(src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int) -> PackedBatch:
+def pack_sentences(
+    src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int, start_id: int | None = None
+) -> PackedBatch:
     """One batch of exactly these sentences, in host memory."""
     from mtx.data.token_store import Side
 
     sides = Side.of(src, np.int64), Side.of(tgt, np.int64)
     num_src, num_tgt = (int(side.lengths.sum()) for side in sides)
     shape = Shape(num_src, num_tgt, len(src), max(map(len, (*src, *tgt))), 0)
-    return pack(*sides, np.arange(len(src)), shape, pad_id)
+    return pack(*sides, np.arange(len(src)), shape, pad_id, start_id)
 
 
 def to_device(batch: PackedBatch, device: torch.device) -> PackedBatch:
@@ -317,6 +293,7 @@ def load_steps(
     pin: bool = False,
     rank: int = 0,
     num_ranks: int = 1,
+    start_id: int | None = None,
 ) -> Generator[LoadedStep, None, None]:
     """The planned steps, each as k (rarely more) micro-batches of one shape; a thread prepares them ahead.
 
@@ -324,6 +301,7 @@ def load_steps(
 
     Args:
         pin: whether to use page-locked memory, which belongs to the CUDA device of the caller.
+        start_id: see `pack`.
     """
 
     def prepare() -> LoadedStep | None:
@@ -331,11 +309,11 @@ def load_steps(
             return None
         groups = assign(step.src_lengths, step.tgt_lengths, k, shape)
         groups += [np.empty(0, np.int64)] * (-len(groups) % num_ranks)
-        own = groups[rank::num_ranks]
+        of_rank = groups[rank::num_ranks]
         if not step.sides:
-            own = [step.pairs[group] for group in own]
+            of_rank = [step.pairs[group] for group in of_rank]
         src, tgt = step.sides or (store.src, store.tgt)
-        packed = [pack(src, tgt, pairs, shape, store.num_ids) for pairs in own]
+        packed = [pack(src, tgt, pairs, shape, store.num_ids, start_id) for pairs in of_rank]
         if pin:
             packed = [_in_buffer(batch, batch.buffer.pin_memory()) for batch in packed]
         return LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)

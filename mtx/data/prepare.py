@@ -45,7 +45,7 @@ from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
 from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
-from mtx.data.tokenizer import EOS_ID, Tokenizer, given_tokenizer, train_tokenizer
+from mtx.data.tokenizer import EOS_ID, Frame, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
 from mtx.storage import disk, durable
@@ -161,11 +161,11 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
-        _encode_train(text, tokenizer, tallies, data.max_tokens, directory / TRAIN_STORE)
+        _encode_train(text, tokenizer, tallies, data, directory / TRAIN_STORE)
         _check_weights(tallies)
         disk.unlink(cleaned)
         for eval_set in sets:
-            encoded = _encode_set(eval_set, tokenizer, data.max_tokens)
+            encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0], encoded)
         figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
         report = _report(tallies, sets) | figures | {"pieces": tokenizer.num_pieces} | terms
@@ -366,11 +366,11 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]
     return {"terms": len(terms.terms)}
 
 
-def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], max_tokens: int, path: Path) -> None:
+def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], data: DataConfig, path: Path) -> None:
     """Write the training store without the pairs that are too long."""
-    tags = [tally.corpus.tag for tally in tallies]
+    frames = [tokenizer.frame(data.src, data.tgt, tally.corpus.tag) for tally in tallies]
     threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # workers encode large text
-    encode = partial(encode_block, tokenizer=tokenizer, tags=tags, max_tokens=max_tokens, num_threads=threads)
+    encode = partial(encode_block, tokenizer=tokenizer, frames=frames, max_tokens=data.max_tokens, num_threads=threads)
 
     def kept_pairs(results: Iterator[Any]) -> Iterator[Any]:
         for number, pairs, too_long in _show_progress(results, "encoding"):
@@ -383,12 +383,12 @@ def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], 
 
 
 def encode_block(
-    batch: Any, tokenizer: Tokenizer, tags: list[str | None], max_tokens: int, num_threads: int
+    batch: Any, tokenizer: Tokenizer, frames: list[Frame], max_tokens: int, num_threads: int
 ) -> tuple[int, Any, PairGroup]:
     """Encode a batch of `ChosenText`, all of one corpus.
 
     Args:
-        tags: the tag of each corpus, or None.
+        frames: the frame of each corpus.
         max_tokens: the maximum number of ids on a side; longer pairs are dropped.
         num_threads: see `Tokenizer.encode`.
 
@@ -396,8 +396,8 @@ def encode_block(
         The number of the corpus, a `store_batch`, and the pairs that are too long.
     """
     number, (src, tgt) = batch["corpus"][0].as_py(), _texts(batch)
-    src_ids = tokenizer.encode(src, tags[number], num_threads)
-    tgt_ids = tokenizer.encode(tgt, num_threads=num_threads, target=True)
+    src_ids = tokenizer.encode(src, frames[number], num_threads)
+    tgt_ids = tokenizer.encode(tgt, frames[number], num_threads, target=True)
     is_long = np.array([max(map(len, pair)) > max_tokens for pair in zip(src_ids, tgt_ids, strict=True)])
     pairs = store_batch(tokenizer.num_ids, src_ids, tgt_ids, batch["line"], batch["corpus"], src, tgt)
     return number, pairs.filter(pa.array(~is_long)), PairGroup.of(batch, is_long)
@@ -409,14 +409,15 @@ def _texts(batch: Batch) -> tuple[list[str], list[str]]:
     return src, tgt
 
 
-def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, max_tokens: int) -> Iterator[Any]:
-    """Encode a validation or test set. Ids beyond `max_tokens` are cut: only the loss uses ids; BLEU uses the text."""
+def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, data: DataConfig) -> Iterator[Any]:
+    """Encode a validation or test set. Ids beyond the maximum are cut: only the loss uses ids; BLEU uses the text."""
+    frame = tokenizer.frame(data.src, data.tgt)
     for block in eval_set.blocks:
-        src_ids = tokenizer.encode(block.src)
-        tgt_ids = tokenizer.encode(block.tgt, target=True)
+        src_ids = tokenizer.encode(block.src, frame)
+        tgt_ids = tokenizer.encode(block.tgt, frame, target=True)
         for ids in (*src_ids, *tgt_ids):
-            if len(ids) > max_tokens:
-                ids[max_tokens - 1 :] = [EOS_ID]
+            if len(ids) > data.max_tokens:
+                ids[data.max_tokens - 1 :] = [EOS_ID]
                 eval_set.num_cut += 1
         corpus = [0] * len(block.src)  # these stores have a single corpus
         yield store_batch(tokenizer.num_ids, src_ids, tgt_ids, block.lines, corpus, block.src, block.tgt)

@@ -46,6 +46,7 @@ class JointModel:
     Attributes:
         pieces: the piece of each id.
         vocabulary: the id of each piece.
+        languages: the ids of the pieces that name the language to translate into, such as `>>deu<<`.
 
     Raises:
         RuntimeError: if the bytes are not a SentencePiece model.
@@ -59,6 +60,7 @@ class JointModel:
         self._processors = [_processor(model)] * 2  # of source and target
         self.pieces: list[str] = self._processors[0].id_to_piece(list(range(self._processors[0].get_piece_size())))
         self.vocabulary = self._ids = {piece: token for token, piece in enumerate(self.pieces)}
+        self.languages = dict[str, int]()
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
         """Token ids without `</s>`, by the model of the source or target side."""
@@ -67,10 +69,6 @@ class JointModel:
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of ids below `num_pieces`."""
         return [self._processors[True].decode(sentence) for sentence in ids]
-
-    def language_token(self, text: str) -> str:
-        """The language token at the start of a source; always empty, since mtx models have none."""
-        return ""
 
     def merges(self, target: bool) -> tuple[dict[int, str], dict[str, int]]:
         """The merges of a BPE model: the text of each piece id, and the rank of each merged text.
@@ -94,8 +92,8 @@ class SplitModel(JointModel):
     """A SentencePiece model for each side and one vocabulary, piece to id, as in published OPUS-MT models.
 
     The ids are those of the vocabulary, not SentencePiece's: text becomes pieces, and the pieces are looked up. A piece
-    that is missing there becomes `<unk>`. If a source begins with a language token (`>>deu<<`) of the vocabulary, the
-    token becomes one id, as in transformers' MarianTokenizer. Unlike there, the text `</s>` never becomes `</s>`'s id.
+    that is missing there becomes `<unk>`. Unlike in transformers' MarianTokenizer, the text `</s>` never becomes
+    `</s>`'s id.
 
     Args:
         vocabulary: accepted by `check_vocabulary`; `<pad>` is its last entry.
@@ -113,23 +111,14 @@ class SplitModel(JointModel):
         self.files = {TOKENIZER_SRC_MODEL: source, TOKENIZER_TGT_MODEL: target}
         self._processors = [_processor(source), _processor(target)]
         self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)[:-1]
-        self._languages = {p: i for p, i in vocabulary.items() if p.startswith(">>") and p.endswith("<<")}
-        self._silent = {UNK_ID, EOS_ID, *self._languages.values()}  # ids that are not part of the text
+        self.languages = {p: i for p, i in vocabulary.items() if p.startswith(">>") and p.endswith("<<")}
+        self._silent = {UNK_ID, EOS_ID, *self.languages.values()}  # ids that are not part of the text
         self._ids = {p: i for p, i in vocabulary.items() if i not in self._silent and p != PAD}
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
         """Token ids without `</s>`, by the model of the source or target side."""
-        tokens = ["" if target else self.language_token(text) for text in texts]
-        texts = [text.removeprefix(token) for token, text in zip(tokens, texts, strict=True)]
-        pieces = _encoded(self._processors[target], texts, num_threads, out_type=str)
-        starts = ([self._languages[token]] if token else [] for token in tokens)
-        sentences = zip(starts, pieces, strict=True)
-        return [start + [self._ids.get(piece, UNK_ID) for piece in pieces] for start, pieces in sentences]
-
-    def language_token(self, text: str) -> str:
-        """The language token at the start of a source; empty if there is none."""
-        token = text[: text.find("<<") + 2]
-        return token if token in self._languages else ""
+        sentences = _encoded(self._processors[target], texts, num_threads, out_type=str)
+        return [[self._ids.get(piece, UNK_ID) for piece in sentence] for sentence in sentences]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of ids below `num_pieces`, by the model of the target side.

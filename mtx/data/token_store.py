@@ -23,6 +23,7 @@ from mtx.data.sampler import Ints, Lengths
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError
 from mtx.storage import disk, durable
+from mtx.storage.model_description import tokenizer_files
 from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_STORE, test_store
 
 _METADATA = b"mtx"
@@ -208,8 +209,7 @@ def load_prepared(data_dir: Path) -> PreparedData:
     Raises:
         DamagedFileError: with the file, if one is missing or changed.
     """
-    tokenizer_files = Tokenizer.file_names_in(data_dir)
-    durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files])
+    durable.verify(data_dir, [TRAIN_STORE, VALID_STORE, REPORT, SETTINGS, *tokenizer_files(data_dir)])
     report = durable.read_json(data_dir / REPORT)
     terms = Glossary.read(data_dir / TERMS) if "terms" in report else None
     train, valid = (TokenStore.open(data_dir / name) for name in (TRAIN_STORE, VALID_STORE))

@@ -4,23 +4,26 @@
     |------------ num_pieces -----------|
     |--------------- num_ids = rows of the output layer ----| pad_id
 
-A tag marks the source sentences of one training corpus (`tag` in data.train, such as BT for back-translated text);
-each tag uses one reserved symbol, starting with the first. The marks around terms (`glossary`) use the last three, if
-the model learns them. Published models with one SentencePiece model for each side have no reserved symbols
-(`sentencepiece_models`). Text never becomes a control id: `</s>` typed in a sentence is ordinary text. NFC is applied
-here and not in SentencePiece, whose own rules rewrite m² to m2.
+A `Frame` has the ids around a pair, which follow from its languages and its tag. A tag marks the source sentences of
+one training corpus (`tag` in data.train, such as BT for back-translated text); each tag uses one reserved symbol,
+starting with the first. The marks around terms (`glossary`) use the last three, if the model learns them. Published
+models with one SentencePiece model for each side have no reserved symbols (`sentencepiece_models`), but perhaps pieces
+that name the language to translate into, such as `>>deu<<`. Text never becomes a control id: `</s>` typed in a sentence
+is ordinary text. NFC is applied here and not in SentencePiece, whose own rules rewrite m² to m2.
 """
 
 import io
 import math
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import sentencepiece
 
+from mtx.config.limits import MAX_PIECES
 from mtx.config.schema import TAG, TokenizerConfig
 from mtx.data.glossary import TERM_MARKS
 from mtx.data.sentencepiece_models import EOS_ID as EOS_ID
@@ -59,8 +62,22 @@ def normalize(text: str, form: Form) -> str:
     return unicodedata.normalize("NFC", text) if form == "nfc" else text
 
 
+class Frame(NamedTuple):
+    """The ids around the text of a pair: before and after its source, and before its target, which ends in `</s>`."""
+
+    before_src: tuple[int, ...] = ()
+    after_src: tuple[int, ...] = (EOS_ID,)
+    before_tgt: tuple[int, ...] = ()
+
+
+PLAIN = Frame()
+
+
 class Tokenizer:
     """SentencePiece models with mtx's ids; thread-safe.
+
+    Args:
+        num_reserved: symbols after the pieces, for tags and marks; None: the usual number of such models.
 
     Attributes:
         num_pieces: pieces of the vocabulary, including `</s>` and `<unk>`.
@@ -71,48 +88,81 @@ class Tokenizer:
         models: the joint model, or the models of the two sides.
     """
 
-    def __init__(self, models: JointModel, normalization: Form, tags: list[str], has_marks: bool = False):
+    def __init__(
+        self,
+        models: JointModel,
+        normalization: Form,
+        tags: list[str],
+        has_marks: bool = False,
+        num_reserved: int | None = None,
+    ):
         self.models = models
         self.normalization: Form = normalization
         self.num_pieces = len(models.pieces)
-        self.num_ids = self.num_pieces + models.num_reserved
-        self.pad_id = self.num_ids
-        self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
-        reserved = [f"reserved_{number}" for number in range(models.num_reserved)]
-        reserved[: len(tags)] = tags
+        num_reserved = models.num_reserved if num_reserved is None else num_reserved
+        self.pad_id = self.num_ids = self.num_pieces + num_reserved
+        reserved = [*tags, *(f"reserved_{number}" for number in range(len(tags), num_reserved))]
         if has_marks:
             reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
-        first_mark = self.num_ids - len(_MARK_NAMES)
-        self.marks = {mark: token for token, mark in enumerate(TERM_MARKS, first_mark)} if has_marks else {}
+        self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
+        self._starts = {**self.tags, **models.languages}
+        marks = TERM_MARKS if has_marks else ""
+        self.marks = {mark: token for token, mark in enumerate(marks, self.num_ids - len(marks))}
         self._names = [*models.pieces, *(f"<{name}>" for name in reserved), PAD]
 
     def is_same(self, other: "Tokenizer") -> bool:
         """Whether another tokenizer encodes every text to the same token ids."""
         return self.models.files == other.models.files and self._description() == other._description()
 
-    def encode(
-        self, texts: list[str], tag: str | None = None, num_threads: int = -1, *, target: bool = False
-    ) -> list[list[int]]:
-        """Normalised token ids of texts. Each list ends in `</s>` and begins with the id of `tag`, if there is one.
+    def frame(self, src: str, tgt: str, tag: str | None = None) -> Frame:
+        """The ids around the pairs of a direction, or of a corpus of it with a tag.
 
-        The characters of `TERM_MARKS` in a source become `marks`, if the tokenizer has them.
+        A model with pieces that name the language to translate into has the one of `tgt` before the source, if there
+        is one; other models have one direction.
+        """
+        return Frame(tuple(self._starts[name] for name in (tag or "", f">>{tgt}<<") if name in self._starts))
+
+    def named_frame(self, source: str, frame: Frame) -> tuple[Frame, str]:
+        """The frame of a source and its text: `frame`, unless the source begins with the name of a language."""
+        name = source[: source.find("<<") + 2]
+        if name not in self.models.languages:
+            return frame, source
+        return frame._replace(before_src=(self.models.languages[name],)), source.removeprefix(name)
+
+    def frame_of(self, src_ids: Sequence[int], tgt_ids: Sequence[int]) -> Frame:
+        """The frame of an encoded pair: the ids at the start of each side that are not text."""
+        starts = {*self._starts.values()}
+        before_src, before_tgt = (tuple(takewhile(starts.__contains__, ids)) for ids in (src_ids, tgt_ids))
+        return Frame(before_src, before_tgt=before_tgt)
+
+    def encode(
+        self, texts: list[str], frame: Frame = PLAIN, num_threads: int = -1, *, target: bool = False
+    ) -> list[list[int]]:
+        """Normalised token ids of texts, in their frame.
 
         Args:
+            frame: that of all texts, but of sources that begin with the name of a language (`named_frame`).
             num_threads: threads of SentencePiece; -1 is one per core.
             target: use the model of the target side. A joint model serves both sides.
         """
-        start = [] if tag is None else [self.tags[tag]]
+        if target:
+            return [[*frame.before_tgt, *ids, EOS_ID] for ids in self.encode_text(texts, num_threads, target=True)]
+        framed = [self.named_frame(text, frame) for text in texts]
+        ids = iter(self.encode_text((text for _, text in framed), num_threads))
+        return [[*frame.before_src, *next(ids), *frame.after_src] for frame, _ in framed]
+
+    def encode_text(self, texts: Iterable[str], num_threads: int = -1, *, target: bool = False) -> list[list[int]]:
+        """Normalised token ids of texts without a frame; see `encode`.
+
+        The characters of `TERM_MARKS` in a source become `marks`, if the tokenizer has them.
+        """
         texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
         if target or not self.marks:
-            return [[*start, *ids, EOS_ID] for ids in self.models.encode(texts, target, num_threads)]
+            return self.models.encode(texts, target, num_threads)
         parts = [_MARK.split(text) for text in texts]  # text, mark, text, mark, ..., text
         ids = iter(self.models.encode([part for split in parts for part in split[::2]], target, num_threads))
         return [
-            [
-                *start,
-                *(token for part in split for token in ([self.marks[part]] if part in self.marks else next(ids))),
-                EOS_ID,
-            ]
+            [token for part in split for token in ([self.marks[part]] if part in self.marks else next(ids))]
             for split in parts
         ]
 
@@ -124,10 +174,6 @@ class Tokenizer:
         """
         pieces = [[token for token in sentence if token < self.num_pieces] for sentence in ids]
         return [_CONTROLS.sub(" ", text) for text in self.models.decode(pieces)]
-
-    def language_token(self, text: str) -> str:
-        """The token at the start of a source that names the language to translate into; empty if there is none."""
-        return self.models.language_token(text)
 
     def terms(self, ids: list[int]) -> list[str]:
         """The translations given after the terms of a source."""
@@ -145,8 +191,6 @@ class Tokenizer:
         """The names of the ids from 0 to `num_ids` - 1: with the reserved symbols, without `<pad>`."""
         return self._names[: self.num_ids]
 
-    file_names_in = staticmethod(tokenizer_files)
-
     def save(self, directory: Path) -> None:
         """Write the models and `tokenizer.json` into `directory`."""
         for name, model in self.models.files.items():
@@ -160,7 +204,7 @@ class Tokenizer:
         Raises:
             DamagedFileError: if a file is missing or damaged, or the files do not belong together.
         """
-        json_path, file_names = directory / TOKENIZER_JSON, cls.file_names_in(directory)
+        json_path, file_names = directory / TOKENIZER_JSON, tokenizer_files(directory)
         description = read_json(json_path)
         if TOKENIZER_MODEL in file_names:
             models: JointModel = read_joint(directory / TOKENIZER_MODEL)
@@ -169,17 +213,26 @@ class Tokenizer:
             models = read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
         form: Any = description.get("normalization")
         tags: Any = description.get("tags")
+        num_reserved: Any = description.get("reserved", models.num_reserved)
         has_marks = "marks" in description
-        most = models.num_reserved - len(TERM_MARKS) * has_marks
-        are_tags = isinstance(tags, dict) and len(tags) <= most and all(map(TAG.fullmatch, tags))
-        tokenizer = cls(models, form, list(tags), has_marks) if are_tags and form in get_args(Form) else None
+        is_valid = (
+            form in get_args(Form)
+            and isinstance(tags, dict)
+            and all(map(TAG.fullmatch, tags))
+            and type(num_reserved) is int
+            and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
+        )
+        tokenizer = cls(models, form, list(tags), has_marks, num_reserved) if is_valid else None
         if tokenizer is None or any(description.get(key) != value for key, value in tokenizer._description().items()):
             raise DamagedFileError(f"{json_path}: its normalization, tags or pieces do not match {file_names[0]}")
         return tokenizer
 
     def _description(self) -> dict[str, Any]:
+        num_reserved = self.num_ids - self.num_pieces
+        reserved = {"reserved": num_reserved} if num_reserved != self.models.num_reserved else {}
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
-        return {"normalization": self.normalization, "tags": self.tags, **marks, "pieces": self.models.vocabulary}
+        settings = {"normalization": self.normalization, "tags": self.tags, **marks, **reserved}
+        return {**settings, "pieces": self.models.vocabulary}
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
@@ -203,7 +256,7 @@ def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     if not paths:
         return None
     directory = paths[0].parent
-    names = Tokenizer.file_names_in(directory)
+    names = tokenizer_files(directory)
     if (directory / TOKENIZER_JSON).is_file() and paths == [directory / name for name in names[:-1]]:
         return Tokenizer.load(directory)
     return Tokenizer(read_as_one(paths[0], paths[-1]), "none", [])
@@ -219,6 +272,9 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a joint BPE model with byte fallback; the same sentences give the same bytes on every machine.
 
+    With `vocab_size: auto`, the size is the first that has room for every character, and a text that is too small for
+    it gives a model with fewer pieces.
+
     Args:
         sentences: both languages, in any order; kept in memory.
         config: the vocabulary size and the normalization.
@@ -230,18 +286,9 @@ def train_tokenizer(
         DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
     """
     tags = list(dict.fromkeys(tags))
-    if len(tags) > (most := NUM_RESERVED - len(TERM_MARKS) * has_marks):
-        raise UsageError(f"data.train: expected at most {most} tags, got {len(tags)} ({', '.join(tags)})")
+    if len(tags) > (room := NUM_RESERVED - len(TERM_MARKS) * has_marks):
+        raise UsageError(f"data.train: expected at most {room} tags, got {len(tags)} ({', '.join(tags)})")
     vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
-    model = _train(sentences, vocab_sizes, config)
-    return Tokenizer(JointModel(model), config.normalization, tags, has_marks)
-
-
-def _train(sentences: Iterable[str], vocab_sizes: list[int], config: TokenizerConfig) -> bytes:
-    """Train a model with the first of the ascending `vocab_sizes` that has room for every character.
-
-    With `auto`, a text too small for this size gives a model with fewer pieces.
-    """
     text = [_CONTROLS.sub(" ", normalize(replace_surrogates(line), config.normalization)) for line in sentences]
     for vocab_size in vocab_sizes:
         model = io.BytesIO()
@@ -261,9 +308,10 @@ def _train(sentences: Iterable[str], vocab_sizes: list[int], config: TokenizerCo
                 pad_id=-1,
                 minloglevel=2,
             )
-            return model.getvalue()
         except RuntimeError as error:
             message = " ".join(str(error).split())
+        else:
+            return Tokenizer(JointModel(model.getvalue()), config.normalization, tags, has_marks)
         wrong_size = _WRONG_SIZE.search(message)
         if wrong_size is None:
             raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}")

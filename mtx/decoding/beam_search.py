@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtx.data.tokenizer import EOS_ID
-from mtx.decoding.options import NO_SCORES, Candidate, Request, Sampling, SearchOptions
+from mtx.decoding.options import NO_SCORES, Candidate, Request, Sampling, SearchOptions, penalty
 from mtx.errors import MtxError
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 
@@ -50,7 +50,7 @@ class Model(Protocol):
     `start` returns what it keeps of the sentences in the slots, with the methods of `mtx.model.kv_cache.KVCache`.
     """
 
-    pad_id: int
+    start_id: int
     device: torch.device
 
     def encode(self, sources: Sequence[Any]) -> Any: ...
@@ -84,7 +84,7 @@ class RequestQueue:
         num_requests = min(max_requests, max(8, len(self.waiting) // (2 * self.num_workers)))
         requests: list[Request] = []
         with contextlib.suppress(IndexError):  # there are no more; another worker may have taken the last one
-            while len(requests) < num_requests:
+            for _ in range(num_requests):
                 requests.append(self.waiting.popleft())
         return requests
 
@@ -139,7 +139,7 @@ class Slots:
         self.models, self.size, self.sampling = models, num_slots, sampling
         device = models[0].device
         self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
-        self.beams = Beams(num_slots, num_beams, max_length, alpha, models[0].pad_id, device)
+        self.beams = Beams(num_slots, num_beams, max_length, alpha, models[0].start_id, device)
         self.uniform = torch.zeros(num_slots, max_length, device=device)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._graph: CudaGraph | None = None
@@ -164,8 +164,8 @@ class Slots:
         of_models = zip(self.models, self.caches, strict=True)
         logits, *others = [model.step(beams.ids, beams.lengths, cache) for model, cache in of_models]
         if others:  # logits of the mean probability
-            each = [torch.log_softmax(values, -1, dtype=torch.float) for values in (logits, *others)]
-            logits = torch.stack(each).logsumexp(0)
+            of_all = torch.stack([logits, *others])
+            logits = torch.log_softmax(of_all, -1, dtype=torch.float).logsumexp(0)
         samples = None
         if self.sampling is not None:
             samples = draw(logits[:, 0], self.uniform.gather(1, beams.lengths[:, None]), self.sampling)
@@ -204,25 +204,28 @@ class _Search:
         if self.slots.stream is not None and self.running and len(free) * _REFILL_FRACTION < num_slots:
             return True
         while free:
-            if not self.encoded and (requests := self.queue.take(num_slots)):
+            if not self.encoded:
+                if not (requests := self.queue.take(num_slots)):
+                    break
                 self.sources = [model.encode([request.source for request in requests]) for model in self.models]
                 self.encoded = list(enumerate(requests))
-            if not self.encoded:
-                break
-            admitted = dict(zip(free, self.encoded, strict=False))
-            free, self.encoded = free[len(admitted) :], self.encoded[len(admitted) :]
-            self._admit(admitted)
+            admitted, self.encoded = self.encoded[: len(free)], self.encoded[len(free) :]
+            slots, free = free[: len(admitted)], free[len(admitted) :]
+            for cache, sources in zip(self.caches, self.sources, strict=True):
+                cache.admit(slots, sources, [row for row, _ in admitted])
+            self._admit(slots, [request for _, request in admitted])
         return bool(self.running)
 
-    def _admit(self, admitted: dict[int, tuple[int, Request]]) -> None:
-        slots, requests = [*admitted], [request for _, request in admitted.values()]
-        for cache, sources in zip(self.caches, self.sources, strict=True):
-            cache.admit(slots, sources, [row for row, _ in admitted.values()])
+    def _admit(self, slots: list[int], requests: list[Request]) -> None:
         self.slots.beams.admit(slots, requests)
         if self.slots.sampling is not None:
-            seed, own = self.slots.sampling.seed, self.slots.uniform
-            uniform = np.stack([random_numbers(request, seed, own.shape[1]) for request in requests])
-            own[slots] = torch.from_numpy(uniform).to(own)
+            uniform, seed = self.slots.uniform, self.slots.sampling.seed
+            numbers = []  # in [0, 1), which follow from the source, the prefix and the number of the sample
+            for request in requests:
+                key = repr((seed, request.sample, [*request.source, *request.prefix])).encode()
+                philox = np.random.Philox(key=int.from_bytes(hashlib.sha256(key).digest()[:16], "little"))
+                numbers.append(np.random.Generator(philox).random(uniform.shape[1], dtype=np.float32))
+            uniform[slots] = torch.from_numpy(np.stack(numbers)).to(uniform)
         self.running |= {slot: (request, self.num_steps) for slot, request in zip(slots, requests, strict=True)}
 
     def _collect(self) -> None:
@@ -270,20 +273,19 @@ class Beams:
     """
 
     def __init__(
-        self, num_slots: int, num_beams: int, max_length: int, alpha: float, pad_id: int, device: torch.device
+        self, num_slots: int, num_beams: int, max_length: int, alpha: float, start_id: int, device: torch.device
     ):
         def full(value: float, *shape: int) -> Tensor:
             return torch.full((num_slots, *shape), value, device=device)
 
-        self.pad_id = pad_id
-        self.ids, self.scores = full(pad_id, num_beams), full(_MINUS_INF, num_beams)
+        self.start_id = start_id
+        self.ids, self.scores = full(start_id, num_beams), full(_MINUS_INF, num_beams)
         self.lengths, self.limits = full(0), full(1)
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
         self.finished, self.ends = full(_MINUS_INF, num_beams), full(0, num_beams)
         self.done = full(True)
-        all_lengths = torch.arange(max_length + 1, dtype=torch.float)
-        self.penalties = (((5 + all_lengths) / 6) ** alpha).to(device)
+        self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float), alpha).to(device)
 
     def admit(self, slots: list[int], requests: Sequence[Request]) -> None:
         """Begins these sentences in these slots."""
@@ -295,7 +297,7 @@ class Beams:
         slot_ids = torch.tensor(slots, device=device)
         self.required[slot_ids] = torch.from_numpy(required).to(device)
         self.limits[slot_ids] = torch.tensor([request.limit for request in requests], device=device)
-        self.ids[slot_ids] = self.pad_id
+        self.ids[slot_ids] = self.start_id
         self.lengths[slot_ids] = 0
         self.done[slot_ids] = False
         self.scores[slot_ids] = _MINUS_INF
@@ -343,7 +345,11 @@ class Beams:
         if beams > 1:
             top, order = top.masked_fill(is_end, _MINUS_INF).topk(beams, dim=1)
             parents, tokens = parents.gather(1, order), tokens.gather(1, order)
-            self._mark_done(top)
+            is_finished = self.finished > _MINUS_INF
+            worst = self.finished.masked_fill(~is_finished, math.inf).amin(1)
+            best_open = top[:, 0]  # which cannot improve on the finished ones even at the maximum length
+            cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
+            self.done |= cannot_improve | is_finished[:, -1] | (best_open == _MINUS_INF)
         else:
             self.done |= is_end[:, 0]
         self.scores.copy_(top)
@@ -352,14 +358,6 @@ class Beams:
         self.history.scatter_(2, position, (tokens * beams + parents)[:, :, None])
         self.lengths += ~self.done
         return parents
-
-    def _mark_done(self, scores: Tensor) -> None:
-        """Marks the sentences that are done, given the scores of the open hypotheses, best first."""
-        best_open = scores[:, 0]
-        is_finished = self.finished > _MINUS_INF
-        worst = self.finished.masked_fill(~is_finished, float("inf")).amin(1)
-        cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
-        self.done |= cannot_improve | is_finished[:, -1] | (best_open == _MINUS_INF)
 
 
 def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -378,10 +376,8 @@ def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Te
         return top, flat // size, flat % size
     groups = log_probs.view(num_slots, beams, -1, _GROUP)
     best = (groups.amax(-1) + scores[:, :, None]).flatten(1).topk(count, dim=1).indices  # groups of the slot
-    per_slot = groups.shape[1] * groups.shape[2]
-    rows = torch.arange(0, num_slots * per_slot, per_slot, device=scores.device)[:, None] + best
     in_beam = best // groups.shape[2]
-    values = groups.flatten(0, 2).index_select(0, rows.flatten()).view(num_slots, count, _GROUP)
+    values = groups.flatten(1, 2).gather(1, best[:, :, None].expand(-1, -1, _GROUP))
     top, flat = (values + scores.gather(1, in_beam)[:, :, None]).flatten(1).topk(count, dim=1)
     group = flat // _GROUP
     tokens = (best % groups.shape[2]).gather(1, group) * _GROUP + flat % _GROUP
@@ -402,13 +398,6 @@ def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate
             ids.append(token)
         candidates.append(Candidate(ids[::-1], score))
     return candidates
-
-
-def random_numbers(request: Request, seed: int, length: int) -> "np.typing.NDArray[np.float32]":
-    """Returns numbers in [0, 1) for the steps of a sample, which follow from its source, its prefix and its number."""
-    key = repr((seed, request.sample, [*request.source, *request.prefix])).encode()
-    number = int.from_bytes(hashlib.sha256(key).digest()[:16], "little")
-    return np.random.Generator(np.random.Philox(key=number)).random(length, dtype=np.float32)
 
 
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:

@@ -12,9 +12,9 @@ import logging
 import math
 import os
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -72,54 +72,41 @@ class CTranslate2Engine:
     """Searches with CTranslate2.
 
     Args:
-        open_runtime: opens the `ctranslate2.Translator`, with a number of workers and of threads of each.
-        tokenizer: gives the pieces, which CTranslate2 reads and writes.
-        num_positions: number of positions of the model, the most tokens that a translation can have.
-        num_workers: number of batches that are translated at the same time. A sentence that waits alone gets all
-            their cores instead, for which the weights are loaded a second time.
-        batch_tokens: number of source tokens of a batch.
+        path: a directory that `mtx export --to ctranslate2` wrote.
+        placement: threads is the number of batches that are translated at the same time; a sentence that waits alone
+            gets all their cores instead, for which the weights are loaded a second time. batch_tokens is by default
+            1,024, and on CUDA 8,192.
+
+    Raises:
+        UsageError: the directory is not an export, or CTranslate2 lacks the device or the precision.
+        DamagedFileError: a file is missing or damaged.
+        MtxError: CTranslate2 is not installed, or cannot load the model.
     """
 
     name: ClassVar[EngineName] = "ctranslate2"
 
-    def __init__(
-        self,
-        open_runtime: Callable[[int, int], Any],
-        tokenizer: Tokenizer,
-        num_positions: int,
-        num_workers: int,
-        batch_tokens: int,
-    ):
-        self._open_runtime = open_runtime
-        self.runtime = open_runtime(num_workers, 1)
-        self._runtimes = [self.runtime]
-        self.precision = _PRECISIONS.get(self.runtime.compute_type, self.runtime.compute_type)
-        self.num_tgt_positions = num_positions
-        self.num_calls = num_workers
-        self.batch_tokens = batch_tokens
-        self._pieces = tokenizer.vocabulary()
-        self._ids = {piece: token for token, piece in enumerate(self._pieces)}
-
-    @classmethod
-    def open(cls, path: Path, placement: Placement) -> tuple[Self, Tokenizer, Mapping[str, Any]]:
-        """Loads a directory that `mtx export --to ctranslate2` wrote; returns tokenizer and info too.
-
-        Raises:
-            UsageError: the directory is not an export, or CTranslate2 lacks the device or the precision.
-            DamagedFileError: a file is missing or damaged.
-            MtxError: CTranslate2 is not installed, or cannot load the model.
-        """
-        described = model_description.read(path, _FILES, name=EXPORT_CONFIG)
-        info, tokenizer = described.info, Tokenizer.load(path)
-        if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != tokenizer.vocabulary():
+    def __init__(self, path: Path, placement: Placement):
+        self.info, self.tokenizer = model_description.read(path, _FILES, name=EXPORT_CONFIG).info, Tokenizer.load(path)
+        self._pieces = self.tokenizer.vocabulary()
+        if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != self._pieces:
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
         device = str(placement.device)
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
-        num_workers = (placement.threads or num_cores()) if device == "cpu" else 1
-        batch_tokens = placement.batch_tokens or (_BATCH_TOKENS if device == "cpu" else _CUDA_BATCH_TOKENS)
-        open_runtime = functools.partial(_open_runtime, path, device, placement.precision)
-        return cls(open_runtime, tokenizer, int(info["num_positions"]), num_workers, batch_tokens), tokenizer, info
+        is_cpu = device == "cpu"
+        self.num_tgt_positions = int(self.info["num_positions"])
+        self.num_calls = (placement.threads or num_cores()) if is_cpu else 1
+        self.batch_tokens = placement.batch_tokens or (_BATCH_TOKENS if is_cpu else _CUDA_BATCH_TOKENS)
+        self._open_runtime = functools.partial(_open_runtime, path, device, placement.precision)
+        self.runtime = self._open_runtime(self.num_calls, 1)
+        self._runtimes = [self.runtime]
+        self.precision = _PRECISIONS.get(self.runtime.compute_type, self.runtime.compute_type)
+        self._batched: dict[str, Any] = {
+            "max_batch_size": self.batch_tokens,
+            "batch_type": "tokens",
+            "max_input_length": 0,
+        }
+        self._ids = {piece: token for token, piece in enumerate(self._pieces)}
 
     def _runtime_for_one(self) -> Any:
         """The runtime for a sentence that waits alone: its worker has all cores, unless others use them now.
@@ -160,7 +147,7 @@ class CTranslate2Engine:
                     again[request.limit].append(request)
                 else:
                     hypotheses[request.number] = self._hypotheses(request, pieces, scores)
-            waiting.extend((some, self._start(runtime, some, options)) for some in again.values())
+            waiting.extend((limited, self._start(runtime, limited, options)) for limited in again.values())
             missing = [
                 (request, ids)
                 for request in batch
@@ -168,15 +155,23 @@ class CTranslate2Engine:
                 if math.isnan(log_prob)
             ]
             if missing:
-                scored.append((missing, self._start_scoring(runtime, missing)))
+                scoring = runtime.score_batch(
+                    [self._text(request.source[:-1]) for request, _ in missing],
+                    [self._text(ids[:-1]) for _, ids in missing],
+                    asynchronous=True,
+                    **self._batched,
+                )
+                scored.append((missing, scoring))
         for missing, results in scored:
             for (request, ids), future in zip(missing, results, strict=True):
                 hypotheses[request.number][ids] = sum(future.result().log_probs)
-        candidates = (
-            [Candidate(list(ids), log_prob / penalty(len(ids), options.alpha)) for ids, log_prob in some.items()]
-            for some in hypotheses
-        )
-        return [sorted(some, key=lambda candidate: -candidate.score) for some in candidates]
+        return [
+            sorted(
+                (Candidate([*ids], log_prob / penalty(len(ids), options.alpha)) for ids, log_prob in of_source.items()),
+                key=lambda candidate: -candidate.score,
+            )
+            for of_source in hypotheses
+        ]
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `Engine.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""
@@ -187,10 +182,8 @@ class CTranslate2Engine:
             [self._text(target[:-1]) or None for target in targets],
             beam_size=1,
             max_decoding_length=max(map(len, targets)),
-            max_input_length=0,
             return_attention=True,
-            max_batch_size=self.batch_tokens,
-            batch_type="tokens",
+            **self._batched,
         )
         rows = (result.attention[0][: len(target) - 1] for result, target in zip(results, targets, strict=True))
         return [
@@ -231,22 +224,11 @@ class CTranslate2Engine:
             asynchronous=True,
         )
 
-    def _start_scoring(self, runtime: Any, pairs: list[tuple[Request, tuple[int, ...]]]) -> Any:
-        """Starts to compute the log-probabilities of translations, `</s>` included; returns a future for each."""
-        return runtime.score_batch(
-            [self._text(request.source[:-1]) for request, _ in pairs],
-            [self._text(ids[:-1]) for _, ids in pairs],
-            max_batch_size=self.batch_tokens,
-            batch_type="tokens",
-            max_input_length=0,
-            asynchronous=True,
-        )
-
     def _text(self, ids: Sequence[int]) -> list[str]:
         return [self._pieces[token] for token in ids]
 
     def _hypotheses(
-        self, request: Request, found: list[list[str]], scores: list[float]
+        self, request: Request, by_beam: list[list[str]], scores: list[float]
     ) -> dict[tuple[int, ...], float]:
         """Returns the hypotheses of one source, cut to the limit, with `</s>`, and their log-probabilities.
 
@@ -255,7 +237,7 @@ class CTranslate2Engine:
         if not any(map(math.isfinite, scores)):
             raise MtxError(NO_SCORES)
         hypotheses = dict[tuple[int, ...], float]()
-        for pieces, score in zip(found, scores, strict=True):
+        for pieces, score in zip(by_beam, scores, strict=True):
             ids = [self._ids[piece] for piece in pieces]
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit
             if not is_whole:

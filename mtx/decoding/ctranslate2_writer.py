@@ -1,15 +1,15 @@
 """Writes a model for CTranslate2: CTranslate2's own files, and the tokenizer and settings needed to translate lines.
 
-The weights go into CTranslate2's documented specification. Its decoder reads a vector of zeros as its
-first token, as that of mtx does, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
+The weights go into CTranslate2's documented specification. Its decoder starts from what that of mtx
+starts from, so logits and scores are equal. `mtx.decoding.ctranslate2_engine` runs the result.
 """
 
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mtx.config.schema import ModelConfig
 from mtx.data.sentencepiece_models import EOS, UNK
 from mtx.decoding.ctranslate2_engine import COMPUTE_TYPES, library
 from mtx.decoding.model_directory import LoadedModel
@@ -78,26 +78,21 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
     arrays = {name: weight.detach().float().cpu().numpy() for name, weight in weights.items()}
     if not all(float(np.abs(array).max(initial=0)) < _LARGEST_WEIGHT for array in arrays.values()):  # NaN is not less
         raise MtxError(NO_SCORES)
-    for variable, parts in _variables(config, model.pad_id, num_positions).items():
+    tables = [] if config.positions == "learned" else position_tables(config, num_positions)
+    variables = defaultdict[str, list[Parameter]](list)  # the parameters or position tables that each concatenates
+    for parameter in (*parameters(config, model.pad_id), *tables):
+        for variable in parameter.ctranslate2:
+            variables[variable].append(parameter)
+    for variable, parts in variables.items():
         layer, _, name = variable.rpartition("/")
         rows = [arrays[part.name][: part.shape[0] - part.has_pad_row] for part in parts]
         setattr(specs.model_spec.index_spec(spec, layer), name, np.concatenate(rows))
-    spec.decoder.start_from_zero_embedding = True
+    spec.decoder.start_from_zero_embedding = model.start_id == model.pad_id
     spec.register_source_vocabulary(vocabulary)
     spec.register_target_vocabulary(vocabulary)
     spec.config.add_source_eos = True
     spec.config.unk_token = UNK
-    spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos; with a zero embedding any token works
-    spec.config.decoder_start_token = EOS
+    spec.config.bos_token = spec.config.eos_token = EOS  # mtx has no bos
+    spec.config.decoder_start_token = [*vocabulary, EOS][model.start_id]  # with a zero embedding any token works
     spec.config.layer_norm_epsilon = 1e-5  # torch's default, which mtx uses
     return spec
-
-
-def _variables(config: ModelConfig, num_ids: int, num_positions: int) -> dict[str, list[Parameter]]:
-    """The tensors of an export: for each name the parameters or position tables that it concatenates."""
-    tables = [] if config.positions == "learned" else position_tables(config, num_positions)
-    parts: dict[str, list[Parameter]] = {}
-    for parameter in (*parameters(config, num_ids), *tables):
-        for variable in parameter.ctranslate2:
-            parts.setdefault(variable, []).append(parameter)
-    return parts

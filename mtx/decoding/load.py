@@ -1,4 +1,4 @@
-"""Loads a model as a `Translator`, with CTranslate2 on a CPU, and torch on a GPU and for what CTranslate2 cannot do.
+"""Opens a model with CTranslate2 on a CPU, and with torch on a GPU and for what CTranslate2 cannot do.
 
 CTranslate2 in fp32 gives the translations of torch, and faster. It needs a conversion of the model, which the user's
 cache keeps: made from verified weights, and found again by their sha256, the precision and the version of CTranslate2.
@@ -12,21 +12,17 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import platformdirs
 from filelock import FileLock
 
 from mtx.config.schema import ModelConfig
-from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.options import EngineName, Placement, SearchOptions
-from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import mtx_command
-from mtx.machine import num_cores
 from mtx.storage import durable, model_description
 from mtx.storage.durable import MANIFEST
 from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS, find_model, is_run, require_models
@@ -38,13 +34,13 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 # one of these files is there if the driver of a GPU is; importing torch only to learn that there is none takes a second
-_DRIVERS = ("/dev/nvidiactl", "/dev/dxg", "/dev/kfd", f"{os.environ.get('SYSTEMROOT', '')}/System32/nvcuda.dll")
+_DRIVERS = "/dev/nvidiactl", "/dev/dxg", "/dev/kfd"
 _SECONDS_BYTES = 100_000_000  # weights whose conversion takes seconds
 _MAX_BYTES = 5_000_000_000  # of all conversions together; the one that was used longest ago goes first
 
 
-def load(model: str | Path, search: SearchOptions, placement: Placement) -> Translator:
-    """Loads MODEL, a model directory, run, export or ensemble A+B, for the engine of `choose_engine`.
+def open_engine(model: str | Path, search: SearchOptions, placement: Placement) -> "CTranslate2Engine | TorchEngine":
+    """Opens MODEL, a model directory, run, export or ensemble A+B, with the engine of `choose_engine`.
 
     Raises:
         UsageError: there is no such model, device or precision.
@@ -54,25 +50,23 @@ def load(model: str | Path, search: SearchOptions, placement: Placement) -> Tran
     models = require_models(model)
     is_export = (models[0] / EXPORT_CONFIG).is_file()
     only_torch = "ensembles of models" if len(models) > 1 else "random sampling" if search.sampling else None
-    placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
     engine = choose_engine(placement, is_export, only_torch)
-
-    def load_torch() -> "TorchEngine":
-        from mtx.decoding.torch_engine import TorchEngine
-
-        return TorchEngine.open(models, replace(placement, precision="tf32"))[0]
-
     if engine != "torch":
-        own = placement if engine == "ctranslate2" else replace(placement, device="cpu")  # whatever CTranslate2 finds
+        on_device = placement if engine == "ctranslate2" else replace(placement, device="cpu")  # whatever it finds
         try:
-            return Translator(*_open_ctranslate2(models[0], own, is_export), search, load_torch)
+            return _open_ctranslate2(models[0], on_device, is_export)
         except MtxError as error:
             if engine == "ctranslate2":
                 raise
             logger.info("torch translates: %s", error)
+    return open_torch(model, placement)
+
+
+def open_torch(model: str | Path, placement: Placement) -> "TorchEngine":
+    """Opens MODEL with torch; raises what `open_engine` does."""
     from mtx.decoding.torch_engine import TorchEngine
 
-    return Translator(*TorchEngine.open(models, placement), search)
+    return TorchEngine.open(require_models(model), placement)
 
 
 def choose_engine(placement: Placement, is_export: bool, only_torch: str | None) -> EngineName:
@@ -98,29 +92,27 @@ def choose_engine(placement: Placement, is_export: bool, only_torch: str | None)
 
 def has_gpu() -> bool:
     """Whether this machine has a GPU that torch can use."""
-    if "torch" not in sys.modules and not any(Path(path).exists() for path in _DRIVERS):
+    if "torch" not in sys.modules and not any(map(os.path.exists, _DRIVERS)):
         return False
     from mtx.model.device import find_device
 
     return find_device("auto").type != "cpu"
 
 
-def _open_ctranslate2(
-    model: Path, placement: Placement, is_export: bool
-) -> "tuple[CTranslate2Engine, Tokenizer, Mapping[str, Any]]":
+def _open_ctranslate2(model: Path, placement: Placement, is_export: bool) -> "CTranslate2Engine":
     """Opens an export, or MODEL's conversion in the cache, converting it again if it is damaged."""
     from mtx.decoding.ctranslate2_engine import CTranslate2Engine
 
     if is_export:
-        return CTranslate2Engine.open(model, placement)
+        return CTranslate2Engine(model, placement)
     precision, placement = placement.precision or "fp32", replace(placement, precision=None)
     export = cached_export(model, precision)
     try:
-        return CTranslate2Engine.open(export, placement)
+        return CTranslate2Engine(export, placement)
     except DamagedFileError as error:
         logger.warning("%s; converting the model again", error)
         shutil.rmtree(export, ignore_errors=True)
-        return CTranslate2Engine.open(cached_export(model, precision), placement)
+        return CTranslate2Engine(cached_export(model, precision), placement)
 
 
 def cached_export(model: Path, precision: str = "fp32") -> Path:
@@ -171,7 +163,7 @@ def check_is_transformer(config: ModelConfig) -> None:
 def _identity(root: Path) -> str:
     """A hash of the sources of a conversion: the weights, the configuration and the tokenizer."""
     entries = durable.read_manifest(root)
-    names = (WEIGHTS, MODEL_CONFIG, *Tokenizer.file_names_in(root))
+    names = (WEIGHTS, MODEL_CONFIG, *model_description.tokenizer_files(root))
     return hashlib.sha256(json.dumps([entries[name]["sha256"] for name in names]).encode()).hexdigest()[:32]
 
 

@@ -41,10 +41,9 @@ def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> 
     Its time grows with the length of a line to the power of 3.5, to 28 s for one line of 300 words that has little in
     common with its reference (docs/benchmarks.md); beyond that length it searches less and grows slowly.
     """
-    seconds = 0.0
-    for hypothesis, reference in zip(hypotheses, references, strict=True):
-        num_words = min(len(hypothesis.split()), len(reference.split()))
-        seconds += 0.57 * (min(num_words, 300) / 100) ** 3.5 * max(1, num_words / 300)
+    pairs = zip(hypotheses, references, strict=True)
+    lengths = (min(len(line.split()) for line in pair) for pair in pairs)
+    seconds: float = sum(0.57 * (min(length, 300) / 100) ** 3.5 * max(1, length / 300) for length in lengths)
     if seconds > _LONGEST_TER_S:
         logger.warning("skipping TER: it could take %.0f minutes on such long lines", seconds / 60)
     return seconds > _LONGEST_TER_S

@@ -100,22 +100,11 @@ def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Map
     for name in sorted({*tensors, *expected}):
         if name not in tensors or name not in expected:
             raise DamagedFileError(f"{path}: {'missing' if name in expected else 'unknown'} tensor {name}")
-        if tensors[name].shape != expected[name].shape or tensors[name].dtype != expected[name].dtype:
-            got, right = (f"{t.dtype} {list(t.shape)}" for t in (tensors[name], expected[name]))
+        got, right = (f"{side[name].dtype} {list(side[name].shape)}" for side in (tensors, expected))
+        if got != right:
             raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
         if not bool(tensors[name].isfinite().all()):
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
-
-
-def _load_weights(described: ModelDescription, tokenizer: Tokenizer, path: Path) -> LoadedModel:
-    """Add the weights of a file to a description. The model takes no memory before the file is known to fit it."""
-    with torch.device("meta"):
-        model = new_model(described.config, tokenizer.num_ids)
-    tensors = load_tensors(path)
-    check_tensors(path, tensors, model.state_dict())
-    model = new_model(described.config, tokenizer.num_ids)
-    model.load_state_dict(tensors)
-    return LoadedModel(model.eval(), tokenizer, described.info)
 
 
 def write(
@@ -148,18 +137,25 @@ def load(directory: Path) -> LoadedModel:
         DamagedFileError: if a file is missing, differs from its manifest, or does not fit.
     """
     if is_run(directory):
-        return _load_checkpoint(RunLayout(directory))
-    if (directory / EXPORT_CONFIG).is_file():
+        described, tokenizer, path = _best_checkpoint(RunLayout(directory))
+    elif (directory / EXPORT_CONFIG).is_file():
         help = mtx_command("translate", directory, "--engine", "ctranslate2")
         raise UsageError(f"{directory}: an export for CTranslate2", help)
-    described, tokenizer = model_description.read(directory, (WEIGHTS,)), Tokenizer.load(directory)
-    if (stored := described.info["num_ids"]) != tokenizer.num_ids:
-        raise DamagedFileError(f"{directory}: the model has {stored} outputs, the tokenizer {tokenizer.num_ids}")
-    return _load_weights(described, tokenizer, directory / WEIGHTS)
+    else:
+        described, tokenizer = model_description.read(directory, (WEIGHTS,)), Tokenizer.load(directory)
+        if (stored := described.info["num_ids"]) != tokenizer.num_ids:
+            raise DamagedFileError(f"{directory}: the model has {stored} outputs, the tokenizer {tokenizer.num_ids}")
+        path = directory / WEIGHTS
+    tensors = load_tensors(path)
+    with torch.device("meta"):  # a model takes no memory before the file is known to fit it
+        check_tensors(path, tensors, new_model(described.config, tokenizer.num_ids).state_dict())
+    model = new_model(described.config, tokenizer.num_ids)
+    model.load_state_dict(tensors)
+    return LoadedModel(model.eval(), tokenizer, described.info)
 
 
-def _load_checkpoint(paths: RunLayout) -> LoadedModel:
-    """The best checkpoint of a run that has no model directory yet."""
+def _best_checkpoint(paths: RunLayout) -> tuple[ModelDescription, Tokenizer, Path]:
+    """The best checkpoint of a run that has no model directory yet: what it is, its tokenizer, and its weights."""
     described, tokenizer = model_description.read_run(paths), Tokenizer.load(paths.data)
     steps = checkpoint_steps(paths)
     best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
@@ -167,4 +163,4 @@ def _load_checkpoint(paths: RunLayout) -> LoadedModel:
     limit = model_description.max_weight_bytes(described.config, tokenizer.num_ids)
     durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True, limits={WEIGHTS: limit})
     logger.info("%s has no model yet: using its checkpoint of step %d", paths.root, step)
-    return _load_weights(described, tokenizer, paths.checkpoint(step) / WEIGHTS)
+    return described, tokenizer, paths.checkpoint(step) / WEIGHTS

@@ -1,8 +1,8 @@
 """The seam of decoding: what a search is, where it runs, what it finds, and the `Engine` that searches. No torch here.
 
-`mtx.decoding.translator` is the text layer, `load` in load.py makes both. Engines: `TorchEngine` in torch_engine.py (a
-model, or the ensemble of several), and `CTranslate2Engine` in ctranslate2_engine.py. A new one is a class with the
-names of `Engine`, and a case in `load`.
+`mtx.decoding.translator` is the text layer, `open_engine` in load.py opens an engine. Engines: `TorchEngine` in
+torch_engine.py (a model, or the ensemble of several), and `CTranslate2Engine` in ctranslate2_engine.py. A new one is a
+class with the names of `Engine`, and a case in `open_engine`.
 """
 
 import math
@@ -116,9 +116,9 @@ class SearchOptions:
 
     def of_model(self, info: Mapping[str, Any]) -> "SearchOptions":
         """These options with what they leave to the model, by the `info` of its directory."""
-        beam_size = info.get("beam_size") if self.beam_size is None else self.beam_size
-        alpha = info.get("length_penalty") if self.length_penalty is None else self.length_penalty
-        return replace(self, beam_size=beam_size, length_penalty=alpha)
+        names = (name for name in ("beam_size", "length_penalty") if getattr(self, name) is None)
+        settings: dict[str, Any] = {name: info.get(name) for name in names}
+        return replace(self, **settings)
 
 
 @dataclass(frozen=True)
@@ -197,9 +197,9 @@ def check_number(name: str, value: Any, least: float, most: float = math.inf, ki
         raise ValueError(message) if is_number else TypeError(message)
 
 
-def penalty(length: int, alpha: float) -> float:
-    """Returns the length penalty ((5 + |Y|) / 6)^alpha (Wu et al. 2016, as used in 6.1)."""
-    return float(((5 + length) / 6) ** alpha)
+def penalty(length: Any, alpha: float) -> Any:
+    """Returns the length penalty ((5 + |Y|) / 6)^alpha (Wu et al. 2016, as used in 6.1) of a number or a tensor."""
+    return ((5 + length) / 6) ** alpha
 
 
 Attention: TypeAlias = "npt.NDArray[np.float32]"  # [T, S]

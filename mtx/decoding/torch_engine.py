@@ -1,7 +1,8 @@
 """The torch engine: searches with any model in fp32 or bf16, scores, and looks into it.
 
-Flow: ids -> groups of similar length -> search -> `Candidate`. On a CPU, two threads within one small step are slower
-than two workers with one thread each, so n threads search as n workers that take sentences from one queue.
+Flow: ids -> groups of similar length -> search -> `Candidate`; ids of pairs -> packed batches -> `ForcedScore` or
+`AttentionMaps`, which `mtx logprob`, validation and `mtx.report` use. On a CPU, two threads within one small step are
+slower than two workers with one thread each, so n threads search as n workers that take sentences from one queue.
 """
 
 import contextlib
@@ -11,17 +12,29 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
+from mtx.data.packing import PackedBatch, pack_sentences, to_device
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.beam_search import Model, RequestQueue, Slots, search
-from mtx.decoding.options import Attention, Candidate, EngineName, Placement, Request, SearchOptions, new_requests
-from mtx.decoding.scoring import AttentionMaps, ForcedScore, attention_maps, score_pairs
+from mtx.decoding.options import (
+    Attention,
+    Candidate,
+    EngineName,
+    Placement,
+    Request,
+    SearchOptions,
+    new_requests,
+    penalty,
+)
 from mtx.errors import UsageError, first_line, is_out_of_memory
 from mtx.model.architectures import new_search_model
 from mtx.model.device import (
@@ -33,7 +46,7 @@ from mtx.model.device import (
     free_unused_memory,
     num_threads,
 )
-from mtx.model.translation_model import TranslationModel
+from mtx.model.translation_model import TranslationModel, Weights
 from mtx.storage.run_files import find_model
 
 logger = logging.getLogger(__name__)
@@ -42,6 +55,49 @@ _MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
 _MAPS_AT_ONCE = 16  # pairs of which all attention weights are in memory
 _TINY = 1e-30  # a weight in fp32 that changes no other
 _BATCH_TOKENS, _CUDA_BATCH_TOKENS = 4096, 32_768  # by default, until memory runs out
+SCORED_TOKENS = 8192  # in a batch, or those of a single longer pair
+# In memory at once; in a validation next to all that training keeps there, and larger blocks leave holes in it.
+_MAX_LOGITS = 1 << 21
+
+
+@dataclass(frozen=True)
+class ForcedScore:
+    """An existing translation: natural log-probability, number of tokens with `</s>`, and penalised score."""
+
+    log_prob: float
+    num_tokens: int
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionMaps:
+    """All attention weights of one pair; L layers, H heads, S source and T target pieces, each row a distribution.
+
+    Row t of `decoder` and `cross` belongs to the position that predicts `tgt_tokens[t]` from `tgt_inputs[: t + 1]`.
+
+    Attributes:
+        src_tokens: [S] pieces as text, such as `▁the`, with `</s>`.
+        tgt_tokens: [T] predicted pieces, with `</s>`.
+        encoder: [L, H, S, S], from source pieces to source pieces.
+        decoder: [L, H, T, T], from predicted pieces to the pieces before them, `tgt_inputs`.
+        cross: [L, H, T, S], from predicted pieces to source pieces.
+    """
+
+    src_tokens: tuple[str, ...]
+    tgt_tokens: tuple[str, ...]
+    encoder: Weights
+    decoder: Weights
+    cross: Weights
+
+    @property
+    def kinds(self) -> list[str]:
+        """Which of `cross`, `encoder` and `decoder` the model has."""
+        return [kind for kind in ("cross", "encoder", "decoder") if getattr(self, kind).size]
+
+    @property
+    def tgt_inputs(self) -> tuple[str, ...]:
+        """[T] pieces that the decoder reads: `<pad>` first, then the predicted pieces except the last."""
+        return ("<pad>", *self.tgt_tokens[:-1])
 
 
 class TorchEngine:
@@ -55,6 +111,7 @@ class TorchEngine:
 
     name: ClassVar[EngineName] = "torch"
     num_calls = 1
+    info: Mapping[str, Any]  # of what `open` has loaded
 
     def __init__(self, models: Sequence[TranslationModel], tokenizer: Tokenizer, placement: Placement | None = None):
         placement = placement or Placement()
@@ -72,8 +129,8 @@ class TorchEngine:
         self._kept = dict[Any, Slots]()  # with CUDA's graphs, for later searches
 
     @classmethod
-    def open(cls, paths: Sequence[Path], placement: Placement) -> tuple[Self, Tokenizer, Mapping[str, Any]]:
-        """Loads a model or the models of an ensemble; returns tokenizer and info too, those of the first.
+    def open(cls, paths: Sequence[Path], placement: Placement) -> Self:
+        """Loads a model or the models of an ensemble, with the tokenizer and the info of the first.
 
         Raises:
             UsageError: there is no such device, or the models have different tokenizers.
@@ -88,9 +145,10 @@ class TorchEngine:
                 raise UsageError(f"{paths[0]} and {path}: an ensemble needs models with the same tokenizer", help)
             other.model.kernel = attention_kernel(other.model.config, device, placement.precision or "fp32")
         expand_segments(device)
-        models = [each.model.to(device) for each in loaded]
-        info = {**first.info, "max_tokens": min(int(each.info["max_tokens"]) for each in loaded)}
-        return cls(models, first.tokenizer, placement), first.tokenizer, info
+        models = [one.model.to(device) for one in loaded]
+        engine = cls(models, first.tokenizer, placement)
+        engine.info = {**first.info, "max_tokens": min(int(one.info["max_tokens"]) for one in loaded)}
+        return engine
 
     @property
     def model(self) -> TranslationModel:
@@ -107,10 +165,10 @@ class TorchEngine:
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self.use_models():
             candidates = self._search_in_memory(longest_first, options)
-        found: list[list[Candidate]] = [[] for _ in sources]
+        by_source: list[list[Candidate]] = [[] for _ in sources]
         for request in requests:
-            found[request.number * len(sources) // len(requests)] += candidates[request.number]
-        return found
+            by_source[request.number * len(sources) // len(requests)] += candidates[request.number]
+        return by_source
 
     def log_probs(self, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float) -> list[ForcedScore]:
         """Scores existing translations, each ending in `</s>`; see `score_pairs`."""
@@ -124,15 +182,15 @@ class TorchEngine:
 
     def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""
-        found: list[Attention] = []
+        attentions: list[Attention] = []
         with self.use_models():
             for start in range(0, len(sources), _MAPS_AT_ONCE):
                 pairs = [side[start : start + _MAPS_AT_ONCE] for side in (sources, targets)]
                 by_model = [attention_maps(model, self.tokenizer, *pairs) for model in self.models]
                 for maps in zip(*by_model, strict=True):
                     means = [one.cross[-1].mean(0) + _TINY for one in maps]  # also of a decoder alone
-                    found.append(np.mean([mean / mean.sum(-1, keepdims=True) for mean in means], axis=0))
-        return found
+                    attentions.append(np.mean([mean / mean.sum(-1, keepdims=True) for mean in means], axis=0))
+        return attentions
 
     @contextlib.contextmanager
     def use_models(self) -> Iterator[None]:
@@ -209,3 +267,66 @@ class TorchEngine:
 def _num_read(request: Request) -> int:
     """The tokens that a model reads before it writes one."""
     return len(request.source) + len(request.prefix)
+
+
+@torch.inference_mode()
+def score_pairs(
+    model: TranslationModel, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float, precision: str = "fp32"
+) -> list[ForcedScore]:
+    """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
+    results: dict[int, ForcedScore] = {}
+    for rows in batch_by_length(src, tgt, SCORED_TOKENS):
+        batch = _pack(model, [src[row] for row in rows], [tgt[row] for row in rows])
+        with torch.autocast(batch.src_ids.device.type, torch.bfloat16, enabled=precision == "bf16"):
+            hidden = model.decode(batch, model.encode(batch))
+            nll = target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
+        for row, part in zip(rows, torch.split(nll, [len(tgt[r]) for r in rows]), strict=True):
+            log_prob, length = -float(part.numpy().sum()), len(tgt[row])
+            results[row] = ForcedScore(log_prob, length, log_prob / penalty(length, alpha))
+    return [results[row] for row in range(len(src))]
+
+
+def _pack(model: TranslationModel, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> PackedBatch:
+    """One batch of pairs on the device of the model, which is ready for it."""
+    batch = pack_sentences(src, tgt, model.pad_id, model.start_id)
+    model.prepare_positions(batch.max_tokens)
+    return to_device(batch, model.output_weight.device)
+
+
+def target_nll(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Returns the nll of each target token, fp64 [N] in host memory; 0 for pad, the id after the last output.
+
+    Args:
+        hidden: [N, D]. targets: [N]. weight: [V, D]. bias: [V] or None.
+    """
+    rows = max(1, _MAX_LOGITS // len(weight))
+    parts = [
+        F.cross_entropy(F.linear(h, weight, bias).float(), y, ignore_index=len(weight), reduction="none")
+        for h, y in zip(torch.split(hidden, rows), torch.split(targets.long(), rows), strict=True)
+    ]
+    return torch.cat(parts).cpu().double()  # on the CPU, because MPS has no float64
+
+
+def batch_by_length(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:
+    """Yields rows of similar length that have at most `max_tokens` tokens together, or a single longer row."""
+    rows: list[int] = []
+    total = 0
+    for row in sorted(range(len(tgt)), key=lambda r: (len(tgt[r]), len(src[r]))):
+        num_tokens = max(len(tgt[row]), len(src[row]))
+        if rows and total + num_tokens > max_tokens:
+            yield rows
+            rows, total = [], 0
+        rows.append(row)
+        total += num_tokens
+    if rows:
+        yield rows
+
+
+@torch.inference_mode()
+def attention_maps(
+    model: TranslationModel, tokenizer: Tokenizer, src: Sequence[list[int]], tgt: Sequence[list[int]]
+) -> list[AttentionMaps]:
+    """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
+    batch = _pack(model, src, tgt)
+    tokens = ([tuple(tokenizer.pieces(ids)) for ids in side] for side in (src, tgt))
+    return list(map(AttentionMaps, *tokens, *zip(*model.attention_weights(batch), strict=True)))

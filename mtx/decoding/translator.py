@@ -13,8 +13,8 @@ import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from unicodedata import category, is_normalized
@@ -22,13 +22,13 @@ from unicodedata import category, is_normalized
 import numpy as np
 
 from mtx.data.cleaning import clean_text
-from mtx.data.glossary import Glossary, num_used
+from mtx.data.glossary import Glossary, Match, num_used
 from mtx.data.inline_codes import needs_no_translation
 from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.markup import Marked, Placed, Tag, bare, codes_of, has_letters, is_choice, mark_up, raw, text_of
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
-from mtx.data.tokenizer import EOS_ID, UNK_ID, Tokenizer
-from mtx.decoding.codes import divided, link_pieces, mark_up_line, sentences, units
+from mtx.data.tokenizer import PLAIN, UNK_ID, Frame, Tokenizer
+from mtx.decoding.codes import Link, divided, link_pieces, mark_up_line, put_back, sentences, units
 from mtx.decoding.options import (
     EXTRA_LENGTH,
     Candidate,
@@ -39,13 +39,12 @@ from mtx.decoding.options import (
     Sampling,
     SearchOptions,
 )
-from mtx.decoding.placing import Link, put_back
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
+from mtx.machine import num_cores
 
 if TYPE_CHECKING:
-    from mtx.decoding.scoring import AttentionMaps, ForcedScore
-    from mtx.decoding.torch_engine import TorchEngine
+    from mtx.decoding.torch_engine import AttentionMaps, ForcedScore, TorchEngine
 
 logger = logging.getLogger(__name__)
 
@@ -78,9 +77,10 @@ class Part:
     """A unit of translation, a sentence or a part of it, or what separates them.
 
     Attributes:
-        ids: its token ids, with `</s>`.
+        ids: its token ids, in its frame.
         case: the letter case of its translation.
-        prefix: the target ids that its translations must begin with, without `</s>`.
+        frame: the ids around its text.
+        prefix: the ids of the text that its translations must begin with.
         is_cut: whether it is a part of a sentence that is too long for the model.
         own: its translation, if it is itself.
         text: its text without codes.
@@ -91,7 +91,8 @@ class Part:
 
     ids: list[int]
     case: Case | None
-    prefix: list[int] = field(default_factory=list)
+    frame: Frame = PLAIN
+    prefix: Sequence[int] = ()
     is_cut: bool = False
     own: Marked | None = None
     text: str = ""
@@ -122,11 +123,12 @@ class Translator:
         info: of the model's directory: src, tgt, max_tokens, and perhaps beam_size, length_penalty and
             multi_sentence_share. An imported model without the last one counts as trained on single sentences,
             like nearly all parallel text.
-        load_torch: loads the same model for torch, which computes log-probabilities and attention maps; None if that
+        load_torch: opens the same model with torch, which computes log-probabilities and attention maps; None if that
             is the engine.
 
     Attributes:
         src, tgt: the languages.
+        frame: the ids around a source and before a target of these languages.
         max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
         splitter: splits a line into sentences, whose translations are joined again; None leaves lines whole. If the
             model decided for it (`split_sentences=None`), splitting is logged once, and a line with a
@@ -146,6 +148,7 @@ class Translator:
         self.engine, self.tokenizer = engine, tokenizer
         self.options = (options or SearchOptions()).of_model(info)
         self.src, self.tgt = str(info["src"]), str(info["tgt"])
+        self.frame = tokenizer.frame(self.src, self.tgt)
         self.max_tokens = int(info["max_tokens"])
         is_split = self.options.split_sentences
         if is_split is None:
@@ -155,7 +158,8 @@ class Translator:
         self._load_torch = load_torch
         self._lead = lead_pattern(self.src)
         self.codes = frozenset(info.get("codes", ()))
-        self._has_logged_split = self._has_logged_cut = False
+        self._known_characters = {" ", *"".join(tokenizer.vocabulary())}
+        self._log_once = functools.cache(logger.log)
         if self.options.sampling is not None and self.options.sampling.mbr:
             pairwise_chrf()  # if it is missing, that is known before anything is translated
 
@@ -163,24 +167,27 @@ class Translator:
     def load(cls, model: str | Path, **options: Unpack[LoadOptions]) -> "Translator":
         """Loads a model directory, the model of a run directory, an export, or an ensemble A+B of several models.
 
-        The options are the fields of `SearchOptions` and of `Placement`.
+        The options are the fields of `SearchOptions` and of `Placement`; `mtx.decoding.load` chooses the engine.
 
         Raises:
             UsageError: there is no such model, engine, device or precision.
             TypeError, ValueError: another argument is unknown, of another type, or out of its range.
             DamagedFileError: a file of the model is missing or damaged.
         """
-        from mtx.decoding.load import load
+        from mtx.decoding.load import open_engine, open_torch
 
         place: dict[str, Any] = dict(options)
-        search = {name: place.pop(name) for name in SearchOptions.__dataclass_fields__ if name in place}
-        return load(model, SearchOptions(**search), Placement(**place))
+        search = SearchOptions(**{name: place.pop(name) for name in vars(SearchOptions()) if name in place})
+        placement = Placement(**place)
+        placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
+        engine = open_engine(model, search, placement)
+        load_torch = functools.partial(open_torch, model, replace(placement, engine="torch", precision="tf32"))
+        return cls(engine, engine.tokenizer, engine.info, search, None if engine.name == "torch" else load_torch)
 
     @functools.cached_property
     def torch(self) -> "TorchEngine":
         """The model for torch."""
-        engine: Any = self.engine
-        return engine if self._load_torch is None else self._load_torch()
+        return self.engine if self._load_torch is None else self._load_torch()  # type: ignore[return-value]
 
     def use_glossary(self, glossary: Glossary | None) -> None:
         """Use the terms of a glossary from now on; None uses none.
@@ -203,14 +210,14 @@ class Translator:
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, n_best: int | None = None
+        self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None, n_best: int | None = None
     ) -> list[list[Hypothesis]]:
-        """Returns the finished hypotheses of each line: one to beam_size, best first, or the samples.
+        """Returns the finished hypotheses of each line, or segment of a document: up to beam_size, best first.
 
-        Those of a line that is translated in parts are the best combinations of the hypotheses of its parts; a sample
-        is the samples of its parts with the same number. Its score is the sum of the scores of the parts, and with
-        `Sampling.mbr`, which leaves each part one hypothesis, their mean. Score and pieces of a sentence in capitals or
-        in title case are those of the sentence as it is usually written.
+        With `Sampling` they are the samples. Those of a line that is translated in parts are the best combinations of
+        the hypotheses of its parts; a sample is the samples of its parts with the same number. Its score is the sum of
+        the scores of the parts, and with `Sampling.mbr`, which leaves each part one hypothesis, their mean. Score and
+        pieces of a sentence in capitals or in title case are those of the sentence as it is usually written.
         With a glossary, those that use more of its terms come first, whatever their scores.
 
         Args:
@@ -223,79 +230,66 @@ class Translator:
             DataError: a prefix is too long for the model; nothing was translated.
         """
         require_lines(lines, prefixes)
-        return self._hypotheses(lines, prefixes, n_best)
+        by_line = self.split(lines, prefixes)
+        return self.join_parts(by_line, self.decode_parts([part for line in by_line for part in line], n_best))
 
     def translate_marked(self, segments: Sequence[Marked]) -> list[Marked]:
         """Returns the translations of segments of documents, each with all tags of its source."""
-        return [hypotheses[0].marked for hypotheses in self._hypotheses(segments, n_best=1)]
-
-    def _hypotheses(
-        self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None, n_best: int | None = None
-    ) -> list[list[Hypothesis]]:
-        parts = self.split(lines, prefixes)
-        return self.join_parts(parts, self.decode_parts([part for line in parts for part in line], n_best))
+        return [hypotheses[0].marked for hypotheses in self.hypotheses(segments, n_best=1)]
 
     def split(self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None) -> list[list[Part]]:
         """Returns the parts of each line or segment, of at most max_tokens; an empty line has none. See `hypotheses`.
 
-        The language token of a line (`>>fra<<`, of imported multilingual models) goes before each of its parts.
+        A line of an imported model may name its language at its start (`>>fra<<`); it then has the frame of that.
         """
-        prefix_ids = [[EOS_ID]] * len(lines)
+        prefix_ids: Sequence[Sequence[int]] = [()] * len(lines)
         if prefixes:
-            prefix_ids = self._ids("prefix", prefixes, self.engine.num_tgt_positions, is_target=True)
-        by_line = [self._sentences(line, len(prefix) > 1) for line, prefix in zip(lines, prefix_ids, strict=True)]
-        is_split = any(part.is_next for _, parts in by_line for part in parts)
-        if is_split and self.options.split_sentences is None and not self._has_logged_split:
-            self._has_logged_split = True
-            logger.info(
-                "translating the sentences of a line one by one, since this model was trained on single sentences "
-                "(--no-split-sentences keeps lines whole)"
-            )
+            encoded = self._ids("prefix", prefixes, self.engine.num_tgt_positions, is_target=True)
+            prefix_ids = [ids[len(self.frame.before_tgt) : -1] for ids in encoded]
+        by_line = list(map(self._sentences, lines, prefix_ids))
+        if self.options.split_sentences is None and any(part.is_next for parts in by_line for part in parts):
+            text = "translating the sentences of a line one by one, since this model was trained on single sentences"
+            self._log_once(logging.INFO, f"{text} (--no-split-sentences keeps lines whole)")
         annotate = str if self.glossary is None else self.glossary.annotate
-        texts = [language + annotate(part.read) for language, parts in by_line for part in parts]
-        ids = iter(self.tokenizer.encode(texts))
-        results = []
-        for (language, of_line), prefix in zip(by_line, prefix_ids, strict=True):
-            parts = [part for whole in of_line for part in self._parts(whole, next(ids), bool(language))]
-            results.append([replace(part, prefix=prefix[:-1]) for part in parts[:1]] + parts[1:])
-        if not self._has_logged_cut and any(part.is_cut for parts in results for part in parts):
-            self._has_logged_cut = True
-            logger.warning("a sentence has more than %d subwords and is translated in parts", self.max_tokens)
-        return results
+        ids = iter(self.tokenizer.encode_text(annotate(part.read) for parts in by_line for part in parts))
+        by_line = [[part for sentence in line for part in self._parts(sentence, next(ids))] for line in by_line]
+        if any(part.is_cut for parts in by_line for part in parts):
+            text = f"a sentence has more than {self.max_tokens} subwords and is translated in parts"
+            self._log_once(logging.WARNING, text)
+        return by_line
 
-    def _is_own_translation(self, text: str) -> bool:
-        is_term = self.glossary is not None and bool(self.glossary.matches(text))
-        return needs_no_translation(text) and not is_term
+    def _terms(self, text: str) -> list[Match]:
+        return [] if self.glossary is None else self.glossary.matches(text)
 
-    def _sentences(self, line: str | Marked, has_prefix: bool) -> tuple[str, list[Part]]:
-        """The language token of a line, and its parts, still without ids.
+    def _sentences(self, line: str | Marked, prefix: Sequence[int]) -> list[Part]:
+        """The parts of a line, still without ids.
 
         A prefix is part of the translation as it is, so its line keeps its codes and its case.
         """
-        marked = mark_up_line(line, has_prefix) if isinstance(line, str) else line
-        language = ""
+        marked = mark_up_line(line, bool(prefix)) if isinstance(line, str) else line
+        frame = self.frame
         if isinstance(first := marked[0], str):
-            language = self.tokenizer.language_token(first.lstrip())
-            marked = [first.lstrip().removeprefix(language).lstrip(), *marked[1:]] if language else marked
-        may_split = not has_prefix or self.options.split_sentences
-        split = self.splitter if self.splitter and may_split else lambda text: [text]
+            frame, text = self.tokenizer.named_frame(first.lstrip(), frame)
+            marked = marked if frame is self.frame else [text.lstrip(), *marked[1:]]
+        split = self.splitter if not prefix or self.options.split_sentences else None
         parts = list[Part]()
-        is_kept = not has_prefix and is_choice(marked)
-        for unit in [marked] if has_prefix or is_kept else units(marked, self._lead):
+        is_kept = not prefix and is_choice(marked)
+        for unit in [marked] if prefix or is_kept else units(marked, self._lead):
             if self.codes and has_letters(unit):
                 unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
             text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
             if is_kept or not text.strip():
-                parts += [Part([], None, own=unit)] * bool(raw(unit))
+                parts += [Part([], None, frame, own=unit)] * bool(raw(unit))
                 continue
             for number, (sentence, codes) in enumerate(sentences(text, tags, split)):
                 read, case, own = sentence, None, None
-                if not has_prefix and self._is_own_translation(sentence):
+                if not prefix and needs_no_translation(sentence) and not self._terms(sentence):
                     own = unit if sentence == text else put_back(codes, sentence, sentence, ())
-                elif not has_prefix:
+                elif not prefix:
                     read, case = self.truecase(self._visible(sentence))
-                parts.append(Part([], case, own=own, text=sentence, tags=codes, is_next=number > 0, read=read))
-        return language, parts
+                first_ids = () if number else prefix
+                parts.append(Part([], case, frame, first_ids, False, own, sentence, codes, number > 0, read))
+        return parts
 
     def _visible(self, text: str) -> str:
         """A text without joiners, marks and spaces that no piece of the model has: spaces become plain ones."""
@@ -305,46 +299,49 @@ class Translator:
         known, space = self._known_characters, {"Zs": " ", "Cf": ""}
         return "".join(c if c in known else space.get(category(c), c) for c in text).strip()
 
-    @functools.cached_property
-    def _known_characters(self) -> frozenset[str]:
-        return frozenset("".join(self.tokenizer.vocabulary())) | {" "}
-
     def truecase(self, sentence: str) -> tuple[str, Case | None]:
         """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
         case = case_of(sentence)
         if case is None:
             return sentence, None
-        terms = self.glossary.matches(sentence) if self.glossary is not None and is_normalized("NFC", sentence) else []
-        kept = [(term.start, term.end) for term in terms]
-        usual = truecase(sentence, case, self.src, self._count_tokens, kept)
+        terms = self._terms(sentence) if is_normalized("NFC", sentence) else []
+        unchanged = [(term.start, term.end) for term in terms]
+        encode = self.tokenizer.encode
+        usual = truecase(sentence, case, self.src, lambda texts: list(map(len, encode(texts))), unchanged)
         return (sentence, None) if usual is None else (usual, case)
 
-    def _count_tokens(self, texts: list[str]) -> list[int]:
-        return [len(ids) for ids in self.tokenizer.encode(texts, num_threads=1)]
-
-    def _parts(self, whole: Part, ids: list[int], has_language: bool) -> list[Part]:
+    def _parts(self, sentence: Part, ids: list[int]) -> list[Part]:
         """The parts of a sentence: several, with a share of its text and codes each, if it is too long."""
-        cuts = [ids[: self.max_tokens]] if whole.own else self._cut(ids, has_language)
-        starts = [len(whole.text) * done // len(ids) for done in accumulate(map(len, cuts[:-1]), initial=0)]
-        texts = [whole.text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+        before, after, _ = sentence.frame
+        added = len(before + after)
+        size = self.max_tokens - added
+        cuts = [ids[:size]] if sentence.own else self._cut(ids, size)
+        sizes = (len(cut) + added for cut in cuts[:-1])
+        starts = [len(sentence.text) * done // (len(ids) + added) for done in accumulate(sizes, initial=0)]
+        texts = [sentence.text[start:end] for start, end in pairwise([*starts, None])]
         return [
-            replace(whole, ids=cut, is_cut=len(cuts) > 1, text=text, tags=tags, is_next=whole.is_next or start > 0)
-            for cut, start, (text, tags) in zip(cuts, starts, divided(texts, starts, whole.tags), strict=True)
+            replace(
+                sentence,
+                ids=[*before, *body, *after],
+                is_cut=len(cuts) > 1,
+                text=text,
+                tags=tags,
+                is_next=sentence.is_next or start > 0,
+                prefix=() if start else sentence.prefix,
+            )
+            for body, start, (text, tags) in zip(cuts, starts, divided(texts, starts, sentence.tags), strict=True)
         ]
 
-    def _cut(self, ids: list[int], has_language: bool) -> list[list[int]]:
-        """Returns parts of at most max_tokens, each with the language token; none ends within a term that fits."""
-        start = ids[:1] if has_language else []
-        body, parts = ids[len(start) : -1], list[list[int]]()
+    def _cut(self, ids: list[int], size: int) -> list[list[int]]:
+        """Returns parts of at most `size` ids of text; none ends within a term that fits."""
+        parts = list[list[int]]()
         opening, *_, closing = [*self.tokenizer.marks.values()] or (None, None)
-        while body:
-            size = self.max_tokens - 1 - len(start)
-            if size < len(body):
-                last_mark = next((n for n in reversed(range(size)) if body[n] in (opening, closing)), 0)
-                size = last_mark if last_mark and body[last_mark] == opening else size
-            parts.append(start + body[:size] + ids[-1:])
-            body = body[size:]
-        return parts
+        while len(ids) > size:
+            last_mark = next((n for n in reversed(range(size)) if ids[n] in (opening, closing)), 0)
+            end = last_mark * (ids[last_mark] == opening) or size
+            parts.append(ids[:end])
+            ids = ids[end:]
+        return [*parts, ids]
 
     def decode_parts(self, parts: Sequence[Part], n_best: int | None = None) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each part of `split`: those with the most terms first, and samples as drawn.
@@ -352,63 +349,63 @@ class Translator:
         Args:
             n_best: see `hypotheses`. The texts of the others are not made where none of them can become the best.
         """
-        sampling = self.options.sampling
         searched = [part for part in parts if not part.own]
-        found = self.engine.search([part.ids for part in searched], [part.prefix for part in searched], self.options)
-        terms = [self.tokenizer.terms(part.ids) for part in searched]
-        if sampling is None:  # parts have equally many samples, which are joined by their numbers
-            found = [some if expected else some[:n_best] for some, expected in zip(found, terms, strict=True)]
-        texts = iter(self.tokenizer.decode([candidate.ids for candidates in found for candidate in candidates]))
-        results = []
-        for part, candidates, expected in zip(searched, found, terms, strict=True):
-            hypotheses = [self._hypothesis(next(texts), each, part, expected) for each in candidates]
-            if sampling is None:
-                hypotheses.sort(key=lambda h: h.num_missing)
-            elif sampling.mbr:
-                scores = mean_chrf([h.text for h in hypotheses])
-                scored = [replace(h, score=score) for h, score in zip(hypotheses, scores, strict=True)]
-                hypotheses = [min(scored, key=lambda h: (h.num_missing, -h.score))]
-            results.append(hypotheses)
-        rest = iter(self._put_back(searched, results))
+        prefixes = [[*part.frame.before_tgt, *part.prefix] for part in searched]
+        by_source = self.engine.search([part.ids for part in searched], prefixes, self.options)
+        by_part = [self._of_part(part, of_part, n_best) for part, of_part in zip(searched, by_source, strict=True)]
+        rest, sampling = iter(self._put_back(searched, by_part)), self.options.sampling
         copies = 1 if sampling is None or sampling.mbr else sampling.num_samples
         return [[Hypothesis(part.own, 0.0, [])] * copies if part.own else next(rest) for part in parts]
 
-    def _put_back(self, parts: Sequence[Part], found: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def _of_part(self, part: Part, candidates: Sequence[Candidate], n_best: int | None) -> list[Hypothesis]:
+        """The hypotheses of a part that was searched, without its codes."""
+        sampling, terms = self.options.sampling, self.tokenizer.terms(part.ids)
+        if sampling is None and not terms:  # parts have equally many samples, which are joined by their numbers
+            candidates = candidates[:n_best]
+        hypotheses = list[Hypothesis]()
+        texts = self.tokenizer.decode([candidate.ids for candidate in candidates])
+        for text, candidate in zip(texts, candidates, strict=True):
+            cased = text if part.case is None else in_case(text, part.case, self.tgt)
+            pieces, num_missing = self.tokenizer.pieces(candidate.ids), len(terms) - num_used(terms, text)
+            hypotheses.append(Hypothesis([cased], candidate.score, pieces, num_missing, part.is_cut))
+        if sampling is None:
+            hypotheses.sort(key=lambda hypothesis: hypothesis.num_missing)
+        elif sampling.mbr:
+            scores = mean_chrf([hypothesis.text for hypothesis in hypotheses])
+            scored = [replace(hypothesis, score=score) for hypothesis, score in zip(hypotheses, scores, strict=True)]
+            return [min(scored, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))]
+        return hypotheses
+
+    def _put_back(self, parts: Sequence[Part], by_part: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
         """The hypotheses of parts with their codes, at the words that the cross attention links."""
-        pairs = [(part, each) for part, hypotheses in zip(parts, found, strict=True) for each in hypotheses]
+        pairs = [(part, hypothesis) for part, of_part in zip(parts, by_part, strict=True) for hypothesis in of_part]
         rows = [
             row
-            for row, (part, each) in enumerate(pairs)
+            for row, (part, hypothesis) in enumerate(pairs)
             if any(0 < tag.at < len(part.text) for tag in part.tags)
-            and part.text != each.text != ""
+            and part.text != hypothesis.text != ""
             and not part.is_cut
         ]
         src = self.tokenizer.encode([pairs[row][0].read for row in rows])
         ids = self.tokenizer.models.vocabulary
         tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
-        links = dict[int, list[Link]]()
+        links: list[Sequence[Link]] = [()] * len(pairs)
         attentions = self.engine.cross_attention(src, tgt) if rows else []
-        for row, read, attention in zip(rows, src, attentions, strict=True):
-            part, each = pairs[row]
-            links[row] = link_pieces(attention, (self.tokenizer.pieces(read), part.text), (each.pieces, each.text))
-        whole = (
-            replace(each, marked=self._marked(part, each, links.get(row, ()))) for row, (part, each) in enumerate(pairs)
-        )
-        return [[next(whole) for _ in hypotheses] for hypotheses in found]
+        for row, src_ids, attention in zip(rows, src, attentions, strict=True):
+            part, hypothesis = pairs[row]
+            src_side = self.tokenizer.pieces(src_ids), part.text
+            links[row] = link_pieces(attention, src_side, (hypothesis.pieces, hypothesis.text))
+        whole = iter([self._with_codes(*pair, linked) for pair, linked in zip(pairs, links, strict=True)])
+        return [[next(whole) for _ in of_part] for of_part in by_part]
 
-    def _marked(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Marked:
-        """A translation with all codes of its source; where it lacks a learned one, they are placed in proportion."""
+    def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Hypothesis:
+        """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
         src, tags, tgt = part.text, part.tags, hypothesis.text
         if self.codes and not (part.prefix or part.is_cut) and codes_of(src) != codes_of(tgt):
             src, tags = bare(mark_up(put_back(tags, src, src, ())))
             tgt, links = bare(mark_up([tgt]))[0], ()
         marked = put_back(tags, src, tgt, links)
-        return mark_up(marked) if self.codes else marked
-
-    def _hypothesis(self, text: str, candidate: Candidate, part: Part, terms: list[str]) -> Hypothesis:
-        num_missing = len(terms) - num_used(terms, text) if terms else 0
-        cased = text if part.case is None else in_case(text, part.case, self.tgt)
-        return Hypothesis([cased], candidate.score, self.tokenizer.pieces(candidate.ids), num_missing, part.is_cut)
+        return replace(hypothesis, marked=mark_up(marked) if self.codes else marked)
 
     def join_parts(
         self, lines: Sequence[Sequence[Part]], by_part: Iterable[list[Hypothesis]]
@@ -421,7 +418,8 @@ class Translator:
             if not parts or sampling is None:
                 joined = best_combinations(line, parts, self.options.num_beams)
             else:
-                joined = [best_combinations(line, [[each] for each in some], 1)[0] for some in zip(*parts, strict=True)]
+                samples = ([[hypothesis] for hypothesis in sample] for sample in zip(*parts, strict=True))
+                joined = [best_combinations(line, sample, 1)[0] for sample in samples]
                 if sampling.mbr:
                     num_texts = sum(part.text != "" for part in line) or 1
                     joined = [replace(h, score=h.score / num_texts) for h in joined]
@@ -452,8 +450,8 @@ class Translator:
         require_lines(src, tgt)
         src_ids = self._ids("line", src, self.max_tokens)
         if tgt is None:
-            found = self.torch.search(src_ids, [[] for _ in src_ids], self.options)
-            tgt_ids = [candidates[0].ids for candidates in found]
+            by_source = self.torch.search(src_ids, [[*self.frame.before_tgt]] * len(src_ids), self.options)
+            tgt_ids = [candidates[0].ids for candidates in by_source]
         else:
             limit = min(self.max_tokens + EXTRA_LENGTH, self.torch.num_tgt_positions)
             tgt_ids = self._ids("target", tgt, limit, is_target=True)
@@ -461,14 +459,14 @@ class Translator:
 
     def _ids(self, name: str, lines: Sequence[str], limit: int, is_target: bool = False) -> list[list[int]]:
         """Encodes lines; raises a DataError with the beginning of the first line of more than `limit` pieces."""
-        encoded = self.tokenizer.encode([clean_text(line) for line in lines], target=is_target, num_threads=1)
+        encoded = self.tokenizer.encode([clean_text(line) for line in lines], self.frame, target=is_target)
         for line, ids in zip(lines, encoded, strict=True):
             if len(ids) > limit:
                 raise DataError(f"{name} {line[:40]!r} … has {len(ids)} subwords, the model supports {limit}")
         return encoded
 
 
-def require_lines(lines: Sequence[str], others: Sequence[str] | None = None) -> None:
+def require_lines(lines: Sequence[str | Marked], others: Sequence[str] | None = None) -> None:
     """Checks that an argument is a list of lines, and `others` as many.
 
     Raises:
@@ -479,19 +477,19 @@ def require_lines(lines: Sequence[str], others: Sequence[str] | None = None) -> 
         if isinstance(argument, str | bytes):
             raise TypeError(f"expected a list of lines, got a single {type(argument).__name__}: {argument[:20]!r}")
         for number, line in enumerate(argument, start=1):
-            if not isinstance(line, str):
+            if not isinstance(line, str | list):
                 raise TypeError(f"line {number} is of the type {type(line).__name__}, expected str")
     if others is not None and len(others) != len(lines):
         raise ValueError(f"expected {len(lines)} lines, got {len(others)}")
 
 
-def best_combinations(parts: Sequence[Part], found: Sequence[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
+def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
     """Joins one hypothesis of each part; returns the `size` best, best first.
 
     The best one lacks the fewest terms, and then has the largest sum of scores.
     """
     best = [Hypothesis([], 0.0, [])]
-    for part, hypotheses in zip(parts, found, strict=True):
+    for part, hypotheses in zip(parts, by_part, strict=True):
         longer = [_join(before, hypothesis, part.is_next) for before in best for hypothesis in hypotheses]
         best = sorted(longer, key=lambda joined: (joined.num_missing, -joined.score))[:size]
     return best

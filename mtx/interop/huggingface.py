@@ -133,7 +133,7 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     generation = {
         "eos_token_id": EOS_ID,
         "pad_token_id": pad_id,
-        "decoder_start_token_id": pad_id,
+        "decoder_start_token_id": loaded.model.start_id,
         "bad_words_ids": [[pad_id]],
         "forced_eos_token_id": EOS_ID,  # at the maximum length only </s> can follow
         "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,  # includes the start token
@@ -190,7 +190,7 @@ def _config(loaded: LoadedModel) -> MarianConfig:
         tie_word_embeddings=tie,
         eos_token_id=EOS_ID,
         pad_token_id=pad_id,
-        decoder_start_token_id=pad_id,
+        decoder_start_token_id=loaded.model.start_id,
     )
 
 

@@ -208,7 +208,7 @@ class SearchModel:
     """
 
     def __init__(self, model: TranslationModel, dtype: torch.dtype):
-        self.pad_id, self.device = model.pad_id, model.embedding.device
+        self.pad_id, self.start_id, self.device = model.pad_id, model.start_id, model.embedding.device
         self.is_static = self.device.type == "cuda"
         self._config = model.config
         self._like = torch.empty(0, dtype=dtype, device=self.device)
@@ -276,7 +276,7 @@ class StackModel(SearchModel):
         """Runs the decoder at the next target position of every beam; call `cache.prepare()` first.
 
         Args:
-            ids: the last token of each hypothesis (pad at the start), [B, J].
+            ids: the last token of each hypothesis (`start_id` at first), [B, J].
             lengths: the number of tokens that the hypotheses of each slot have, [B].
 
         Returns:

@@ -1,6 +1,6 @@
 """What all architectures have in common: embeddings, output weights, dropout, and what training and search call.
 
-Training knows a model by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id` and
+Training knows a model by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id`, `start_id` and
 `prepare_positions`; search by a copy of another class. `mtx.model.architectures` lists the models that there are, and
 their classes.
 """
@@ -72,6 +72,7 @@ class TranslationModel(nn.Module):
     Attributes:
         embedding: of the target's tokens and, unless there is a `src_embedding`, of the source's, [V + 1, D].
         projection: the weights of the output layer, if they are not those of `embedding`, [V, D].
+        start_id: the token that the decoder starts from.
         num_tgt_positions: the most tokens of a translation; None means any number.
         kernel: how attention is computed.
     """
@@ -79,7 +80,7 @@ class TranslationModel(nn.Module):
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__()
         self.config = config
-        self.pad_id = num_ids
+        self.pad_id = self.start_id = num_ids
         self.kernel: Kernel = "padded"
         d_model = config.d_model
         self.embedding = nn.Parameter(torch.empty(num_ids + 1, d_model))

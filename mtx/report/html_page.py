@@ -17,7 +17,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
-from mtx.decoding.scoring import AttentionMaps
+from mtx.decoding.torch_engine import AttentionMaps
 from mtx.model.translation_model import Weights
 from mtx.storage.text_files import printable
 

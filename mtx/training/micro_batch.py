@@ -22,7 +22,7 @@ from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack, to_device, twice
 from mtx.data.sampler import BatchSampler
 from mtx.data.token_store import Side
-from mtx.decoding.scoring import BATCH_TOKENS, score_pairs
+from mtx.decoding.torch_engine import SCORED_TOKENS, score_pairs
 from mtx.errors import MtxError, is_out_of_memory
 from mtx.formatting import format_size
 from mtx.model.architectures import num_parameters
@@ -303,7 +303,7 @@ def _try_step(config: Config, runtime: RuntimeChoices, new_model: NewModel, samp
     _, shape = step_shape(config, runtime, sampler)
     micro_step = new_micro_step(config, runtime, model)  # its graphs hold memory too
     micro_step(longest_sentences(shape, model.pad_id), 1.0)
-    sentences = [[0] * longest] * max(1, BATCH_TOKENS // longest)
+    sentences = [[0] * longest] * max(1, SCORED_TOKENS // longest)
     score_pairs(model.eval(), sentences, sentences, alpha=0.0)
     del reserved
 

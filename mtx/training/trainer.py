@@ -247,6 +247,7 @@ class Trainer(Run):
             self.device.type == "cuda",
             self.ranks.rank,
             self.ranks.size,
+            self.model.start_id,
         )
 
     def _step(self, loaded: LoadedStep) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtx.decoding.scoring import AttentionMaps
+from mtx.decoding.torch_engine import AttentionMaps
 from mtx.report.html_page import attention_page
 from tests.browser.conftest import Open
 

@@ -6,7 +6,7 @@ import torch
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
-from mtx.decoding.scoring import attention_maps
+from mtx.decoding.torch_engine import attention_maps
 from tests.models import random_ids, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]

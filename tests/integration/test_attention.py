@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtx.decoding.scoring import AttentionMaps
+from mtx.decoding.torch_engine import AttentionMaps
 from mtx.decoding.translator import Translator
 from tests.integration.commands import mtx
 

@@ -195,7 +195,7 @@ def test_a_line_has_one_translation(
 ) -> None:
     translator = ByWord()
     translator.codes = frozenset(codes)
-    monkeypatch.setattr("mtx.decoding.load.load", lambda *_: translator)
+    monkeypatch.setattr("mtx.decoding.translator.Translator.load", lambda *_, **__: translator)
     expected = [*LINES.values()]
     if entrance in _WITHOUT_INDENTATION:
         expected = [line.strip() for line in expected]
@@ -204,7 +204,7 @@ def test_a_line_has_one_translation(
 
 def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = ByWord()
-    monkeypatch.setattr("mtx.decoding.load.load", lambda *_: translator)
+    monkeypatch.setattr("mtx.decoding.translator.Translator.load", lambda *_, **__: translator)
     found = list[dict[str, list[str]]]()
     monkeypatch.setattr(run, "_finish", lambda trainer, translator, translations: found.append(translations))
     store: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: [*LINES])

@@ -59,7 +59,7 @@ def test_ranks_score_a_run_as_one_process_does(size: int, alone: tuple[Path, lis
 
 def divide_finely() -> None:
     """In a new process: a validation has many batches."""
-    pytest.MonkeyPatch().setattr("mtx.decoding.scoring.BATCH_TOKENS", 32)
+    pytest.MonkeyPatch().setattr("mtx.decoding.torch_engine.SCORED_TOKENS", 32)
 
 
 def test_ranks_validate_as_one_process_does(alone: tuple[Path, list[str]], tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def one_line(text: str) -> bool:
 
 def test_text_comes_back_from_its_ids(tokenizer: Tokenizer, tally: Tally) -> None:
     def check(text: str) -> None:
-        ids = tokenizer.encode([text, text], "BT")
+        ids = tokenizer.encode([text, text], tokenizer.frame("", "", "BT"))
         assert ids == [ids[0]] * 2 and ids[0][0] == tokenizer.tags["BT"] and ids[0][-1] == EOS_ID
         assert all(1 < token < tokenizer.num_pieces for token in ids[0][1:-1])
         decoded = tokenizer.decode(ids)[0]

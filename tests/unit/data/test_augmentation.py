@@ -39,7 +39,7 @@ def tokenizer() -> Tokenizer:
 def write_store(
     tokenizer: Tokenizer, directory: Path, tags: list[str | None], src: list[str], tgt: list[str]
 ) -> TokenStore:
-    src_ids = [tokenizer.encode([line], tag)[0] for line, tag in zip(src, tags, strict=True)]
+    src_ids = [tokenizer.encode([line], tokenizer.frame("", "", tag))[0] for line, tag in zip(src, tags, strict=True)]
     ids = src_ids, tokenizer.encode(tgt, target=True)
     token_store.write_store(
         directory / "train.arrow",

@@ -34,7 +34,8 @@ def tokenizer() -> Tokenizer:
 def store(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
     path, src, tgt = tmp_path_factory.mktemp("store") / "train.arrow", texts(1), texts(2)
     half = NUM_PAIRS // 2
-    ids = [*tokenizer.encode(src[:half]), *tokenizer.encode(src[half:], TAG)], tokenizer.encode(tgt, target=True)
+    tagged = tokenizer.encode(src[half:], tokenizer.frame("", "", TAG))
+    ids = [*tokenizer.encode(src[:half]), *tagged], tokenizer.encode(tgt, target=True)
     write_store(
         path,
         tokenizer.num_ids,

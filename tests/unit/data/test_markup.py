@@ -6,7 +6,7 @@ import re
 import pytest
 
 from mtx.data.markup import Marked, Tag, bare, mark_up
-from mtx.decoding.placing import Link, put_back
+from mtx.decoding.codes import Link, put_back
 from mtx.documents.document import with_accelerator, without_accelerator
 
 
@@ -130,7 +130,7 @@ def test_pieces_of_a_word_stay_together_and_ideographs_do_not() -> None:
 
 
 def test_very_many_tags_are_placed_by_some_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtx.decoding.placing._MOST_WORK", 10)
+    monkeypatch.setattr("mtx.decoding.codes._MOST_WORK", 10)
     text, tags = bare(marked("<b>one</b> two <i>three <x/></i> four"))
     assert raw(put_back(tags, text, "eins zwei drei vier", [])) == "<b>eins</b> zwei drei <i>vier <x/></i>"
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtx.data import packing as module
 from mtx.data.packing import SLICES, PackedBatch, Shape, assign, micro_batch_shape, pack, pack_sentences
 from mtx.data.sampler import BatchSampler, SamplerState, steps
 from tests.models import random_ids, side
@@ -127,27 +126,19 @@ def test_what_fits_nowhere_opens_one_more() -> None:
     assert [g.tolist() for g in assign(lengths(1, 1, 1), lengths(1, 1, 1), 1, by_count)] == [[0, 1], [2]]
 
 
-def test_rounds_deal_one_sentence_to_each_micro_batch() -> None:
-    src, tgt = lengths(1, 8, 5, 3, 2), lengths(1, 3, 2, 9, 4)
-    # By both sides together, longest first: (3, 9) and (8, 3), then (5, 2) and (2, 4), then (1, 1).
-    # Source less target: 5 -> a, -6 -> b. Both sides: 7 -> a with 11, 6 -> b with 12. Source less target: 0 -> b's -8.
-    assert [group.tolist() for group in module._deal(np.stack([src, tgt]), 2)] == [[1, 2], [0, 3, 4]]
-
-
-def test_many_micro_batches_are_dealt_in_rounds_and_not_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_fit_many_micro_batches_without_one_more() -> None:
     src, tgt = random_lengths(20_000, seed=5)
     plan = sampler(src, tgt, batch_tokens=64 * 2000)
     k, shape = micro_batch_shape(64 * 2000, 2000, plan.ratio, 64, None, num_ranks=64)
-    monkeypatch.setattr(module, "_distribute", None)  # it takes time that grows with the square of k
-    num_dealt = 0
+    num_distributed = 0
     for step in steps(plan, SamplerState(), 5):
         groups = assign(step.src_lengths, step.tgt_lengths, k, shape)
         assert len(groups) == k
         assert sorted(np.concatenate(groups).tolist()) == list(range(len(step.pairs)))
         for group in groups:
             assert shape.fits(step.src_lengths[group].sum(), step.tgt_lengths[group].sum(), len(group))
-        num_dealt += groups[0].tolist() != list(range(len(groups[0])))
-    assert num_dealt, "a cut into consecutive sentences does not fit"
+        num_distributed += groups[0].tolist() != list(range(len(groups[0])))
+    assert num_distributed, "a cut into consecutive sentences does not fit"
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 8])

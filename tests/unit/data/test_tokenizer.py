@@ -13,8 +13,9 @@ import sentencepiece
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.sentencepiece_models import SplitModel
-from mtx.data.tokenizer import EOS_ID, NUM_RESERVED, UNK_ID, Form, Tokenizer, normalize, train_tokenizer
+from mtx.data.tokenizer import EOS_ID, NUM_RESERVED, UNK_ID, Form, Frame, Tokenizer, normalize, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, MtxError
+from mtx.storage.model_description import tokenizer_files
 
 HOSTILE = [
     "", " ", "   ", "\u3000", "</s>", "<unk>", "<pad>", "<0x41>", "<BT>", "a\x00b", "a\nb\r\nc\u2028d\x85e\u2029",
@@ -65,7 +66,8 @@ def test_one_text_or_many_give_the_same_ids_and_texts(tokenizer: Tokenizer, spli
 
 
 def test_a_tag_stands_in_front_and_leaves_no_text(tokenizer: Tokenizer) -> None:
-    plain, tagged = tokenizer.encode(["abc"])[0], tokenizer.encode(["abc"], "web")[0]
+    frame = tokenizer.frame("src", "tgt", "web")
+    plain, tagged = tokenizer.encode(["abc"])[0], tokenizer.encode(["abc"], frame)[0]
     assert tagged == [501, *plain]
     assert tokenizer.decode([[*tagged, tokenizer.pad_id, 507]]) == ["abc"]
 
@@ -112,7 +114,8 @@ def test_equal_text_gives_equal_bytes(tmp_path: Path) -> None:
 def test_save_and_load(tokenizer: Tokenizer, tmp_path: Path) -> None:
     tokenizer.save(tmp_path)
     loaded = Tokenizer.load(tmp_path)
-    assert loaded.encode(HOSTILE, "web") == tokenizer.encode(HOSTILE, "web")
+    frame = loaded.frame("src", "tgt", "web")
+    assert loaded.encode(HOSTILE, frame) == tokenizer.encode(HOSTILE, frame)
     assert (loaded.num_ids, loaded.normalization, loaded.tags) == (508, "nfc", tokenizer.tags)
 
 
@@ -185,7 +188,7 @@ def test_vocabulary_and_file_names(tokenizer: Tokenizer, tmp_path: Path) -> None
     assert vocabulary[:3] == ["</s>", "<unk>", "<0x00>"] and vocabulary[500:502] == ["<BT>", "<web>"]
     assert len(vocabulary) == tokenizer.num_ids and "<pad>" not in vocabulary
     tokenizer.save(tmp_path)
-    assert Tokenizer.file_names_in(tmp_path) == ("tokenizer.model", "tokenizer.json")
+    assert tokenizer_files(tmp_path) == ("tokenizer.model", "tokenizer.json")
     assert [*json.loads((tmp_path / "tokenizer.json").read_text())] == ["format", "normalization", "tags", "pieces"]
     assert tokenizer.encode(["ab cd"], target=True) == tokenizer.encode(["ab cd"])
 
@@ -228,6 +231,33 @@ def test_a_language_token_counts_at_the_start_of_a_source_only(split: Tokenizer)
     assert 8 not in split.encode([">>fr<< ж"], target=True)[0]
 
 
+def test_a_frame_is_a_tag_or_a_language_or_what_a_source_names(tokenizer: Tokenizer, split: Tokenizer) -> None:
+    assert tokenizer.frame("en", "fr") == Frame((), (EOS_ID,), ()) == split.frame("en", "de")
+    assert tokenizer.frame("en", "fr", "BT") == Frame((500,), (EOS_ID,), ())
+    french = split.frame("en", "fr")
+    assert french == Frame((8,), (EOS_ID,), ())
+    assert split.encode(["ж"], french) == split.encode([">>fr<< ж"], french) == split.encode([">>fr<< ж"])
+    assert split.named_frame(">>fr<< ж", split.frame("en", "de")) == (french, " ж")
+    assert split.encode(["x"], Frame((8,), (0, 8), (8, 3)), target=True)[0][:2] == [8, 3]
+    for each, frame in ((tokenizer, tokenizer.frame("", "", "web")), (split, french)):
+        [src], [tgt] = (each.encode(["ab"], frame, target=target) for target in (False, True))
+        assert each.frame_of(src, tgt) == frame
+
+
+def test_the_number_of_reserved_symbols_is_stored_where_it_is_not_the_usual_one(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    few = Tokenizer(tokenizer.models, "nfc", ["BT"], num_reserved=3)
+    few.save(tmp_path)
+    loaded, path = Tokenizer.load(tmp_path), tmp_path / "tokenizer.json"
+    assert loaded.num_ids == 503 and loaded.vocabulary()[-3:] == ["<BT>", "<reserved_1>", "<reserved_2>"]
+    assert "reserved" not in tokenizer._description() and loaded.is_same(few)
+    for number in (0, -1, True, "3", 10**12):
+        path.write_text(json.dumps({**json.loads(path.read_text()), "reserved": number}) + "\n")
+        with pytest.raises(DamagedFileError, match=r"tokenizer\.json: "):
+            Tokenizer.load(tmp_path)
+
+
 def test_text_of_two_models_never_becomes_a_control_id(split: Tokenizer) -> None:
     for target in (False, True):
         for text, ids in zip(HOSTILE, split.encode(HOSTILE, target=target), strict=True):
@@ -245,7 +275,7 @@ def test_two_models_decode_by_the_target_side(split: Tokenizer) -> None:
 def test_two_models_are_saved_and_loaded(split: Tokenizer, tmp_path: Path) -> None:
     split.save(tmp_path)
     names = ("tokenizer.src.model", "tokenizer.tgt.model", "tokenizer.json")
-    assert Tokenizer.file_names_in(tmp_path) == names
+    assert tokenizer_files(tmp_path) == names
     loaded = Tokenizer.load(tmp_path)
     texts = [*HOSTILE, ">>fr<< ab", "xyxy"]
     for target in (False, True):

@@ -26,7 +26,7 @@ class TableModel:
     def __init__(
         self, num_ids: int, seed: int = 0, sharpness: float = 1.5, table: dict[Prefix, list[float]] | None = None
     ):
-        self.pad_id, self.device = num_ids, torch.device("cpu")
+        self.pad_id, self.start_id, self.device = num_ids, num_ids + 1, torch.device("cpu")
         self.seed, self.sharpness, self.table = seed, sharpness, table
 
     def logits(self, source: int, prefix: Prefix) -> list[float]:
@@ -48,7 +48,7 @@ class TableModel:
         for row, (beams, length) in enumerate(zip(ids.tolist(), lengths.tolist(), strict=True)):
             cache.prefixes[row] = [(*prefix, i) for prefix, i in zip(cache.prefixes[row], beams, strict=True)]
             if cache.is_open[row]:
-                assert all(prefix[0] == self.pad_id and len(prefix) == length + 1 for prefix in cache.prefixes[row])
+                assert all(prefix[0] == self.start_id and len(prefix) == length + 1 for prefix in cache.prefixes[row])
         rows = [
             [self.logits(source, prefix[1:]) for prefix in prefixes]
             for source, prefixes in zip(cache.sources, cache.prefixes, strict=True)
@@ -268,7 +268,7 @@ class _FirstOf:
     """A TableModel whose sources are lists of one number."""
 
     def __init__(self, model: TableModel):
-        self.pad_id, self.device, self.start, self.step = model.pad_id, model.device, model.start, model.step
+        self.start_id, self.device, self.start, self.step = model.start_id, model.device, model.start, model.step
 
     def encode(self, sources: list[list[int]]) -> list[int]:
         return [source[0] for source in sources]

@@ -133,7 +133,7 @@ def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> Non
 
 
 def test_work_is_shared_among_workers(exports: Path) -> None:
-    engine, *_ = CTranslate2Engine.open(exports / "export-0", Placement(device="cpu", threads=4))
+    engine = CTranslate2Engine(exports / "export-0", Placement(device="cpu", threads=4))
     assert engine.num_calls == 4
 
     def batches(lengths: list[int], num_workers: int = 4) -> list[list[int]]:
@@ -151,8 +151,8 @@ def test_work_is_shared_among_workers(exports: Path) -> None:
 def test_a_sentence_that_waits_alone_has_all_cores(
     tokenizer: Tokenizer, exports: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    engine, _, info = CTranslate2Engine.open(exports / "export-0", Placement(device="cpu", threads=2))
-    src, options = sources(tokenizer), SearchOptions().of_model(info)
+    engine = CTranslate2Engine(exports / "export-0", Placement(device="cpu", threads=2))
+    src, options = sources(tokenizer), SearchOptions().of_model(engine.info)
     opened, open_runtime = list[tuple[int, int]](), engine._open_runtime
     engine._open_runtime = lambda *how: opened.append(how) or open_runtime(*how)  # type: ignore[func-returns-value]
     together = engine.search(src, [[]] * len(src), options)

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("ctranslate2")
 
 from mtx.decoding import load as module
-from mtx.decoding.load import cached_export, choose_engine, load
-from mtx.decoding.options import Placement, Sampling, SearchOptions
+from mtx.decoding.load import cached_export, choose_engine
+from mtx.decoding.options import Placement, Sampling
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model import device
@@ -76,7 +76,7 @@ def test_nobody_looks_for_a_gpu_where_that_decides_nothing(monkeypatch: pytest.M
 
 
 def loaded(model: Path, **placement: Any) -> Translator:
-    return load(model, SearchOptions(), Placement(**placement))
+    return Translator.load(model, **placement)
 
 
 def test_on_a_cpu_it_is_ctranslate2(model: Path, caplog: pytest.LogCaptureFixture) -> None:

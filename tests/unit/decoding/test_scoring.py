@@ -11,7 +11,7 @@ from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.options import SearchOptions
-from mtx.decoding.scoring import AttentionMaps, attention_maps
+from mtx.decoding.torch_engine import AttentionMaps, attention_maps
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.model.transformer import Transformer

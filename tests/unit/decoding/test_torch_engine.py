@@ -14,9 +14,9 @@ import torch
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.sentencepiece_models import SplitModel
-from mtx.data.tokenizer import EOS_ID, Tokenizer, train_tokenizer
-from mtx.decoding import scoring
+from mtx.data.tokenizer import EOS_ID, Frame, Tokenizer, train_tokenizer
 from mtx.decoding import torch_engine as module
+from mtx.decoding import torch_engine as scoring
 from mtx.decoding.beam_search import Request, RequestQueue
 from mtx.decoding.options import Candidate, Placement, Sampling, SearchOptions
 from mtx.decoding.translator import Hypothesis, Part, Translator, best_combinations
@@ -199,6 +199,30 @@ def test_a_language_token_goes_before_each_sentence_and_each_part(monkeypatch: p
     monkeypatch.setattr(split.engine, "search", lambda sources, *rest: asked.extend(sources) or search(sources, *rest))
     split.translate_marked([[">>fr<< ab§a"]])
     assert asked == [part.ids for part in parts[:2]]
+
+
+def test_a_frame_stands_around_each_part_and_before_each_translation(
+    translator: Translator, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    framed = torch_translator(translator.torch.model, tokenizer, MAX_TOKENS, SearchOptions(2))
+    framed.splitter = lambda text: text.split("§")
+    framed.frame = Frame((320, 321), (EOS_ID, 322), (323,))
+    asked, search = list[tuple[list[int], list[int]]](), framed.engine.search
+
+    def searched(sources: list[list[int]], prefixes: list[list[int]], options: SearchOptions) -> list[list[Candidate]]:
+        asked.extend(zip(sources, prefixes, strict=True))
+        return search(sources, prefixes, options)
+
+    monkeypatch.setattr(framed.engine, "search", searched)
+    lines = ["abc§de", "ab " * 60]
+    found = framed.hypotheses(lines, ["gh", ""])
+    assert found[0][0].pieces[0] == "<reserved_3>" and found[0][0].text.startswith("gh")
+    assert len(asked) > 3 and all(len(source) <= MAX_TOKENS for source, _ in asked)
+    assert all(source[:2] == [320, 321] and source[-2:] == [EOS_ID, 322] for source, _ in asked)
+    [first, *others] = [prefix for _, prefix in asked]
+    assert first == [323, *tokenizer.encode_text(["gh"], target=True)[0]] and others == [[323]] * len(others)
+    plain = translator.log_probs(["abc"], ["de"])[0].num_tokens
+    assert framed.log_probs(["abc"], ["de"])[0].num_tokens == plain + 1
 
 
 @pytest.mark.parametrize("size", [1, 3, 10])

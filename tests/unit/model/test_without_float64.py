@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtx.decoding.beam_search import Request, RequestQueue, Slots, _Search
 from mtx.decoding.options import Sampling, SearchOptions
-from mtx.decoding.scoring import score_pairs
+from mtx.decoding.torch_engine import score_pairs
 from mtx.model.inference import IncrementalModel
 from mtx.training.micro_batch import MicroStep
 from mtx.training.optimizer import new_optimizer

@@ -12,7 +12,7 @@ from jinja2 import UndefinedError
 
 from mtx.config.schema import TokenizerConfig
 from mtx.data.tokenizer import Tokenizer, train_tokenizer
-from mtx.decoding.scoring import AttentionMaps, attention_maps
+from mtx.decoding.torch_engine import AttentionMaps, attention_maps
 from mtx.report import html_page
 from mtx.report.html_page import attention_page, printable_piece, text_of
 from tests.attended import KINDS, largest_error, recorded

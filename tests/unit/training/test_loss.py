@@ -11,8 +11,8 @@ from torch import Tensor
 from torch._dynamo.backends.common import aot_autograd  # here: it reads functions of torch that a test replaces
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtx.decoding import scoring
-from mtx.decoding.scoring import target_nll
+from mtx.decoding import torch_engine as scoring
+from mtx.decoding.torch_engine import target_nll
 from mtx.training import loss
 from mtx.training.loss import smoothed_loss
 

@@ -13,7 +13,7 @@ import torch
 from mtx.config import settings
 from mtx.data.token_store import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.decoding.scoring import BATCH_TOKENS
+from mtx.decoding.torch_engine import SCORED_TOKENS
 from mtx.storage.run_files import RunLayout
 from mtx.training import checkpoint, micro_batch
 from mtx.training.build import build, new_model, text_and_sampler
@@ -157,6 +157,6 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
     micro_batch._try_step(config, chosen, new, sampler)
     monkeypatch.undo()
     num_numbers = sum(parameter.numel() for parameter in new().parameters())
-    assert BATCH_TOKENS <= seen[0] < 1.02 * BATCH_TOKENS
+    assert SCORED_TOKENS <= seen[0] < 1.02 * SCORED_TOKENS
     needed = "Adam's moments, copies of these and of the weights, and the weights that a validation searches with"
     assert 6 * num_numbers <= seen[1] < 6.01 * num_numbers, needed
