@@ -170,7 +170,7 @@ def dump_with_origins(resolved: Resolved) -> str:
                 yield f"{indent}{name}:"
                 yield from lines(value, f"{prefix}{name}.")
             else:
-                origin = resolved.origins[prefix + name].replace("\n", " ")
+                origin = resolved.origins[prefix + name].replace("\n", r"\n")
                 yield f"{indent}{name}: {_on_one_line(value)}".ljust(44) + f"  # {origin}"
 
     return "\n".join(lines(resolved.config.model_dump(), ""))

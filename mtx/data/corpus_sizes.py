@@ -40,7 +40,7 @@ training.patience                      12       12       12       10        8   
 training.rdrop_alpha                    2        2        2        2        0        0        0
 training.copied_target_ratio          0.5      0.5        0        0        0        0        0
 """
-_VALUES = {key: [json.loads(value) for value in values] for key, *values in map(str.split, _TABLE.strip().splitlines())}
+_VALUES = {key: [json.loads(value) for value in values] for key, *values in map(str.split, _TABLE.strip().split("\n"))}
 _ROWS: list[int] = _VALUES.pop("pairs")
 # Values that do not depend on the amount of text, but must not change when another version resumes a run.
 _SAME = {

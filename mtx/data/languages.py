@@ -56,7 +56,7 @@ ur Urdu, اردو, انگریزی
 vi Vietnamese, Tiếng Việt, Tiếng Anh
 zh Chinese, 中文, 英文
 """
-KNOWN = {line[:2]: line[3:].split(", ") for line in _TABLE.strip().splitlines()}
+KNOWN = {line[:2]: line[3:].split(", ") for line in _TABLE.strip().split("\n")}
 _BY_NAME = {name.casefold(): key for key, names in KNOWN.items() for name in names[:2]}
 _BY_NAME |= {names[2].casefold(): "en" for names in KNOWN.values()}
 # Languages that share an entry: their texts are hard to tell apart.

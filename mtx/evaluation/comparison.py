@@ -323,6 +323,7 @@ def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style)
     """
     from tabulate import tabulate
 
+    rows = [[cell.replace("\n", r"\n") for cell in row] for row in rows]  # a name may have line breaks
     if style == "markdown":
         rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     table: str = tabulate(

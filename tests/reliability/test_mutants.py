@@ -35,7 +35,7 @@ SEED = "            seed_micro_step(self.device, self.config.seed, step, ranks.r
 DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
 FINITE = "    _check_finite({**weights, **moments}, state.step)\n"
-UNEQUAL = "zip_longest(*sides)"
+UNEQUAL = "read_lines(tgt_path, ESCAPE), strict=True)"
 RENAMED = "            raise\n"
 PARENT = "        disk.sync(path.parent)\n"
 
@@ -70,7 +70,7 @@ MUTANTS = [
     ),
     Mutant(
         "the longer side is cut", "data/tables.py",
-        UNEQUAL, "zip(*sides)", "tests/reliability/test_hygiene.py",
+        UNEQUAL, "read_lines(tgt_path, ESCAPE))", "tests/reliability/test_hygiene.py",
     ),
     Mutant(
         "numbers are not looked at before the update", "training/optimizer.py",
