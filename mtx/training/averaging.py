@@ -29,13 +29,16 @@ def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
     """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
 
     Raises:
-        DamagedFileError: if one of them is damaged.
+        DamagedFileError: if one of them is damaged, or of another model.
     """
-    total = dict[str, torch.Tensor]()
+    total, first = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
     for step in steps:
-        directory = paths.checkpoint(step)
-        durable.verify(directory, (WEIGHTS,))
-        for name, tensor in model_directory.load_tensors(directory / WEIGHTS).items():
+        path = paths.checkpoint(step) / WEIGHTS
+        durable.verify(path.parent, (WEIGHTS,))
+        tensors = model_directory.load_tensors(path)
+        first = first or {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
+        model_directory.check_tensors(path, tensors, first)
+        for name, tensor in tensors.items():
             total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(steps)).float() for name, tensor in total.items()}
 
