@@ -41,10 +41,9 @@ from mtx.storage.run_files import (
 )
 from mtx.training import averaging, checkpoint, init_from
 from mtx.training.build import build, choose_runtime
-from mtx.training.hooks import Hook, Run
+from mtx.training.hooks import Hook, Run, require_tensorboard
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks, find_rank_device
-from mtx.training.tensorboard import require_tensorboard
 from mtx.training.trainer import Trainer
 from mtx.training.validation import interleave, pick_samples
 
