@@ -7,7 +7,6 @@ checkpoint, or of `training.init_from`, or the random ones of the seed.
 
 import contextlib
 import functools
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
 
 from mtx import machine
 from mtx.config import settings
@@ -73,15 +71,7 @@ _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and f
 
 def read_runtime(path: Path) -> RuntimeChoices | None:
     """The choices of an earlier start, if there was one; raises DamagedFileError if one is missing or impossible."""
-    if not path.exists():
-        return None
-    try:
-        return TypeAdapter(RuntimeChoices).validate_json(json.dumps(durable.read_json(path)), strict=True)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise DamagedFileError(
-            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "use another run_dir=DIR to start again"
-        ) from None
+    return checkpoint.read_as(RuntimeChoices, path) if path.exists() else None
 
 
 def choose_runtime(
@@ -111,13 +101,14 @@ def choose_runtime(
             f"use device={device.type} to resume without it (not bit for bit)",
         )
     prepare_device(device, training.deterministic)
-    runtime = replace(recorded or first_choices(config, device, data, ranks), device=str(device))
-    if is_new or runtime.kernel == "varlen":
-        runtime = replace(runtime, kernel=attention_kernel(config.model, device, runtime.precision))
+    runtime = recorded or first_choices(config, device, data, ranks)
+    kernel = runtime.kernel  # of an earlier start on this kind of device, where the fast one may be wrong
+    if is_new or kernel == "varlen":
+        kernel = attention_kernel(config.model, device, runtime.precision)
     compiles = runtime.compile if training.compile == "auto" else training.compile
-    compiles = compiles and runtime.kernel == "varlen" and not training.deterministic
+    compiles = compiles and kernel == "varlen" and not training.deterministic
     is_checked = not is_new and runtime.compile  # as compiled, by an earlier start
-    runtime = replace(runtime, compile=compiles and is_checked)
+    runtime = replace(runtime, device=str(device), kernel=kernel, compile=compiles and is_checked)
 
     def check(choices: RuntimeChoices) -> RuntimeChoices:
         checked = ranks.run_on_rank_zero(check_fast_step, choices, config, data)

@@ -109,9 +109,14 @@ class Validation:
 
     def figures(self) -> dict[str, Any]:
         """The event of a validation for metrics.jsonl."""
-        samples = [vars(sample) for sample in self.samples]
-        figures = {"nll": self.nll, "ppl": self.ppl, "seconds": round(self.seconds, 2), "samples": samples}
-        figures |= {"decides": self.metric, "bleu": self.bleu}
+        figures = {
+            "nll": self.nll,
+            "ppl": self.ppl,
+            "seconds": round(self.seconds, 2),
+            "samples": [vars(sample) for sample in self.samples],
+            "decides": self.metric,
+            "bleu": self.bleu,
+        }
         return figures if self.chrf is None else {**figures, "chrf": self.chrf}
 
     @property
