@@ -124,7 +124,7 @@ def test_what_fills_the_memory_is_gone_before_scoring(
 
     monkeypatch.setattr(Trainer, "train", watched)
     monkeypatch.setattr("mtx.training.run._score", score)
-    monkeypatch.setattr("mtx.training.run.read_result", lambda *_: None)
+    monkeypatch.setattr("mtx.training.run.stored_scores", lambda *_: None)
     root = shutil.copytree(prepared.root, tmp_path / "run")
     train(settings.with_values(settings.load(prepared.config), {"run_dir": str(root), "training.max_steps": 2}))
     assert alive == [None] * 5
