@@ -118,7 +118,7 @@ def choose_runtime(
     if is_new and device.type == "cuda":
         runtime = check(runtime)
     if recorded is None:
-        fits_all = min(ranks.all_gather_object(micro_batch_tokens(config, runtime, data)))  # devices
+        fits_all = min(ranks.gather(micro_batch_tokens, config, runtime, data))  # devices
         runtime = replace(runtime, micro_batch_tokens=fits_all, plan=plan)
     if compiles and not is_checked and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
         runtime = check(replace(runtime, compile=True))
@@ -171,11 +171,11 @@ def micro_batch_tokens(config: Config, runtime: RuntimeChoices, data: PreparedDa
     Raises:
         MtxError: if not even the longest sentence fits.
     """
-    longest, size = config.data.max_tokens, config.training.micro_batch_tokens
-    if size != "auto":
-        return size
+    if config.training.micro_batch_tokens != "auto":
+        return config.training.micro_batch_tokens
     if not runtime.device.startswith("cuda"):
         return cpu_micro_batch(config)
+    longest = config.data.max_tokens
     size = max(config.training.batch_tokens, longest)
     while not _fits(config, replace(runtime, micro_batch_tokens=size), data):
         if size == longest:
@@ -374,6 +374,6 @@ def build(
         schedule=Schedule(config, data, sampler, ranks.size),
         began=started - max(state.elapsed_s, *times, 0.0),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
-        validate_part=lambda model, number, size: validate_part(model, data, config, number, size),
-        validation_of=lambda parts, started: validation_of(parts, data, config, started),
+        validate_part=functools.partial(validate_part, config, data),
+        validation_of=functools.partial(validation_of, config, data),
     )

@@ -50,6 +50,7 @@ class RuntimeChoices:
     plan: dict[str, Any] | None = None
 
 
+@dataclass(eq=False)
 class MicroStep:
     """Adds the gradient of a micro-batch to those of the model, and its loss to `sums`, one operation after the other.
 
@@ -64,35 +65,29 @@ class MicroStep:
         is_recorded: whether graphs are recorded, and with them the gradients stay where they are.
     """
 
+    model: TranslationModel
+    label_smoothing: float
+    precision: str
+    compiled: bool = False
+    root: Any = None
+    rdrop_alpha: float = 0.0
     is_recorded = False
 
-    def __init__(
-        self,
-        model: TranslationModel,
-        label_smoothing: float,
-        precision: str,
-        compiled: bool = False,
-        root: Any = None,
-        rdrop_alpha: float = 0.0,
-    ):
-        self.model = model
+    def __post_init__(self) -> None:
+        model = self.model
         self.device = model.embedding.device
-        self._smoothing = label_smoothing
-        self._rdrop_alpha = rdrop_alpha
-        self._bf16 = precision == "bf16"
         self.sums = torch.zeros(2, device=self.device)
         self._scale = torch.zeros((), device=self.device)
-        self._compiled = compiled
-        if compiled:
+        if self.compiled:
             assert isinstance(model, Transformer)
             probability = torch.tensor(model.config.dropout, device=self.device)
             for part in (model, *model.encoder, *model.decoder):
                 part.dropout = probability
         # A function, not a method: one would hold this object, and its memory on the device with it.
         loss = MicroStep._loss
-        self._forward: Any = torch.compile(loss, fullgraph=True, dynamic=False) if compiled else loss
-        if root is not None:
-            self._forward = functools.partial(root, loss)
+        self._forward: Any = torch.compile(loss, fullgraph=True, dynamic=False) if self.compiled else loss
+        if self.root is not None:
+            self._forward = functools.partial(self.root, loss)
         self._is_first = True
 
     def start_step(self) -> None:
@@ -136,15 +131,16 @@ class MicroStep:
 
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
         """The loss and the nll of the target."""
-        model, alpha = self.model, self._rdrop_alpha
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
+        model, alpha = self.model, self.rdrop_alpha
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             hidden, targets = self._hidden_twice(batch) if alpha else (self._hidden(batch), batch.tgt_out_ids)
-            sums = smoothed_loss(hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, alpha)
+            weights = model.output_weight, model.output_bias
+            sums = smoothed_loss(hidden, *weights, targets, self.label_smoothing, scale, alpha)
         return sums.loss, sums.nll
 
     def _hidden(self, batch: PackedBatch) -> Tensor:
         """The hidden states of the target, [N, D]."""
-        if self._compiled:
+        if self.compiled:
             assert isinstance(self.model, Transformer)
             return hidden_states(self.model, batch)
         return self.model.decode(batch, self.model.encode(batch))
@@ -174,7 +170,7 @@ class RecordedStep(MicroStep):
         self._graphs[not is_first].replay(functools.partial(self._run, self._batch, is_first))
 
     def _prepare_graphs(self, batch: PackedBatch) -> None:
-        if self._compiled:
+        if self.compiled:
             logger.info("compiling the training step, once; it saves about a quarter of the time of each later step")
         self._batch, self._held = self._move(batch), list(self.model.buffers())  # what the model may replace
         state = torch.cuda.get_rng_state(self.device)

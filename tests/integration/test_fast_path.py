@@ -82,8 +82,8 @@ def no_memory(result: StepResult) -> StepResult:
 
 
 IS: dict[str, Callable[[MicroStep], bool]] = {
-    "compiled": lambda step: step._compiled, "varlen": lambda step: step.model.kernel == "varlen",
-    "bf16": lambda step: step._bf16, "nothing": lambda step: False,
+    "compiled": lambda step: step.compiled, "varlen": lambda step: step.model.kernel == "varlen",
+    "bf16": lambda step: step.precision == "bf16", "nothing": lambda step: False,
 }  # fmt: skip
 
 

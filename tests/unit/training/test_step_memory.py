@@ -63,7 +63,7 @@ def test_a_validation_replaces_nothing_that_a_step_reads(prepared: RunLayout, tm
     assert table.shape == (MAX_TOKENS + EXTRA_LENGTH, 32)
     sources = run.data.valid.src.lengths
     assert sources.max() + EXTRA_LENGTH > MAX_TOKENS
-    validate_part(run.model, run.data, run.config)
+    validate_part(run.config, run.data, run.model)
     longest = [9] * (MAX_TOKENS - 1) + [0]
     translator = torch_translator(run.model, run.data.tokenizer, MAX_TOKENS)
     search(translator, [longest])
