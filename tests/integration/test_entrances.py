@@ -26,6 +26,7 @@ from mtx.evaluation.test_sets import TestSet
 from mtx.storage.durable import read_json
 from mtx.synthesis import synthetic_text
 from mtx.training import run, validation
+from mtx.training.ranks import Ranks
 from tests.integration.commands import TINY, pairs
 from tests.translators import FakeTranslator
 
@@ -206,16 +207,15 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
     translator = ByWord()
     monkeypatch.setattr("mtx.decoding.translator.Translator.load", lambda *_, **__: translator)
     found = list[dict[str, list[str]]]()
-    monkeypatch.setattr(run, "_finish", lambda trainer, translator, translations: found.append(translations))
+    monkeypatch.setattr(run, "_finish", lambda run, translator, translations: found.append(translations))
     store: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: [*LINES])
-    trainer: Any = SimpleNamespace(
-        ranks=SimpleNamespace(rank=0, size=1, gather=lambda work: [work()], run_on_rank_zero=lambda work: work()),
+    ended: Any = SimpleNamespace(
         paths=SimpleNamespace(model=tmp_path),
         runtime=SimpleNamespace(device="cpu", threads=1),
         config=SimpleNamespace(decoding=SimpleNamespace(batch_tokens=None)),
         data=SimpleNamespace(tests={"t": store}),
     )
-    run._score(trainer)
+    run._score(ended, Ranks())
     assert found == [{"t": [*LINES.values()]}]
     monkeypatch.setattr(validation, "TorchEngine", lambda *_: translator)
     config = Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "en", "tgt": "tr"}})
