@@ -7,6 +7,7 @@ import importlib
 import itertools
 import logging
 import os
+import signal
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,7 @@ SETTINGS = argument(
 HOOKS = (
     ("mtx.evaluation.test_set_scores", "ScoresBefore"),
     ("mtx.training.hooks", "EventLog"),
-    ("mtx.training.tensorboard", "TensorBoard"),
+    ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
     ("mtx.report.advice", "Hints"),
     ("mtx.interop.huggingface", "ExportNote"),
@@ -160,9 +161,8 @@ def train(
     """
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json shows the state of a run")
-    from mtx.training.signals import ignore_save
-
-    ignore_save()  # before torch is loaded, which takes seconds
+    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:  # it would end the process until training handles it
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     is_rank = os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
     is_number = device == "all" or str(device).isdecimal()
     if is_rank + dry_run + is_number > 1:

@@ -55,7 +55,7 @@ class VarlenLayout:
         """See `TileLayout.attend`."""
         from torch.nn.attention.varlen import varlen_attn  # imported here: it needs a CUDA build
 
-        window, longest = (-1, 0) if self.causal else (-1, -1), self.max_tokens
+        window, longest = (-1, 0 if self.causal else -1), self.max_tokens
         out: Tensor = varlen_attn(q, k, v, self.query_offsets, self.key_offsets, longest, longest, window_size=window)  # type: ignore[assignment]
         return out
 

@@ -44,8 +44,7 @@ def find_device(name: str) -> torch.device:
         raise UsageError(f"device={name}: expected auto, cpu, cuda, cuda:1 or mps")
     kind, _, digits = name.partition(":")
     reason = _gpu_fault(int(digits or 0)) if kind == "cuda" else None
-    is_there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}[kind]
-    if not is_there and not reason:
+    if not reason and not torch.get_device_module(kind).is_available():
         reason = f"torch {torch.__version__} finds no {kind.upper()} device here"
     if reason:
         raise UsageError(f"device={name}: {reason}", "--device cpu, or --device auto")
@@ -60,18 +59,17 @@ def num_devices(text: str, device: str) -> int:
     """
     kind = find_device(device).type
     available = torch.cuda.device_count() if kind == "cuda" else 0
-    if text == "all":
-        if available:
-            return available
+    size = available if text == "all" else int(text)
+    if text == "all" and not available:
         raise UsageError(
             f"--device all: means all CUDA devices, but the device here is {kind}",
             "--device 2 starts two processes on a CPU",
         )
-    if int(text) == 0:
+    if size == 0:
         raise UsageError("--device 0: expected a number from 1", "--device cuda:0 is the first CUDA device")
-    if available and int(text) > available:
+    if 0 < available < size:
         raise UsageError(f"--device {text}: there are {available} CUDA devices", "--device all, or device=cpu")
-    return int(text)
+    return size
 
 
 def _gpu_fault(number: int) -> str | None:
@@ -189,10 +187,9 @@ def attention_kernel(config: ModelConfig, device: torch.device, precision: str) 
     Its heads must have a size that the kernel supports. With `deterministic` its backward pass sums in a defined order.
     """
     head_size = config.d_model // config.num_heads
-    is_supported = config.architecture == "transformer" and precision == "bf16" and head_size % 8 == 0
-    if device.type != "cuda" or not is_supported or head_size > 256:
-        return "padded"
-    return "varlen" if torch.cuda.get_device_capability(device) >= (8, 0) else "padded"
+    is_supported = config.architecture == "transformer" and head_size % 8 == 0 and head_size <= 256
+    is_fast = device.type == "cuda" and precision == fast_precision(device) == "bf16"
+    return "varlen" if is_supported and is_fast else "padded"
 
 
 def prepare_device(device: torch.device, deterministic: bool) -> None:

@@ -20,12 +20,11 @@ from mtx.storage.run_directory import check_settings, refuse_foreign
 from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
 from mtx.training.build import build, choose_runtime
-from mtx.training.hooks import Validation
+from mtx.training.hooks import Validation, require_tensorboard
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks
 from mtx.training.run import load_initial, prepare
 from mtx.training.schedule import drop_outdated_cooldown
-from mtx.training.tensorboard import require_tensorboard
 from mtx.training.trainer import Trainer
 from mtx.training.validation import validate_part
 
@@ -97,7 +96,7 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
     training, schedule, data = trainer.config.training, trainer.schedule, trainer.data
     begun = time.monotonic()
     size = max(1, data.valid.num_pairs // 64)  # of the lines of a validation, only every so many is translated
-    hypotheses = validate_part(trainer.model.eval(), data, trainer.config, 0, size)["hypotheses"]
+    hypotheses = validate_part(trainer.config, data, trainer.model.eval(), 0, size)["hypotheses"]
     ratio = sum(map(len, data.valid.tgt_texts()[::size])) / max(1, sum(map(len, hypotheses)))
     validation = Validation(0.0, 0.0, None, size * (time.monotonic() - begun), [], [], ratio)
     state = trainer.state = replace(trainer.state, validation_s=validation.later_seconds)

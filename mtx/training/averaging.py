@@ -59,7 +59,7 @@ def choose(run: Run) -> tuple[int, ...]:
 
     def validate(steps: tuple[int, ...]) -> float:
         model.load_state_dict(average(paths, steps))
-        return validation_of([validate_part(model, data, config)], data, config, time.monotonic()).score
+        return validation_of(config, data, [validate_part(config, data, model)], time.monotonic()).score
 
     scores = {steps: validate(steps) if score is None else score for steps, score in candidates.items()}
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
@@ -83,7 +83,7 @@ def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dic
     """
     averaged, best = averaged_steps(paths, training), state.best_step
     intact, damaged = list[int](), ""
-    for step in sorted({*averaged, *({best} & {*checkpoint_steps(paths)})}):
+    for step in filter({*averaged, best}.__contains__, checkpoint_steps(paths)):
         try:
             durable.verify(paths.checkpoint(step), (WEIGHTS,))
             intact.append(step)

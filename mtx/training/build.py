@@ -7,7 +7,6 @@ checkpoint, or of `training.init_from`, or the random ones of the seed.
 
 import contextlib
 import functools
-import json
 import logging
 import time
 from collections.abc import Callable
@@ -15,18 +14,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
 
+from mtx import machine
 from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.augmentation import epoch_text
-from mtx.data.packing import load_steps
+from mtx.data.packing import PackedBatch, Shape, load_steps, pack
 from mtx.data.sampler import BatchSampler, SamplerState, steps
-from mtx.data.token_store import PreparedData, TokenStore
+from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
+from mtx.decoding.torch_engine import SCORED_TOKENS, score_pairs
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError, UsageError, first_line, is_out_of_memory
+from mtx.formatting import format_size
 from mtx.model import architectures
 from mtx.model.architectures import num_parameters
 from mtx.model.device import (
@@ -46,9 +48,6 @@ from mtx.training.micro_batch import (
     NOT_CHOSEN,
     RuntimeChoices,
     StepResult,
-    check_memory,
-    cpu_micro_batch,
-    largest_micro_batch,
     new_micro_step,
     step_shape,
     take_step,
@@ -66,19 +65,13 @@ logger = logging.getLogger(__name__)
 _LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
 # Compiling costs one to three minutes and saves about a quarter of the time; 2e17 FLOP take ten minutes on an H100.
 _REPAYS_FLOPS = 2e17
+_CPU_TOKENS = 4096  # of a micro-batch on a CPU: larger ones are not faster, and take more memory
+_FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
 
 
 def read_runtime(path: Path) -> RuntimeChoices | None:
     """The choices of an earlier start, if there was one; raises DamagedFileError if one is missing or impossible."""
-    if not path.exists():
-        return None
-    try:
-        return TypeAdapter(RuntimeChoices).validate_json(json.dumps(durable.read_json(path)), strict=True)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        raise DamagedFileError(
-            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", "use another run_dir=DIR to start again"
-        ) from None
+    return checkpoint.read_as(RuntimeChoices, path) if path.exists() else None
 
 
 def choose_runtime(
@@ -108,13 +101,14 @@ def choose_runtime(
             f"use device={device.type} to resume without it (not bit for bit)",
         )
     prepare_device(device, training.deterministic)
-    runtime = replace(recorded or first_choices(config, device, data, ranks), device=str(device))
-    if is_new or runtime.kernel == "varlen":
-        runtime = replace(runtime, kernel=attention_kernel(config.model, device, runtime.precision))
+    runtime = recorded or first_choices(config, device, data, ranks)
+    kernel = runtime.kernel  # of an earlier start on this kind of device, where the fast one may be wrong
+    if is_new or kernel == "varlen":
+        kernel = attention_kernel(config.model, device, runtime.precision)
     compiles = runtime.compile if training.compile == "auto" else training.compile
-    compiles = compiles and runtime.kernel == "varlen" and not training.deterministic
+    compiles = compiles and kernel == "varlen" and not training.deterministic
     is_checked = not is_new and runtime.compile  # as compiled, by an earlier start
-    runtime = replace(runtime, compile=compiles and is_checked)
+    runtime = replace(runtime, device=str(device), kernel=kernel, compile=compiles and is_checked)
 
     def check(choices: RuntimeChoices) -> RuntimeChoices:
         checked = ranks.run_on_rank_zero(check_fast_step, choices, config, data)
@@ -124,7 +118,7 @@ def choose_runtime(
     if is_new and device.type == "cuda":
         runtime = check(runtime)
     if recorded is None:
-        fits_all = min(ranks.all_gather_object(_micro_batch_tokens(config, runtime, data)))  # devices
+        fits_all = min(ranks.gather(micro_batch_tokens, config, runtime, data))  # devices
         runtime = replace(runtime, micro_batch_tokens=fits_all, plan=plan)
     if compiles and not is_checked and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
         runtime = check(replace(runtime, compile=True))
@@ -134,6 +128,22 @@ def choose_runtime(
         runtime = replace(runtime, threads=num_threads(ranks.local_size))
     torch.set_num_threads(runtime.threads)
     return runtime
+
+
+def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
+    """Refuse a model whose weights, gradients and moments do not fit the free memory of this machine.
+
+    A GPU reports this itself.
+    """
+    available = machine.available_bytes()
+    num_weights = num_parameters(config.model, num_ids)
+    needed = 16 * num_weights
+    if device.type == "cpu" and available is not None and needed > available:
+        raise MtxError(
+            f"training {num_weights:,} parameters needs at least {format_size(needed)} of memory, but "
+            f"{format_size(available)} are free",
+            "a smaller model.preset",
+        )
 
 
 def first_choices(config: Config, device: torch.device, data: PreparedData, ranks: Ranks) -> RuntimeChoices:
@@ -147,14 +157,75 @@ def first_choices(config: Config, device: torch.device, data: PreparedData, rank
     return RuntimeChoices(str(device), precision, 0, kernel, threads, flops > _REPAYS_FLOPS)
 
 
-def _micro_batch_tokens(config: Config, runtime: RuntimeChoices, data: PreparedData) -> int:
-    """What `training.micro_batch_tokens` means on this device."""
+def cpu_micro_batch(config: Config) -> int:
+    """The target tokens of a micro-batch on a CPU."""
+    return max(min(config.training.batch_tokens, _CPU_TOKENS), config.data.max_tokens)
+
+
+def micro_batch_tokens(config: Config, runtime: RuntimeChoices, data: PreparedData) -> int:
+    """What `training.micro_batch_tokens` means on this device; on a GPU a whole step, halved until it fits.
+
+    Args:
+        runtime: one that is not compiled; its `micro_batch_tokens` is not used.
+
+    Raises:
+        MtxError: if not even the longest sentence fits.
+    """
     if config.training.micro_batch_tokens != "auto":
         return config.training.micro_batch_tokens
     if not runtime.device.startswith("cuda"):
         return cpu_micro_batch(config)
-    _, sampler = text_and_sampler(config, data)
-    return largest_micro_batch(config, runtime, functools.partial(new_model, config, runtime, data), sampler)
+    longest = config.data.max_tokens
+    size = max(config.training.batch_tokens, longest)
+    while not _fits(config, replace(runtime, micro_batch_tokens=size), data):
+        if size == longest:
+            raise MtxError(
+                f"{runtime.device}: not enough memory for a micro-batch of {longest} target tokens",
+                "use a smaller model.preset, or device=cpu",
+            )
+        size = max(-(-size // 2), longest)
+    logger.info(f"using micro-batches of {size:,} target tokens, which fit {runtime.device}")
+    return size
+
+
+def _fits(config: Config, runtime: RuntimeChoices, data: PreparedData) -> bool:
+    """Whether training with these micro-batches leaves `_FREE_SHARE` of the memory free."""
+    try:
+        _try_step(config, runtime, data)
+        free, total = torch.cuda.mem_get_info(runtime.device)
+        return free > _FREE_SHARE * total
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        return False
+    finally:
+        free_unused_memory(torch.device(runtime.device))  # also the tensors that the error's traceback held
+
+
+def _try_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> None:
+    """Take a step and part of a validation, next to all that is in memory while a checkpoint is written.
+
+    All sentences are the longest. Ranks that divide a model try its weights and gradients whole, so that none waits for
+    another one that has too little memory.
+    """
+    model, longest = new_model(config, runtime, data), config.data.max_tokens
+    # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
+    num_shards = 2 if config.training.shard else 1  # at least as many
+    parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
+    reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(6)]
+    _, shape = step_shape(config, runtime, text_and_sampler(config, data)[1])
+    micro_step = new_micro_step(config, runtime, model)  # its graphs hold memory too
+    micro_step(longest_sentences(shape, model.pad_id), 1.0)
+    sentences = [[0] * longest] * max(1, SCORED_TOKENS // longest)
+    score_pairs(model.eval(), sentences, sentences, alpha=0.0)
+    del reserved
+
+
+def longest_sentences(shape: Shape, pad_id: int) -> PackedBatch:
+    """A batch of as many of the longest sentences as `shape` holds, in host memory."""
+    count = max(1, (min(shape.num_src, shape.num_tgt) - shape.spare) // shape.max_tokens)
+    side = Side.of([[0] * shape.max_tokens] * count, np.uint16)
+    return pack(side, side, np.arange(count), shape, pad_id)
 
 
 def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData) -> RuntimeChoices:
@@ -169,6 +240,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     config = settings.with_values(config, {"model.dropout": 0.0})
 
     def take(choices: RuntimeChoices) -> StepResult:  # a compiled step has one shape: that of the run
+        free_unused_memory(torch.device(runtime.device))
         size = choices.micro_batch_tokens if choices.compile else cpu_micro_batch(config)
         return first_step(config, replace(choices, micro_batch_tokens=size), data)[0]()
 
@@ -186,25 +258,21 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
         return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
 
     logger.info(f"comparing the fast step with the plain one on {runtime.device}")
-    faults = list[str]()
+    faults, slower = list[str](), (replace(runtime, compile=False), replace(plain, precision="bf16"), plain)
     try:
         expected = take(plain)
-        for choices in dict.fromkeys([runtime, replace(runtime, compile=False), replace(plain, precision="bf16")]):
+        for choices in dict.fromkeys([runtime, *slower]):
             if (fault := find_fault(choices)) is None:
                 break
             faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")
-            free_unused_memory(torch.device(runtime.device))
-        else:
-            choices = plain
-            take(plain)  # fails if the fast step has left the device unusable for this process
-    except Exception as error:
-        if is_out_of_memory(error):
-            logger.warning("not enough memory to compare the fast step with the plain one")
-            return runtime
-        if not faults:
+        else:  # the fast step has left the device unusable for this process
+            help = "training.compile=false" if runtime.compile else "precision=fp32"
+            raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
             raise
-        help = "training.compile=false" if runtime.compile else "precision=fp32"
-        raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help) from error
+        logger.warning("not enough memory to compare the fast step with the plain one")
+        return runtime
     if faults:
         is_eager = choices.kernel == "padded"
         how = f"one operation after the other, in {choices.precision}" if is_eager else "without compiling it"
@@ -306,6 +374,6 @@ def build(
         schedule=Schedule(config, data, sampler, ranks.size),
         began=started - max(state.elapsed_s, *times, 0.0),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
-        validate_part=lambda model, number, size: validate_part(model, data, config, number, size),
-        validation_of=lambda parts, started: validation_of(parts, data, config, started),
+        validate_part=functools.partial(validate_part, config, data),
+        validation_of=functools.partial(validation_of, config, data),
     )

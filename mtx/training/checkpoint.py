@@ -1,11 +1,11 @@
 """Checkpoints: written whole or not at all, verified before use, removed when nothing needs them any more."""
 
+import json
 import logging
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ from mtx.storage.run_files import (
 )
 
 logger = logging.getLogger(__name__)
+
+Record = TypeVar("Record")
 
 START_AGAIN = "use another run_dir=DIR to start again"
 _MOST_LOST = 5  # checkpoints in a row; a disk may be full for a while
@@ -91,9 +93,6 @@ class State:
     warmup_steps: int | None = None
 
 
-_STATE = TypeAdapter(State)
-
-
 class Snapshot(NamedTuple):
     """Copies of a model's weights and of Adam's state, by name; training may continue while they are written."""
 
@@ -124,7 +123,14 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         OSError: if it cannot be written; the existing one stays.
     """
     weights, moments = ({name: tensor.cpu() for name, tensor in part.items()} for part in tensors)
-    _check_finite({**weights, **moments}, state.step)
+    for name, tensor in {**weights, **moments}.items():
+        # Numpy, because this runs on a thread next to training. For torch, OpenMP would start a second set of threads,
+        # more than there are cores, and every step of training would take a third longer.
+        if not np.isfinite(tensor.numpy()).all():
+            raise MtxError(
+                f"step {state.step}: {name} has numbers that are not finite; this state was not saved",
+                "use a lower training.learning_rate in a new run_dir",
+            )
     with durable.new_directory(paths.checkpoint(state.step)) as new:
         model_directory.save_tensors(new / WEIGHTS, weights)
         model_directory.save_tensors(new / OPTIMIZER, moments)
@@ -146,20 +152,6 @@ def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, traini
             f"{paths.root}: its disk has {format_size(free)} free, but this run needs {format_size(needed)}",
             "free some, or take a run_dir on a larger disk; a smaller training.average_last needs less",
         )
-
-
-def _check_finite(tensors: Mapping[str, torch.Tensor], step: int) -> None:
-    """Raise MtxError if a number is not finite.
-
-    Numpy checks them, because this runs on a thread next to training. For torch, OpenMP would start a second set of
-    threads, more than there are cores, and every step of training would take a third longer.
-    """
-    for name, tensor in tensors.items():
-        if not np.isfinite(tensor.numpy()).all():
-            raise MtxError(
-                f"step {step}: {name} has numbers that are not finite; this state was not saved",
-                "use a lower training.learning_rate in a new run_dir",
-            )
 
 
 def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
@@ -198,10 +190,16 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
 
 def load_state(path: Path) -> State:
     """Read a checkpoint's state.json; raises DamagedFileError if it does not hold a state."""
+    return read_as(State, path)
+
+
+def read_as(kind: type[Record], path: Path) -> Record:
+    """Read a JSON file as a dataclass of this kind; raises DamagedFileError if it holds something else."""
     try:
-        return _STATE.validate_python(durable.read_json(path))
+        return TypeAdapter(kind).validate_json(json.dumps(durable.read_json(path)), strict=True)
     except ValidationError as error:
-        raise DamagedFileError(f"{path}: not the state of a training run: {error.errors()[0]['msg']}") from None
+        problem = error.errors()[0]
+        raise DamagedFileError(f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}", START_AGAIN) from None
 
 
 def prune(paths: RunLayout, state: State, training: TrainingConfig) -> None:

@@ -4,6 +4,7 @@ A hook is called by rank 0 alone, in the order of the list in `mtx/commands/trai
 """
 
 import contextlib
+import importlib.util
 import json
 import logging
 import math
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from tqdm import tqdm
 
 from mtx.config.schema import Config
-from mtx.errors import DeferredErrors
-from mtx.formatting import format_duration
+from mtx.errors import DeferredErrors, UsageError
+from mtx.formatting import format_duration, install_command
 from mtx.storage import disk, durable, text_files
 from mtx.storage.run_directory import DECIDING_METRICS, quality
 from mtx.storage.run_files import RunLayout
@@ -108,9 +109,14 @@ class Validation:
 
     def figures(self) -> dict[str, Any]:
         """The event of a validation for metrics.jsonl."""
-        samples = [vars(sample) for sample in self.samples]
-        figures = {"nll": self.nll, "ppl": self.ppl, "seconds": round(self.seconds, 2), "samples": samples}
-        figures |= {"decides": self.metric, "bleu": self.bleu}
+        figures = {
+            "nll": self.nll,
+            "ppl": self.ppl,
+            "seconds": round(self.seconds, 2),
+            "samples": [vars(sample) for sample in self.samples],
+            "decides": self.metric,
+            "bleu": self.bleu,
+        }
         return figures if self.chrf is None else {**figures, "chrf": self.chrf}
 
     @property
@@ -224,3 +230,35 @@ class Console(Hook):
 
     def _place(self, step: int) -> str:
         return f"step {step} of {self._bar.total}" if self._bar.total else f"step {step}"
+
+
+def require_tensorboard(config: Config) -> None:
+    """Raise UsageError if `training.tensorboard` is set and its package is not installed."""
+    if config.training.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise UsageError(
+            "training.tensorboard: the package tensorboard is not installed", install_command("tensorboard")
+        )
+
+
+class TensorBoard(Hook):
+    """With `training.tensorboard`, shows the numbers of metrics.jsonl under the same names, such as `train/loss`."""
+
+    _writer: Any = None
+
+    def on_start(self, run: Run) -> None:
+        if not run.config.training.tensorboard:
+            return
+        from torch.utils.tensorboard import SummaryWriter
+
+        errors, directory = run.deferred_errors, str(run.paths.tensorboard)
+        with errors.defer(directory):  # purging hides later steps of earlier starts
+            self._writer = SummaryWriter(directory, purge_step=run.state.step + 1, flush_secs=10)
+            run.cleanup.enter_context(errors.defer(directory))
+            run.cleanup.callback(self._writer.close)
+
+    def on_event(self, run: Run, name: str, values: Values) -> None:
+        if self._writer is not None and "step" in values:
+            with run.deferred_errors.defer(f"{run.paths.tensorboard}: an event"):
+                for key, value in values.items():
+                    if key != "step" and isinstance(value, int | float):
+                        self._writer.add_scalar(f"{name}/{key}", value, values["step"])

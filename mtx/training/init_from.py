@@ -17,7 +17,7 @@ from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.storage import model_description
 from mtx.storage.durable import MANIFEST
-from mtx.storage.run_files import WEIGHTS, RunLayout, find_model, fixed_config, has_begun, is_run
+from mtx.storage.run_files import WEIGHTS, RunLayout, find_model, has_begun, is_run
 
 if TYPE_CHECKING:
     from mtx.decoding.model_directory import LoadedModel
@@ -46,7 +46,7 @@ def inherit(resolved: Resolved) -> Resolved:
     if (
         settings.exists(run.config)
         and has_begun(run)
-        and (recorded := fixed_config(run, resolved.config)).training.init_from == name
+        and (recorded := settings.load(run.config)).training.init_from == name
     ):
         values = {key: value for key, value in leaves(recorded.model_dump()) if key in _FIXED + _FREE}
     else:
@@ -64,9 +64,9 @@ def inherit(resolved: Resolved) -> Resolved:
     return resolved
 
 
-def _model_directory(name: str) -> Path:
+def _model_directory(name: str | None) -> Path:
     """The model directory, or the run without one, that `training.init_from` names; else raises UsageError."""
-    directory = find_model(Path(name)) if settings.exists(Path(name)) else None
+    directory = find_model(Path(name)) if name and settings.exists(Path(name)) else None
     if directory is None or not ((directory / MANIFEST).is_file() or is_run(directory)):
         raise UsageError(
             f"training.init_from {name}: not a model directory or a run directory",
@@ -123,7 +123,6 @@ def load(config: Config) -> "LoadedModel":
     from mtx.decoding import model_directory
 
     name = config.training.init_from
-    assert name is not None
     loaded = model_directory.load(_model_directory(name))
     free = {"preset", "dropout", "licence"}  # models with the same weights may differ in these
     if loaded.model.config.model_dump(exclude=free) != config.model.model_dump(exclude=free):
@@ -135,7 +134,6 @@ def translator(config: Config, device: str) -> "Translator":
     """The model of `training.init_from` with the search of the run; `load` has checked that it can be used."""
     from mtx.decoding.translator import Translator
 
-    assert config.training.init_from is not None
     decoding = config.decoding
     return Translator.load(
         _model_directory(config.training.init_from),

@@ -1,4 +1,4 @@
-"""The micro-batch: its forward and backward pass, how a step is divided, and the largest size that fits the device.
+"""The micro-batch: its forward and backward pass, and how a step is divided.
 
 On a CPU the operations run one by one: compiling them costs 25 seconds and gains less than a twentieth. On CUDA they
 are recorded once as a graph and replayed for every batch, which is possible because all batches have one shape; a long
@@ -8,7 +8,7 @@ Flow: packed batch -> `MicroStep` -> gradients, loss sums.
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -17,29 +17,18 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-import mtx.machine
 from mtx.config.schema import Config
-from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, pack, to_device, twice
+from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, to_device, twice
 from mtx.data.sampler import BatchSampler
-from mtx.data.token_store import Side
-from mtx.decoding.torch_engine import SCORED_TOKENS, score_pairs
-from mtx.errors import MtxError, is_out_of_memory
-from mtx.formatting import format_size
-from mtx.model.architectures import num_parameters
 from mtx.model.attention import Kernel
 from mtx.model.cuda_graphs import CudaGraph
-from mtx.model.device import free_unused_memory
 from mtx.model.fused import hidden_states
 from mtx.model.transformer import Transformer
 from mtx.model.translation_model import TranslationModel
 from mtx.training.loss import smoothed_loss
 
-NewModel = Callable[[], TranslationModel]
-
 logger = logging.getLogger(__name__)
 
-_CPU_TOKENS = 4096  # of a micro-batch on a CPU: larger ones are not faster, and take more memory
-_FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
 NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
 _WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
 
@@ -61,6 +50,7 @@ class RuntimeChoices:
     plan: dict[str, Any] | None = None
 
 
+@dataclass(eq=False)
 class MicroStep:
     """Adds the gradient of a micro-batch to those of the model, and its loss to `sums`, one operation after the other.
 
@@ -75,35 +65,29 @@ class MicroStep:
         is_recorded: whether graphs are recorded, and with them the gradients stay where they are.
     """
 
+    model: TranslationModel
+    label_smoothing: float
+    precision: str
+    compiled: bool = False
+    root: Any = None
+    rdrop_alpha: float = 0.0
     is_recorded = False
 
-    def __init__(
-        self,
-        model: TranslationModel,
-        label_smoothing: float,
-        precision: str,
-        compiled: bool = False,
-        root: Any = None,
-        rdrop_alpha: float = 0.0,
-    ):
-        self.model = model
+    def __post_init__(self) -> None:
+        model = self.model
         self.device = model.embedding.device
-        self._smoothing = label_smoothing
-        self._rdrop_alpha = rdrop_alpha
-        self._bf16 = precision == "bf16"
         self.sums = torch.zeros(2, device=self.device)
         self._scale = torch.zeros((), device=self.device)
-        self._compiled = compiled
-        if compiled:
+        if self.compiled:
             assert isinstance(model, Transformer)
             probability = torch.tensor(model.config.dropout, device=self.device)
             for part in (model, *model.encoder, *model.decoder):
                 part.dropout = probability
         # A function, not a method: one would hold this object, and its memory on the device with it.
         loss = MicroStep._loss
-        self._forward: Any = torch.compile(loss, fullgraph=True, dynamic=False) if compiled else loss
-        if root is not None:
-            self._forward = functools.partial(root, loss)
+        self._forward: Any = torch.compile(loss, fullgraph=True, dynamic=False) if self.compiled else loss
+        if self.root is not None:
+            self._forward = functools.partial(self.root, loss)
         self._is_first = True
 
     def start_step(self) -> None:
@@ -147,15 +131,16 @@ class MicroStep:
 
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
         """The loss and the nll of the target."""
-        model, alpha = self.model, self._rdrop_alpha
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self._bf16):
+        model, alpha = self.model, self.rdrop_alpha
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             hidden, targets = self._hidden_twice(batch) if alpha else (self._hidden(batch), batch.tgt_out_ids)
-            sums = smoothed_loss(hidden, model.output_weight, model.output_bias, targets, self._smoothing, scale, alpha)
+            weights = model.output_weight, model.output_bias
+            sums = smoothed_loss(hidden, *weights, targets, self.label_smoothing, scale, alpha)
         return sums.loss, sums.nll
 
     def _hidden(self, batch: PackedBatch) -> Tensor:
         """The hidden states of the target, [N, D]."""
-        if self._compiled:
+        if self.compiled:
             assert isinstance(self.model, Transformer)
             return hidden_states(self.model, batch)
         return self.model.decode(batch, self.model.encode(batch))
@@ -185,7 +170,7 @@ class RecordedStep(MicroStep):
         self._graphs[not is_first].replay(functools.partial(self._run, self._batch, is_first))
 
     def _prepare_graphs(self, batch: PackedBatch) -> None:
-        if self._compiled:
+        if self.compiled:
             logger.info("compiling the training step, once; it saves about a quarter of the time of each later step")
         self._batch, self._held = self._move(batch), list(self.model.buffers())  # what the model may replace
         state = torch.cuda.get_rng_state(self.device)
@@ -245,87 +230,3 @@ def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, n
         tokens_per_sentence,
         num_ranks,
     )
-
-
-def cpu_micro_batch(config: Config) -> int:
-    """The target tokens of a micro-batch on a CPU."""
-    return max(min(config.training.batch_tokens, _CPU_TOKENS), config.data.max_tokens)
-
-
-def largest_micro_batch(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> int:
-    """The target tokens of the largest micro-batch that fits a GPU: a whole step, halved until it does.
-
-    Args:
-        runtime: one that is not compiled; its `micro_batch_tokens` is not used.
-        new_model: makes a model on the device of `runtime`.
-
-    Raises:
-        MtxError: if not even the longest sentence fits.
-    """
-    longest = config.data.max_tokens
-    size = max(config.training.batch_tokens, longest)
-    while not _fits(config, replace(runtime, micro_batch_tokens=size), new_model, sampler):
-        if size == longest:
-            raise MtxError(
-                f"{runtime.device}: not enough memory for a micro-batch of {longest} target tokens",
-                "use a smaller model.preset, or device=cpu",
-            )
-        size = max(-(-size // 2), longest)
-    logger.info(f"using micro-batches of {size:,} target tokens, which fit {runtime.device}")
-    return size
-
-
-def _fits(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> bool:
-    """Whether training with these micro-batches leaves `_FREE_SHARE` of the memory free."""
-    try:
-        _try_step(config, runtime, new_model, sampler)
-        free, total = torch.cuda.mem_get_info(runtime.device)
-        return free > _FREE_SHARE * total
-    except RuntimeError as error:
-        if not is_out_of_memory(error):
-            raise
-        return False
-    finally:
-        free_unused_memory(torch.device(runtime.device))  # also the tensors that the error's traceback held
-
-
-def _try_step(config: Config, runtime: RuntimeChoices, new_model: NewModel, sampler: BatchSampler) -> None:
-    """Take a step and part of a validation, next to all that is in memory while a checkpoint is written.
-
-    All sentences are the longest. Ranks that divide a model try its weights and gradients whole, so that none waits for
-    another one that has too little memory.
-    """
-    model, longest = new_model(), config.data.max_tokens
-    # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
-    num_shards = 2 if config.training.shard else 1  # at least as many
-    parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
-    reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(6)]
-    _, shape = step_shape(config, runtime, sampler)
-    micro_step = new_micro_step(config, runtime, model)  # its graphs hold memory too
-    micro_step(longest_sentences(shape, model.pad_id), 1.0)
-    sentences = [[0] * longest] * max(1, SCORED_TOKENS // longest)
-    score_pairs(model.eval(), sentences, sentences, alpha=0.0)
-    del reserved
-
-
-def longest_sentences(shape: Shape, pad_id: int) -> PackedBatch:
-    """A batch of as many of the longest sentences as `shape` holds, in host memory."""
-    count = max(1, (min(shape.num_src, shape.num_tgt) - shape.spare) // shape.max_tokens)
-    side = Side.of([[0] * shape.max_tokens] * count, np.uint16)
-    return pack(side, side, np.arange(count), shape, pad_id)
-
-
-def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
-    """Refuse a model whose weights, gradients and moments do not fit the free memory of this machine.
-
-    A GPU reports this itself.
-    """
-    available = mtx.machine.available_bytes()
-    num_weights = num_parameters(config.model, num_ids)
-    needed = 16 * num_weights
-    if device.type == "cpu" and available is not None and needed > available:
-        raise MtxError(
-            f"training {num_weights:,} parameters needs at least {format_size(needed)} of memory, but "
-            f"{format_size(available)} are free",
-            "a smaller model.preset",
-        )

@@ -31,7 +31,6 @@ _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
 _ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one is less than a third better off
 _FEW_UPDATES = 500  # with fewer, the tokens of a step are halved (docs/decisions.md)
 _RDROP, _RDROP_EPOCHS = "training.rdrop_alpha", 20  # that take as long as half of them with it (docs/decisions.md)
-_NOISE = 1.15  # by which a measured speed may be wrong
 
 
 class Plan(NamedTuple):
@@ -151,14 +150,12 @@ def decide(
             speeds[row] = 1 / sum(1 / seconds for seconds in by_rank)
             if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
                 break
-        sizes = _epoch_tokens(config, data), config.data.max_tokens
-        plan = choose(speeds, limit_s, *sizes)
-        rows = {choose(speeds, factor * limit_s, *sizes).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
-        reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)])
-        recorded = {**plan._asdict(), "reason": reason, "keys": config.undecided}
+        plan = choose(speeds, limit_s, _epoch_tokens(config, data), config.data.max_tokens)
+        recorded = {**plan._asdict(), "keys": config.undecided}
     if recorded and config.undecided:
-        config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"]})
-    return settings.with_values(config, {"undecided": ()}), recorded
+        values = {"sizes": recorded["row"], "undecided": ()}
+        config = settings.with_values(_with(config, recorded["values"]), values)
+    return config, recorded
 
 
 def _epoch_tokens(config: Config, data: PreparedData) -> float:

@@ -1,9 +1,11 @@
-"""The processes that train one run together, called ranks: `launch` or torchrun starts them.
+"""The processes that train one run together, called ranks: `launch` or torchrun starts them; and signals to them.
 
 All ranks run the same program, and torch.distributed connects them. Rank 0 alone writes files and messages, and the
 others take from it what it has found. Objects go over a group of gloo whose limit is a day, since rank 0 may prepare
 data or score for hours; the numbers of each step go over groups whose limit ends all ranks when one of them hangs.
 One process alone needs none of this.
+SIGTERM, SIGINT and SIGHUP save and stop; a second one stops at once. SIGUSR1 only saves. The trainer checks for them
+between micro-steps; a validation is interrupted at once.
 Flow: the launcher's environment -> `join` -> `Ranks` -> `mtx.training.run`, strategy and trainer.
 """
 
@@ -16,7 +18,9 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from types import FrameType
 from typing import Any, TypeVar, cast
@@ -37,10 +41,14 @@ from mtx.errors import (
 )
 from mtx.machine import num_cores
 from mtx.model.device import find_device
-from mtx.training.signals import handle_signals, handled_signals
+from mtx.storage import disk
 
 Value = TypeVar("Value")
 
+logger = logging.getLogger(__name__)
+
+SAVE = signal.SIGUSR1
+_DOUBLED_S = 3.0  # between a signal and its double from a launcher
 TIMEOUT_S = 120.0  # until a rank that does not answer within a step ends all of them
 _START = timedelta(minutes=5)  # until all ranks have started
 _PATIENCE = timedelta(days=1)
@@ -48,6 +56,77 @@ _GIVE_WAY_S = 1.0  # so that the launcher sees the rank that has died before tho
 _HOST = "127.0.0.1"
 _POLL_S = 0.05  # between two looks of the launcher at its ranks
 _GRACE_S = 30.0  # in which the other ranks end by themselves after one has failed
+
+
+class InterruptedTrainingError(KeyboardInterrupt):
+    """Interrupts a step or a validation after a signal to stop; the state that would be saved is unchanged."""
+
+
+@dataclass
+class Signals:
+    """What signals have requested, if `handle` handles them.
+
+    Attributes:
+        status: status.json, which a second signal removes: nobody is left who could write that the run has ended.
+        may_double: a launcher forwards the signals that it gets, and this process may get the same ones itself. A
+            signal soon after another one then does not stop at once.
+        stop: the number of the signal that asked to stop, or 0.
+    """
+
+    status: Path
+    may_double: bool
+    stop: int = 0
+    save_requested: bool = False
+    _may_raise: bool = False
+    _single_until: float = 0.0
+
+    @contextlib.contextmanager
+    def interrupt(self) -> Iterator[None]:
+        """A signal to stop raises `InterruptedTrainingError` in the block, also one that arrived before it."""
+        try:
+            self._may_raise = True
+            if self.stop:
+                raise InterruptedTrainingError
+            yield
+        finally:
+            self._may_raise = False
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal to stop or to save."""
+        if number == SAVE:
+            self.save_requested = True
+            logger.info(f"signal {number}: saving after this step")
+            return
+        now = time.monotonic()
+        if self.stop:
+            if now < self._single_until:
+                return
+            with contextlib.suppress(OSError):
+                disk.unlink(self.status)
+            os._exit(128 + number)
+        self.stop = number
+        self._single_until = now + _DOUBLED_S * self.may_double
+        logger.info(f"signal {number}: saving, then stopping (a second one stops at once)")
+        if self._may_raise:
+            self._may_raise = False
+            raise InterruptedTrainingError
+
+
+@contextlib.contextmanager
+def handle_signals(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
+    """In the block, `handler` handles these signals."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def handled_signals() -> list[int]:
+    """The signals that stop or save a training, without an ignored SIGHUP: `nohup` started this process."""
+    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    return [SAVE, *(number for number in STOPPING_SIGNALS if number != signal.SIGHUP or not is_ignored)]
 
 
 class Ranks:

@@ -41,10 +41,9 @@ from mtx.storage.run_files import (
 )
 from mtx.training import averaging, checkpoint, init_from
 from mtx.training.build import build, choose_runtime
-from mtx.training.hooks import Hook, Run
+from mtx.training.hooks import Hook, Run, require_tensorboard
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks, find_rank_device
-from mtx.training.tensorboard import require_tensorboard
 from mtx.training.trainer import Trainer
 from mtx.training.validation import interleave, pick_samples
 
@@ -101,7 +100,7 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
             free_unused_memory(device)
             ranks.run_on_rank_zero(_write_model, run)
             _score(run, ranks)
-        return read_result(paths, deferred_errors) if ranks.is_rank_zero else None
+        return Result(paths, stored_scores(paths), deferred_errors) if ranks.is_rank_zero else None
 
 
 def _prepare_together(
@@ -262,10 +261,8 @@ def _end_reason(paths: RunLayout) -> str:
 
 def _hash_code() -> str:
     """A hash of mtx's own source."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
+    modules = sorted(Path(__file__).parents[1].rglob("*.py"))
+    return hashlib.sha256(b"".join(map(Path.read_bytes, modules))).hexdigest()
 
 
 def _is_finished(paths: RunLayout, config: Config) -> bool:
@@ -279,8 +276,3 @@ def _is_finished(paths: RunLayout, config: Config) -> bool:
             logger.info(f"{error}; writing the model again")
         return False
     return True
-
-
-def read_result(paths: RunLayout, deferred_errors: DeferredErrors) -> Result:
-    """What a finished run has, read from its files."""
-    return Result(paths, stored_scores(paths), deferred_errors)

@@ -75,9 +75,8 @@ def count_validation(state: State, score: float, seconds: float) -> State:
 def drop_outdated_cooldown(state: State, training: TrainingConfig) -> State:
     """The state, without a cooldown whose limit has changed since it was planned: it will be planned again."""
     cooldown = state.cooldown
-    if cooldown is None or getattr(training, cooldown.reason) == cooldown.limit:
-        return state
-    return replace(state, cooldown=None)
+    is_outdated = cooldown and getattr(training, cooldown.reason) != cooldown.limit
+    return replace(state, cooldown=None) if is_outdated else state
 
 
 class Schedule:

@@ -32,11 +32,9 @@ from mtx.storage.run_files import checkpoint_steps
 from mtx.training.checkpoint import AsyncCheckpointer, State
 from mtx.training.hooks import Hook, Run, Validation
 from mtx.training.micro_batch import new_micro_step, seed_micro_step, step_shape
-from mtx.training.optimizer import WeightUpdate
-from mtx.training.ranks import Ranks
+from mtx.training.ranks import InterruptedTrainingError, Ranks, Signals, handle_signals, handled_signals
 from mtx.training.schedule import count_validation
-from mtx.training.signals import InterruptedTrainingError, Signals, handle_signals, handled_signals
-from mtx.training.strategy import Strategy
+from mtx.training.strategy import Strategy, WeightUpdate
 
 logger = logging.getLogger(__name__)
 

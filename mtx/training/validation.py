@@ -42,7 +42,7 @@ def deciding_metric(data: PreparedData, config: Config) -> str:
 
 
 def validate_part(
-    model: TranslationModel, data: PreparedData, config: Config, number: int = 0, size: int = 1
+    config: Config, data: PreparedData, model: TranslationModel, number: int = 0, size: int = 1
 ) -> dict[str, Any]:
     """One rank's part of a validation, for `validation_of`; it changes nothing, so it may be interrupted anywhere.
 
@@ -67,7 +67,7 @@ def interleave(parts: Sequence[list[str]]) -> list[str]:
     return [line for lines in itertools.zip_longest(*parts) for line in lines if line is not None]
 
 
-def validation_of(parts: Sequence[dict[str, Any]], data: PreparedData, config: Config, started: float) -> Validation:
+def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, Any]], started: float) -> Validation:
     """The validation that ranks have done in parts; `started` is on the monotonic clock."""
     metric, form = deciding_metric(data, config), data.tokenizer.normalization
     hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), form)

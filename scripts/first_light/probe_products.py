@@ -26,7 +26,7 @@ from mtx.model.device import find_device, use_device
 from mtx.model.fused import BlockLayout
 from mtx.model.parameters import parameters
 from mtx.training import loss
-from mtx.training.optimizer import new_optimizer
+from mtx.training.strategy import new_optimizer
 
 COPIED = 1 << 28  # numbers in fp32, 1 GB
 NUM_SETS = 3  # operands of a product, used in turn, so that they do not stay in the cache

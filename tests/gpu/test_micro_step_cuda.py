@@ -16,7 +16,7 @@ from mtx.decoding.options import SearchOptions
 from mtx.model.architectures import new_search_model
 from mtx.model.transformer import Transformer
 from mtx.training.micro_batch import MicroStep, RecordedStep
-from mtx.training.optimizer import WeightUpdate, new_optimizer
+from mtx.training.strategy import WeightUpdate, new_optimizer
 from tests.models import random_batch, tiny_model
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")]

@@ -223,7 +223,7 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
     store.src = store.tgt = side
     data: Any = SimpleNamespace(valid=store, tokenizer=translator.tokenizer, report={})
     store.src_texts = lambda: [*LINES, "SEE THE FILE NOW"]
-    part = validation.validate_part(Any, data, config)
+    part = validation.validate_part(config, data, Any)
     assert part["hypotheses"] == [*LINES.values(), "SİEHE DAS DOKUMENT JETZT"], "the case of the target language"
 
 

@@ -82,8 +82,8 @@ def no_memory(result: StepResult) -> StepResult:
 
 
 IS: dict[str, Callable[[MicroStep], bool]] = {
-    "compiled": lambda step: step._compiled, "varlen": lambda step: step.model.kernel == "varlen",
-    "bf16": lambda step: step._bf16, "nothing": lambda step: False,
+    "compiled": lambda step: step.compiled, "varlen": lambda step: step.model.kernel == "varlen",
+    "bf16": lambda step: step.precision == "bf16", "nothing": lambda step: False,
 }  # fmt: skip
 
 
@@ -169,11 +169,14 @@ def test_after_a_lasting_error_of_the_device_the_form_is_named(
             raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered\nCompile with ...")
         return original(step, *rest)
 
+    def fails_to_free(device: torch.device) -> None:
+        assert not is_broken
+
     monkeypatch.setattr(build, "take_step", breaks)
     text = f"cpu: unusable after the fast step: {form}: AcceleratorError: CUDA error: an illegal memory access was"
     for fails in (False, True):  # also where giving memory back is the first call that fails
         if fails:
-            monkeypatch.setattr(build, "free_unused_memory", lambda device: 1 / 0)
+            monkeypatch.setattr(build, "free_unused_memory", fails_to_free)
         is_broken = False
         with pytest.raises(MtxError, match=text) as caught:
             check_fast_step(wanted, *own)

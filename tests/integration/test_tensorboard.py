@@ -33,7 +33,7 @@ def test_a_full_disk_costs_its_files_and_not_the_training(tmp_path: Path, monkey
     from mtx.errors import DeferredErrors
     from mtx.storage.run_files import RunLayout
     from mtx.training.checkpoint import State
-    from mtx.training.tensorboard import TensorBoard
+    from mtx.training.hooks import TensorBoard
 
     class Full:
         def __init__(self, *_: object, **__: object):

@@ -73,7 +73,7 @@ MUTANTS = [
         UNEQUAL, "read_lines(tgt_path, ESCAPE))", "tests/reliability/test_hygiene.py",
     ),
     Mutant(
-        "numbers are not looked at before the update", "training/optimizer.py",
+        "numbers are not looked at before the update", "training/strategy.py",
         "(~self._figures.isfinite().all()).float()", "torch.zeros(())", "tests/reliability/test_numbers.py",
     ),
     Mutant(

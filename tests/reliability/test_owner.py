@@ -19,7 +19,7 @@ from tests.reliability.conftest import size
 from tests.reliability.marks import held, mark_calls, num_marks, slow, together
 from tests.rig import PATIENCE_S, Rig
 
-PREPARE, END = "mtx.data.prepare:prepare", "mtx.training.run:read_result"
+PREPARE, END = "mtx.data.prepare:prepare", "mtx.training.run:stored_scores"
 OPENED = "mtx.storage.run_directory:_record_config"
 
 

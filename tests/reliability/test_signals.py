@@ -24,7 +24,7 @@ from tests.rig import Rig, Start
 SEED = 11
 UPDATE, VALIDATE = "mtx.training.trainer:Trainer.update", "mtx.training.build:validate_part"
 LEAVE = "mtx.storage.run_directory:_remove"
-PREPARE, SAVE, END = "mtx.data.prepare:prepare", "mtx.training.checkpoint:save", "mtx.training.run:read_result"
+PREPARE, SAVE, END = "mtx.data.prepare:prepare", "mtx.training.checkpoint:save", "mtx.training.run:stored_scores"
 # where a signal is sent: after so many calls of a function (or one of these), and how long it may take from there
 PHASES: list[tuple[str, range, float]] = [
     (PREPARE, range(1, 2), 0.15), (UPDATE, range(1, 2), 0.03), (UPDATE, range(2, 60), 0.03),

@@ -18,7 +18,7 @@ from mtx.decoding.options import Sampling, SearchOptions
 from mtx.decoding.torch_engine import score_pairs
 from mtx.model.inference import IncrementalModel
 from mtx.training.micro_batch import MicroStep
-from mtx.training.optimizer import new_optimizer
+from mtx.training.strategy import new_optimizer
 from tests.models import random_batch, random_ids, tiny_model
 
 NUM_IDS = 64

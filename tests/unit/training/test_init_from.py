@@ -151,6 +151,10 @@ def test_a_begun_run_has_its_settings_from_its_own_configuration(model: Path, tm
     try:
         assert resolve(model, f"run_dir={run.root}").config == first.config
         assert inherit(settings.resolve(str(run.root), [])).config == first.config
+        with durable.new_directory(run.checkpoint(3)) as new:  # it holds the fixed settings, without beam_size
+            durable.write_json(new / "state.json", asdict(State(3, settings=settings.fixed_settings(first.config))))
+        assert resolve(model, f"run_dir={run.root}").config.decoding.beam_size == 3
+        durable.remove_directory(run.checkpoint(3))
         other = resolve(model, f"run_dir={run.root}", "model.d_ff=64").config  # the pipeline refuses the difference
         assert other.model.d_ff == 64
         with pytest.raises(UsageError, match="not a model directory"):

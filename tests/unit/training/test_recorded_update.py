@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mtx.data.packing import PackedBatch
 from mtx.training.micro_batch import MicroStep, RecordedStep, seed_micro_step
-from mtx.training.optimizer import WeightUpdate, new_optimizer
+from mtx.training.strategy import WeightUpdate, new_optimizer
 from tests.graphs import StandIn, record_on_a_cpu
 from tests.models import random_batch, tiny_model
 

@@ -1,7 +1,6 @@
 """What a training step reads and writes stays where it is, and all of it exists before the first step."""
 
 import contextlib
-import functools
 import shutil
 import weakref
 from pathlib import Path
@@ -15,8 +14,8 @@ from mtx.data.token_store import load_prepared
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.decoding.torch_engine import SCORED_TOKENS
 from mtx.storage.run_files import RunLayout
-from mtx.training import checkpoint, micro_batch
-from mtx.training.build import build, new_model, text_and_sampler
+from mtx.training import checkpoint
+from mtx.training.build import _try_step, build, new_model
 from mtx.training.hooks import Run
 from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.run import prepare_only, train
@@ -64,7 +63,7 @@ def test_a_validation_replaces_nothing_that_a_step_reads(prepared: RunLayout, tm
     assert table.shape == (MAX_TOKENS + EXTRA_LENGTH, 32)
     sources = run.data.valid.src.lengths
     assert sources.max() + EXTRA_LENGTH > MAX_TOKENS
-    validate_part(run.model, run.data, run.config)
+    validate_part(run.config, run.data, run.model)
     longest = [9] * (MAX_TOKENS - 1) + [0]
     translator = torch_translator(run.model, run.data.tokenizer, MAX_TOKENS)
     search(translator, [longest])
@@ -125,7 +124,7 @@ def test_what_fills_the_memory_is_gone_before_scoring(
 
     monkeypatch.setattr(Trainer, "train", watched)
     monkeypatch.setattr("mtx.training.run._score", score)
-    monkeypatch.setattr("mtx.training.run.read_result", lambda *_: None)
+    monkeypatch.setattr("mtx.training.run.stored_scores", lambda *_: None)
     root = shutil.copytree(prepared.root, tmp_path / "run")
     train(settings.with_values(settings.load(prepared.config), {"run_dir": str(root), "training.max_steps": 2}))
     assert alive == [None] * 5
@@ -136,7 +135,6 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
 ) -> None:
     config = settings.load(prepared.config)
     data = load_prepared(prepared.data)
-    _, sampler = text_and_sampler(config, data)
     held, seen = list[Any](), list[int]()
     zeros = torch.zeros
 
@@ -151,12 +149,11 @@ def test_a_trial_holds_what_a_checkpoint_and_a_validation_need(
         seen.extend([sum(map(len, tgt)), sum(tensor.numel() for tensor in alive)])
 
     monkeypatch.setattr(torch, "zeros", counted)
-    monkeypatch.setattr(micro_batch, "score_pairs", validate_part)
+    monkeypatch.setattr("mtx.training.build.score_pairs", validate_part)
     chosen = RuntimeChoices("cpu", "fp32", 256, "padded", 1, False)
-    new = functools.partial(new_model, config, chosen, data)
-    micro_batch._try_step(config, chosen, new, sampler)
+    _try_step(config, chosen, data)
     monkeypatch.undo()
-    num_numbers = sum(parameter.numel() for parameter in new().parameters())
+    num_numbers = sum(parameter.numel() for parameter in new_model(config, chosen, data).parameters())
     assert SCORED_TOKENS <= seen[0] < 1.02 * SCORED_TOKENS
     needed = "Adam's moments, copies of these and of the weights, and the weights that a validation searches with"
     assert 6 * num_numbers <= seen[1] < 6.01 * num_numbers, needed
