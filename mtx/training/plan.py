@@ -5,6 +5,7 @@ time has no room for them, a smaller row is better. Flow: prepared data -> `meas
 chosen.json; a resumed run reads it there.
 """
 
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,8 @@ from mtx.training.build import first_choices, first_step, read_runtime
 from mtx.training.ranks import Ranks
 from mtx.training.schedule import steps_per_epoch
 
+logger = logging.getLogger(__name__)
+
 _MEASURED_TOKENS, _REPEATS = 1024, 3  # of a micro-step
 _MEASURED_SHARE = 0.005  # of a time limit: afterwards no further micro-step of a row begins
 _USED_SHARE = 0.85  # of a time limit; the rest is for validations and scoring
@@ -31,6 +34,7 @@ _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
 _ENOUGH = 0.75  # of what the best row has of the tokens that it needs: that one is less than a third better off
 _FEW_UPDATES = 500  # with fewer, the tokens of a step are halved (docs/decisions.md)
 _RDROP, _RDROP_EPOCHS = "training.rdrop_alpha", 20  # that take as long as half of them with it (docs/decisions.md)
+_NOISE = 1.15  # by which a measured speed may be wrong
 
 
 class Plan(NamedTuple):
@@ -150,8 +154,16 @@ def decide(
             speeds[row] = 1 / sum(1 / seconds for seconds in by_rank)
             if len(speeds) >= num_rows and _share(row, speeds[row], limit_s) == 1:
                 break
-        plan = choose(speeds, limit_s, _epoch_tokens(config, data), config.data.max_tokens)
-        recorded = {**plan._asdict(), "keys": config.undecided}
+        sizes = _epoch_tokens(config, data), config.data.max_tokens
+        plan = choose(speeds, limit_s, *sizes)
+        rows = {choose(speeds, factor * limit_s, *sizes).row for factor in (1 / _NOISE, _NOISE)} - {plan.row}
+        reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)])
+        recorded = {**plan._asdict(), "reason": reason, "keys": config.undecided}
+    elif recorded and ranks.is_rank_zero:
+        limit_s = _USED_SHARE * (config.training.time_limit or math.inf)
+        new = choose(dict(recorded["seconds_per_token"]), limit_s, _epoch_tokens(config, data)).row
+        if new != recorded["row"]:
+            logger.info(f"the run keeps its sizes; a new run would have sizes={new}")
     if recorded and config.undecided:
         values = {"sizes": recorded["row"], "undecided": ()}
         config = settings.with_values(_with(config, recorded["values"]), values)

@@ -76,6 +76,7 @@ def test_the_plan_is_recorded_with_its_reason_and_resumed(
     assert later.origins["model.d_ff"] == f"for about 10,000 pairs ({chosen['reason']})"
     assert later.origins["training.max_steps"] == "command line"
     run.train(later.config)
+    assert "the run keeps its sizes; a new run would have sizes=29000" in caplog.text
     assert measured == [29_000, 10_000], "a resumed run measures nothing"
     assert read_runtime(paths.chosen).plan == chosen
     with pytest.raises(UsageError, match="model.d_ff is 64, it was 512"):
