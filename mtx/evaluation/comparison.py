@@ -312,11 +312,10 @@ def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]
             yield result.bleu_by_length()
 
 
-Style = Literal["text", "markdown", "latex"]
 _FORMATS = {"text": "plain", "markdown": "pipe", "latex": "latex"}  # of tabulate
 
 
-def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
+def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Format) -> list[str]:
     """The lines of a table; the first column, with names, is aligned left, all others right.
 
     Each of `rows` has as many cells as `head`. The LaTeX needs no package; special characters are escaped.
