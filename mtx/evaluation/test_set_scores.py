@@ -294,5 +294,5 @@ def stored_gains(run: Mapping[str, Any], path: Path) -> list[Gain]:
     """
     try:
         return TypeAdapter(list[Gain]).validate_python(run.get("gains", []))
-    except ValidationError:
+    except (AttributeError, ValidationError):
         raise DamagedFileError(f"{path}: run.gains: unexpected content") from None

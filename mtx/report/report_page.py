@@ -165,11 +165,6 @@ class Sentence:
     ref: str
     translations: list[tuple[float, str]]
 
-    def merit(self) -> tuple[float, float, int]:
-        """A key by which the most informative sentences come first."""
-        chrf = [score for score, _ in self.translations]
-        return round(min(chrf) - max(chrf), 1), round(chrf[0], 1), len(self.src)
-
 
 def telling_sentences(test_set: TestSet, systems: list[list[str]], references: list[str]) -> list[Sentence]:
     """All sentences with the hypotheses of all systems, the most informative ones first.
@@ -182,7 +177,14 @@ def telling_sentences(test_set: TestSet, systems: list[list[str]], references: l
     for line, (src, ref, *hyps) in enumerate(zip(test_set.sources, references, *systems, strict=True), 1):
         translations = [(metric.sentence_score(hyp, [ref]).score, hyp) for hyp in hyps]
         sentences.append(Sentence(line, len(words(ref, tokenizer)), src, ref, translations))
-    return sorted(sentences, key=Sentence.merit)
+    return sorted(
+        sentences,
+        key=lambda sentence: (
+            round(min(sentence.translations)[0] - max(sentence.translations)[0], 1),
+            round(sentence.translations[0][0], 1),
+            len(sentence.src),
+        ),
+    )
 
 
 def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Marked, Marked]:

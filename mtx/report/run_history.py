@@ -16,7 +16,6 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
 from mtx.config.schema import Config
-from mtx.errors import DamagedFileError
 from mtx.evaluation.test_set_scores import Gain, stored_gains
 from mtx.storage import durable
 from mtx.storage.run_directory import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
@@ -138,6 +137,7 @@ class RunSummary:
     Attributes:
         data_report: report.json of the prepared data; empty before the data is prepared.
         provenance: torch version and hashes from scores.json; empty before the run is scored.
+        gains: the changes on each test set by this training; empty if it did not start from a model.
         is_finished: whether training has ended and the scores belong to the final model.
         state: state of the run in words, at the time of reading.
     """
@@ -147,13 +147,9 @@ class RunSummary:
     history: TrainingHistory
     data_report: dict[str, Any]
     provenance: dict[str, Any]
+    gains: list[Gain]
     is_finished: bool
     state: str
-
-    @property
-    def gains(self) -> list[Gain]:
-        """The changes on each test set by this training; empty if it did not start from a model."""
-        return stored_gains(self.provenance, self.paths.model / SCORES)
 
     @property
     def last_start(self) -> Event:
@@ -187,12 +183,12 @@ def read_run(root: Path) -> RunSummary:
     report, scores = (
         durable.read_json(path) if path.is_file() else {} for path in (paths.data / REPORT, paths.model / SCORES)
     )
-    if not isinstance(provenance := scores.get("run", {}), dict):
-        raise DamagedFileError(f"{paths.model / SCORES}: run: expected an object")
+    provenance = scores.get("run", {})
     history = training_history(read_events(paths.metrics))
     # A run that is ending writes its report itself and is still locked, so its state is "running".
     has_ended, state = is_finished(paths, history.events), run_state(paths, history.events)
     words = ": ".join(filter(None, (state.outcome or "not started", state.reason)))
     if has_ended or state.name == "running":
         words = "finished" if has_ended else "running"
-    return RunSummary(paths, load_config(paths), history, report, provenance, has_ended, words)
+    gains = stored_gains(provenance, paths.model / SCORES)
+    return RunSummary(paths, load_config(paths), history, report, provenance, gains, has_ended, words)
