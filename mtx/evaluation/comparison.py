@@ -69,12 +69,10 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     for first, *more in groups.values():
         labels[first] = names[first] + (f" and {counted(len(more), 'more seed')}" if more else "")
     runs = [first for first in labels if is_run(systems[first])]
-    differing = differing_settings([systems[first] for first in runs])
-    keys = sorted(differing.keys() - {"seed", TEXT})
-    columns = [[f"{key}={setting_text(value)}" for value in differing[key]] for key in keys]
-    settings = [", ".join(row) for row in zip(*columns, strict=True)]
-    if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings}) == len(runs):
-        labels |= zip(runs, settings, strict=True)
+    keys = sorted(differing_settings([systems[first] for first in runs]).keys() - {"seed", TEXT})
+    settings = {run: ", ".join(f"{key}={setting_text(values[run].get(key))}" for key in keys) for run in runs}
+    if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings.values()}) == len(runs):
+        labels |= settings
     return [Group(labels[members[0]], members) for members in groups.values()]
 
 
@@ -141,14 +139,14 @@ class Comparison:
 
     def headline(self) -> list[str]:
         """The verdicts by the deciding metric: a sentence for each group except the first."""
-        return self.verdicts([metric for metric in self.metrics if metric.name == self.decided_by])
+        return self.verdicts(self.decided_by)
 
-    def verdicts(self, metrics: Sequence[MetricComparison] = ()) -> list[str]:
-        """A sentence for each group except the first, by each of some metrics or of all.
+    def verdicts(self, name: str = "") -> list[str]:
+        """A sentence for each group except the first, by each metric or the one of this name.
 
         Runs of one group are never compared with each other.
         """
-        metrics = metrics or self.metrics
+        metrics = [metric for metric in self.metrics if name in ("", metric.name)]
         if len(self.groups) > 1:
             return [self._verdict(metric, index) for index in range(1, len(self.groups)) for metric in metrics]
         means = ", ".join(f"{metric.name} {metric.groups[0].cells()[0]}" for metric in metrics)

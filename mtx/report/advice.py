@@ -21,7 +21,7 @@ from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
+from mtx.decoding.metrics import METRICS, normalize_lines, too_short_for_bleu
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
 from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
@@ -71,16 +71,12 @@ def changed_text(record: Path) -> list[Advice]:
     ]
 
 
-def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> list[Advice]:
+def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> Iterator[Advice]:
     """All warnings about prepared data and the settings, those about the text first.
 
     Args:
         last_step: the forecast of the last step; None: from max_steps or max_epochs.
     """
-    return [*_of_text(data), *_of_sets(data, config), *_of_plan(data, config, last_step)]
-
-
-def _of_text(data: PreparedData) -> Iterator[Advice]:
     for reason, dropped in data.report["dropped"].items():
         share = dropped["pairs"] / data.report["read"]
         if share >= 0.05 and reason in _ABOUT_DROPPED:
@@ -89,7 +85,7 @@ def _of_text(data: PreparedData) -> Iterator[Advice]:
                 f"{share:.0%} of the pairs {problem}, such as {example(dropped['example'])}", _ABOUT_DROPPED[reason]
             )
     texts = data.train.texts(spread(data.train.num_pairs))
-    share = statistics.fmean([any(map(FORMS[SUBWORDS], pair)) for pair in zip(*texts, strict=True)] or [False])
+    share = statistics.fmean(any(map(FORMS[SUBWORDS], pair)) for pair in zip(*texts, strict=True))
     if share >= 0.01:
         yield Advice(
             f"{share:.0%} of the training pairs are {SUBWORDS}",
@@ -100,6 +96,19 @@ def _of_text(data: PreparedData) -> Iterator[Advice]:
         yield Advice(
             next(set_lines(data.report)),
             "check that line n of one side translates all of line n of the other, with its numbers",
+        )
+    yield from _of_sets(data, config)
+    training, num_pairs = config.training, data.report["kept"]
+    if num_pairs < 3_000 and not training.init_from:
+        yield Advice(
+            f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
+            "add text, or use training.init_from=MODEL with a model of these languages (mtx import)",
+        )
+    last = last_step or planned_end(training, steps_per_epoch(data.train, training))[0]
+    if last <= training.warmup_steps:
+        yield Advice(
+            f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}",
+            "train longer, or use fewer training.batch_tokens; a shorter warmup at the same peak ruins a model",
         )
 
 
@@ -145,21 +154,6 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                 f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})",
                 _CHECK_LINES,
             )
-
-
-def _of_plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
-    training, num_pairs = config.training, data.report["kept"]
-    if num_pairs < 3_000 and not training.init_from:
-        yield Advice(
-            f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
-            "add text, or use training.init_from=MODEL with a model of these languages (mtx import)",
-        )
-    last = last_step or planned_end(training, steps_per_epoch(data.train, training))[0]
-    if last <= training.warmup_steps:
-        yield Advice(
-            f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}",
-            "train longer, or use fewer training.batch_tokens; a shorter warmup at the same peak ruins a model",
-        )
 
 
 def length_correlation(store: TokenStore) -> float:
@@ -254,22 +248,20 @@ _WINDOW = 50  # steps whose nll is averaged to one value
 class Hints(Hook):
     """Watches the text and the figures of one start of a run; only the first sign of a collapse is a hint."""
 
-    def __init__(self) -> None:
-        self._has_given = False
-        self._window = list[float]()
-        self._mean = math.inf  # of the last window
-        self._lowest = math.inf, 0  # mean of a window, and its last step
+    _has_given = False
+    _window: tuple[float, ...] = ()
+    _mean = math.inf  # of the last window
+    _lowest = math.inf, 0  # mean of a window, and its last step
 
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         for advice in changed_text(paths.sources) if data is None else warnings(data, config):
             logger.warning("%s\n  help: %s", *advice)
 
     def on_step(self, run: Run, figures: Mapping[str, Any]) -> None:
-        self._window.append(figures["nll"])
+        self._window = (*self._window, figures["nll"])
         if len(self._window) < _WINDOW:
             return
-        self._mean = statistics.fmean(self._window)
-        self._window.clear()
+        self._mean, self._window = statistics.fmean(self._window), ()
         self._lowest = lowest, step = min(self._lowest, (self._mean, figures["step"]))
         if self._mean > lowest + 0.3:  # nats per token
             self._give(
@@ -327,7 +319,7 @@ _VERDICTS = (
     "hardly usable: even on text like this, the meaning is often lost",
     "not usable: it has not learned enough",
 )
-_LIMITS = {"BLEU": (40, 30, 20, 10, 0), "chrF2": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
+_LIMITS = {"bleu": (40, 30, 20, 10, 0), "chrf": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
 _GIST, _POOR, _USELESS = 2, 3, 4  # places in `_VERDICTS`
 _FAULTS = {
     "repetition": "repeat themselves",
@@ -361,21 +353,19 @@ def usability(run: RunSummary) -> Advice | None:
         if (fault := suspicion(src, hyp) if hyp.strip() else "empty") and fault != suspicion(src, ref) and hyp != ref
     )
     lines, num_faulty, is_alike = max(1, len(hypotheses)), faults.total(), are_alike(hypotheses, references)
-    metric, value = "BLEU", score["bleu"]["score"]
-    if too_short_for_bleu(references, config.data.tgt):
-        metric, value = "chrF2", score["chrf"]["score"]
-    limits = _LIMITS["synthetic" if config.data.generator and metric == "BLEU" else metric]
+    metric = "chrf" if too_short_for_bleu(references, config.data.tgt) else "bleu"
+    value, limits = (
+        score[metric]["score"],
+        _LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric],
+    )
     level = next(number for number, limit in enumerate(limits) if value >= limit)
     best = _USELESS if is_alike or num_faulty >= 0.3 * lines else _POOR if num_faulty >= 0.1 * lines else 0
     verdict = _VERDICTS[level]
     if level < best:
         level, verdict = best, f"{_VERDICTS[best].split(':')[0]}: too many of its translations are faulty"
-    facts = [f"{value:.1f} {metric} on {name}"]
-    facts += [
-        f"{faults[kind] / lines:.0%} of the translations {fault}"
-        for kind, fault in _FAULTS.items()
-        if faults[kind] >= 0.02 * lines
-    ]
+    shares = {fault: faults[kind] / lines for kind, fault in _FAULTS.items()}
+    facts = [f"{value:.1f} {METRICS[metric]} on {name}"]
+    facts += [f"{share:.0%} of the translations {fault}" for fault, share in shares.items() if share >= 0.02]
     if is_alike and num_faulty < lines / 2:
         facts.append(f"only {len({*hypotheses}):,} of the {lines:,} translations are distinct")
     problems = of_gains(run.gains)

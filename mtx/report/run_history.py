@@ -72,7 +72,7 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
     history = TrainingHistory([], {})
     timed, points = history.events, history.points
-    started_at, hours_before = None, 0.0
+    started_at = hours_before = 0.0
     for event in events:
         if not (_is_number(event.get("time")) and _is_number(event.get("step"))):
             continue
@@ -83,7 +83,6 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
             for series in points.values():
                 while series and series[-3] > step:
                     del series[-3:]
-        if started_at is None or kind == "start":
             started_at, hours_before = event["time"], history.last("hours")
         hours = hours_before + max(0.0, event["time"] - started_at) / 3600
         for key in _OF_CURVES:
