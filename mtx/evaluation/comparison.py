@@ -175,12 +175,12 @@ class Comparison:
         """A head, a row for each group with p-values, and a row for each run of several seeds; no empty columns."""
         rows = [["", "runs", *(head for metric in self.metrics for head in (metric.name, "95%", "p"))]]
         for number, group in enumerate(self.groups):
-            members = group.members if len(group.members) > 1 else []
-            rows.append([group.label, str(len(group.members)) if self.has_seeds() else ""])
+            first, *more = group.members
+            rows.append([group.label, str(1 + len(more)) if self.has_seeds() else ""])
             for metric in self.metrics:
                 mean, p_value = metric.groups[number].cells()
-                rows[-1] += [mean, "" if members else metric.systems[group.members[0]].cells()[1], p_value]
-            for member in members:
+                rows[-1] += [mean, "" if more else metric.systems[first].cells()[1], p_value]
+            for member in group.members if more else ():
                 cells = (cell for metric in self.metrics for cell in (*metric.systems[member].cells(), ""))
                 rows.append([f"  {self.names[member]}", "", *cells])
         columns = [column for column in zip(*rows, strict=True) if any(column[1:])]

@@ -4,9 +4,9 @@ Flow: hypotheses of several systems + references -> `significance_tests` -> one 
 group of the first system is the baseline. sacreBLEU's default seed makes the results reproducible.
 
 With several seeds a score varies because another seed gives another model, and because another test set has other
-sentences. `difference_p_value` accounts for both: runs are nested in their settings, and all translate the same sentences.
-This is the design of Obuchowski and Rockette (1995), for readers of two kinds of images, with the degrees of freedom of
-Hillis (2007). docs/decisions.md compares its rate of false alarms with other tests.
+sentences. `difference_p_value` accounts for both: runs are nested in their settings, and all translate the same
+sentences. This is the design of Obuchowski and Rockette (1995), for readers of two kinds of images, with the degrees of
+freedom of Hillis (2007). docs/decisions.md compares its rate of false alarms with other tests.
 """
 
 import math
@@ -199,7 +199,6 @@ def student(t: float, freedom: float) -> float:
     With t = sqrt(freedom) * tan(angle) the density is cos(angle)^(freedom - 1), which is integrated numerically.
     """
     freedom = min(freedom, _MOST_FREEDOM)
-    # One column of angles begins at the angle of t, the other at 0; both end at a right angle.
     angles = np.linspace([math.atan(abs(t) / math.sqrt(freedom)), 0], math.pi / 2, 100_001)
-    tail, half = np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles, axis=0)
-    return float(tail / half)
+    areas = np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles, axis=0)  # beyond t, and beyond 0
+    return float(np.divide.reduce(areas))

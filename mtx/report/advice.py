@@ -382,11 +382,11 @@ def _next_step(run: RunSummary, level: int) -> str:
     """What to do next; empty for nothing."""
     if level == 0:
         return ""
-    reason = next((str(event.get("reason")) for event in reversed(run.history.of("end"))), "")
+    reason = (run.history.of("end") or [{}])[-1].get("reason")
     development = improvement(run.history)
     if reason in ("max_steps", "max_epochs", "time_limit") and run.history.last("step"):
         help = f"increase training.{reason} to train further"
-        if development and development.is_worthwhile and development.is_last_best:
+        if development and development.is_clear:
             return f"training ended while it was still improving; {help}"
         few = max(5, (run.config.training.max_epochs or 0) / 2)  # epochs; a useless model then needs more training
         if level >= _POOR and (development is None or run.history.last("epochs") < few):

@@ -102,13 +102,11 @@ class Improvement(NamedTuple):
     """The development of a run's validation scores.
 
     Attributes:
-        is_worthwhile: whether the gain in the last third of the steps is large enough to continue training.
-        is_last_best: whether no validation is better than the last one.
+        is_clear: whether the last validation is the best, by enough to continue training.
         text: whether the run is still improving, in words.
     """
 
-    is_worthwhile: bool
-    is_last_best: bool
+    is_clear: bool
     text: str
 
 
@@ -126,7 +124,7 @@ def improvement(history: TrainingHistory) -> Improvement | None:
     word = (("No", "Hardly"), ("Perhaps", "Yes"))[is_worthwhile][is_last_best]
     rose = f"fell by {gain:.3f}" if key == "nll" else f"rose by {gain:.1f}"
     place = f"in the last third of the steps; the best is {abs(scores[best]):.2f}, at step {best:,}"
-    return Improvement(is_worthwhile, is_last_best, f"{word}: validation {DECIDING_METRICS[key]} {rose} {place}.")
+    return Improvement(is_worthwhile and is_last_best, f"{word}: validation {DECIDING_METRICS[key]} {rose} {place}.")
 
 
 @dataclass(frozen=True)
