@@ -173,8 +173,8 @@ def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
     """The share of the words of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
     pieces = tokenizer.vocabulary()[: tokenizer.num_pieces]  # without tags
     sentences = side.sentences(spread(len(side.lengths)))
-    texts = ("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
-    words = [word for text in texts for word in text.split("▁") if word]
+    text = "▁".join("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
+    words = [word for word in text.split("▁") if word]
     return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
 
 

@@ -165,8 +165,8 @@ class RunSummary:
     @property
     def hints(self) -> list[Event]:
         """The hints, each once."""
-        hints = [event for event in self.history.of("hint") if isinstance(event.get("text"), str)]
-        return list({event["text"]: event for event in hints}.values())
+        hints = self.history.of("hint")
+        return [*{event["text"]: event for event in hints if isinstance(event.get("text"), str)}.values()]
 
 
 def read_run(root: Path) -> RunSummary:
