@@ -147,5 +147,7 @@ def test_equal_settings_differ_significantly_in_one_comparison_of_twenty(of_sett
         suits = np.repeat(rng.normal(0, of_setting, (2, num_sentences)), 3, axis=0)
         of_seed = rng.normal(0, 0.025, (num_runs, 1)) + rng.normal(0, 0.5, (num_runs, num_sentences))
         of_sentence = rng.normal(0, 1, num_sentences) + suits + of_seed
-        num_rejected += difference_p_value(of_sentence.mean(1).tolist(), of_sentence @ counts.T, [0, 1, 2], [3, 4, 5]) < 0.05
+        num_rejected += (
+            difference_p_value(of_sentence.mean(1).tolist(), of_sentence @ counts.T, [0, 1, 2], [3, 4, 5]) < 0.05
+        )
     assert 0.01 * trials < num_rejected < 0.09 * trials

@@ -52,7 +52,9 @@ def _judged(
         }
     )
     report = {"kept": pairs}
-    judgement = usability(RunSummary(RunLayout(root), config, training_history(events), report, {}, [], True, "finished"))
+    judgement = usability(
+        RunSummary(RunLayout(root), config, training_history(events), report, {}, [], True, "finished")
+    )
     assert judgement is not None
     return judgement
 
