@@ -115,12 +115,12 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
 def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
     """Warnings about the training text and each set: its sides, and how far its scores can be trusted."""
     stores = data.train, data.valid, *data.tests.values()
-    for (name, held), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
-        if held:
-            pairs, damaged = held["pairs"], sum(held["would_drop"].values())
-            if held["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
+    for (name, entry), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
+        if entry:
+            pairs, damaged = entry["pairs"], sum(entry["would_drop"].values())
+            if entry["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
                 yield Advice(
-                    f"{name}: {leaks(held)}",
+                    f"{name}: {leaks(entry)}",
                     "remove them from the training text: scores on sentences seen in training are too high",
                 )
             if pairs < 200:  # two equally good models may then differ by a few BLEU points
@@ -130,14 +130,14 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                     f"set {key} to at least a few hundred sentences that are not in the training text",
                 )
             if damaged >= max(1, 0.05 * pairs):
-                reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
+                reasons = ", ".join(f"{count:,} {reason}" for reason, count in entry["would_drop"].items())
                 yield Advice(
                     f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
                     f"it is used unchanged; {_CHECK_LINES}",
                 )
         texts = store.texts(spread(store.num_pairs, 2_000))
         for key, language, lines in zip(("src", "tgt"), config.data.languages, texts, strict=True):
-            if not held.get("held_out") and (other := Profile.of(lines).other_language(language)):
+            if not entry.get("held_out") and (other := Profile.of(lines).other_language(language)):
                 yield Advice(
                     f"{name}: the {language} side looks like {name_of(other)}",
                     f"set data.{key}={other} if it is; otherwise check that the right file or column is read",
@@ -149,9 +149,9 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                     "check the language of the text, and that training.init_from or tokenizer.model supports it",
                 )
         # 0.9 in Multi30k, about 0 if a side is shifted by a line; a few pairs show nothing
-        if store.num_pairs >= 500 and (alike := length_correlation(store)) < 0.3:
+        if store.num_pairs >= 500 and (correlation := length_correlation(store)) < 0.3:
             yield Advice(
-                f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})",
+                f"{name}: long sentences do not have long translations (correlation of lengths {correlation:.2f})",
                 _CHECK_LINES,
             )
 
@@ -185,7 +185,7 @@ def example(value: dict[str, Any]) -> str:
 
 def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The entries of report.json for the validation and test sets, by the names that messages use."""
-    return {"validation set": report["valid"], **{f"test set {name}": held for name, held in report["tests"].items()}}
+    return {"validation set": report["valid"], **{f"test set {name}": entry for name, entry in report["tests"].items()}}
 
 
 def set_lines(report: dict[str, Any]) -> Iterator[str]:
@@ -193,21 +193,21 @@ def set_lines(report: dict[str, Any]) -> Iterator[str]:
     if "suspicious" in report:  # earlier versions did not count them
         shares = [f"{share:.2%} {kind}" for kind, share in report["suspicious"].items()]
         yield f"suspicious training targets: {', '.join(shares) or 'none'}"
-    for name, held in sets_of(report).items():
-        yield f"{name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {leaks(held)}"
+    for name, entry in sets_of(report).items():
+        yield f"{name}: {entry['pairs']:,} pairs{', held out' * entry['held_out']}; {leaks(entry)}"
 
 
-def leaks(held: dict[str, Any]) -> str:
+def leaks(entry: dict[str, Any]) -> str:
     """In words: how many training pairs have a source or a target of a validation or test set, with one of them.
 
     Args:
-        held: the part of report.json about the set.
+        entry: the part of report.json about the set.
     """
-    number = held["leaks"]["train_pairs"]
+    number = entry["leaks"]["train_pairs"]
     if not number:
         return "none of its sentences is in the training text"
     which = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
-    return f"{which} a source or target of it, such as {example(held['leaks']['example'])}"
+    return f"{which} a source or target of it, such as {example(entry['leaks']['example'])}"
 
 
 def are_alike(hypotheses: list[str], references: list[str]) -> bool:
