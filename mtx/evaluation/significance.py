@@ -12,7 +12,7 @@ freedom of Hillis (2007). docs/decisions.md compares its rate of false alarms wi
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -128,7 +128,7 @@ def significance_tests(
 def score_with_interval(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
     """The score and the signature of `corpus_score`, and the ends of the 95% confidence interval over sentences."""
     score, signature, _ = _resample(metric, hypotheses, *references)
-    return {**asdict(score), "signature": str(signature)}
+    return {**vars(score), "signature": str(signature)}
 
 
 def _resample(
