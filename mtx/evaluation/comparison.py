@@ -286,7 +286,7 @@ def output_lines(results: Results, form: Format) -> list[str]:
         if isinstance(part, str):
             lines += [f"% {part}" if part and form == "latex" else part, *[""] * (form == "markdown")]
         else:
-            lines += [*draw_table(part[0], part[1:], form), ""]
+            lines += [*draw_table(part, form), ""]
     return [line for before, line in zip(lines, lines[1:], strict=False) if line or before]  # no two empty lines
 
 
@@ -313,20 +313,20 @@ def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]
 _FORMATS = {"text": "plain", "markdown": "pipe", "latex": "latex"}  # of tabulate
 
 
-def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Format) -> list[str]:
+def draw_table(rows: Sequence[Sequence[str]], style: Format) -> list[str]:
     """The lines of a table; the first column, with names, is aligned left, all others right.
 
-    Each of `rows` has as many cells as `head`. The LaTeX needs no package; special characters are escaped.
+    The first of `rows` is the head; all have as many cells. The LaTeX needs no package; special characters are escaped.
     """
     from tabulate import tabulate
 
     if style == "markdown":
         rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     table: str = tabulate(
-        [head, *rows],
+        rows,
         () if style == "text" else "firstrow",  # a head has wider columns than a row
         _FORMATS[style],
-        colalign=["left", *["right"] * (len(head) - 1)],
+        colalign=["left", *["right"] * (len(rows[0]) - 1)],
         disable_numparse=True,
         preserve_whitespace=True,
     )
