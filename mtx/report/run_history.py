@@ -10,10 +10,10 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from mtx.config.schema import Config
 from mtx.evaluation.test_set_scores import Gain, stored_gains
@@ -156,7 +156,7 @@ class RunSummary:
     @property
     def samples(self) -> list[tuple[int, list[Sample]]]:
         """The sample sentences of evenly chosen validations, including the last one, each with its step."""
-        samples, adapter = [], TypeAdapter(Annotated[list[Sample], Field(min_length=1)])
+        samples, adapter = [], TypeAdapter(list[Sample])
         for event in self.history.of("validation"):
             with contextlib.suppress(ValidationError):
                 samples.append((event["step"], adapter.validate_python(event.get("samples"))))
