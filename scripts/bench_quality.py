@@ -57,7 +57,7 @@ def main() -> None:
         for row in peers:
             row["is_better"] = row is min(peers, key=lambda row: float(row["nll"]))
     cells = [[_cell(row[key]) for key in COLUMNS] for row in rows]
-    print("\n".join(draw_table(list(COLUMNS.values()), cells, "text")))
+    print("\n".join(draw_table([list(COLUMNS.values()), *cells], "text")))
     about = {"machine": machine(torch.device("cpu")), "versions": versions(*DISTRIBUTIONS), "arguments": sys.argv}
     (arguments.dir / "table.json").write_text(json.dumps({"rows": rows, **about}, indent=1) + "\n", encoding="utf-8")
     if arguments.picture:

@@ -67,8 +67,8 @@ def write_tables(directory: Path, head: Sequence[str], rows: Sequence[Sequence[s
     """Prints a table and writes table.csv and table.md, which has the machine, the command and `notes` below it."""
     command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     about = f"{machine(torch.device('cpu'))['name']}, torch {versions('torch')['torch']}; `{command}`"
-    lines = [*draw_table(head, rows, "markdown"), "", about, *notes, ""]
+    lines = [*draw_table([head, *rows], "markdown"), "", about, *notes, ""]
     (directory / "table.md").write_text("\n".join(lines), encoding="utf-8")
     with (directory / "table.csv").open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([head, *rows])
-    print("\n".join(draw_table(head, rows, "text")))
+    print("\n".join(draw_table([head, *rows], "text")))

@@ -69,12 +69,10 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     for first, *more in groups.values():
         labels[first] = names[first] + (f" and {counted(len(more), 'more seed')}" if more else "")
     runs = [first for first in labels if is_run(systems[first])]
-    differing = differing_settings([systems[first] for first in runs])
-    keys = sorted(differing.keys() - {"seed", TEXT})
-    columns = [[f"{key}={setting_text(value)}" for value in differing[key]] for key in keys]
-    settings = [", ".join(row) for row in zip(*columns, strict=True)]
-    if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings}) == len(runs):
-        labels |= zip(runs, settings, strict=True)
+    keys = sorted(differing_settings([systems[first] for first in runs]).keys() - {"seed", TEXT})
+    settings = {run: ", ".join(f"{key}={setting_text(values[run].get(key))}" for key in keys) for run in runs}
+    if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings.values()}) == len(runs):
+        labels |= settings
     return [Group(labels[members[0]], members) for members in groups.values()]
 
 
@@ -141,14 +139,14 @@ class Comparison:
 
     def headline(self) -> list[str]:
         """The verdicts by the deciding metric: a sentence for each group except the first."""
-        return self.verdicts([metric for metric in self.metrics if metric.name == self.decided_by])
+        return self.verdicts(self.decided_by)
 
-    def verdicts(self, metrics: Sequence[MetricComparison] = ()) -> list[str]:
-        """A sentence for each group except the first, by each of some metrics or of all.
+    def verdicts(self, name: str = "") -> list[str]:
+        """A sentence for each group except the first, by each metric or the one of this name.
 
         Runs of one group are never compared with each other.
         """
-        metrics = metrics or self.metrics
+        metrics = [metric for metric in self.metrics if name in ("", metric.name)]
         if len(self.groups) > 1:
             return [self._verdict(metric, index) for index in range(1, len(self.groups)) for metric in metrics]
         means = ", ".join(f"{metric.name} {metric.groups[0].cells()[0]}" for metric in metrics)
@@ -177,12 +175,12 @@ class Comparison:
         """A head, a row for each group with p-values, and a row for each run of several seeds; no empty columns."""
         rows = [["", "runs", *(head for metric in self.metrics for head in (metric.name, "95%", "p"))]]
         for number, group in enumerate(self.groups):
-            members = group.members if len(group.members) > 1 else []
-            rows.append([group.label, str(len(group.members)) if self.has_seeds() else ""])
+            first, *more = group.members
+            rows.append([group.label, str(1 + len(more)) if self.has_seeds() else ""])
             for metric in self.metrics:
                 mean, p_value = metric.groups[number].cells()
-                rows[-1] += [mean, "" if members else metric.systems[group.members[0]].cells()[1], p_value]
-            for member in members:
+                rows[-1] += [mean, "" if more else metric.systems[first].cells()[1], p_value]
+            for member in group.members if more else ():
                 cells = (cell for metric in self.metrics for cell in (*metric.systems[member].cells(), ""))
                 rows.append([f"  {self.names[member]}", "", *cells])
         columns = [column for column in zip(*rows, strict=True) if any(column[1:])]
@@ -288,7 +286,7 @@ def output_lines(results: Results, form: Format) -> list[str]:
         if isinstance(part, str):
             lines += [f"% {part}" if part and form == "latex" else part, *[""] * (form == "markdown")]
         else:
-            lines += [*draw_table(part[0], part[1:], form), ""]
+            lines += [*draw_table(part, form), ""]
     return [line for before, line in zip(lines, lines[1:], strict=False) if line or before]  # no two empty lines
 
 
@@ -312,14 +310,13 @@ def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]
             yield result.bleu_by_length()
 
 
-Style = Literal["text", "markdown", "latex"]
 _FORMATS = {"text": "plain", "markdown": "pipe", "latex": "latex"}  # of tabulate
 
 
-def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style) -> list[str]:
+def draw_table(rows: Sequence[Sequence[str]], style: Format) -> list[str]:
     """The lines of a table; the first column, with names, is aligned left, all others right.
 
-    Each of `rows` has as many cells as `head`. The LaTeX needs no package; special characters are escaped.
+    The first of `rows` is the head; all have as many cells. The LaTeX needs no package; special characters are escaped.
     """
     from tabulate import tabulate
 
@@ -327,10 +324,10 @@ def draw_table(head: Sequence[str], rows: Sequence[Sequence[str]], style: Style)
     if style == "markdown":
         rows = [[cell.replace("|", r"\|") for cell in row] for row in rows]
     table: str = tabulate(
-        [head, *rows],
+        rows,
         () if style == "text" else "firstrow",  # a head has wider columns than a row
         _FORMATS[style],
-        colalign=["left", *["right"] * (len(head) - 1)],
+        colalign=["left", *["right"] * (len(rows[0]) - 1)],
         disable_numparse=True,
         preserve_whitespace=True,
     )

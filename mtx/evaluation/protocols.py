@@ -91,21 +91,18 @@ def find(name: str, tgt: str) -> Protocol:
     moses = sacremoses.MosesTokenizer(tgt)
     # With `perl_parity` the normalizer replaces ’ as the Perl script does; without it, differently.
     normalizer = sacremoses.MosesPunctNormalizer(tgt, perl_parity=True)
-    tokenizer = f"moses-{tgt}-sacremoses-{sacremoses.__version__}"
+    is_cased = name == "aiayn"
 
-    def tokens(line: str) -> str:
+    def tokenize(line: str) -> str:
+        if is_cased:
+            line = normalizer.replace_unicode_punct(line).replace("„", '"')
+        else:  # in Perl the line includes its line feed, and the rule for `."` needs a character after it
+            line = normalizer.normalize(f"{line.lower()}\n")
         return " ".join(moses.tokenize(line))
 
-    def aiayn(line: str) -> str:
-        return tokens(normalizer.replace_unicode_punct(line).replace("„", '"'))
-
-    def multi30k(line: str) -> str:
-        # In Perl the line includes its line feed, and the rule for `."` needs a character after it.
-        return tokens(normalizer.normalize(f"{line.lower()}\n"))
-
-    if name == "aiayn":
-        return Protocol(name, True, aiayn, f"ascii-punctuation+{tokenizer}", tgt == "de")
-    return Protocol(name, False, multi30k, f"normalize-punctuation+{tokenizer}", False)
+    steps = "ascii-punctuation" if is_cased else "normalize-punctuation"
+    tokenization = f"{steps}+moses-{tgt}-sacremoses-{sacremoses.__version__}"
+    return Protocol(name, is_cased, tokenize, tokenization, is_cased and tgt == "de")
 
 
 def split_compounds(line: str) -> str:

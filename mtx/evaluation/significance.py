@@ -4,15 +4,15 @@ Flow: hypotheses of several systems + references -> `significance_tests` -> one 
 group of the first system is the baseline. sacreBLEU's default seed makes the results reproducible.
 
 With several seeds a score varies because another seed gives another model, and because another test set has other
-sentences. `seeds_p_value` accounts for both: runs are nested in their settings, and all translate the same sentences.
-This is the design of Obuchowski and Rockette (1995), for readers of two kinds of images, with the degrees of freedom of
-Hillis (2007). docs/decisions.md compares its rate of false alarms with other tests.
+sentences. `difference_p_value` accounts for both: runs are nested in their settings, and all translate the same
+sentences. This is the design of Obuchowski and Rockette (1995), for readers of two kinds of images, with the degrees of
+freedom of Hillis (2007). docs/decisions.md compares its rate of false alarms with other tests.
 """
 
 import math
 import statistics
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -105,7 +105,7 @@ def significance_tests(
 ) -> list[MetricComparison]:
     """The scores by each metric of all systems and groups, tested against the first; for the arguments see `compare`.
 
-    Single systems are compared by sacreBLEU's paired bootstrap (Koehn 2004), others by `seeds_p_value`.
+    Single systems are compared by sacreBLEU's paired bootstrap (Koehn 2004), others by `difference_p_value`.
     """
     measured = [score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics) for system in systems]
     comparisons, first = list[MetricComparison](), groups[0]
@@ -117,9 +117,7 @@ def significance_tests(
         signature.update("bs", _NUM_SAMPLES)
         points, of_groups = [system.score for system in of_systems], list[GroupScore]()
         for group in groups:
-            test, p_value = _paired_bootstrap if len(group) == len(first) == 1 else seeds_p_value, None
-            if group is not first:
-                p_value = test(points, np.stack(resampled), first, group)
+            p_value = None if group is first else difference_p_value(points, np.stack(resampled), first, group)
             runs = [points[index] for index in group]
             deviation = statistics.stdev(runs) if len(runs) > 1 else None
             of_groups.append(GroupScore(statistics.fmean(runs), deviation, p_value))
@@ -130,7 +128,7 @@ def significance_tests(
 def score_with_interval(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
     """The score and the signature of `corpus_score`, and the ends of the 95% confidence interval over sentences."""
     score, signature, _ = _resample(metric, hypotheses, *references)
-    return {**asdict(score), "signature": str(signature)}
+    return {**vars(score), "signature": str(signature)}
 
 
 def _resample(
@@ -152,38 +150,34 @@ def _resample(
     return SystemScore(float(whole), (mean - half, mean + half)), metric.get_signature(), np.array(parts)
 
 
-def _paired_bootstrap(
-    scores: Sequence[float], resampled: NDArray[np.float64], first: list[int], second: list[int]
-) -> float:
-    """sacreBLEU's p-value of the difference between two systems; for the arguments see `seeds_p_value`."""
-    difference = abs(scores[second[0]] - scores[first[0]])
-    sizes = np.abs(resampled[second[0]] - resampled[first[0]])
-    num_larger = int(np.sum(sizes - sizes.mean() > difference))
-    return (num_larger + 1) / (len(sizes) + 1) if difference else 1.0
-
-
-def seeds_p_value(
+def difference_p_value(
     scores: Sequence[float], resampled: NDArray[np.float64], first: list[int], second: list[int]
 ) -> float:
     """The two-sided p-value of the difference between the mean scores of two groups of runs.
 
-    The variance of this difference is s²/n of each group (the variance over its seeds) plus `_of_sentences`. A group
-    of one run is assumed to vary with its seed like the other group.
+    Of two single runs it is that of sacreBLEU's paired bootstrap. Otherwise the variance of the difference is s²/n of
+    each group (the variance over its seeds) plus `_of_sentences`. A group of one run is assumed to vary with its seed
+    like the other group.
 
     Args:
         scores: the score of each run on the test set.
         resampled: scores of each run on the same bootstrap samples of its sentences, float [runs, samples].
-        first, second: the runs of the two groups, as indices; at least one group has two.
+        first, second: the runs of the two groups, as indices.
     """
     groups = [np.take(scores, runs) for runs in (first, second)]
+    difference = abs(float(groups[1].mean() - groups[0].mean()))
+    if not difference:
+        return 1.0
     spreads = [(float(group.var(ddof=1)), len(group)) for group in groups if len(group) > 1]
+    if not spreads:
+        sizes = np.abs(resampled[second[0]] - resampled[first[0]])
+        return float(np.sum(sizes - sizes.mean() > difference) + 1) / (len(sizes) + 1)
     is_single = len(spreads) == 1
     parts = [(variance * (1 / number + is_single), number - 1) for variance, number in spreads]
     of_seeds = sum(variance for variance, _ in parts)
     total = of_seeds + _of_sentences(np.cov(resampled), first, second)
-    difference = float(groups[1].mean() - groups[0].mean())
-    if total == 0 or difference == 0:
-        return float(difference == 0)
+    if not total:
+        return 0.0
     freedom = total**2 / sum(variance**2 / number for variance, number in parts) if of_seeds else _MOST_FREEDOM
     return student(difference / math.sqrt(total), freedom)
 
@@ -205,7 +199,6 @@ def student(t: float, freedom: float) -> float:
     With t = sqrt(freedom) * tan(angle) the density is cos(angle)^(freedom - 1), which is integrated numerically.
     """
     freedom = min(freedom, _MOST_FREEDOM)
-    angles = np.linspace(0, math.pi / 2, 100_001)
-    density = np.cos(angles).clip(0) ** (freedom - 1)
-    area = np.cumsum(density) - (density + density[0]) / 2  # by trapezoids
-    return float(1 - np.interp(math.atan(abs(t) / math.sqrt(freedom)), angles, area / area[-1]))
+    angles = np.linspace([math.atan(abs(t) / math.sqrt(freedom)), 0], math.pi / 2, 100_001)
+    areas = np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles, axis=0)  # beyond t, and beyond 0
+    return float(np.divide.reduce(areas))

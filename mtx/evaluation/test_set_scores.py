@@ -49,16 +49,20 @@ def translate_and_score(
     test_set: TestSet,
     directory: Path | None = None,
     protocol: Protocol | None = None,
+    glossary: Glossary | None = None,
 ) -> Scores:
     """Translate a test set and score the hypotheses.
 
     Args:
         directory: the directory for src.txt, hyp.txt, ref.txt and scores.json; None writes nothing.
         protocol: adds a BLEU score by this published protocol.
+        glossary: terms to count; the translator may have another one or none.
     """
     normalization = translator.tokenizer.normalization
     hypotheses = normalize_lines(translator.translate(test_set.sources), normalization)
     scores = score_translations(hypotheses, test_set, normalization, protocol)
+    if glossary is not None:
+        scores["terms"] = count_used(glossary, test_set.sources, hypotheses)
     if directory is not None:
         references = normalize_lines(test_set.references, normalization)
         write_test_set(directory, test_set.sources, hypotheses, references, scores)
@@ -204,21 +208,20 @@ def score_with_glossary(
     results = []
     for terms in (glossary, None):
         translator.use_glossary(terms)
-        hypotheses = normalize_lines(translator.translate(test_set.sources), translator.tokenizer.normalization)
-        scores = score_translations(hypotheses, test_set, translator.tokenizer.normalization, protocol)
-        results.append((scores, *count_used(glossary, test_set.sources, hypotheses)))
-    (guided, num_terms, used), (plain, _, used_without) = results
-    return plain, {**guided, "terms": {"num_terms": num_terms, "used": used, "used_without": used_without}}
+        results.append(translate_and_score(translator, test_set, None, protocol, glossary))
+    guided, plain = results
+    guided["terms"]["used_without"] = plain.pop("terms")["used"]
+    return plain, guided
 
 
-def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> tuple[int, int]:
-    """The number of terms in the sources, and of terms whose translation occurs in the line's translation."""
+def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> dict[str, int]:
+    """`num_terms` in the sources, and how many are `used`: their translation occurs in the line's translation."""
     num_terms = used = 0
     for source, translation in zip(*(normalize_lines(side, "nfc") for side in (sources, translations)), strict=True):
         expected = [match.tgt for match in glossary.matches(source)]
         num_terms += len(expected)
         used += num_used(expected, translation)
-    return num_terms, used
+    return {"num_terms": num_terms, "used": used}
 
 
 @dataclass(frozen=True)
@@ -291,5 +294,5 @@ def stored_gains(run: Mapping[str, Any], path: Path) -> list[Gain]:
     """
     try:
         return TypeAdapter(list[Gain]).validate_python(run.get("gains", []))
-    except ValidationError:
+    except (AttributeError, ValidationError):
         raise DamagedFileError(f"{path}: run.gains: unexpected content") from None

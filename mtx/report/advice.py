@@ -21,7 +21,7 @@ from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.metrics import normalize_lines, too_short_for_bleu
+from mtx.decoding.metrics import METRICS, normalize_lines, too_short_for_bleu
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
 from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
@@ -71,16 +71,12 @@ def changed_text(record: Path) -> list[Advice]:
     ]
 
 
-def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> list[Advice]:
+def warnings(data: PreparedData, config: Config, last_step: int | None = None) -> Iterator[Advice]:
     """All warnings about prepared data and the settings, those about the text first.
 
     Args:
         last_step: the forecast of the last step; None: from max_steps or max_epochs.
     """
-    return [*_of_text(data), *_of_sets(data, config), *_of_plan(data, config, last_step)]
-
-
-def _of_text(data: PreparedData) -> Iterator[Advice]:
     for reason, dropped in data.report["dropped"].items():
         share = dropped["pairs"] / data.report["read"]
         if share >= 0.05 and reason in _ABOUT_DROPPED:
@@ -89,7 +85,7 @@ def _of_text(data: PreparedData) -> Iterator[Advice]:
                 f"{share:.0%} of the pairs {problem}, such as {example(dropped['example'])}", _ABOUT_DROPPED[reason]
             )
     texts = data.train.texts(spread(data.train.num_pairs))
-    share = statistics.fmean([any(map(FORMS[SUBWORDS], pair)) for pair in zip(*texts, strict=True)] or [False])
+    share = statistics.fmean(any(map(FORMS[SUBWORDS], pair)) for pair in zip(*texts, strict=True))
     if share >= 0.01:
         yield Advice(
             f"{share:.0%} of the training pairs are {SUBWORDS}",
@@ -101,53 +97,7 @@ def _of_text(data: PreparedData) -> Iterator[Advice]:
             next(set_lines(data.report)),
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
-
-
-def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
-    """Warnings about the training text and each set: its sides, and how far its scores can be trusted."""
-    stores = data.train, data.valid, *data.tests.values()
-    for (name, held), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
-        if held:
-            pairs, damaged = held["pairs"], sum(held["would_drop"].values())
-            if held["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
-                yield Advice(
-                    f"{name}: {leaks(held)}",
-                    "remove them from the training text: scores on sentences seen in training are too high",
-                )
-            if pairs < 200:  # two equally good models may then differ by a few BLEU points
-                key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
-                yield Advice(
-                    f"{name}: only {pairs:,} sentences; its BLEU will fluctuate",
-                    f"set {key} to at least a few hundred sentences that are not in the training text",
-                )
-            if damaged >= max(1, 0.05 * pairs):
-                reasons = ", ".join(f"{count:,} {reason}" for reason, count in held["would_drop"].items())
-                yield Advice(
-                    f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
-                    f"it is used unchanged; {_CHECK_LINES}",
-                )
-        texts = store.texts(spread(store.num_pairs, 2_000))
-        for key, language, lines in zip(("src", "tgt"), config.data.languages, texts, strict=True):
-            if not held.get("held_out") and (other := Profile.of(lines).other_language(language)):
-                yield Advice(
-                    f"{name}: the {language} side looks like {name_of(other)}",
-                    f"set data.{key}={other} if it is; otherwise check that the right file or column is read",
-                )
-            share = unknown_share(getattr(store, key), data.tokenizer)
-            if share >= 0.02 and writes_spaces(language, lines):
-                yield Advice(
-                    f"{name}: {share:.0%} of the {language} words have unknown characters",
-                    "check the language of the text, and that training.init_from or tokenizer.model supports it",
-                )
-        # 0.9 in Multi30k, about 0 if a side is shifted by a line; a few pairs show nothing
-        if store.num_pairs >= 500 and (alike := length_correlation(store)) < 0.3:
-            yield Advice(
-                f"{name}: long sentences do not have long translations (correlation of lengths {alike:.2f})",
-                _CHECK_LINES,
-            )
-
-
-def _of_plan(data: PreparedData, config: Config, last_step: int | None) -> Iterator[Advice]:
+    yield from _of_sets(data, config)
     training, num_pairs = config.training, data.report["kept"]
     if num_pairs < 3_000 and not training.init_from:
         yield Advice(
@@ -160,6 +110,50 @@ def _of_plan(data: PreparedData, config: Config, last_step: int | None) -> Itera
             f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}",
             "train longer, or use fewer training.batch_tokens; a shorter warmup at the same peak ruins a model",
         )
+
+
+def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
+    """Warnings about the training text and each set: its sides, and how far its scores can be trusted."""
+    stores = data.train, data.valid, *data.tests.values()
+    for (name, entry), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
+        if entry:
+            pairs, damaged = entry["pairs"], sum(entry["would_drop"].values())
+            if entry["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
+                yield Advice(
+                    f"{name}: {leaks(entry)}",
+                    "remove them from the training text: scores on sentences seen in training are too high",
+                )
+            if pairs < 200:  # two equally good models may then differ by a few BLEU points
+                key = "data.valid=FILE" if name == "validation set" else "data.test=FILE"
+                yield Advice(
+                    f"{name}: only {pairs:,} sentences; its BLEU will fluctuate",
+                    f"set {key} to at least a few hundred sentences that are not in the training text",
+                )
+            if damaged >= max(1, 0.05 * pairs):
+                reasons = ", ".join(f"{count:,} {reason}" for reason, count in entry["would_drop"].items())
+                yield Advice(
+                    f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
+                    f"it is used unchanged; {_CHECK_LINES}",
+                )
+        texts = store.texts(spread(store.num_pairs, 2_000))
+        for key, language, lines in zip(("src", "tgt"), config.data.languages, texts, strict=True):
+            if not entry.get("held_out") and (other := Profile.of(lines).other_language(language)):
+                yield Advice(
+                    f"{name}: the {language} side looks like {name_of(other)}",
+                    f"set data.{key}={other} if it is; otherwise check that the right file or column is read",
+                )
+            share = unknown_share(getattr(store, key), data.tokenizer)
+            if share >= 0.02 and writes_spaces(language, lines):
+                yield Advice(
+                    f"{name}: {share:.0%} of the {language} words have unknown characters",
+                    "check the language of the text, and that training.init_from or tokenizer.model supports it",
+                )
+        # 0.9 in Multi30k, about 0 if a side is shifted by a line; a few pairs show nothing
+        if store.num_pairs >= 500 and (correlation := length_correlation(store)) < 0.3:
+            yield Advice(
+                f"{name}: long sentences do not have long translations (correlation of lengths {correlation:.2f})",
+                _CHECK_LINES,
+            )
 
 
 def length_correlation(store: TokenStore) -> float:
@@ -179,8 +173,8 @@ def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
     """The share of the words of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
     pieces = tokenizer.vocabulary()[: tokenizer.num_pieces]  # without tags
     sentences = side.sentences(spread(len(side.lengths)))
-    texts = ("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
-    words = [word for text in texts for word in text.split("▁") if word]
+    text = "▁".join("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
+    words = [word for word in text.split("▁") if word]
     return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
 
 
@@ -191,7 +185,7 @@ def example(value: dict[str, Any]) -> str:
 
 def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The entries of report.json for the validation and test sets, by the names that messages use."""
-    return {"validation set": report["valid"], **{f"test set {name}": held for name, held in report["tests"].items()}}
+    return {"validation set": report["valid"], **{f"test set {name}": entry for name, entry in report["tests"].items()}}
 
 
 def set_lines(report: dict[str, Any]) -> Iterator[str]:
@@ -199,21 +193,21 @@ def set_lines(report: dict[str, Any]) -> Iterator[str]:
     if "suspicious" in report:  # earlier versions did not count them
         shares = [f"{share:.2%} {kind}" for kind, share in report["suspicious"].items()]
         yield f"suspicious training targets: {', '.join(shares) or 'none'}"
-    for name, held in sets_of(report).items():
-        yield f"{name}: {held['pairs']:,} pairs{', held out' * held['held_out']}; {leaks(held)}"
+    for name, entry in sets_of(report).items():
+        yield f"{name}: {entry['pairs']:,} pairs{', held out' * entry['held_out']}; {leaks(entry)}"
 
 
-def leaks(held: dict[str, Any]) -> str:
+def leaks(entry: dict[str, Any]) -> str:
     """In words: how many training pairs have a source or a target of a validation or test set, with one of them.
 
     Args:
-        held: the part of report.json about the set.
+        entry: the part of report.json about the set.
     """
-    number = held["leaks"]["train_pairs"]
+    number = entry["leaks"]["train_pairs"]
     if not number:
         return "none of its sentences is in the training text"
     which = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
-    return f"{which} a source or target of it, such as {example(held['leaks']['example'])}"
+    return f"{which} a source or target of it, such as {example(entry['leaks']['example'])}"
 
 
 def are_alike(hypotheses: list[str], references: list[str]) -> bool:
@@ -254,22 +248,20 @@ _WINDOW = 50  # steps whose nll is averaged to one value
 class Hints(Hook):
     """Watches the text and the figures of one start of a run; only the first sign of a collapse is a hint."""
 
-    def __init__(self) -> None:
-        self._has_given = False
-        self._window = list[float]()
-        self._mean = math.inf  # of the last window
-        self._lowest = math.inf, 0  # mean of a window, and its last step
+    _has_given = False
+    _window: tuple[float, ...] = ()
+    _mean = math.inf  # of the last window
+    _lowest = math.inf, 0  # mean of a window, and its last step
 
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         for advice in changed_text(paths.sources) if data is None else warnings(data, config):
             logger.warning("%s\n  help: %s", *advice)
 
     def on_step(self, run: Run, figures: Mapping[str, Any]) -> None:
-        self._window.append(figures["nll"])
+        self._window = (*self._window, figures["nll"])
         if len(self._window) < _WINDOW:
             return
-        self._mean = statistics.fmean(self._window)
-        self._window.clear()
+        self._mean, self._window = statistics.fmean(self._window), ()
         self._lowest = lowest, step = min(self._lowest, (self._mean, figures["step"]))
         if self._mean > lowest + 0.3:  # nats per token
             self._give(
@@ -327,7 +319,7 @@ _VERDICTS = (
     "hardly usable: even on text like this, the meaning is often lost",
     "not usable: it has not learned enough",
 )
-_LIMITS = {"BLEU": (40, 30, 20, 10, 0), "chrF2": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
+_LIMITS = {"bleu": (40, 30, 20, 10, 0), "chrf": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
 _GIST, _POOR, _USELESS = 2, 3, 4  # places in `_VERDICTS`
 _FAULTS = {
     "repetition": "repeat themselves",
@@ -361,21 +353,19 @@ def usability(run: RunSummary) -> Advice | None:
         if (fault := suspicion(src, hyp) if hyp.strip() else "empty") and fault != suspicion(src, ref) and hyp != ref
     )
     lines, num_faulty, is_alike = max(1, len(hypotheses)), faults.total(), are_alike(hypotheses, references)
-    metric, value = "BLEU", score["bleu"]["score"]
-    if too_short_for_bleu(references, config.data.tgt):
-        metric, value = "chrF2", score["chrf"]["score"]
-    limits = _LIMITS["synthetic" if config.data.generator and metric == "BLEU" else metric]
+    metric = "chrf" if too_short_for_bleu(references, config.data.tgt) else "bleu"
+    value, limits = (
+        score[metric]["score"],
+        _LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric],
+    )
     level = next(number for number, limit in enumerate(limits) if value >= limit)
     best = _USELESS if is_alike or num_faulty >= 0.3 * lines else _POOR if num_faulty >= 0.1 * lines else 0
     verdict = _VERDICTS[level]
     if level < best:
         level, verdict = best, f"{_VERDICTS[best].split(':')[0]}: too many of its translations are faulty"
-    facts = [f"{value:.1f} {metric} on {name}"]
-    facts += [
-        f"{faults[kind] / lines:.0%} of the translations {fault}"
-        for kind, fault in _FAULTS.items()
-        if faults[kind] >= 0.02 * lines
-    ]
+    shares = {fault: faults[kind] / lines for kind, fault in _FAULTS.items()}
+    facts = [f"{value:.1f} {METRICS[metric]} on {name}"]
+    facts += [f"{share:.0%} of the translations {fault}" for fault, share in shares.items() if share >= 0.02]
     if is_alike and num_faulty < lines / 2:
         facts.append(f"only {len({*hypotheses}):,} of the {lines:,} translations are distinct")
     problems = of_gains(run.gains)
@@ -392,11 +382,11 @@ def _next_step(run: RunSummary, level: int) -> str:
     """What to do next; empty for nothing."""
     if level == 0:
         return ""
-    reason = next((str(event.get("reason")) for event in reversed(run.history.of("end"))), "")
+    reason = (run.history.of("end") or [{}])[-1].get("reason")
     development = improvement(run.history)
     if reason in ("max_steps", "max_epochs", "time_limit") and run.history.last("step"):
         help = f"increase training.{reason} to train further"
-        if development and development.is_worthwhile and development.is_last_best:
+        if development and development.is_clear:
             return f"training ended while it was still improving; {help}"
         few = max(5, (run.config.training.max_epochs or 0) / 2)  # epochs; a useless model then needs more training
         if level >= _POOR and (development is None or run.history.last("epochs") < few):

@@ -5,7 +5,6 @@ Flow: `RunSummary` -> curves of its `TrainingHistory` -> places on a drawing of 
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from mtx.report.run_history import RunSummary
@@ -39,7 +38,7 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterato
                 if len(runs) > 1:
                     name, colour = f"{names[number]}, {name}", 1 + number
                 if curve.steps:
-                    lines.append({"name": name, "kind": kind, "colour": colour, **asdict(curve)})
+                    lines.append({"name": name, "kind": kind, "colour": colour, **vars(curve)})
         if lines:
             last = max(line["steps"][-1] for line in lines)
             values = [value for line in lines for value in line["values"]]

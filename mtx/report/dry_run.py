@@ -112,7 +112,7 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
     timed = ends[_WARM_UP - 1 :]
     begun_s, step_s = timed[0] - started, (timed[-1] - timed[0]) / (len(timed) - 1)
     end = schedule.end(state)
-    if state.step and (reason := schedule.reason_to_stop(state, state.elapsed_s)) is not None:
+    if reason := schedule.reason_to_stop(state, state.elapsed_s):
         end = state.step, reason
     elif training.time_limit is not None:
         end = min(end, (schedule.step_in_time(state, state.elapsed_s + begun_s, step_s), "time_limit"))

@@ -18,7 +18,6 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 
 from mtx.decoding.torch_engine import AttentionMaps
-from mtx.model.translation_model import Weights
 from mtx.storage.text_files import printable
 
 _FOLDER = Path(__file__).parent
@@ -51,7 +50,7 @@ def _inline(name: str) -> Markup:
 def _policy(scripts: Sequence[str]) -> str:
     """The Content-Security-Policy of a page: it loads nothing, and only these scripts run."""
     hashes = [base64.b64encode(hashlib.sha256(_inline(name).encode()).digest()).decode() for name in scripts]
-    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes) or "'none'"
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
     return f"default-src 'none'; style-src 'unsafe-inline'; script-src {allowed}; img-src data:"
 
 
@@ -77,7 +76,13 @@ def attention_page(maps: Sequence[AttentionMaps], src: str, tgt: str) -> str:
             "src": list(map(printable_piece, pair.src_tokens)),
             "tgt": list(map(printable_piece, pair.tgt_tokens)),
             "inputs": list(map(printable_piece, pair.tgt_inputs)),
-            "kinds": {kind: _encode(getattr(pair, kind)) for kind in pair.kinds},
+            "kinds": {
+                kind: {
+                    "shape": (weights := getattr(pair, kind)).shape,
+                    "data": base64.b64encode(weights.astype("<f4").tobytes()).decode(),
+                }
+                for kind in pair.kinds
+            },
         }
         for pair in maps
     ]
@@ -95,7 +100,3 @@ def text_of(pieces: Sequence[str]) -> str:
 def printable_piece(piece: str) -> str:
     """A piece with invisible characters written as escapes, including joiners, since a piece may be a single joiner."""
     return printable(piece).replace("\u200c", r"\u200c").replace("\u200d", r"\u200d")
-
-
-def _encode(weights: Weights) -> dict[str, Any]:
-    return {"shape": weights.shape, "data": base64.b64encode(weights.astype("<f4").tobytes()).decode()}

@@ -4,9 +4,10 @@ Flow: run directories -> `RunSummary`, `test_set_values` -> values of report.htm
 The templates contain the words and mark what differs; this module computes the values.
 """
 
+import contextlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path, PurePath
@@ -69,7 +70,7 @@ def report_page(roots: Sequence[Path]) -> str:
         decider=decider,
         word_diff=word_diff,
         by_character=not writes_spaces(runs[0].config.data.tgt, references),
-        test_sets=test_set_values(roots, names),
+        test_sets=[*test_set_values(roots, names)],
         differing=[row for row in rows if len({*row[1:]}) > 1],
         settings=[row for row in rows if row[0] in changed],
         machine=_table([*map(_machine, runs)]),
@@ -87,7 +88,7 @@ def _table(columns: Sequence[Mapping[str, str]], missing: str = "unknown") -> li
 
 def _machine(run: RunSummary) -> dict[str, str]:
     """Machine, versions, and the hashes of data and code of a run."""
-    start = {key.replace("_", " "): str(run.last_start[key]) for key in run.last_start if key not in _NOT_MACHINE}
+    start = {key.replace("_", " "): str(value) for key, value in run.last_start.items() if key not in _NOT_MACHINE}
     return {**start, "code": str(run.provenance.get("code", "unknown"))}
 
 
@@ -123,31 +124,25 @@ def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
         raise DamagedFileError(f"{run.paths.data / REPORT}: not a report of mtx on prepared data") from None
 
 
-def test_set_values(roots: Sequence[Path], names: Sequence[str]) -> list[dict[str, Any]]:
+def test_set_values(roots: Sequence[Path], names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """The results on the test sets that all runs have translated; empty if there are none.
 
     Args:
         names: the names of the runs in the report.
     """
-    values, groups = [], groups_of(roots, names)
-    try:
+    test_sets = list[TestSet]()
+    with contextlib.suppress(UsageError):  # they have none in common
         test_sets = test_sets_of_runs(roots)
-    except UsageError:  # they have none in common
-        return []
     for test_set in test_sets:
         outputs, references = system_outputs(test_set, roots, {})
         systems = [replace(system, name=name) for system, name in zip(outputs, names, strict=True)]
-        comparison = compare(systems, references, tgt=test_set.tgt, groups=groups)
         sentences = telling_sentences(test_set, [system.hypotheses for system in systems], references)
-        values.append(
-            {
-                "name": test_set.name,
-                "comparison": comparison,
-                "sentences": sentences[: _MAX_TEXTS // (1 + len(systems))],
-                "typical": sentences[len(sentences) // 2],
-            }
-        )
-    return values
+        yield {
+            "name": test_set.name,
+            "comparison": compare(systems, references, tgt=test_set.tgt, groups=groups_of(roots, names)),
+            "sentences": sentences[: _MAX_TEXTS // (1 + len(systems))],
+            "typical": sentences[len(sentences) // 2],
+        }
 
 
 @dataclass(frozen=True)
@@ -165,11 +160,6 @@ class Sentence:
     ref: str
     translations: list[tuple[float, str]]
 
-    def merit(self) -> tuple[float, float, int]:
-        """A key by which the most informative sentences come first."""
-        chrf = [score for score, _ in self.translations]
-        return round(min(chrf) - max(chrf), 1), round(chrf[0], 1), len(self.src)
-
 
 def telling_sentences(test_set: TestSet, systems: list[list[str]], references: list[str]) -> list[Sentence]:
     """All sentences with the hypotheses of all systems, the most informative ones first.
@@ -182,7 +172,14 @@ def telling_sentences(test_set: TestSet, systems: list[list[str]], references: l
     for line, (src, ref, *hyps) in enumerate(zip(test_set.sources, references, *systems, strict=True), 1):
         translations = [(metric.sentence_score(hyp, [ref]).score, hyp) for hyp in hyps]
         sentences.append(Sentence(line, len(words(ref, tokenizer)), src, ref, translations))
-    return sorted(sentences, key=Sentence.merit)
+    return sorted(
+        sentences,
+        key=lambda sentence: (
+            round(min(sentence.translations)[0] - max(sentence.translations)[0], 1),
+            round(sentence.translations[0][0], 1),
+            len(sentence.src),
+        ),
+    )
 
 
 def word_diff(hyp: str, ref: str, by_character: bool = False) -> tuple[Marked, Marked]:

@@ -10,13 +10,12 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from mtx.config.schema import Config
-from mtx.errors import DamagedFileError
 from mtx.evaluation.test_set_scores import Gain, stored_gains
 from mtx.storage import durable
 from mtx.storage.run_directory import DECIDING_METRICS, is_finished, quality, read_events, recorded_metric, run_state
@@ -73,7 +72,7 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
     history = TrainingHistory([], {})
     timed, points = history.events, history.points
-    started_at, hours_before = None, 0.0
+    started_at = hours_before = 0.0
     for event in events:
         if not (_is_number(event.get("time")) and _is_number(event.get("step"))):
             continue
@@ -84,7 +83,6 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
             for series in points.values():
                 while series and series[-3] > step:
                     del series[-3:]
-        if started_at is None or kind == "start":
             started_at, hours_before = event["time"], history.last("hours")
         hours = hours_before + max(0.0, event["time"] - started_at) / 3600
         for key in _OF_CURVES:
@@ -104,13 +102,11 @@ class Improvement(NamedTuple):
     """The development of a run's validation scores.
 
     Attributes:
-        is_worthwhile: whether the gain in the last third of the steps is large enough to continue training.
-        is_last_best: whether no validation is better than the last one.
+        is_clear: whether the last validation is the best, by enough to continue training.
         text: whether the run is still improving, in words.
     """
 
-    is_worthwhile: bool
-    is_last_best: bool
+    is_clear: bool
     text: str
 
 
@@ -128,7 +124,7 @@ def improvement(history: TrainingHistory) -> Improvement | None:
     word = (("No", "Hardly"), ("Perhaps", "Yes"))[is_worthwhile][is_last_best]
     rose = f"fell by {gain:.3f}" if key == "nll" else f"rose by {gain:.1f}"
     place = f"in the last third of the steps; the best is {abs(scores[best]):.2f}, at step {best:,}"
-    return Improvement(is_worthwhile, is_last_best, f"{word}: validation {DECIDING_METRICS[key]} {rose} {place}.")
+    return Improvement(is_worthwhile and is_last_best, f"{word}: validation {DECIDING_METRICS[key]} {rose} {place}.")
 
 
 @dataclass(frozen=True)
@@ -138,6 +134,7 @@ class RunSummary:
     Attributes:
         data_report: report.json of the prepared data; empty before the data is prepared.
         provenance: torch version and hashes from scores.json; empty before the run is scored.
+        gains: the changes on each test set by this training; empty if it did not start from a model.
         is_finished: whether training has ended and the scores belong to the final model.
         state: state of the run in words, at the time of reading.
     """
@@ -147,13 +144,9 @@ class RunSummary:
     history: TrainingHistory
     data_report: dict[str, Any]
     provenance: dict[str, Any]
+    gains: list[Gain]
     is_finished: bool
     state: str
-
-    @property
-    def gains(self) -> list[Gain]:
-        """The changes on each test set by this training; empty if it did not start from a model."""
-        return stored_gains(self.provenance, self.paths.model / SCORES)
 
     @property
     def last_start(self) -> Event:
@@ -163,7 +156,7 @@ class RunSummary:
     @property
     def samples(self) -> list[tuple[int, list[Sample]]]:
         """The sample sentences of evenly chosen validations, including the last one, each with its step."""
-        samples, adapter = [], TypeAdapter(Annotated[list[Sample], Field(min_length=1)])
+        samples, adapter = [], TypeAdapter(list[Sample])
         for event in self.history.of("validation"):
             with contextlib.suppress(ValidationError):
                 samples.append((event["step"], adapter.validate_python(event.get("samples"))))
@@ -172,8 +165,8 @@ class RunSummary:
     @property
     def hints(self) -> list[Event]:
         """The hints, each once."""
-        hints = [event for event in self.history.of("hint") if isinstance(event.get("text"), str)]
-        return list({event["text"]: event for event in hints}.values())
+        hints = self.history.of("hint")
+        return [*{event["text"]: event for event in hints if isinstance(event.get("text"), str)}.values()]
 
 
 def read_run(root: Path) -> RunSummary:
@@ -187,12 +180,12 @@ def read_run(root: Path) -> RunSummary:
     report, scores = (
         durable.read_json(path) if path.is_file() else {} for path in (paths.data / REPORT, paths.model / SCORES)
     )
-    if not isinstance(provenance := scores.get("run", {}), dict):
-        raise DamagedFileError(f"{paths.model / SCORES}: run: expected an object")
+    provenance = scores.get("run", {})
     history = training_history(read_events(paths.metrics))
     # A run that is ending writes its report itself and is still locked, so its state is "running".
     has_ended, state = is_finished(paths, history.events), run_state(paths, history.events)
     words = ": ".join(filter(None, (state.outcome or "not started", state.reason)))
     if has_ended or state.name == "running":
         words = "finished" if has_ended else "running"
-    return RunSummary(paths, load_config(paths), history, report, provenance, has_ended, words)
+    gains = stored_gains(provenance, paths.model / SCORES)
+    return RunSummary(paths, load_config(paths), history, report, provenance, gains, has_ended, words)

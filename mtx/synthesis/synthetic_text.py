@@ -210,8 +210,9 @@ def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
 def table(systems: dict[str, dict[str, float]]) -> list[str]:
     """A table with a row for the measurements of each system."""
     cells = "{bleu:.2f} {chrf:.1f} {megabytes:.1f} {rate:,.0f} {milliseconds:.1f}"
+    head = ["", "BLEU", "chrF2", "MB", "sentences/s", "ms for one"]
     rows = [[name, *cells.format(**system).split()] for name, system in systems.items()]
-    return draw_table(("", "BLEU", "chrF2", "MB", "sentences/s", "ms for one"), rows, "text")
+    return draw_table([head, *rows], "text")
 
 
 def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, float]:

@@ -263,15 +263,15 @@ def test_words_are_characters_where_a_language_writes_no_spaces(language: str, t
     assert words(text, tokenizer_of(language, [])) == units
 
 
-HEAD, ROWS = ["", "BLEU"], [["a_1 & b", "30.12 ± 0.31"], ["x|y", "9.00"]]
+ROWS = [["", "BLEU"], ["a_1 & b", "30.12 ± 0.31"], ["x|y", "9.00"]]
 
 
 def test_text_is_aligned() -> None:
-    assert draw_table(HEAD, ROWS, "text") == ["                 BLEU", "a_1 & b  30.12 ± 0.31", "x|y              9.00"]
+    assert draw_table(ROWS, "text") == ["                 BLEU", "a_1 & b  30.12 ± 0.31", "x|y              9.00"]
 
 
 def test_markdown_escapes_the_bars_of_cells() -> None:
-    assert draw_table(HEAD, ROWS, "markdown") == [
+    assert draw_table(ROWS, "markdown") == [
         "|         |         BLEU |",
         "|:--------|-------------:|",
         "| a_1 & b | 30.12 ± 0.31 |",
@@ -280,7 +280,7 @@ def test_markdown_escapes_the_bars_of_cells() -> None:
 
 
 def test_latex_escapes_and_needs_no_package() -> None:
-    lines = draw_table(HEAD, [*ROWS, ["{50%}~^\\<$#>", ""]], "latex")
+    lines = draw_table([*ROWS, ["{50%}~^\\<$#>", ""]], "latex")
     assert lines[:2] == [r"\begin{tabular}{lr}", r"\hline"] and lines[-2:] == [r"\hline", r"\end{tabular}"]
     cells = [
         [cell.strip() for cell in line.removesuffix(r" \\").split(" & ")] for line in lines if line.endswith(r"\\")

@@ -44,7 +44,7 @@ GLOSSARY = Glossary({"house": "Haus", "river": "der Fluss", "old house": "Altbau
     ],
 )
 def test_terms_are_counted(source: str, translation: str, expected: tuple[int, int]) -> None:
-    assert count_used(GLOSSARY, [source], [translation]) == expected
+    assert tuple(count_used(GLOSSARY, [source], [translation]).values()) == expected
 
 
 def test_a_line_about_the_terms_follows_the_scores() -> None:

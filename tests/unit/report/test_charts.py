@@ -12,7 +12,7 @@ from mtx.storage.run_files import RunLayout
 def _run(*events: dict[str, Any]) -> RunSummary:
     timed = [{"time": 60.0 * number, **event} for number, event in enumerate(events)]
     return RunSummary(
-        RunLayout(Path("run")), Config.model_validate({}), training_history(timed), {}, {}, False, "running"
+        RunLayout(Path("run")), Config.model_validate({}), training_history(timed), {}, {}, [], False, "running"
     )
 
 

@@ -63,7 +63,7 @@ def told(data: Any, last_step: int | None = None, **training: Any) -> str:
     values = {"max_steps": 1000, "batch_tokens": 370, "warmup_steps": 100, **training}
     terms = values.pop("terms", None)
     config = Config.model_validate({"data": {"src": "en", "tgt": "de", "terms": terms}, "training": values})
-    advice = checks.warnings(data, config, last_step)
+    advice = list(checks.warnings(data, config, last_step))
     assert all(each.text and each.help for each in advice)
     return "\n".join(each.text for each in advice)
 

@@ -52,7 +52,9 @@ def _judged(
         }
     )
     report = {"kept": pairs}
-    judgement = usability(RunSummary(RunLayout(root), config, training_history(events), report, {}, True, "finished"))
+    judgement = usability(
+        RunSummary(RunLayout(root), config, training_history(events), report, {}, [], True, "finished")
+    )
     assert judgement is not None
     return judgement
 
@@ -174,7 +176,7 @@ def test_a_run_that_learns_nothing_more_is_told_what_else_may_help(tmp_path: Pat
 
 def test_a_run_without_scores_is_not_judged(tmp_path: Path) -> None:
     config = Config.model_validate({})
-    assert usability(RunSummary(RunLayout(tmp_path), config, training_history([]), {}, {}, False, "new")) is None
+    assert usability(RunSummary(RunLayout(tmp_path), config, training_history([]), {}, {}, [], False, "new")) is None
 
 
 def test_the_page_about_the_report_has_the_same_limits_and_words(tmp_path: Path) -> None:
