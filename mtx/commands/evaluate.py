@@ -24,7 +24,6 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.run_files import is_run, require_models, require_run
-from mtx.storage.streams import print_lines
 from mtx.storage.text_files import printable
 
 Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
@@ -92,16 +91,16 @@ def evaluate(
         scores = {} if glossary else evaluate_run(translator, root, published)
         sets = test_sets.test_sets_of_runs([root]) if robust or glossary else []
     for test_set in sets:
+        name = test_set.name
         if hyp:
-            scores[hyp.name if ref else test_set.name] = score_file(hyp, test_set, published)
-            break
-        if glossary:
+            scores[hyp.name if ref else name] = score_file(hyp, test_set, published)
+        elif glossary:
             pair = score_with_glossary(translator, test_set, translator.glossary, published)
-            scores |= zip((test_set.name, f"{test_set.name}, {glossary}"), pair, strict=True)
-        copies = test_sets.changed_copies(test_set) if robust else []
-        for text in (test_set, *copies):
-            if text.name not in scores:
-                scores[text.name] = translate_and_score(translator, text, protocol=published)
+            scores |= zip((name, f"{name}, {glossary}"), pair, strict=True)
+        elif name not in scores:
+            scores[name] = translate_and_score(translator, test_set, protocol=published)
+        for copy in test_sets.changed_copies(test_set) if robust else ():
+            scores[copy.name] = translate_and_score(translator, copy, protocol=published)
     lines = (line for name, values in scores.items() for line in score_lines(name, values))
     print_result(scores, lines, as_json)
 
@@ -167,11 +166,8 @@ def compare(
         test_sets=comparisons,
     )
     lines = comparison.output_lines(results, "json" if as_json else form)
-    if output:
-        with open_output(output) as sink:
-            sink.write("".join(f"{printable(line)}\n" for line in lines).encode())
-    else:
-        print_lines(lines)
+    with open_output(output) as sink:
+        sink.writelines(f"{printable(line)}\n".encode() for line in lines)
     measured = [metric for result in comparisons.values() for metric in result.metrics]
     if fail_if_worse and any(metric.is_worse(number) for metric in measured for number in range(len(groups))):
         raise typer.Exit(3)  # as its help says
