@@ -69,8 +69,8 @@ def encode(
         translator = load_translator(model, search, place)
         translator.splitter = None
         invalid = InvalidLines()
-        texts = ([line for (line,) in block] for block in blocks(source, file))
-        vectors = (sentence_vectors(translator, invalid.replace(lines)) for lines in texts)
+        texts = (map(list, zip(*block, strict=True)) for block in blocks(source, file))
+        vectors = (sentence_vectors(translator, invalid.replace(*lines)) for lines in texts)
         if output and output.suffix.lower() == ".npy":
             import numpy as np
 

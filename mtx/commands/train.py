@@ -252,8 +252,6 @@ def config(
     keys = [key for key in key_names() if f"{key}.".startswith(f"{name}.")]
     if not keys and not configuration.exists(name):
         keys = [key for key in key_names() if key.endswith(f".{name}")]
-    if keys and settings:
-        raise UsageError(f"{settings[0]}: settings need CONFIG, and {name} is a key", mtx_command("config", name))
     for key in keys:
         description, default = configuration.describe_key(key)
         print_lines([f"{key}: {description}", f"default: {default}"])

@@ -6,7 +6,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -206,39 +207,37 @@ def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> 
     Args:
         file: its name; None for stdin.
     """
-    is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
     if source.isatty():
         logger.info("type the text, then Ctrl-D")
-    arriving: Any = ArrivingLines(source)
-    lines = decoded_lines(source if is_whole else arriving, file or Path("/dev/stdin"), "surrogateescape")
-    ready = () if is_whole else (arriving.num_lines,)
+    arriving: Any = None if stat.S_ISREG(os.fstat(source.fileno()).st_mode) else ArrivingLines(source)
+    lines = decoded_lines(arriving or source, file or Path("/dev/stdin"), "surrogateescape")
     with progress() as bar:
-        for block in in_blocks(paired(lines, prefix), *ready):
+        for block in in_blocks(paired(lines, prefix), arriving and arriving.lines):
             yield block
             bar.update(len(block))
 
 
 class ArrivingLines:
-    """The lines of a pipe or a terminal, with what `decoded_lines` needs of a file."""
+    """The lines of a pipe or a terminal, with what `decoded_lines` needs of a file.
+
+    Attributes:
+        lines: those that have arrived and were not read.
+    """
 
     def __init__(self, source: Any):
         self.peek = source.peek
+        self.lines = deque[bytes]()
         self._source, self._rest = source, b""
-        self._lines = list[bytes]()  # that have arrived, the last one first
 
     def readline(self, size: int) -> bytes:
         """The next line, or a part of it if it has more than `size` bytes; b"" at the end."""
-        while not self._lines:
+        while not self.lines:
             if not (data := len(self._rest) < size and self._source.read1(1 << 16)):
                 rest, self._rest = self._rest, b""
                 return rest
             *lines, self._rest = (self._rest + data).split(b"\n")
-            self._lines = [line + b"\n" for line in reversed(lines)]
-        return self._lines.pop()
-
-    def num_lines(self) -> int:
-        """The number of whole lines that have arrived and were not read."""
-        return len(self._lines)
+            self.lines += (line + b"\n" for line in lines)
+        return self.lines.popleft()
 
 
 def translate_file(
@@ -273,29 +272,33 @@ def translate_file(
         "model": model_identity(identity["model"]),
     }
     finished = ResumableRows(output, identity, BLOCK_LINES)
-    with finished.lock():
-        begin = start + finished.resume()
-        with progress(end - start, begin - start) as bar:
-            for block in in_blocks(itertools.islice(lines(), begin, end)):
-                finished.append(work.rows(block))
-                bar.update(len(block))
+    with finished.lock(), progress(end - start) as bar:
+        bar.update(num_done := finished.resume())
+        for block in in_blocks(itertools.islice(lines(), start + num_done, end)):
+            finished.append(work.rows(block))
+            bar.update(len(block))
         with open_output(output) as sink:
             sink.writelines(finished.rows())
         finished.remove()
     work.log_summary()
 
 
-def progress(total: int | None = None, num_done: int = 0, unit: str = " lines") -> Any:
+def progress(total: int | None = None, unit: str = " lines") -> Any:
     """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
     from tqdm import tqdm
 
     hidden = not shows_progress() or (total is None and sys.stdout.isatty())
-    return tqdm(desc="translating", total=total, initial=num_done, unit=unit, disable=hidden)
+    return tqdm(desc="translating", total=total, unit=unit, disable=hidden)
 
 
-def in_blocks(lines: Iterator[T], num_ready: Callable[[], int] = lambda: BLOCK_LINES) -> Iterator[list[T]]:
-    """The lines, or segments, in blocks: of those that are ready once one is there, at most `BLOCK_LINES`."""
-    return iter(lambda: [*itertools.islice(lines, 1), *itertools.islice(lines, min(BLOCK_LINES - 1, num_ready()))], [])
+def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list[T]]:
+    """The lines, or segments, in blocks of `BLOCK_LINES`, or of all that have arrived when one is there."""
+
+    def read() -> list[T]:
+        first = list(itertools.islice(lines, 1))
+        return [*first, *itertools.islice(lines, BLOCK_LINES - 1 if arrived is None else len(arrived))]
+
+    return iter(read, [])
 
 
 def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[tuple[str, ...]]:
