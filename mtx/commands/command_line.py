@@ -69,7 +69,11 @@ def print_result(value: Any, lines: Iterable[str], as_json: bool) -> None:
 
 def open_input(path: Path | None) -> contextlib.AbstractContextManager[IO[bytes]]:
     """stdin, or a file of text."""
-    return text_files.open_bytes(path, is_plain=True) if path else contextlib.nullcontext(sys.stdin.buffer)
+    if path:
+        return text_files.open_bytes(path, is_plain=True)
+    if sys.stdin is None:
+        raise UsageError("stdin is closed", "give a FILE, or < FILE")
+    return contextlib.nullcontext(sys.stdin.buffer)
 
 
 def open_output(
