@@ -71,7 +71,7 @@ def evaluate(
         translate_and_score,
     )
 
-    scores, sets = dict[str, Any](), list[test_sets.TestSet]()
+    scores = dict[str, Any]()
     translator: Any = None
     root = Path(model or "")
     if model:
@@ -183,15 +183,10 @@ def report(
     ),
 ) -> None:
     """Write the HTML report of one or several runs."""
-    layouts = list(map(require_run, runs))
-    is_renewed = not output and len(runs) == 1
-    if is_renewed:
-        from mtx.storage.run_directory import refuse_foreign
-
-        refuse_foreign(layouts[0])  # a report.html there may be another one
     from mtx.report.report_page import report_page
 
-    path = output or (layouts[0].report if is_renewed else Path("report.html"))
-    with open_output(path, is_page=not (output or is_renewed)) as sink:
+    layouts = list(map(require_run, runs))
+    path = output or (layouts[0].report if len(runs) == 1 else Path("report.html"))
+    with open_output(path, is_page=not output) as sink:
         sink.write(report_page(runs).encode())
     logger.info("report: %s", path)

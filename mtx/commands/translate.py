@@ -114,13 +114,11 @@ def kind_of_document(path: Path) -> str | None:
     Raises:
         UsageError: if it is missing, or something else than text.
     """
-    from mtx.data.bilingual import BilingualReader
     from mtx.data.readers import READERS
     from mtx.storage.text_files import BEGINNING_BYTES, bilingual_form, errors_named, open_bytes
 
     ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
-    reader = READERS.get(ending)
-    named = reader.form if isinstance(reader, BilingualReader) else _KIND_OF.get(ending)
+    named: str | None = getattr(READERS.get(ending), "form", _KIND_OF.get(ending))
     if named == "html":
         return named
     if not named and ending not in _HELP_OF:
