@@ -316,7 +316,7 @@ def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogat
 
 def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
     """The lines of a shard, such as 3/16: the number of lines before its first and before its end."""
-    match = re.fullmatch(r"(\d+)/(\d+)", shard or "1/1")
+    match = re.fullmatch(r"(\d+)/(\d+)", "1/1" if shard is None else shard)
     number, total = map(int, match.groups()) if match else (0, 0)
     if not 1 <= number <= total:
         raise UsageError(f"--shard {shard}: expected K/N with K from 1 to N, such as 3/16")
