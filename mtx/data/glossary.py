@@ -147,10 +147,12 @@ def find_words(term: str, text: str) -> list[tuple[int, int]]:
     return [(match.start, match.end) for match in matches if text[match.start : match.end] == term]
 
 
-def missing_terms(translations: Iterable[str], text: str) -> list[str]:
+def missing_terms(translations: Sequence[str], text: str) -> list[str]:
     """Those of some term translations that a text does not use; each use counts once, also with an initial capital."""
+    if not translations:
+        return []
     expected = Counter(filter(str.strip, map(_nfc, translations)))
-    matches = Glossary({term: term for term in expected}).matches(_nfc(text)) if expected else []
+    matches = Glossary({term: term for term in expected}).matches(_nfc(text))
     return [*(expected - Counter(match.src for match in matches)).elements()]
 
 
