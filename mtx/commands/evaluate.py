@@ -149,8 +149,11 @@ def compare(
         texts = [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
     else:
         texts = test_sets.test_sets_of_runs(systems, test)
-    models = [path for path in systems if path not in texts[0].hypotheses]
-    translators = {path: load_translator(str(path), SearchOptions(), Placement(device)) for path in models}
+    translators = {
+        path: load_translator(str(path), SearchOptions(), Placement(device))
+        for path in systems
+        if path not in texts[0].hypotheses
+    }
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     groups = comparison.groups_of(systems, list(map(str, systems)))
     comparisons = {}
@@ -165,9 +168,10 @@ def compare(
         unfinished={str(run): state for run in runs if run in texts[0].hypotheses and (state := unfinished(run))},
         test_sets=comparisons,
     )
-    lines = comparison.output_lines(results, "json" if as_json else form)
     with open_output(output) as sink:
-        sink.writelines(f"{printable(line)}\n".encode() for line in lines)
+        for line in comparison.output_lines(results, "json" if as_json else form):
+            sink.write(f"{printable(line)}\n".encode())
+        sink.flush()  # before an exit code of its own
     measured = [metric for result in comparisons.values() for metric in result.metrics]
     if fail_if_worse and any(metric.is_worse(number) for metric in measured for number in range(len(groups))):
         raise typer.Exit(3)  # as its help says
