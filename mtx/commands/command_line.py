@@ -5,7 +5,7 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,28 +67,24 @@ def print_result(value: Any, lines: Iterable[str], as_json: bool) -> None:
     print_json(value) if as_json else print_lines(lines)
 
 
-@contextlib.contextmanager
-def open_input(path: Path | None) -> Iterator[IO[bytes]]:
+def open_input(path: Path | None) -> contextlib.AbstractContextManager[IO[bytes]]:
     """stdin, or a file of text."""
-    if not path:
-        if sys.stdin is None:
-            raise UsageError("stdin is closed", "give a FILE, or < FILE")
-        yield sys.stdin.buffer
-    else:
-        with text_files.open_bytes(path, is_plain=True) as file:
-            yield file
+    if path:
+        return text_files.open_bytes(path, is_plain=True)
+    if sys.stdin is None:
+        raise UsageError("stdin is closed", "give a FILE, or < FILE")
+    return contextlib.nullcontext(sys.stdin.buffer)
 
 
-@contextlib.contextmanager
-def open_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False) -> Iterator[Any]:
+def open_output(
+    path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False
+) -> contextlib.AbstractContextManager[IO[bytes]]:
     """stdout, or a file that appears whole when the block ends without an error; see `resolve_output`."""
     path = resolve_output(path, *texts, is_page=is_page)
     if not path:
-        yield sys.stdout.buffer
-        return
+        return contextlib.nullcontext(sys.stdout.buffer)
     is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
-    with disk.create(path) if is_special else durable.new_file(path) as file:
-        yield file
+    return disk.create(path) if is_special else durable.new_file(path)
 
 
 def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False) -> Path | None:
@@ -106,11 +102,9 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
         with contextlib.suppress(OSError):  # no such file, or a stream of a test, which has no number
             status = _status(text)
             if stat.S_ISREG(status.st_mode) and os.path.samestat(status, _status(path or sys.stdout)):
-                if not path:
-                    problem = "the output would be appended to a file that is being read"
-                    raise UsageError(problem, "-o FILE or > FILE for another file")
-                problem = "this command also reads the file, and would overwrite it"
-                raise UsageError(f"-o {path}: {problem}", "choose another file")
+                problem = f"-o {path}: this command also reads the file, and would overwrite it"
+                appended = "the output would be appended to a file that is being read"
+                raise UsageError(problem if path else appended, "choose another file: -o FILE or > FILE")
     if not path:
         return None
     path = Path(os.path.realpath(path))  # unlike `Path.resolve`, no error for links that lead in a circle
@@ -118,8 +112,8 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
     if path.is_dir() or not directory.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {directory}'}")
     if is_page and path.exists() and b'name="generator" content="mtx"' not in path.read_bytes():
-        problem = f"{path.name}: was not written by mtx, and would be overwritten"
-        raise UsageError(problem, f"-o FILE for another file, or -o {path.name} to overwrite it")
+        problem = f"{path}: was not written by mtx, and would be overwritten"
+        raise UsageError(problem, "-o FILE names another file, or this one to overwrite it")
     needed = {run.config, run.chosen, run.lock, run.status, run.metrics, run.sources} if is_run(directory) else set()
     if durable.has_manifest(directory):
         needed |= {directory / name for name in (durable.MANIFEST, *durable.read_manifest(directory))}

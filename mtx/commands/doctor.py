@@ -31,15 +31,11 @@ def doctor(
 
     This reports packages, CPU, GPU, memory, disk, and the speed of a matrix product on the device.
     """
-    names = [*_PACKAGES, *_OPTIONAL]
-    versions = {"mtx": package_version() or "not installed"} | {
-        name: package_version(name) or "missing" for name in names
-    }
+    packages = {name: package_version(name) or "missing" for name in (*_PACKAGES, *_OPTIONAL)}
+    versions = {"mtx": package_version() or "not installed"} | packages
     run_dir = directory or Path("runs")
-    nearest = next(filter(Path.exists, (run_dir.absolute(), *run_dir.absolute().parents)))
-    free_gb = round(disk.free_bytes(nearest) / 1e9, 1)
-    memory = total_bytes()
-    memory_gb = memory and round(memory / 1e9, 1)
+    nearest = next(filter(Path.exists, (run_dir, *run_dir.absolute().parents)))
+    free_gb, memory_gb = (size and round(size / 1e9, 1) for size in (disk.free_bytes(nearest), total_bytes()))
     import torch
 
     from mtx.model.device import cpu_name, driver_version, fast_precision, find_device, num_threads
@@ -63,22 +59,23 @@ def doctor(
         for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     ]
     cores, threads, of_cpu = num_cores(), num_threads(), fast_precision(torch.device("cpu"))
+    driver, cuda = driver_version(), torch.version.cuda
+    build = f"CUDA {cuda}" if cuda else "CPUs"
     facts = {
         "versions": versions,
         "cpu": {"name": cpu_name(), "cores": cores, "threads": threads, "precision": of_cpu},
-        "gpu": {"devices": gpus, "driver": driver_version(), "cuda": torch.version.cuda},
+        "gpu": {"devices": gpus, "driver": driver, "cuda": cuda},
         "memory_gb": memory_gb,
         "disk": {"path": str(run_dir), "free_gb": free_gb},
         "device": {"name": str(used), "precision": precision, "gflops": gflops},
     }
     missing = ((name, use) for name, use in _OPTIONAL.items() if versions[name] == "missing")
-    cuda = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPUs"
     lines = [
         f"mtx:      {versions['mtx']}, Python {platform.python_version()}, {platform.platform()}",
-        f"packages: {', '.join(f'{name} {versions[name]}' for name in names)}",
+        f"packages: {', '.join(map(' '.join, packages.items()))}",
         *(f"missing:  {name}, for {use}: {install_command(name)}" for name, use in missing),
         f"CPU:      {cpu_name()}, {counted(cores, 'core')}, {counted(threads, 'thread')}, fast in {of_cpu}",
-        f"GPU:      {', '.join(gpus) or 'none'}; driver {driver_version() or 'none'}, torch for {cuda}",
+        f"GPU:      {', '.join(gpus) or 'none'}; driver {driver or 'none'}, torch for {build}",
         f"memory:   {memory_gb or 'unknown'} GB",
         f"disk:     {free_gb} GB free for {run_dir}",
         f"device:   {used}, {precision}: a matrix product reached {gflops:,} GFLOP/s",

@@ -24,7 +24,6 @@ from mtx.decoding.options import Placement, SearchOptions
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.run_files import is_run, require_models, require_run
-from mtx.storage.streams import print_lines
 from mtx.storage.text_files import printable
 
 Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
@@ -72,7 +71,7 @@ def evaluate(
         translate_and_score,
     )
 
-    scores, sets = dict[str, Any](), list[test_sets.TestSet]()
+    scores = dict[str, Any]()
     translator: Any = None
     root = Path(model or "")
     if model:
@@ -92,16 +91,16 @@ def evaluate(
         scores = {} if glossary else evaluate_run(translator, root, published)
         sets = test_sets.test_sets_of_runs([root]) if robust or glossary else []
     for test_set in sets:
+        name = test_set.name
         if hyp:
-            scores[hyp.name if ref else test_set.name] = score_file(hyp, test_set, published)
-            break
-        if glossary:
+            scores[hyp.name if ref else name] = score_file(hyp, test_set, published)
+        elif glossary:
             pair = score_with_glossary(translator, test_set, translator.glossary, published)
-            scores |= zip((test_set.name, f"{test_set.name}, {glossary}"), pair, strict=True)
-        copies = test_sets.changed_copies(test_set) if robust else []
-        for text in (test_set, *copies):
-            if text.name not in scores:
-                scores[text.name] = translate_and_score(translator, text, protocol=published)
+            scores |= zip((name, f"{name}, {glossary}"), pair, strict=True)
+        elif name not in scores:
+            scores[name] = translate_and_score(translator, test_set, protocol=published)
+        for copy in test_sets.changed_copies(test_set) if robust else ():
+            scores[copy.name] = translate_and_score(translator, copy, protocol=published)
     lines = (line for name, values in scores.items() for line in score_lines(name, values))
     print_result(scores, lines, as_json)
 
@@ -150,8 +149,11 @@ def compare(
         texts = [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
     else:
         texts = test_sets.test_sets_of_runs(systems, test)
-    models = [path for path in systems if path not in texts[0].hypotheses]
-    translators = {path: load_translator(str(path), SearchOptions(), Placement(device)) for path in models}
+    translators = {
+        path: load_translator(str(path), SearchOptions(), Placement(device))
+        for path in systems
+        if path not in texts[0].hypotheses
+    }
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     groups = comparison.groups_of(systems, list(map(str, systems)))
     comparisons = {}
@@ -166,12 +168,10 @@ def compare(
         unfinished={str(run): state for run in runs if run in texts[0].hypotheses and (state := unfinished(run))},
         test_sets=comparisons,
     )
-    lines = comparison.output_lines(results, "json" if as_json else form)
-    if output:
-        with open_output(output) as sink:
-            sink.write("".join(f"{printable(line)}\n" for line in lines).encode())
-    else:
-        print_lines(lines)
+    with open_output(output) as sink:
+        for line in comparison.output_lines(results, "json" if as_json else form):
+            sink.write(f"{printable(line)}\n".encode())
+        sink.flush()  # before an exit code of its own
     measured = [metric for result in comparisons.values() for metric in result.metrics]
     if fail_if_worse and any(metric.is_worse(number) for metric in measured for number in range(len(groups))):
         raise typer.Exit(3)  # as its help says
@@ -187,15 +187,10 @@ def report(
     ),
 ) -> None:
     """Write the HTML report of one or several runs."""
-    layouts = list(map(require_run, runs))
-    is_renewed = not output and len(runs) == 1
-    if is_renewed:
-        from mtx.storage.run_directory import refuse_foreign
-
-        refuse_foreign(layouts[0])  # a report.html there may be another one
     from mtx.report.report_page import report_page
 
-    path = output or (layouts[0].report if is_renewed else Path("report.html"))
-    with open_output(path, is_page=not (output or is_renewed)) as sink:
+    layouts = list(map(require_run, runs))
+    path = output or (layouts[0].report if len(runs) == 1 else Path("report.html"))
+    with open_output(path, is_page=not output) as sink:
         sink.write(report_page(runs).encode())
     logger.info("report: %s", path)

@@ -3,6 +3,7 @@
 Typer's own groups and colours need rich, which `mtx --help` does not import.
 """
 
+import itertools
 import re
 import sys
 from collections import defaultdict
@@ -59,12 +60,15 @@ _EXAMPLES = {
         mtx import opus-mt-en-de -o models/en-de
     """,
 }
-EXAMPLES: dict[str, dict[str, list[str]]] = {group: {} for group in _EXAMPLES}
-for group, text in _EXAMPLES.items():
-    for line in text.strip().split("\n"):
-        EXAMPLES[group].setdefault(re.findall(r"mtx ([\w-]+)", line)[0], []).append(line.strip())
-
-
+EXAMPLES = {
+    group: {
+        name: list(lines)
+        for name, lines in itertools.groupby(
+            map(str.strip, text.strip().split("\n")), lambda line: re.findall(r"mtx ([\w-]+)", line)[0]
+        )
+    }
+    for group, text in _EXAMPLES.items()
+}
 DOCUMENTATION = "https://OWNER.github.io/mtx/"  # as in pyproject.toml
 FIRST_STEPS = [
     "mtx trains a translation model from parallel text with one command.",

@@ -47,7 +47,7 @@ def back_translate(
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
     from mtx.storage.text_files import read_lines
-    from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText, described
+    from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText
 
     _require_file(mono)
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
@@ -73,19 +73,14 @@ def back_translate(
         "shard": [start, end],
         "models": [model_identity(name) for name in (model, forward) if name],
     }
-    finished = ResumableRows(output, identity, BLOCK_LINES)
     work = SyntheticText(
         lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
-        finished,
+        ResumableRows(output, identity, BLOCK_LINES),
         lambda block, _: translator.translate(block),
         score if scorer else None,
     )
-    with finished.lock(), progress(end - start) as bar:
-        work.run(bar.update)
-        with open_output(output) as sink:
-            counts = work.write_pairs(sink)
-        finished.remove()
-    logger.info("%s: %s", output, described(counts))
+    with progress(end - start) as bar:
+        work.write(open_output(output), bar.update)
     logger.info(
         "to train on these pairs, write a configuration as in the recipe back-translation: "
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",

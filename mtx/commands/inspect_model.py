@@ -44,8 +44,8 @@ def logprob(
     """
     with open_output(output, src, tgt) as sink:
         translator: Any = load_translator(model, search, place)
-        for block, translations in paired(in_blocks(read_lines(src, "strict")), tgt, "strict"):
-            for score in translator.log_probs(block, translations):
+        for block in in_blocks(paired(read_lines(src, "strict"), tgt, "strict")):
+            for score in translator.log_probs(*map(list, zip(*block, strict=True))):
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
                 sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
 
@@ -69,7 +69,8 @@ def encode(
         translator = load_translator(model, search, place)
         translator.splitter = None
         invalid = InvalidLines()
-        vectors = (sentence_vectors(translator, invalid.replace(block)) for block in blocks(source, file))
+        texts = (map(list, zip(*block, strict=True)) for block in blocks(source, file))
+        vectors = (sentence_vectors(translator, invalid.replace(*lines)) for lines in texts)
         if output and output.suffix.lower() == ".npy":
             import numpy as np
 

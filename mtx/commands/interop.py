@@ -3,8 +3,7 @@
 from dataclasses import asdict
 from pathlib import Path
 
-from mtx.commands.command_line import AS_JSON, MODEL, argument, logger, option
-from mtx.storage.streams import print_json, print_lines
+from mtx.commands.command_line import AS_JSON, MODEL, argument, logger, option, print_result
 
 
 def export(
@@ -27,7 +26,7 @@ def export(
     path, precision = Path(model), precision or ("int8" if to == "argos" else "fp32")
     directory = output or exchange.default_directory(path, to, precision)
     exported = exchange.export(path, to, directory, precision)
-    print_json(asdict(exported)) if as_json else print_lines([exported.line()])
+    print_result(asdict(exported), [exported.line()], as_json)
 
 
 def import_(

@@ -26,7 +26,7 @@ from mtx.commands.command_line import (
     runs,
 )
 from mtx.errors import MtxError, UsageError
-from mtx.formatting import counted, format_duration, mtx_command, shell_command
+from mtx.formatting import counted, format_duration, mtx_command
 from mtx.storage.run_files import RunLayout
 from mtx.storage.streams import print_lines
 
@@ -79,8 +79,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     """The configuration that CONFIG and the overrides give, with what `training.init_from` and `sizes` bring."""
     from mtx.config import settings
     from mtx.config.schema import key_names
-    from mtx.data.describe import describe, describe_languages, holds_pairs
-    from mtx.data.readers import FILE_ENDING
+    from mtx.data.describe import describe, describe_languages
     from mtx.storage.run_files import load_config
 
     words = arguments or []
@@ -91,33 +90,22 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         logger.info("no CONFIG is given: using mtx.yaml in this directory")
     if files := describe(names, overrides):
         names, overrides = ["own-text"], [*files, *overrides]
-    for name in names:
-        if name in key_names():
-            raise UsageError(f"{name}: a setting needs its value after =", f"{name}=VALUE, without spaces")
-        if FILE_ENDING.search(name) and not settings.exists(name):
-            raise UsageError(f"{name}: no such file")
-    if {*map(holds_pairs, names)} == {False}:
-        problem = "expected sentence pairs, but its first line has no TAB"
-        help = "write one pair a line, source TAB target; or name two files, one for each language"
-        if len(names) == 2:
-            paste = shell_command("paste", *map(Path, names))
-            help = f"{paste} > pairs.tsv, and {mtx_command('train', 'pairs.tsv')}"
-        raise UsageError(f"{names[0]}: {problem}", help)
+    if keys := [name for name in names if name in key_names()]:
+        raise UsageError(f"{keys[0]}: a setting needs its value after =", f"{keys[0]}=VALUE, without spaces")
     if len(names) > 1:
-        raise UsageError(
-            f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
-        )
-    config_name = next(iter(names), None)
-    resolved = settings.resolve(config_name, overrides)
-    if names == ["adapt"] and not resolved.config.training.init_from:
+        problem = f"expected one CONFIG, got {' and '.join(names)}"
+        raise UsageError(problem, "settings are written key=value, without spaces")
+    name = "".join(names)
+    resolved = settings.resolve(name, overrides)
+    if name == "adapt" and not resolved.config.training.init_from:
         help = mtx_command("train", "adapt", "training.init_from=MODEL", "data.train=my.tsv")
         raise UsageError("adapt: training.init_from must name the model to adapt", help)
     paths = RunLayout(Path(resolved.config.run_dir))
-    if config_name and settings.find_config(config_name) == paths.config:
+    if name and settings.find_config(name) == paths.config:
         load_config(paths)  # raises if the run's own configuration was changed
     if languages := describe_languages(resolved):
         overrides[1:1] = languages  # after data.train
-        resolved = settings.resolve(config_name, overrides)
+        resolved = settings.resolve(name, overrides)
     if files:
         logger.info("this is short for: %s", mtx_command("train", "own-text", *overrides))
     if resolved.config.training.init_from:
@@ -264,8 +252,6 @@ def config(
     keys = [key for key in key_names() if f"{key}.".startswith(f"{name}.")]
     if not keys and not configuration.exists(name):
         keys = [key for key in key_names() if key.endswith(f".{name}")]
-    if keys and settings:
-        raise UsageError(f"{settings[0]}: settings need CONFIG, and {name} is a key", mtx_command("config", name))
     for key in keys:
         description, default = configuration.describe_key(key)
         print_lines([f"{key}: {description}", f"default: {default}"])
@@ -279,9 +265,9 @@ def _age(seconds: float) -> str:
 
 
 def _table(*rows: list[str]) -> list[str]:
-    """The lines of a table with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    from tabulate import tabulate
+
+    return str(tabulate(rows, tablefmt="plain", disable_numparse=True)).split("\n")
 
 
 def status(

@@ -6,10 +6,10 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
-from unicodedata import normalize
 
 from mtx.commands.command_line import (
     AS_JSON,
@@ -102,8 +102,8 @@ def translate(
     if shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     with open_input(file) as source, open_output(target, source, *others) as sink:
-        for block, prefixes in paired(blocks(source, file), prefix, "surrogateescape"):
-            sink.writelines(row.encode() + b"\n" for row in work.rows(block, prefixes))
+        for block in blocks(source, file, prefix):
+            sink.writelines(row.encode() + b"\n" for row in work.rows(block))
             sink.flush()
     work.log_summary()
 
@@ -114,13 +114,11 @@ def kind_of_document(path: Path) -> str | None:
     Raises:
         UsageError: if it is missing, or something else than text.
     """
-    from mtx.data.bilingual import BilingualReader
     from mtx.data.readers import READERS
     from mtx.storage.text_files import BEGINNING_BYTES, bilingual_form, errors_named, open_bytes
 
     ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
-    reader = READERS.get(ending)
-    named = reader.form if isinstance(reader, BilingualReader) else _KIND_OF.get(ending)
+    named: str | None = getattr(READERS.get(ending), "form", _KIND_OF.get(ending))
     if named == "html":
         return named
     if not named and ending not in _HELP_OF:
@@ -141,19 +139,21 @@ class LineWork:
         self._num_empty = 0
         self._terms = TermCount(translator)
 
-    def rows(self, block: list[str], prefixes: list[str] | None = None) -> list[str]:
-        """The output for the next lines."""
-        n_best, lines = self.translator.options.n_best, self._invalid.replace(block)
-        results = self.translator.hypotheses(lines, prefixes and self._invalid_prefixes.replace(prefixes), n_best)
+    def rows(self, block: list[tuple[str, ...]]) -> list[str]:
+        """The output for the next lines, see `paired`."""
+        n_best = self.translator.options.n_best
+        lines, *prefixes = map(list, zip(*block, strict=True))
+        prefix = next(map(self._invalid_prefixes.replace, prefixes), None)
+        results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
         texts = [hypotheses[0].text for hypotheses in results]
-        self._terms.add(zip(block, texts, strict=True))
-        self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(block, texts, strict=True))
+        self._terms.add(zip(lines, texts, strict=True))
+        self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(lines, texts, strict=True))
         if n_best == 1 and not self._as_json:
             return texts
         from mtx.evaluation.suspicion import suspicion
 
         rows = []
-        for line, hypotheses in zip(block, results, strict=True):
+        for line, hypotheses in zip(lines, results, strict=True):
             values = [
                 {"text": hypothesis.text, "score": hypothesis.score}
                 | ({"suspicion": reason} if (reason := suspicion(line, hypothesis.text)) else {})
@@ -177,87 +177,65 @@ class TermCount:
 
     def __init__(self, translator: "Translator"):
         self._translator = translator
-        self._num_terms = self._num_missing = 0
+        self._num_terms = self._num_used = 0
         self._missing = list[str]()  # the first terms that are missing, with their lines
 
     def add(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Count the terms of these lines and their translations."""
-        from mtx.data.cleaning import clean_text
-        from mtx.data.glossary import num_used
-        from mtx.data.letter_case import in_case
-
-        glossary = self._translator.glossary
-        if not glossary:
-            return
-        for source, translation in pairs:
-            usual, case = self._translator.truecase(source)
-            terms = [match.tgt for match in glossary.matches(normalize("NFC", clean_text(usual)))]
-            expected = [in_case(term, case, self._translator.tgt) for term in terms] if case else terms
-            num_missing = len(expected) - num_used(expected, clean_text(translation))
-            self._num_terms += len(expected)
-            self._num_missing += num_missing
-            if num_missing and len(self._missing) < 10:
-                missing = [term for term in expected if not num_used([term], translation)] or expected
+        for source, translation in pairs if self._translator.glossary else ():
+            num_terms, missing = self._translator.count_terms(source, translation)
+            self._num_terms += num_terms
+            self._num_used += num_terms - len(missing)
+            if missing and len(self._missing) < 10:
                 self._missing.append(f"{', '.join(missing)} in the translation of: {source[:_SHOWN_CHARS]}")
 
     def log(self) -> None:
         """Log the counts, with the first lines that lack a term."""
-        if not self._translator.glossary:
-            return
-        used = f"{self._num_terms - self._num_missing:,} of {counted(self._num_terms, 'term')} of the glossary used"
-        if self._missing:
-            logger.warning("%s; missing:", used)
-        else:
-            logger.info("%s", used)
+        if self._translator.glossary:
+            used = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
+            log, more = (logger.warning, "; missing:") if self._missing else (logger.info, "")
+            log("%s%s", used, more)
         for missing in self._missing:
             logger.info("  %s", missing)
 
 
-def blocks(source: IO[bytes], file: Path | None) -> Iterator[list[str]]:
-    """The lines of `source` in blocks: of a file large ones, of a pipe or a terminal what has arrived.
+def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[tuple[str, ...]]]:
+    """The lines of `source` in blocks, see `paired`: of a file large ones, of a pipe or a terminal what has arrived.
 
     Args:
         file: its name; None for stdin.
     """
-    is_whole = stat.S_ISREG(os.fstat(source.fileno()).st_mode)
     if source.isatty():
         logger.info("type the text, then Ctrl-D")
-    arriving: Any = ArrivingLines(source)
-    lines = decoded_lines(source if is_whole else arriving, file or Path("/dev/stdin"), "surrogateescape")
+    arriving: Any = None if stat.S_ISREG(os.fstat(source.fileno()).st_mode) else ArrivingLines(source)
+    lines = decoded_lines(arriving or source, file or Path("/dev/stdin"), "surrogateescape")
     with progress() as bar:
-        for block in in_blocks(lines) if is_whole else arriving.blocks(lines):
+        for block in in_blocks(paired(lines, prefix), arriving and arriving.lines):
             yield block
             bar.update(len(block))
 
 
 class ArrivingLines:
-    """The lines of a pipe or a terminal, with what `decoded_lines` needs of a file."""
+    """The lines of a pipe or a terminal, with what `decoded_lines` needs of a file.
+
+    Attributes:
+        lines: those that have arrived and were not read.
+    """
 
     def __init__(self, source: Any):
         self.peek = source.peek
+        self.lines = deque[bytes]()
         self._source, self._rest = source, b""
-        self._lines = list[bytes]()  # that have arrived, the last one first
 
     def readline(self, size: int) -> bytes:
         """The next line, or a part of it if it has more than `size` bytes; b"" at the end."""
-        while not self._lines:
+        while not self.lines:
             if not (data := len(self._rest) < size and self._source.read1(1 << 16)):
                 rest, self._rest = self._rest, b""
                 return rest
             *lines, self._rest = (self._rest + data).split(b"\n")
-            self._lines = [line + b"\n" for line in reversed(lines)]
-        return self._lines.pop()
-
-    def blocks(self, lines: Iterator[str]) -> Iterator[list[str]]:
-        """The decoded lines in blocks: each ends where no other whole line has arrived, or is full."""
-        block = list[str]()
-        for line in lines:
-            block.append(line)
-            if not self._lines or len(block) == BLOCK_LINES:
-                yield block
-                block = []
-        if block:
-            yield block
+            self.lines += (line + b"\n" for line in lines)
+        return self.lines.popleft()
 
 
 def translate_file(
@@ -279,8 +257,11 @@ def translate_file(
     from mtx.storage.run_files import model_identity
 
     resolve_output(output, file, *others)
-    counted_blocks = paired(in_blocks(read_lines(file)), work.prefix, "surrogateescape")
-    start, end = shard_bounds(shard, sum(len(block) for block, _ in counted_blocks))
+
+    def lines() -> Iterator[tuple[str, ...]]:
+        return paired(read_lines(file, "surrogateescape"), work.prefix)
+
+    start, end = shard_bounds(shard, sum(1 for _ in lines()))
     identity |= {
         "shard": [start, end],
         "search": repr(work.translator.options),
@@ -289,37 +270,37 @@ def translate_file(
         "model": model_identity(identity["model"]),
     }
     finished = ResumableRows(output, identity, BLOCK_LINES)
-    with finished.lock():
-        begin = start + finished.resume()
-        texts = (read_lines(text, "surrogateescape") for text in (file, work.prefix) if text)
-        blocks = zip(*(in_blocks(itertools.islice(lines, begin, end)) for lines in texts), strict=True)
-        with progress(end - start, begin - start) as bar:
-            for block, *prefixes in blocks:
-                finished.append(work.rows(block, *prefixes))
-                bar.update(len(block))
+    with finished.lock(), progress(end - start) as bar:
+        bar.update(num_done := finished.resume())
+        for block in in_blocks(itertools.islice(lines(), start + num_done, end)):
+            finished.append(work.rows(block))
+            bar.update(len(block))
         with open_output(output) as sink:
             sink.writelines(finished.rows())
         finished.remove()
     work.log_summary()
 
 
-def progress(total: int | None = None, num_done: int = 0, unit: str = " lines") -> Any:
+def progress(total: int | None = None, unit: str = " lines") -> Any:
     """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
     from tqdm import tqdm
 
     hidden = not shows_progress() or (total is None and sys.stdout.isatty())
-    return tqdm(desc="translating", total=total, initial=num_done, unit=unit, disable=hidden)
+    return tqdm(desc="translating", total=total, unit=unit, disable=hidden)
 
 
-def in_blocks(lines: Iterator[T]) -> Iterator[list[T]]:
-    """The lines, or segments, in blocks of `BLOCK_LINES`; the last one may be smaller."""
-    return iter(lambda: list(itertools.islice(lines, BLOCK_LINES)), [])
+def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list[T]]:
+    """The lines, or segments, in blocks of `BLOCK_LINES`, or of all that have arrived when one is there."""
+
+    def read() -> list[T]:
+        first = list(itertools.islice(lines, 1))
+        return [*first, *itertools.islice(lines, BLOCK_LINES - 1 if arrived is None else len(arrived))]
+
+    return iter(read, [])
 
 
-def paired(
-    blocks: Iterator[list[str]], path: Path | None, invalid: Invalid = "strict"
-) -> Iterator[tuple[list[str], list[str] | None]]:
-    """Blocks of lines, each with the corresponding lines of another file, or with None if there is no file.
+def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[tuple[str, ...]]:
+    """Each line alone, or with the same line of another file.
 
     Args:
         invalid: see `read_lines`.
@@ -327,14 +308,10 @@ def paired(
     Raises:
         DataError: if the file has fewer or more lines.
     """
-    others = read_lines(path, invalid) if path else iter(())
-    for block in blocks:
-        partners = list(itertools.islice(others, len(block)))
-        if path and len(partners) < len(block):
-            raise DataError(f"{path} has fewer lines than the text")
-        yield block, partners or None
-    if next(others, None) is not None:
-        raise DataError(f"{path} has more lines than the text")
+    for row in itertools.zip_longest(lines, *([read_lines(path, invalid)] if path else [])):
+        if None in row:
+            raise DataError(f"{path} has {'more' if row[0] is None else 'fewer'} lines than the text")
+        yield row
 
 
 def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:

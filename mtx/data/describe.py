@@ -14,6 +14,7 @@ from mtx.data.languages import tag_of
 from mtx.data.readers import FILE_ENDING
 from mtx.data.sources import find_corpora
 from mtx.errors import UsageError
+from mtx.formatting import mtx_command, shell_command
 from mtx.storage.text_files import bilingual_form, read_lines
 
 logger = logging.getLogger("mtx")
@@ -21,7 +22,7 @@ logger = logging.getLogger("mtx")
 _CONFIG_LINE = re.compile(r"\s*(?:#.*|---|\w+:(?: \S+)?)?")
 
 
-def holds_pairs(name: str) -> bool | None:
+def _holds_pairs(name: str) -> bool | None:
     """Whether a file holds pairs, by its extension, its content or a TAB in its first line.
 
     None for a recipe, for what may be a configuration, and where there is no such file.
@@ -38,12 +39,21 @@ def holds_pairs(name: str) -> bool | None:
 
 
 def describe(names: list[str], overrides: list[str]) -> list[str]:
-    """The settings with which `own-text` trains on files, without their languages; none if one holds no pairs.
+    """The settings with which `own-text` trains on files, without their languages; none for other names.
 
     Raises:
-        UsageError: if the overrides have other training text.
+        UsageError: if a file is missing, they hold no pairs, or the overrides have other training text.
     """
-    if not names or not all(map(holds_pairs, names)):
+    if missing := [name for name in names if FILE_ENDING.search(name) and not exists(name)]:
+        raise UsageError(f"{missing[0]}: no such file")
+    kinds = {*map(_holds_pairs, names)}
+    if kinds == {False}:
+        help = "write one pair a line, source TAB target; or name two files, one for each language"
+        if len(names) == 2:
+            paste = shell_command("paste", *map(Path, names))
+            help = f"{paste} > pairs.tsv, and {mtx_command('train', 'pairs.tsv')}"
+        raise UsageError(f"{names[0]}: expected sentence pairs, but its first line has no TAB", help)
+    if kinds != {True}:
         return []
     files, keys = ",".join(names), {override.partition("=")[0] for override in overrides}
     if "data.train" in keys:

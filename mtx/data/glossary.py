@@ -147,13 +147,13 @@ def find_words(term: str, text: str) -> list[tuple[int, int]]:
     return [(match.start, match.end) for match in matches if text[match.start : match.end] == term]
 
 
-def num_used(translations: Sequence[str], text: str) -> int:
-    """The number of these term translations in a text, each counted once, also with an initial capital."""
+def missing_terms(translations: Sequence[str], text: str) -> list[str]:
+    """Those of some term translations that a text does not use; each use counts once, also with an initial capital."""
     if not translations:
-        return 0
-    expected = Counter(translation for translation in map(_nfc, translations) if translation.strip())
-    used = Counter(match.src for match in Glossary({term: term for term in expected}).matches(_nfc(text)))
-    return (expected & used).total()
+        return []
+    expected = Counter(filter(str.strip, map(_nfc, translations)))
+    matches = Glossary({term: term for term in expected}).matches(_nfc(text))
+    return [*(expected - Counter(match.src for match in matches)).elements()]
 
 
 def word_spans(text: str) -> list[tuple[int, int]]:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
-from unicodedata import category, is_normalized
+from unicodedata import category, is_normalized, normalize
 
 import numpy as np
 
 from mtx.data.cleaning import clean_text
-from mtx.data.glossary import Glossary, Match, num_used
+from mtx.data.glossary import Glossary, Match, missing_terms
 from mtx.data.inline_codes import needs_no_translation
 from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.markup import Marked, Placed, Tag, bare, codes_of, has_letters, is_choice, mark_up, raw, text_of
@@ -310,6 +310,13 @@ class Translator:
         usual = truecase(sentence, case, self.src, lambda texts: list(map(len, encode(texts))), unchanged)
         return (sentence, None) if usual is None else (usual, case)
 
+    def count_terms(self, source: str, translation: str) -> tuple[int, list[str]]:
+        """The number of glossary terms in a source, and those of their translations that `translation` does not use."""
+        usual, case = self.truecase(source)
+        terms = [match.tgt for match in self._terms(normalize("NFC", clean_text(usual)))]
+        expected = [in_case(term, case, self.tgt) for term in terms] if case else terms
+        return len(terms), missing_terms(expected, clean_text(translation))
+
     def _parts(self, sentence: Part, ids: list[int]) -> list[Part]:
         """The parts of a sentence: several, with a share of its text and codes each, if it is too long."""
         before, after, _ = sentence.frame
@@ -366,7 +373,7 @@ class Translator:
         texts = self.tokenizer.decode([candidate.ids for candidate in candidates])
         for text, candidate in zip(texts, candidates, strict=True):
             cased = text if part.case is None else in_case(text, part.case, self.tgt)
-            pieces, num_missing = self.tokenizer.pieces(candidate.ids), len(terms) - num_used(terms, text)
+            pieces, num_missing = self.tokenizer.pieces(candidate.ids), len(missing_terms(terms, text))
             hypotheses.append(Hypothesis([cased], candidate.score, pieces, num_missing, part.is_cut))
         if sampling is None:
             hypotheses.sort(key=lambda hypothesis: hypothesis.num_missing)

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 from pydantic import Field, TypeAdapter, ValidationError
 
 from mtx.config.schema import Config
-from mtx.data.glossary import Glossary, num_used
+from mtx.data.glossary import Glossary, missing_terms
 from mtx.data.language_detection import Profile, language_of
 from mtx.data.languages import IDEOGRAPHS
 from mtx.data.token_store import PreparedData, load_prepared
@@ -216,12 +216,12 @@ def score_with_glossary(
 
 def count_used(glossary: Glossary, sources: Sequence[str], translations: Sequence[str]) -> dict[str, int]:
     """`num_terms` in the sources, and how many are `used`: their translation occurs in the line's translation."""
-    num_terms = used = 0
+    num_terms = num_missing = 0
     for source, translation in zip(*(normalize_lines(side, "nfc") for side in (sources, translations)), strict=True):
         expected = [match.tgt for match in glossary.matches(source)]
         num_terms += len(expected)
-        used += num_used(expected, translation)
-    return {"num_terms": num_terms, "used": used}
+        num_missing += len(missing_terms(expected, translation))
+    return {"num_terms": num_terms, "used": num_terms - num_missing}
 
 
 @dataclass(frozen=True)

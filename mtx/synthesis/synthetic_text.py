@@ -16,6 +16,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -92,6 +93,15 @@ class SyntheticText:
             rows = zip(translations, scores, strict=True)
             self.translated.append([json.dumps(row, ensure_ascii=False) for row in rows])
             progress(len(block))
+
+    def write(self, output: AbstractContextManager[IO[bytes]], progress: Callable[[int], object]) -> None:
+        """`run` and `write_pairs` in one, under the lock of `translated`, which is removed at the end."""
+        with self.translated.lock():
+            self.run(progress)
+            with output as sink:
+                counts = self.write_pairs(sink)
+            self.translated.remove()
+        logger.info("%s: %s", self.translated.output, described(counts))
 
     def write_pairs(self, sink: IO[bytes]) -> Counter[str]:
         """Write the training pairs as TSV; returns the numbers of dropped lines by reason, and of kept lines."""
@@ -190,12 +200,7 @@ def translate_text(
     origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
     translated = ResumableRows(output, origin, BLOCK_LINES)
     work = SyntheticText(lambda: source_lines(directory, mono), translated, translate, side="src")
-    with translated.lock():
-        work.run(progress)
-        with durable.new_file(output) as sink:
-            counts = work.write_pairs(sink)
-        translated.remove()
-    logger.info("%s: %s", output, described(counts))
+    work.write(durable.new_file(output), progress)
 
 
 def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:

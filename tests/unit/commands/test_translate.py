@@ -197,5 +197,5 @@ def test_a_whole_line_does_not_wait_for_the_rest_of_the_next_one() -> None:
             os.write(writer, text)
             if text == b"ur":
                 os.close(writer)
-            assert next(blocks) == lines
+            assert next(blocks) == [(line,) for line in lines]
         assert list(blocks) == []
