@@ -3,7 +3,7 @@
 Codes out -> sentences -> case and terms -> token ids -> search -> text -> codes back into each part -> joined.
 Each input line gives exactly one output line: line breaks inside a line become spaces, an empty line stays empty, and a
 line that is longer than the model's limit, or has several sentences where the model knows only single ones, is
-translated in parts. Placeholders, addresses, markup and emoji of a line (`mtx.data.inline_codes`), its indentation,
+translated in parts. Placeholders, addresses, markup and emoji of a line (`mtx.data.markup`), its indentation,
 bullet and number are in its translation too, each once. A sentence in capitals or in title case is translated as it is
 usually written, if the tokenizer knows it better so, and its translation gets that case (`mtx.data.letter_case`). A
 sentence without a letter is its own translation (`needs_no_translation`). This module imports no engine.
@@ -23,9 +23,20 @@ import numpy as np
 
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, Match, num_used
-from mtx.data.inline_codes import needs_no_translation
 from mtx.data.letter_case import Case, case_of, in_case, truecase
-from mtx.data.markup import Marked, Placed, Tag, bare, codes_of, has_letters, is_choice, mark_up, raw, text_of
+from mtx.data.markup import (
+    Marked,
+    Placed,
+    Tag,
+    bare,
+    codes_of,
+    has_letters,
+    is_choice,
+    mark_up,
+    needs_no_translation,
+    raw,
+    text_of,
+)
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
 from mtx.data.tokenizer import PLAIN, UNK_ID, Frame, Tokenizer
 from mtx.decoding.codes import Link, divided, link_pieces, mark_up_line, put_back, sentences, units
