@@ -7,7 +7,7 @@ Flow: `mark_up` -> `Marked` -> `bare` -> a translation, into which `mtx.decoding
 
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, zip_longest
 from typing import Literal
@@ -199,6 +199,9 @@ class Placed:
     def is_word(self) -> bool:
         """Whether it replaces a word."""
         return self.tags[0].kind == "alone" and not self.tags[0].is_break
+
+
+Tags = Sequence[Placed]
 
 
 def bare(marked: Marked) -> tuple[str, list[Placed]]:

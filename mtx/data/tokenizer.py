@@ -183,7 +183,7 @@ class Tokenizer:
         starts = [place + 1 for place, token in enumerate(ids) if token == before]
         return self.decode([ids[start : ids.index(after, start)] for start in starts if after in ids[start:]])
 
-    def pieces(self, ids: list[int]) -> list[str]:
+    def pieces(self, ids: Sequence[int]) -> list[str]:
         """The name of each token id, such as `▁the`, `</s>`, `<BT>`, `<pad>`."""
         return list(map(self._names.__getitem__, ids))
 

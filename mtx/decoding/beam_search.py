@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtx.data.tokenizer import EOS_ID
-from mtx.decoding.options import NO_SCORES, Candidate, Request, Sampling, SearchOptions, penalty
+from mtx.decoding.options import NO_SCORES, Candidate, Request, Results, Sampling, SearchOptions, penalty
 from mtx.errors import MtxError
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 
@@ -92,7 +92,7 @@ class RequestQueue:
 @torch.inference_mode()
 def search(
     models: Sequence[Model], queue: RequestQueue, options: SearchOptions, kept: "dict[Any, Slots] | None" = None
-) -> dict[int, list[Candidate]]:
+) -> Results:
     """Translates waiting sentences until the queue is empty, with one model or an ensemble.
 
     Args:
@@ -111,7 +111,7 @@ def search(
     if is_static:  # few shapes
         num_slots, max_length = min(queue.most_slots, 1 << (num_slots - 1).bit_length()), -(-max_length // 64) * 64
     key = num_slots, num_beams, max_length, options.alpha, options.sampling
-    slots = kept.pop(key, None) or Slots(models, num_slots, num_beams, max_length, options.alpha, options.sampling)
+    slots = kept.pop(key, None) or Slots(models, *key)
     results = _Search(slots, queue).run()
     if is_static and not queue.cancelled.is_set():
         kept[key] = slots
@@ -179,16 +179,16 @@ class _Search:
     """One search, on the host."""
 
     def __init__(self, slots: Slots, queue: RequestQueue):
-        self.slots, self.queue, self.models, self.caches = slots, queue, slots.models, slots.caches
+        self.slots, self.queue = slots, queue
         self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
         self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
         self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
         self.num_steps = 0
         self.polls: deque[tuple[int, HostCopy]] = deque()  # `done` after a step, on its way to the host
         self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
-        self.results: dict[int, list[Candidate]] = {}
+        self.results: Results = {}
 
-    def run(self) -> dict[int, list[Candidate]]:
+    def run(self) -> Results:
         while not self.queue.cancelled.is_set() and self._fill():
             self.slots.step()
             self.num_steps += 1
@@ -207,11 +207,11 @@ class _Search:
             if not self.encoded:
                 if not (requests := self.queue.take(num_slots)):
                     break
-                self.sources = [model.encode([request.source for request in requests]) for model in self.models]
+                self.sources = [model.encode([request.source for request in requests]) for model in self.slots.models]
                 self.encoded = list(enumerate(requests))
             admitted, self.encoded = self.encoded[: len(free)], self.encoded[len(free) :]
             slots, free = free[: len(admitted)], free[len(admitted) :]
-            for cache, sources in zip(self.caches, self.sources, strict=True):
+            for cache, sources in zip(self.slots.caches, self.sources, strict=True):
                 cache.admit(slots, sources, [row for row, _ in admitted])
             self._admit(slots, [request for _, request in admitted])
         return bool(self.running)
@@ -243,7 +243,7 @@ class _Search:
         slot_ids = torch.tensor(slots).to(beams.ids.device, non_blocking=True)
         results = [tensor.index_select(0, slot_ids) for tensor in (beams.history, beams.finished, beams.ends)]
         self.unread.append((numbers, list(map(HostCopy, results))))
-        for cache in self.caches:
+        for cache in self.slots.caches:
             cache.release(slots)
 
     def _read(self, wait: bool) -> None:

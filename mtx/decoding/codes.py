@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mtx.data.cleaning import clean_text
-from mtx.data.markup import LETTER, Marked, Placed, Tag, mark_up, raw
+from mtx.data.markup import LETTER, Marked, Placed, Tag, Tags, mark_up, raw
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
 from mtx.storage.text_files import replace_surrogates
@@ -38,6 +38,8 @@ _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
 _ALL, _END = -1, -2  # instead of the number of a tag: the sentence, and the end of a pair
 _MOST_WORK = 1_000_000  # tags times words, about a second
+
+Span = tuple[int, int]  # the first character of a part of a text, and its end
 
 
 class Link(NamedTuple):
@@ -87,9 +89,7 @@ def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:
         yield [after]
 
 
-def sentences(
-    text: str, tags: Sequence[Placed], split: Callable[[str], list[str]] | None
-) -> list[tuple[str, Sequence[Placed]]]:
+def sentences(text: str, tags: Tags, split: Callable[[str], list[str]] | None) -> list[tuple[str, Tags]]:
     """The sentences of a bare text, each with its tags; a pair around several sentences encloses a part of each."""
     cuts = {tag.at for tag in tags if any(_BETWEEN_SENTENCES.search(each.raw) for each in tag.tags)}
     parts = [text[begin:end].strip() for begin, end in pairwise(sorted({0, *cuts, len(text)}))]
@@ -101,7 +101,7 @@ def sentences(
     return divided(texts, starts, tags)
 
 
-def divided(texts: Sequence[str], starts: Sequence[int], tags: Sequence[Placed]) -> list[tuple[str, Sequence[Placed]]]:
+def divided(texts: Sequence[str], starts: Sequence[int], tags: Tags) -> list[tuple[str, Tags]]:
     """Parts of a text, which begin at these characters, each with its tags.
 
     A pair around several parts encloses each of them: between two parts it has ends that are not written.
@@ -157,7 +157,7 @@ def _ends(pieces: Sequence[str], text: str) -> list[float]:
     return [max(0, end) * scale for end in ends]
 
 
-def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) -> Marked:
+def put_back(tags: Tags, src: str, tgt: str, links: Sequence[Link]) -> Marked:
     """A translation with the tags of its source; spaces around them are as in the source.
 
     Args:
@@ -198,7 +198,7 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
     return units
 
 
-def _space(tags: Sequence[Placed], before: str, following: str) -> Marked:
+def _space(tags: Tags, before: str, following: str) -> Marked:
     """The tags of one position, with spaces before, between and after them as in the source and between words.
 
     Args:
@@ -235,7 +235,7 @@ def _stands_apart(placed: Placed, neighbour: str) -> bool:
     return placed.is_word and neighbour != "" and not neighbour.isalnum()
 
 
-def match_pairs(tags: Sequence[Placed]) -> dict[int, int]:
+def match_pairs(tags: Tags) -> dict[int, int]:
     """The number of the closing tag for the number of each opening one that has it."""
     lasts, open_tags = dict[int, int](), defaultdict[str | None, list[int]](list)
     for number, tag in enumerate(placed.tags[0] for placed in tags):
@@ -246,7 +246,7 @@ def match_pairs(tags: Sequence[Placed]) -> dict[int, int]:
     return lasts
 
 
-def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed]]:
+def _places(tags: Tags, whole: "_Aligned") -> list[tuple[int, Placed]]:
     """The tags, each with its character of the translation, in the order of the result, in which all pairs are nested.
 
     A pair that overlaps another grows: its end moves after the tags that are open inside it.
@@ -297,7 +297,7 @@ class _Aligned:
     start: int
     stop: int
 
-    def span(self, first: Placed, last: Placed, around: tuple[int, int]) -> tuple[int, int]:
+    def span(self, first: Placed, last: Placed, around: Span) -> Span:
         """The span that a pair of tags encloses in the translation, or the position of a single tag.
 
         Args:
@@ -315,13 +315,13 @@ class _Aligned:
         is_last = last.at == around[1] and not any(map(str.isalnum, self.tgt[end : self.stop]))
         return start, self.stop if is_last else end
 
-    def _run(self, start: int, end: int) -> tuple[int, int] | None:
+    def _run(self, start: int, end: int) -> Span | None:
         """The run of units with the most translations of a part of the source, and the fewest others.
 
         A word counts 1 or -1. Punctuation counts 1 if the part has it too, else 0, since its source is unclear.
         """
         part = self.src[start:end]
-        best: tuple[int, int] | None = None
+        best: Span | None = None
         best_sum = total = begin = 0
         for unit in self.units:
             if total <= 0:
@@ -332,7 +332,7 @@ class _Aligned:
                 best, best_sum = (begin, unit.end), total
         return best
 
-    def _point(self, placed: Placed, around: tuple[int, int]) -> int:
+    def _point(self, placed: Placed, around: Span) -> int:
         """The position of a tag that encloses nothing: next to the translation of its neighbouring word or sign."""
         at = placed.at
         if at in around:

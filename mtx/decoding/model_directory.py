@@ -34,6 +34,7 @@ from mtx.storage.run_files import (
     is_run,
 )
 
+Tensors = Mapping[str, torch.Tensor]  # by name
 logger = logging.getLogger(__name__)
 
 
@@ -55,7 +56,7 @@ class LoadedModel:
         return hashlib.sha256(safetensors.torch.save(self.model.state_dict())).hexdigest()
 
 
-def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def save_tensors(path: Path, tensors: Tensors) -> None:
     """Write tensors to a new safetensors file; the caller syncs it with its directory."""
     unshared: dict[str, torch.Tensor] = {}
     seen = set[int]()
@@ -95,7 +96,7 @@ def load_weights(model: torch.nn.Module, path: Path) -> None:
     model.load_state_dict(tensors)
 
 
-def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
+def check_tensors(path: Path, tensors: Tensors, expected: Tensors) -> None:
     """Raise DamagedFileError unless names, shapes and types are those of `expected` and all numbers are finite."""
     for name in sorted({*tensors, *expected}):
         if name not in tensors or name not in expected:
@@ -109,7 +110,7 @@ def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Map
 
 def write(
     directory: Path,
-    weights: Mapping[str, torch.Tensor],
+    weights: Tensors,
     config: ModelConfig,
     tokenizer: Tokenizer,
     info: Mapping[str, Any],

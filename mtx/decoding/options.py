@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # the command line starts without numpy
     import numpy as np
     import numpy.typing as npt
 
+Sentences = Sequence[list[int]]  # as token ids
 NO_SCORES = "the model gives no numbers as scores: its weights are damaged or far too large"
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
 MBR_EPSILON = 0.02  # the epsilon that Freitag et al. 2023 draw samples for Minimum Bayes risk decoding with
@@ -183,6 +184,9 @@ class Candidate:
     score: float
 
 
+Results = dict[int, list[Candidate]]  # by the number of the request, best first
+
+
 def check_number(name: str, value: Any, least: float, most: float = math.inf, kind: type = Integral) -> None:
     """Checks that an argument is a number from `least` to `most`, a whole one unless `kind` is Real.
 
@@ -220,9 +224,7 @@ class Engine(Protocol):
     num_tgt_positions: int
     num_calls: int
 
-    def search(
-        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
-    ) -> list[list[Candidate]]:
+    def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """Returns the hypotheses of each source, at least one, best first; samples are in the order of drawing.
 
         Args:
@@ -231,7 +233,7 @@ class Engine(Protocol):
             options: what is searched for; `new_requests` applies its limit of length to each source.
         """
 
-    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+    def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
         """Returns for each pair of ids, both ending in `</s>`, from which source tokens each target token comes.
 
         Each row is a distribution: the attention of the last layer, averaged over its heads. Rows and columns of
@@ -240,7 +242,7 @@ class Engine(Protocol):
 
 
 def new_requests(
-    sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions, num_tgt_positions: int
+    sources: Sentences, prefixes: Sentences, options: SearchOptions, num_tgt_positions: int
 ) -> list[Request]:
     """Returns a request for each source, or for each of its samples."""
     num_samples = 1 if options.sampling is None else options.sampling.num_samples

@@ -14,7 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from unicodedata import category, is_normalized
@@ -26,8 +26,8 @@ from mtx.data.glossary import Glossary, Match, num_used
 from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.markup import (
     Marked,
-    Placed,
     Tag,
+    Tags,
     bare,
     codes_of,
     has_letters,
@@ -107,7 +107,7 @@ class Part:
     is_cut: bool = False
     own: Marked | None = None
     text: str = ""
-    tags: Sequence[Placed] = ()
+    tags: Tags = ()
     is_next: bool = False
     read: str = ""
 
@@ -398,15 +398,14 @@ class Translator:
             and not part.is_cut
         ]
         src = self.tokenizer.encode([pairs[row][0].read for row in rows])
-        ids = self.tokenizer.models.vocabulary
+        ids, links = self.tokenizer.models.vocabulary, dict[int, list[Link]]()
         tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
-        links: list[Sequence[Link]] = [()] * len(pairs)
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for row, src_ids, attention in zip(rows, src, attentions, strict=True):
             part, hypothesis = pairs[row]
             src_side = self.tokenizer.pieces(src_ids), part.text
             links[row] = link_pieces(attention, src_side, (hypothesis.pieces, hypothesis.text))
-        whole = iter([self._with_codes(*pair, linked) for pair, linked in zip(pairs, links, strict=True)])
+        whole = (self._with_codes(*pair, links.get(row, ())) for row, pair in enumerate(pairs))
         return [[next(whole) for _ in of_part] for of_part in by_part]
 
     def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Hypothesis:
@@ -501,20 +500,14 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
     """
     best = [Hypothesis([], 0.0, [])]
     for part, hypotheses in zip(parts, by_part, strict=True):
-        longer = [_join(before, hypothesis, part.is_next) for before in best for hypothesis in hypotheses]
-        best = sorted(longer, key=lambda joined: (joined.num_missing, -joined.score))[:size]
+        joined = []
+        for one, other in product(best, hypotheses):
+            space = space_between(text_of(one.marked), text_of(other.marked)) if part.is_next else ""
+            missing, pieces = one.num_missing + other.num_missing, one.pieces + other.pieces
+            marked, is_cut = [*one.marked, space, *other.marked], one.is_cut or other.is_cut
+            joined.append(Hypothesis(marked, one.score + other.score, pieces, missing, is_cut))
+        best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]
     return best
-
-
-def _join(one: Hypothesis, other: Hypothesis, is_next: bool) -> Hypothesis:
-    space = space_between(text_of(one.marked), text_of(other.marked)) if is_next else ""
-    return Hypothesis(
-        [*one.marked, space, *other.marked],
-        one.score + other.score,
-        one.pieces + other.pieces,
-        one.num_missing + other.num_missing,
-        one.is_cut or other.is_cut,
-    )
 
 
 def pairwise_chrf() -> Any:
