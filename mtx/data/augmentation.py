@@ -18,6 +18,7 @@ from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.glossary import Glossary, find_words, letters_of, mark_term, replace_spans, word_spans
 from mtx.data.letter_case import Case, in_case
 from mtx.data.sampler import Chunk, Encode, Ints
+from mtx.data.sentencepiece_models import Encoded
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 
@@ -188,7 +189,7 @@ class EpochText:
             src, tgt = (dropout(side, rng) for dropout, side in zip(self._dropouts, (src, tgt), strict=True))
         return Chunk(pairs, tuple(Side.of(ids, side.tokens.dtype) for ids, side in zip((src, tgt), sides, strict=True)))
 
-    def _augment(self, rng: np.random.Generator, pairs: Ints, src: list[list[int]], tgt: list[list[int]]) -> None:
+    def _augment(self, rng: np.random.Generator, pairs: Ints, src: Encoded, tgt: Encoded) -> None:
         """Replace the ids of the pairs whose text changes."""
         drawn = rng.random((len(pairs), len(self._augmentations))) < [share for _, share in self._augmentations]
         places = np.flatnonzero(drawn.any(axis=1)).tolist()

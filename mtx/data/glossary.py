@@ -31,6 +31,8 @@ _FROM_SPREADSHEET = "open the table in a spreadsheet and save it as text with TA
 _HEADINGS = {("source", "target"), ("source term", "target term"), ("src", "tgt"), ("term", "translation")}
 _JOINERS = "\u200c\u200d"
 
+_nfc = functools.partial(unicodedata.normalize, "NFC")
+
 _MIN_PAIRS = 3  # pairs in which a word of a lexicon must occur
 _MIN_DICE = 0.5
 _MOST_PAIRS = 1000  # evenly drawn pairs of a frequent word that are counted
@@ -180,10 +182,6 @@ def _decapitalize(text: str, size: int) -> str:
     """A text with its first letter in lower case, if the first word (of this length) has only an initial capital."""
     word, lowered = text[:size], text[:size].lower()
     return lowered + text[size:] if len(lowered) == size and lowered[1:] == word[1:] else text
-
-
-def _nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
 
 
 def _words(text: str) -> list[str]:

@@ -29,8 +29,8 @@ from mtx.data.glossary import TERM_MARKS
 from mtx.data.sentencepiece_models import EOS_ID as EOS_ID
 from mtx.data.sentencepiece_models import (
     PAD,
+    Encoded,
     JointModel,
-    check_vocabulary,
     read_as_one,
     read_joint,
     read_split,
@@ -135,9 +135,7 @@ class Tokenizer:
         before_src, before_tgt = (tuple(takewhile(starts.__contains__, ids)) for ids in (src_ids, tgt_ids))
         return Frame(before_src, before_tgt=before_tgt)
 
-    def encode(
-        self, texts: list[str], frame: Frame = PLAIN, num_threads: int = -1, *, target: bool = False
-    ) -> list[list[int]]:
+    def encode(self, texts: list[str], frame: Frame = PLAIN, num_threads: int = -1, *, target: bool = False) -> Encoded:
         """Normalised token ids of texts, in their frame.
 
         Args:
@@ -151,7 +149,7 @@ class Tokenizer:
         ids = iter(self.encode_text((text for _, text in framed), num_threads))
         return [[*frame.before_src, *next(ids), *frame.after_src] for frame, _ in framed]
 
-    def encode_text(self, texts: Iterable[str], num_threads: int = -1, *, target: bool = False) -> list[list[int]]:
+    def encode_text(self, texts: Iterable[str], num_threads: int = -1, *, target: bool = False) -> Encoded:
         """Normalised token ids of texts without a frame; see `encode`.
 
         The characters of `TERM_MARKS` in a source become `marks`, if the tokenizer has them.
@@ -166,7 +164,7 @@ class Tokenizer:
             for split in parts
         ]
 
-    def decode(self, ids: list[list[int]]) -> list[str]:
+    def decode(self, ids: Encoded) -> list[str]:
         """The text of token ids, one line each, without `</s>`, reserved symbols and padding.
 
         Byte pieces (for characters without a piece) can form line breaks and other control characters; each becomes a
@@ -209,8 +207,8 @@ class Tokenizer:
         if TOKENIZER_MODEL in file_names:
             models: JointModel = read_joint(directory / TOKENIZER_MODEL)
         else:
-            pieces = check_vocabulary(json_path, description.get("pieces"))
-            models = read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
+            paths = directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL
+            models = read_split(*paths, json_path, description.get("pieces"))
         form: Any = description.get("normalization")
         tags: Any = description.get("tags")
         num_reserved: Any = description.get("reserved", models.num_reserved)

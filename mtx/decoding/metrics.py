@@ -13,11 +13,11 @@ from typing import Any
 
 from mtx.data.cleaning import clean_text
 from mtx.data.languages import tokenizer_of
+from mtx.decoding.options import Lines
 from mtx.errors import DataError
 from mtx.storage import durable
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 
-Lines = Sequence[str]
 logger = logging.getLogger(__name__)
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names

@@ -45,6 +45,7 @@ from mtx.decoding.options import (
     Candidate,
     Engine,
     EngineName,
+    Lines,
     Placement,
     Precision,
     Sampling,
@@ -212,7 +213,7 @@ class Translator:
             )
         self.glossary = glossary
 
-    def translate(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[str]:
+    def translate(self, lines: Lines, prefixes: Lines | None = None) -> list[str]:
         """Returns one translation per line, in order; an empty line gives an empty line.
 
         Raises:
@@ -221,7 +222,7 @@ class Translator:
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(
-        self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None, n_best: int | None = None
+        self, lines: Sequence[str | Marked], prefixes: Lines | None = None, n_best: int | None = None
     ) -> list[list[Hypothesis]]:
         """Returns the finished hypotheses of each line, or segment of a document: up to beam_size, best first.
 
@@ -248,7 +249,7 @@ class Translator:
         """Returns the translations of segments of documents, each with all tags of its source."""
         return [hypotheses[0].marked for hypotheses in self.hypotheses(segments, n_best=1)]
 
-    def split(self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None) -> list[list[Part]]:
+    def split(self, lines: Sequence[str | Marked], prefixes: Lines | None = None) -> list[list[Part]]:
         """Returns the parts of each line or segment, of at most max_tokens; an empty line has none. See `hypotheses`.
 
         A line of an imported model may name its language at its start (`>>fra<<`); it then has the frame of that.
@@ -436,7 +437,7 @@ class Translator:
             results.append(joined)
         return results
 
-    def log_probs(self, src: Sequence[str], tgt: Sequence[str]) -> "list[ForcedScore]":
+    def log_probs(self, src: Lines, tgt: Lines) -> "list[ForcedScore]":
         """Scores each line of `tgt` as a translation of the same line of `src`, on torch.
 
         Raises:
@@ -449,7 +450,7 @@ class Translator:
         tgt_ids = self._ids("target", tgt, self.torch.num_tgt_positions, is_target=True)
         return self.torch.log_probs(src_ids, tgt_ids, self.options.alpha)
 
-    def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> "list[AttentionMaps]":
+    def attention_maps(self, src: Lines, tgt: Lines | None = None) -> "list[AttentionMaps]":
         """Returns the attention weights of each line of `src` and its translation `tgt`, by default the model's own.
 
         Raises:
@@ -467,7 +468,7 @@ class Translator:
             tgt_ids = self._ids("target", tgt, limit, is_target=True)
         return self.torch.attention_maps(src_ids, tgt_ids)
 
-    def _ids(self, name: str, lines: Sequence[str], limit: int, is_target: bool = False) -> list[list[int]]:
+    def _ids(self, name: str, lines: Lines, limit: int, is_target: bool = False) -> list[list[int]]:
         """Encodes lines; raises a DataError with the beginning of the first line of more than `limit` pieces."""
         encoded = self.tokenizer.encode([clean_text(line) for line in lines], self.frame, target=is_target)
         for line, ids in zip(lines, encoded, strict=True):
@@ -476,7 +477,7 @@ class Translator:
         return encoded
 
 
-def require_lines(lines: Sequence[str | Marked], others: Sequence[str] | None = None) -> None:
+def require_lines(lines: Sequence[str | Marked], others: Lines | None = None) -> None:
     """Checks that an argument is a list of lines, and `others` as many.
 
     Raises:
@@ -523,7 +524,7 @@ def pairwise_chrf() -> Any:
     return fastchrf.pairwise_chrf
 
 
-def mean_chrf(samples: Sequence[str]) -> list[float]:
+def mean_chrf(samples: Lines) -> list[float]:
     """Returns for each sample its mean chrF, 0 to 100, with all samples as references, itself included.
 
     This is the utility of Minimum Bayes risk decoding (`Sampling.mbr`): the samples represent the model's
