@@ -18,7 +18,6 @@ from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.glossary import Glossary, find_words, letters_of, mark_term, replace_spans, word_spans
 from mtx.data.letter_case import Case, in_case
 from mtx.data.sampler import Chunk, Encode, Ints
-from mtx.data.sentencepiece_models import Encoded
 from mtx.data.token_store import Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 
@@ -183,14 +182,7 @@ class EpochText:
         key = (self._seed, epoch, number)
         sides = self._store.src, self._store.tgt
         src, tgt = (side.sentences(pairs) for side in sides)
-        self._augment(np.random.default_rng((*key, 1)), pairs, src, tgt)
-        if self._dropouts:
-            rng = np.random.default_rng(key)
-            src, tgt = (dropout(side, rng) for dropout, side in zip(self._dropouts, (src, tgt), strict=True))
-        return Chunk(pairs, tuple(Side.of(ids, side.tokens.dtype) for ids, side in zip((src, tgt), sides, strict=True)))
-
-    def _augment(self, rng: np.random.Generator, pairs: Ints, src: Encoded, tgt: Encoded) -> None:
-        """Replace the ids of the pairs whose text changes."""
+        rng = np.random.default_rng((*key, 1))
         drawn = rng.random((len(pairs), len(self._augmentations))) < [share for _, share in self._augmentations]
         places = np.flatnonzero(drawn.any(axis=1)).tolist()
         seeds = rng.integers(2**63, size=len(places)).tolist()
@@ -206,3 +198,7 @@ class EpochText:
             has_text = src_ids[len(frame.before_src) : -1] and tgt_ids[len(frame.before_tgt) : -1]
             if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
                 src[place], tgt[place] = src_ids, tgt_ids
+        if self._dropouts:
+            rng = np.random.default_rng(key)
+            src, tgt = (dropout(side, rng) for dropout, side in zip(self._dropouts, (src, tgt), strict=True))
+        return Chunk(pairs, tuple(Side.of(ids, side.tokens.dtype) for ids, side in zip((src, tgt), sides, strict=True)))

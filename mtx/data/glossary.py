@@ -175,7 +175,7 @@ def letters_of(terms: Iterable[str]) -> list[str]:
     """The letters of each word of the terms, in lower case."""
     words = (word.lower() for term in terms for word in term.split())
     letters = ("".join(c for c in word if c.isalpha() or unicodedata.category(c).startswith("M")) for word in words)
-    return [word for word in letters if word]
+    return list(filter(None, letters))
 
 
 def _decapitalize(text: str, size: int) -> str:

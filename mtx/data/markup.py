@@ -191,9 +191,9 @@ class Placed:
 
     tags: tuple[Tag, ...]
     at: int
-    before: str
-    after: str
-    ends_word: bool
+    before: str = ""
+    after: str = ""
+    ends_word: bool = False
 
     @property
     def is_word(self) -> bool:

@@ -221,7 +221,7 @@ class Tokenizer:
             and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
         )
         tokenizer = cls(models, form, list(tags), has_marks, num_reserved) if is_valid else None
-        if tokenizer is None or any(description.get(key) != value for key, value in tokenizer._description().items()):
+        if tokenizer is None or description != {**description, **tokenizer._description()}:
             raise DamagedFileError(f"{json_path}: its normalization, tags or pieces do not match {file_names[0]}")
         return tokenizer
 
@@ -229,8 +229,8 @@ class Tokenizer:
         num_reserved = self.num_ids - self.num_pieces
         reserved = {"reserved": num_reserved} if num_reserved != self.models.num_reserved else {}
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
-        settings = {"normalization": self.normalization, "tags": self.tags, **marks, **reserved}
-        return {**settings, "pieces": self.models.vocabulary}
+        pieces = {"pieces": self.models.vocabulary}
+        return {"normalization": self.normalization, "tags": self.tags, **marks, **reserved, **pieces}
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, takewhile, zip_longest
+from itertools import accumulate, groupby, pairwise, takewhile, zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -113,8 +113,8 @@ def divided(texts: Sequence[str], starts: Sequence[int], tags: Tags) -> list[tup
     for first, last in sorted(match_pairs(tags).items(), reverse=True):
         pair = tags[first].tags[0].pair
         for number in range(numbers[first], numbers[last]):
-            by_text[number].append(Placed((Tag("", "close", pair),), len(texts[number]), "", "", False))
-            by_text[number + 1].insert(0, Placed((Tag("", "open", pair),), 0, "", "", False))
+            by_text[number].append(Placed((Tag("", "close", pair),), len(texts[number])))
+            by_text[number + 1].insert(0, Placed((Tag("", "open", pair),), 0))
     return list(zip(texts, by_text, strict=True))
 
 
@@ -127,7 +127,7 @@ def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple
     """
     links = list[Link]()
     src_ends, tgt_ends = ([0.0, *_ends(*side)] for side in (src, tgt))
-    balanced = _balance(attention[: len(tgt_ends) - 2, : len(src_ends) - 2])
+    balanced = _balance(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])
     for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
         column = int(row.argmax())
         if end > start:
@@ -146,13 +146,9 @@ def _balance(attention: Attention) -> Attention:
 
 
 def _ends(pieces: Sequence[str], text: str) -> list[float]:
-    """The end of each piece in a text, in characters, even if normalisation has changed its length."""
-    ends, data = list[int](), b""
-    for piece in pieces:
-        data += piece_bytes(piece)
-        ends.append(len(data.decode("utf-8", "ignore")) - 1)  # the first piece begins with a space
-    if ends:
-        ends[-1] = ends[-2] if len(ends) > 1 else 0  # `</s>` has no text
+    """The end of each piece but `</s>` in a text, in characters, even if normalisation has changed its length."""
+    texts = accumulate(map(piece_bytes, pieces[:-1]))  # `</s>` has no text
+    ends = [len(data.decode("utf-8", "ignore")) - 1 for data in texts]  # the first piece begins with a space
     scale = len(text) / ends[-1] if ends and ends[-1] > 0 else 1.0
     return [max(0, end) * scale for end in ends]
 
@@ -184,8 +180,7 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
     """
     units = list[Link]()
     for link in links:
-        match = _INK.search(tgt, link.start, link.end)
-        if match is None:
+        if not (match := _INK.search(tgt, link.start, link.end)):
             continue
         start, end = match.span()
         if units and units[-1].end == start and _WITHIN_WORD.match(tgt, start):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from mtx.config.limits import (
     MAX_BATCH_TOKENS,
@@ -33,7 +33,7 @@ MBR_EPSILON = 0.02  # the epsilon that Freitag et al. 2023 draw samples for Mini
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 PRECISIONS: dict[str, tuple[str, ...]] = {
-    "auto": ("fp32", "tf32", "bf16", "fp16", "int8"),
+    "auto": get_args(Precision),
     "torch": ("fp32", "tf32", "bf16"),
     "ctranslate2": ("fp32", "fp16", "int8"),
 }
@@ -118,9 +118,9 @@ class SearchOptions:
 
     def of_model(self, info: Mapping[str, Any]) -> "SearchOptions":
         """These options with what they leave to the model, by the `info` of its directory."""
-        names = (name for name in ("beam_size", "length_penalty") if getattr(self, name) is None)
-        settings: dict[str, Any] = {name: info.get(name) for name in names}
-        return replace(self, **settings)
+        names = "beam_size", "length_penalty"
+        unset: dict[str, Any] = {name: info.get(name) for name in names if getattr(self, name) is None}
+        return replace(self, **unset)
 
 
 @dataclass(frozen=True)
@@ -246,10 +246,10 @@ def new_requests(
     sources: Sentences, prefixes: Sentences, options: SearchOptions, num_tgt_positions: int
 ) -> list[Request]:
     """Returns a request for each source, or for each of its samples."""
-    num_samples = 1 if options.sampling is None else options.sampling.num_samples
+    num_samples = options.sampling.num_samples if options.sampling else 1
     requests = list[Request]()
     for source, prefix in zip(sources, prefixes, strict=True):
-        limit = len(source) + EXTRA_LENGTH if options.max_length is None else options.max_length
+        limit = options.max_length or len(source) + EXTRA_LENGTH
         limit = min(max(limit, len(prefix) + 1), num_tgt_positions)  # the prefix always fits
         requests += [Request(len(requests) + n, source, limit, prefix, n) for n in range(num_samples)]
     return requests

@@ -53,7 +53,7 @@ from mtx.storage.run_files import find_model
 
 logger = logging.getLogger(__name__)
 
-_MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
+_MAX_SLOTS = 64, 1024  # sentences that are decoded at once, and on CUDA
 _MAPS_AT_ONCE = 16  # pairs of which all attention weights are in memory
 _TINY = 1e-30  # a weight in fp32 that changes no other
 _BATCH_TOKENS, _CUDA_BATCH_TOKENS = 4096, 32_768  # by default, until memory runs out
@@ -257,7 +257,7 @@ class TorchEngine:
         group: list[Request] = []
         slots = 0
         for request in requests:
-            more = max(1, min(_MAX_SLOTS.get(self.device.type, 64), self.batch_tokens // max(_num_read(request), 8)))
+            more = max(1, min(_MAX_SLOTS[self.device.type == "cuda"], self.batch_tokens // max(_num_read(request), 8)))
             is_full = len(group) >= slots * self.num_workers
             if group and is_full and 2 * _num_read(request) <= _num_read(group[0]) and more > slots:
                 yield RequestQueue(group, slots, self.num_workers)
