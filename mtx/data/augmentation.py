@@ -101,11 +101,11 @@ class Terms:
                     made_up = make_up(term, self._src_letters, rng)
             chosen[term] = made_up, translation
             edits += [(*span, translation) for span in spans]
-        marked = list[tuple[int, int, str]]()
-        for start, end, term, _ in matches:
-            if term in chosen:
-                made_up, translation = chosen[term]
-                marked.append((start, end, mark_term(made_up or src[start:end], translation)))
+        marked = (
+            (start, end, mark_term(chosen[term][0] or src[start:end], chosen[term][1]))
+            for start, end, term, _ in matches
+            if term in chosen
+        )
         return replace_spans(src, marked), replace_spans(tgt, sorted(edits))
 
 

@@ -29,7 +29,6 @@ _TERM = re.compile(f"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{1,{MAX_TERM_CHARS}}}")
 _LAST_COMBINING = 0x1F000  # above it, only variation selectors combine with letters
 _FROM_SPREADSHEET = "open the table in a spreadsheet and save it as text with TABs (tab delimited), in UTF-8"
 _HEADINGS = {("source", "target"), ("source term", "target term"), ("src", "tgt"), ("term", "translation")}
-_JOINERS = "\u200c\u200d"
 
 _nfc = functools.partial(unicodedata.normalize, "NFC")
 
@@ -168,7 +167,7 @@ def _word() -> re.Pattern[str]:
     """Python's own \\w lacks combining characters, so it would split Hindi words."""
     characters = map(chr, range(0x300, _LAST_COMBINING))
     marks = "".join(c for c in characters if unicodedata.category(c).startswith("M"))
-    return re.compile(f"(?:(?![{WITHOUT_SPACES}])[\\w{marks}{_JOINERS}])+|\\S")
+    return re.compile(f"(?:(?![{WITHOUT_SPACES}])[\\w{marks}\u200c\u200d])+|\\S")
 
 
 def letters_of(terms: Iterable[str]) -> list[str]:

@@ -259,17 +259,20 @@ def mark_up(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
     """
     if not SIGN.search(text_of(marked)):
         return marked
-    parts = [part if isinstance(part, Tag) else ENTITY.sub(_unescape, part) for part in marked]
+    parts = [
+        part
+        if isinstance(part, Tag)
+        else ENTITY.sub(
+            lambda entity: entity[0] if _KEPT_ENTITY.fullmatch(entity[0]) else html.unescape(entity[0]), part
+        )
+        for part in marked
+    ]
     return with_codes(with_tags(parts, ELEMENT, element_tag, escape), escape)
 
 
 def codes_of(text: str) -> list[str]:
     """The codes in a text, in the order of their characters."""
     return sorted(part.raw for part in mark_up([text]) if isinstance(part, Tag))
-
-
-def _unescape(entity: re.Match[str]) -> str:
-    return entity[0] if _KEPT_ENTITY.fullmatch(entity[0]) else html.unescape(entity[0])
 
 
 def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:

@@ -44,8 +44,7 @@ class Shape:
 
     def fits(self, src: int, tgt: int, sentences: int) -> bool:
         """Whether these numbers of real tokens and sentences leave room for the dummy sentences."""
-        is_room_for_ids = max(src - self.num_src, tgt - self.num_tgt) <= -self.spare
-        return is_room_for_ids and sentences <= self.max_sentences - self.spare
+        return max(src - self.num_src, tgt - self.num_tgt, sentences - self.max_sentences) <= -self.spare
 
 
 def micro_batch_shape(
@@ -106,7 +105,7 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
     cuts = (ends - totals / 2).searchsorted(ends[-1] / k * np.arange(1, k))  # a sentence goes where its middle lies
     groups = np.split(np.arange(len(totals)), cuts)
     src, tgt = lengths
-    fit = (shape.fits(int(src[group].sum()), int(tgt[group].sum()), len(group)) for group in groups)
+    fit = (shape.fits(src[group].sum(), tgt[group].sum(), len(group)) for group in groups)
     return groups if all(fit) else _distribute(lengths, k, shape)
 
 
@@ -126,7 +125,7 @@ def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
             members.append([])
             loads, has_room = np.pad(loads, ((0, 1), (0, 0))), np.append(has_room, True)
         weighted = loads[:, :2] @ lengths[:, i]
-        j = int(np.where(has_room, weighted, np.iinfo(np.int64).max).argmin())
+        j = min(np.flatnonzero(has_room), key=weighted.__getitem__)
         members[j].append(i)
         loads[j] += sizes[i]
     return [np.array(numbers, np.int64) for numbers in members]

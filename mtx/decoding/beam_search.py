@@ -196,8 +196,7 @@ class Slots:
             self._extend()
             return
         if self._graph is None or versions != self._versions:
-            self._graph = CudaGraph(self.stream)
-            self._versions, self._num_warm_ups = versions, 0
+            self._graph, self._versions, self._num_warm_ups = CudaGraph(self.stream), versions, 0
         self._num_warm_ups += 1
         (self._graph.warm_up if self._num_warm_ups <= _WARM_UP_STEPS else self._graph.replay)(self._extend)
 

@@ -24,7 +24,6 @@ from mtx.decoding.options import EngineName, Placement, SearchOptions
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import mtx_command
 from mtx.storage import durable, model_description
-from mtx.storage.durable import MANIFEST
 from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS, find_model, is_run, require_models
 
 if TYPE_CHECKING:
@@ -129,7 +128,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
     from mtx.decoding.ctranslate2_engine import library
 
     root = find_model(model)
-    if not (root / MANIFEST).is_file():
+    if not durable.has_manifest(root):
         help = mtx_command("train", model) if is_run(model) else None
         raise UsageError(f"{model}: no finished model", help)
     version = library().__version__
@@ -144,7 +143,6 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
         durable.make_directories(cache)
         with FileLock(cache / "lock"):
             if not durable.has_manifest(export):  # else another process has converted it meanwhile
-                shutil.rmtree(export, ignore_errors=True)
                 _convert(root, export, precision)
     except OSError as error:
         command = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)

@@ -22,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names
 _LONGEST_TER_S = 1800.0
-_LONGEST_NGRAM = 4  # of BLEU
 TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 
 # Of one test set, as in scores.json: {"bleu": {"score": 39.41, "signature": "…"}, "chrf": …, "ter": …}
@@ -110,7 +109,7 @@ def too_short_for_bleu(references: Lines, tgt: str) -> bool:
     from sacrebleu.metrics import BLEU
 
     tokenize = BLEU(tokenize=tokenizer_of(tgt, references)).tokenizer
-    return bool(references) and statistics.median(len(tokenize(line).split()) for line in references) < _LONGEST_NGRAM
+    return bool(references) and statistics.median(len(tokenize(line).split()) for line in references) < 4
 
 
 def normalize_lines(lines: Lines, normalization: str) -> list[str]:

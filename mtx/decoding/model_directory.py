@@ -58,16 +58,14 @@ class LoadedModel:
 
 def save_tensors(path: Path, tensors: Tensors) -> None:
     """Write tensors to a new safetensors file; the caller syncs it with its directory."""
-    unshared: dict[str, torch.Tensor] = {}
-    seen = set[int]()
+    unshared, seen = dict[str, torch.Tensor](), set[int]()
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         memory = tensor.untyped_storage().data_ptr()
         unshared[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
         seen.add(memory)
-    data = safetensors.torch.save(unshared)
     with disk.create(path) as file:
-        file.write(data)
+        file.write(safetensors.torch.save(unshared))
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:
@@ -75,18 +73,13 @@ def load_tensors(path: Path) -> dict[str, torch.Tensor]:
     durable.require_file(path)
     try:
         content = path.read_bytes()
-        _check_header(content)
+        size = int.from_bytes(content[:8], "little")
+        if size > model_description.MAX_HEADER_BYTES:
+            raise ValueError(f"a header of {size:,} bytes")
+        durable.parse_json(content[8 : 8 + size])  # the library would accept a repeated name
         return dict(safetensors.torch.load(content))
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # the last: odd shapes
         raise DamagedFileError(f"{path}: cannot read it: {error}") from None
-
-
-def _check_header(content: bytes) -> None:
-    """Raise ValueError for two faults that the safetensors library lets pass: a huge header, and a repeated name."""
-    size = int.from_bytes(content[:8], "little")
-    if size > model_description.MAX_HEADER_BYTES:
-        raise ValueError(f"a header of {size:,} bytes")
-    durable.parse_json(content[8 : 8 + size])
 
 
 def load_weights(model: torch.nn.Module, path: Path) -> None:
