@@ -85,9 +85,8 @@ class JointModel:
                 texts[self._ids[piece]] = piece
                 if len(piece) > 1:
                     scores[piece] = processor.get_score(number)
-        if not all(map(float.is_integer, scores.values())):  # a unigram model has logarithms of probabilities
-            return texts, {}
-        return texts, {piece: -round(score) for piece, score in scores.items()}
+        is_bpe = all(map(float.is_integer, scores.values()))  # a unigram model has logarithms of probabilities
+        return texts, {piece: -round(score) for piece, score in scores.items() if is_bpe}
 
 
 class SplitModel(JointModel):

@@ -97,7 +97,7 @@ class Tokenizer:
         num_reserved: int | None = None,
     ):
         self.models = models
-        self.normalization: Form = normalization
+        self.normalization = normalization
         self.num_pieces = len(models.pieces)
         num_reserved = models.num_reserved if num_reserved is None else num_reserved
         self.pad_id = self.num_ids = self.num_pieces + num_reserved
@@ -187,7 +187,7 @@ class Tokenizer:
 
     def vocabulary(self) -> list[str]:
         """The names of the ids from 0 to `num_ids` - 1: with the reserved symbols, without `<pad>`."""
-        return self._names[: self.num_ids]
+        return self._names[:-1]
 
     def save(self, directory: Path) -> None:
         """Write the models and `tokenizer.json` into `directory`."""
@@ -308,12 +308,11 @@ def train_tokenizer(
             )
         except RuntimeError as error:
             message = " ".join(str(error).split())
+            if not (wrong_size := _WRONG_SIZE.search(message)):
+                raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}") from None
+            most, least = wrong_size.groups()
         else:
             return Tokenizer(JointModel(model.getvalue()), config.normalization, tags, has_marks)
-        wrong_size = _WRONG_SIZE.search(message)
-        if wrong_size is None:
-            raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}")
-        most, least = wrong_size.groups()
     problem = f"is too large for this corpus; the maximum is {most}"
     if least:
         problem = f"is too small for its characters; the minimum is {least}"

@@ -39,6 +39,7 @@ _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»
 _ALL, _END = -1, -2  # instead of the number of a tag: the sentence, and the end of a pair
 _MOST_WORK = 1_000_000  # tags times words, about a second
 
+_Todo = tuple[int, int, int, Placed | None]  # the span of a tag in a translation, its number, and itself
 Span = tuple[int, int]  # the first character of a part of a text, and its end
 
 
@@ -262,7 +263,7 @@ def _places(tags: Tags, whole: "_Aligned") -> list[tuple[int, Placed]]:
             inside[number] = []
             open_pairs.append(number)
     result = list[tuple[int, Placed]]()
-    todo: list[tuple[int, int, int, Placed | None]] = [(0, len(whole.tgt), _ALL, None)]
+    todo: list[_Todo] = [(0, len(whole.tgt), _ALL, None)]
     while todo:
         start, stop, number, tag = todo.pop()
         result += [(start, tag)] if tag else []
@@ -272,7 +273,7 @@ def _places(tags: Tags, whole: "_Aligned") -> list[tuple[int, Placed]]:
         units = [unit for unit in whole.units if start <= unit.start and unit.end <= stop]
         part = replace(whole, units=units, start=start, stop=stop)
         spans = [(*part.span(tags[child], ends.get(child, tags[child]), around), child) for child in inside[number]]
-        children, end = list[tuple[int, int, int, Placed | None]](), start
+        children, end = list[_Todo](), start
         for first, last, child in sorted(spans):
             first, end = max(first, end), max(last, end)
             children.append((first, end, child, tags[child]))

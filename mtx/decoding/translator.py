@@ -266,8 +266,9 @@ class Translator:
         ids = iter(self.tokenizer.encode_text(annotate(part.read) for parts in by_line for part in parts))
         by_line = [[part for sentence in line for part in self._parts(sentence, next(ids))] for line in by_line]
         if any(part.is_cut for parts in by_line for part in parts):
-            text = f"a sentence has more than {self.max_tokens} subwords and is translated in parts"
-            self._log_once(logging.WARNING, text)
+            self._log_once(
+                logging.WARNING, f"a sentence has more than {self.max_tokens} subwords and is translated in parts"
+            )
         return by_line
 
     def _terms(self, text: str) -> list[Match]:
@@ -374,12 +375,17 @@ class Translator:
         sampling, terms = self.options.sampling, self.tokenizer.terms(part.ids)
         if sampling is None and not terms:  # parts have equally many samples, which are joined by their numbers
             candidates = candidates[:n_best]
-        hypotheses = list[Hypothesis]()
         texts = self.tokenizer.decode([candidate.ids for candidate in candidates])
-        for text, candidate in zip(texts, candidates, strict=True):
-            cased = text if part.case is None else in_case(text, part.case, self.tgt)
-            pieces, num_missing = self.tokenizer.pieces(candidate.ids), len(terms) - num_used(terms, text)
-            hypotheses.append(Hypothesis([cased], candidate.score, pieces, num_missing, part.is_cut))
+        hypotheses = [
+            Hypothesis(
+                [text if part.case is None else in_case(text, part.case, self.tgt)],
+                candidate.score,
+                self.tokenizer.pieces(candidate.ids),
+                len(terms) - num_used(terms, text),
+                part.is_cut,
+            )
+            for text, candidate in zip(texts, candidates, strict=True)
+        ]
         if sampling is None:
             hypotheses.sort(key=lambda hypothesis: hypothesis.num_missing)
         elif sampling.mbr:
