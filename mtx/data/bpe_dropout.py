@@ -73,12 +73,12 @@ class BpeDropout:
         rng = random.Random(f"{self._seed} {draw} {word}")
         rate = 0.0 if draw is None else self._rate
         symbols = [character for token in word for character in self._texts[token]]
-        skipped: set[int] = set()  # positions of the first piece of a merge
-        while True:
-            pairs = enumerate(map("".join, pairwise(symbols)))
-            possible = [(self._ranks[text], at) for at, text in pairs if text in self._ranks and at not in skipped]
-            if not possible:
-                break
+        skipped = set[int]()  # positions of the first piece of a merge
+        while possible := [
+            (self._ranks[text], at)
+            for at, text in enumerate(map("".join, pairwise(symbols)))
+            if text in self._ranks and at not in skipped
+        ]:
             _, at = min(possible)
             if rng.random() < rate:
                 skipped.add(at)

@@ -100,7 +100,7 @@ class Glossary:
         it are skipped. A term with a lower-case first word also matches with an initial capital.
         """
         words = word_spans(text)
-        candidates = list[Match]()
+        candidates = list[tuple[int, bool, Match]]()
         for number, (start, first_end) in enumerate(words):
             for _, end in words[number:]:
                 if end - start > self._longest:
@@ -108,12 +108,9 @@ class Glossary:
                 written = text[start:end]
                 term = written if written in self.terms else _decapitalize(written, first_end - start)
                 if term in self.terms:
-                    candidates.append(Match(start, end, term, self.terms[term]))
-        candidates.sort(
-            key=lambda match: (match.start - match.end, match.src != text[match.start : match.end], match.start)
-        )
+                    candidates.append((start - end, written != term, Match(start, end, term, self.terms[term])))
         covered, matches = set[int](), list[Match]()
-        for match in candidates:
+        for _, _, match in sorted(candidates):
             if covered.isdisjoint(span := range(match.start, match.end)):
                 covered.update(span)
                 matches.append(match)
@@ -123,7 +120,7 @@ class Glossary:
         """The text with the translation after each term, between marks; unchanged without terms."""
         normal = _nfc(text)
         matches = self.matches(normal)
-        marked = ((m.start, m.end, mark_term(normal[m.start : m.end], m.tgt)) for m in matches)
+        marked = ((start, end, mark_term(normal[start:end], tgt)) for start, end, _, tgt in matches)
         return replace_spans(normal, marked) if matches else text
 
 
@@ -145,7 +142,7 @@ def replace_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
 def find_words(term: str, text: str) -> list[tuple[int, int]]:
     """The spans of a term in a text as whole words, case-sensitive, without overlap."""
     matches = Glossary({term: term}).matches(text) if term in text else []
-    return [(match.start, match.end) for match in matches if text[match.start : match.end] == term]
+    return [match[:2] for match in matches if text[match.start : match.end] == term]
 
 
 def num_used(translations: Sequence[str], text: str) -> int:
@@ -172,8 +169,8 @@ def _word() -> re.Pattern[str]:
 
 def letters_of(terms: Iterable[str]) -> list[str]:
     """The letters of each word of the terms, in lower case."""
-    words = (word.lower() for term in terms for word in term.split())
-    letters = ("".join(c for c in word if c.isalpha() or unicodedata.category(c).startswith("M")) for word in words)
+    words = " ".join(terms).lower().split()
+    letters = ("".join(c for c in word if unicodedata.category(c)[0] in "LM") for word in words)
     return list(filter(None, letters))
 
 
@@ -205,7 +202,7 @@ def learn_lexicon(blocks: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Glos
     """
     pairs_of: dict[str, array[int]] = defaultdict(lambda: array("i"))  # the pairs that have a source word, by number
     tgt_numbers = dict[str, int]()
-    tgt_words: list[array[int]] = []  # the numbers of the target words of each pair
+    tgt_words = list[array[int]]()  # the numbers of the target words of each pair
     for src_texts, tgt_texts in blocks:
         for src, tgt in zip(src_texts, tgt_texts, strict=True):
             for word in set(_words(src)):

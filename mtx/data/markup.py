@@ -149,6 +149,7 @@ _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation a
 _KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
 Kind = Literal["open", "close", "alone"]
+Escape = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +247,12 @@ def text_of(marked: Marked) -> str:
     return "".join(part for part in marked if isinstance(part, str))
 
 
-def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:
+def raw(marked: Marked, escape: Escape = str) -> str:
     """Text and tags as written in the document; `escape` is for the text."""
     return "".join(escape(part) if isinstance(part, str) else part.raw for part in marked)
 
 
-def mark_up(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
+def mark_up(marked: Marked, escape: Escape = str) -> Marked:
     """The parts of a segment; elements written as text, and all other codes, become tags.
 
     Args:
@@ -275,7 +276,7 @@ def codes_of(text: str) -> list[str]:
     return sorted(part.raw for part in mark_up([text]) if isinstance(part, Tag))
 
 
-def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
+def with_codes(marked: Marked, escape: Escape = str) -> Marked:
     """The parts of a segment; placeholders, addresses and the like become tags, see `mark_up`.
 
     So does an element that holds no letter, such as <sup>[1]</sup>, as a whole.
@@ -302,9 +303,7 @@ def _code_tag(text: str) -> Tag:
     return Tag(text, is_break=text.endswith("\\n"))
 
 
-def with_tags(
-    marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag], escape: Callable[[str], str] = str
-) -> Marked:
+def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag], escape: Escape = str) -> Marked:
     """The parts of a segment; matches of a pattern become tags, see `mark_up`."""
     parts = Marked()
     for part in marked:
@@ -316,7 +315,7 @@ def with_tags(
             parts += [part[at : match.start()], replace(tag_of(match[0]), raw=escape(match[0]))]
             at = match.end()
         parts.append(part[at:])
-    return [part for part in parts if part != ""]
+    return list(filter(None, parts))
 
 
 def is_choice(marked: Marked) -> bool:

@@ -117,7 +117,7 @@ def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
     """
     sizes = np.stack([*lengths, np.ones_like(lengths[0])], axis=1)  # of each sentence: source, target, itself
     room = np.array([shape.num_src, shape.num_tgt, shape.max_sentences]) - shape.spare
-    members: list[list[int]] = [[] for _ in range(k)]
+    members = [list[int]() for _ in range(k)]
     loads = np.zeros((k, 3), np.int64)
     for i in np.argsort(-lengths.sum(axis=0), kind="stable").tolist():
         has_room = (loads + sizes[i] <= room).all(axis=1)
@@ -259,7 +259,7 @@ def _in_buffer(batch: PackedBatch, buffer: Tensor) -> PackedBatch:
 def twice(batch: PackedBatch) -> PackedBatch:
     """A batch with its sentences twice: all of them, then the batch with its dummies. It has no buffer."""
     num_src, num_tgt, num = batch.num_src_tokens, batch.num_tgt_tokens, batch.num_sentences
-    fields: dict[str, Any] = {}
+    fields = dict[str, Any]()
     for name in SLICES:
         field, size = getattr(batch, name), num_src if name.startswith("src") else num_tgt
         parts = [field[:num], field + size] if name.endswith("offsets") else [field[:size], field]

@@ -27,18 +27,17 @@ _MANY = 100  # texts that SentencePiece encodes faster as a list than one by one
 
 
 def piece_bytes(piece: str) -> bytes:
-    """The text of a piece in UTF-8, with a space before a word; empty for `</s>`, and `?` for `<unk>`."""
+    """The text of a piece in UTF-8, with a space before a word, and `?` for `<unk>`."""
     if BYTE.fullmatch(piece):
-        return bytes([int(piece[3:5], 16)])
-    return b"" if piece == EOS else b"?" if piece == UNK else piece.replace(SPACE, " ").encode()
+        return bytes.fromhex(piece[3:5])
+    return b"?" if piece == UNK else piece.replace(SPACE, " ").encode()
 
 
 def _encoded(processor: Any, texts: list[str], num_threads: int, **options: Any) -> list[list[Any]]:
     """Ids or pieces of texts; a few texts are encoded one by one, since SentencePiece starts threads for every list."""
     if len(texts) < _MANY:
         return [processor.encode(text, **options) for text in texts]
-    encoded: list[list[Any]] = processor.encode(texts, num_threads=num_threads, **options)
-    return encoded
+    return list(processor.encode(texts, num_threads=num_threads, **options))
 
 
 class JointModel:
@@ -79,7 +78,7 @@ class JointModel:
         """
         processor, texts, scores = self._processors[target], dict[int, str](), dict[str, float]()
         for number in range(len(processor)):
-            piece: str = processor.id_to_piece(number)
+            piece = processor.id_to_piece(number)
             no_text = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
             if piece in self._ids and not no_text:
                 texts[self._ids[piece]] = piece

@@ -108,7 +108,7 @@ def divided(texts: Sequence[str], starts: Sequence[int], tags: Tags) -> list[tup
     A pair around several parts encloses each of them: between two parts it has ends that are not written.
     """
     numbers = [max(0, bisect_right(starts, tag.at - (tag.tags[0].kind == "close")) - 1) for tag in tags]
-    by_text: list[list[Placed]] = [[] for _ in texts]
+    by_text = [list[Placed]() for _ in texts]
     for number, tag in zip(numbers, tags, strict=True):
         by_text[number].append(replace(tag, at=min(tag.at - starts[number], len(texts[number]))))
     for first, last in sorted(match_pairs(tags).items(), reverse=True):
@@ -171,7 +171,7 @@ def put_back(tags: Tags, src: str, tgt: str, links: Sequence[Link]) -> Marked:
     for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
         result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         end = at
-    return [part for part in [*result, tgt[end:]] if part != ""]
+    return list(filter(None, [*result, tgt[end:]]))
 
 
 def _units(tgt: str, links: Sequence[Link]) -> list[Link]:

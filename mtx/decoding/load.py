@@ -143,6 +143,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
         durable.make_directories(cache)
         with FileLock(cache / "lock"):
             if not durable.has_manifest(export):  # else another process has converted it meanwhile
+                shutil.rmtree(export, ignore_errors=True)
                 _convert(root, export, precision)
     except OSError as error:
         command = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)

@@ -165,7 +165,7 @@ class TorchEngine:
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self.use_models():
             candidates = self._search_in_memory(longest_first, options)
-        by_source: list[list[Candidate]] = [[] for _ in sources]
+        by_source = [list[Candidate]() for _ in sources]
         for request in requests:
             by_source[request.number * len(sources) // len(requests)] += candidates[request.number]
         return by_source

@@ -318,7 +318,7 @@ class Translator:
         if case is None:
             return sentence, None
         terms = self._terms(sentence) if is_normalized("NFC", sentence) else []
-        unchanged = [(term.start, term.end) for term in terms]
+        unchanged = [term[:2] for term in terms]
         encode = self.tokenizer.encode
         usual = truecase(sentence, case, self.src, lambda texts: list(map(len, encode(texts))), unchanged)
         return (sentence, None) if usual is None else (usual, case)
@@ -410,8 +410,8 @@ class Translator:
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for row, src_ids, attention in zip(rows, src, attentions, strict=True):
             part, hypothesis = pairs[row]
-            src_side = self.tokenizer.pieces(src_ids), part.text
-            links[row] = link_pieces(attention, src_side, (hypothesis.pieces, hypothesis.text))
+            sides = (self.tokenizer.pieces(src_ids), part.text), (hypothesis.pieces, hypothesis.text)
+            links[row] = link_pieces(attention, *sides)
         whole = (self._with_codes(*pair, links.get(row, ())) for row, pair in enumerate(pairs))
         return [[next(whole) for _ in of_part] for of_part in by_part]
 
