@@ -176,8 +176,8 @@ def letters_of(terms: Iterable[str]) -> list[str]:
 
 def _decapitalize(text: str, size: int) -> str:
     """A text with its first letter in lower case, if the first word (of this length) has only an initial capital."""
-    word, lowered = text[:size], text[:size].lower()
-    return lowered + text[size:] if len(lowered) == size and lowered[1:] == word[1:] else text
+    lowered = text[:size].lower()
+    return lowered + text[size:] if len(lowered) == size and lowered[1:] == text[1:size] else text
 
 
 def _words(text: str) -> list[str]:

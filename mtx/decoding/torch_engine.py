@@ -222,8 +222,7 @@ class TorchEngine:
             free_unused_memory(self.device)
             if not kept:
                 self.batch_tokens //= 2
-                tokens = f"{self.batch_tokens:,}"
-                logger.info("out of memory (%s): reducing batches to %s source tokens", shortage, tokens)
+                logger.info(f"out of memory ({shortage}): reducing batches to {self.batch_tokens:,} source tokens")
             kept = 0
 
     def _search(self, requests: list[Request], options: SearchOptions) -> Results:
