@@ -202,7 +202,7 @@ def learn_lexicon(blocks: Iterable[tuple[Sequence[str], Sequence[str]]]) -> Glos
     """
     pairs_of: dict[str, array[int]] = defaultdict(lambda: array("i"))  # the pairs that have a source word, by number
     tgt_numbers = dict[str, int]()
-    tgt_words = list[array[int]]()  # the numbers of the target words of each pair
+    tgt_words: list[array[int]] = []  # the numbers of the target words of each pair
     for src_texts, tgt_texts in blocks:
         for src, tgt in zip(src_texts, tgt_texts, strict=True):
             for word in set(_words(src)):
