@@ -40,20 +40,21 @@ _FRAGMENT, _LENGTH = (2, 4), (4, 12)  # letters of a fragment, and of a made-up 
 # `TrainingConfig` in config/schema.py, such as `upper_case`. They are applied in the order of the list, and a longer
 # list draws other pairs for all of them. A pair is unchanged if a side would become empty or longer than
 # data.max_tokens.
-Augmentation = Callable[[str, str, random.Random], tuple[str, str]]
+Pair = tuple[str, str]  # a source and its target
+Augmentation = Callable[[str, str, random.Random], Pair]
 
 
-def change_case(src: str, tgt: str, rng: random.Random, case: Case) -> tuple[str, str]:
+def change_case(src: str, tgt: str, rng: random.Random, case: Case) -> Pair:
     """Both sides in upper case, or in title case."""
     return in_case(src, case), in_case(tgt, case)
 
 
-def drop_end_punctuation(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+def drop_end_punctuation(src: str, tgt: str, rng: random.Random) -> Pair:
     """Both sides without final punctuation."""
     return _END.sub("", src), _END.sub("", tgt)
 
 
-def make_typing_errors(src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+def make_typing_errors(src: str, tgt: str, rng: random.Random) -> Pair:
     """A source with a typing error in a tenth of the longer words: a missing, doubled or transposed letter."""
 
     def mistype(match: re.Match[str]) -> str:
@@ -80,12 +81,12 @@ class Terms:
         self._src_letters = letters_of(glossary.terms)
         self._tgt_letters = letters_of(glossary.terms.values())
 
-    def __call__(self, src: str, tgt: str, rng: random.Random) -> tuple[str, str]:
+    def __call__(self, src: str, tgt: str, rng: random.Random) -> Pair:
         matches = self._glossary.matches(src)
         terms = list(dict.fromkeys(match.src for match in matches))
         rng.shuffle(terms)
         number = rng.randint(1, _MOST_TERMS)
-        chosen = dict[str, tuple[str, str]]()  # the written term ("": unchanged) and its written translation
+        chosen = dict[str, Pair]()  # the written term ("": unchanged) and its written translation
         edits, covered = list[tuple[int, int, str]](), set[int]()
         for term in terms:
             translation = self._glossary.terms[term]
@@ -101,11 +102,11 @@ class Terms:
                     made_up = make_up(term, self._src_letters, rng)
             chosen[term] = made_up, translation
             edits += [(*span, translation) for span in spans]
-        marked = list[tuple[int, int, str]]()
-        for start, end, term, _ in matches:
-            if term in chosen:
-                made_up, translation = chosen[term]
-                marked.append((start, end, mark_term(made_up or src[start:end], translation)))
+        marked = (
+            (start, end, mark_term(chosen[term][0] or src[start:end], chosen[term][1]))
+            for start, end, term, _ in matches
+            if term in chosen
+        )
         return replace_spans(src, marked), replace_spans(tgt, sorted(edits))
 
 
@@ -169,27 +170,19 @@ class EpochText:
         tokenizer: Tokenizer,
         augmentations: Sequence[tuple[Augmentation, float]],
     ):
-        self._seed, rate = config.seed, config.training.bpe_dropout
-        self._max_tokens = config.data.max_tokens
+        self._seed, self._max_tokens = config.seed, config.data.max_tokens
         self._store = store
         self._tokenizer = tokenizer
         self._augmentations = augmentations
-        sides = (False, True) if rate else ()
-        self._dropouts = [BpeDropout(tokenizer, self._seed, rate, self._max_tokens, target) for target in sides]
+        rate, most = config.training.bpe_dropout, self._max_tokens
+        self._dropouts = [BpeDropout(tokenizer, self._seed, rate, most, target) for target in (False, True) if rate]
 
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
         """The pairs of a chunk; `number` is the number of the chunk in its epoch."""
         key = (self._seed, epoch, number)
         sides = self._store.src, self._store.tgt
         src, tgt = (side.sentences(pairs) for side in sides)
-        self._augment(np.random.default_rng((*key, 1)), pairs, src, tgt)
-        if self._dropouts:
-            rng = np.random.default_rng(key)
-            src, tgt = (dropout(side, rng) for dropout, side in zip(self._dropouts, (src, tgt), strict=True))
-        return Chunk(pairs, tuple(Side.of(ids, side.tokens.dtype) for ids, side in zip((src, tgt), sides, strict=True)))
-
-    def _augment(self, rng: np.random.Generator, pairs: Ints, src: list[list[int]], tgt: list[list[int]]) -> None:
-        """Replace the ids of the pairs whose text changes."""
+        rng = np.random.default_rng((*key, 1))
         drawn = rng.random((len(pairs), len(self._augmentations))) < [share for _, share in self._augmentations]
         places = np.flatnonzero(drawn.any(axis=1)).tolist()
         seeds = rng.integers(2**63, size=len(places)).tolist()
@@ -205,3 +198,7 @@ class EpochText:
             has_text = src_ids[len(frame.before_src) : -1] and tgt_ids[len(frame.before_tgt) : -1]
             if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
                 src[place], tgt[place] = src_ids, tgt_ids
+        if self._dropouts:
+            rng = np.random.default_rng(key)
+            src, tgt = (dropout(side, rng) for dropout, side in zip(self._dropouts, (src, tgt), strict=True))
+        return Chunk(pairs, tuple(Side.of(ids, side.tokens.dtype) for ids, side in zip((src, tgt), sides, strict=True)))

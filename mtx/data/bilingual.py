@@ -16,8 +16,8 @@ from pathlib import Path
 from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
 
-from mtx.data.inline_codes import accelerator
 from mtx.data.languages import Languages, tag_of
+from mtx.data.markup import accelerator
 from mtx.data.tables import BLOCK_PAIRS, PLAIN_NAMES, Columns, PairBlock, PairGroup
 from mtx.errors import DataError, UsageError
 from mtx.storage.text_files import printable

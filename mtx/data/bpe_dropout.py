@@ -9,12 +9,12 @@ Flow: chunks of text (`mtx.data.augmentation`) -> `BpeDropout` -> the batch samp
 
 import random
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
 
-from mtx.data.sentencepiece_models import BYTE, SPACE
+from mtx.data.sentencepiece_models import BYTE, SPACE, Encoded
 from mtx.data.tokenizer import Tokenizer
 
 _NUM_CUTS = 32
@@ -37,7 +37,7 @@ class BpeDropout:
         self._seed = seed
         self._rate = rate
         self._max_tokens = max_tokens
-        self._cut_word = cache(self._merge)
+        self._cut_word = lru_cache(_MAX_CUTS)(self._merge)
         # Pieces without a merge, such as user-defined symbols, stay whole, and end a word.
         symbols = [token for token in self._texts if self._merge((token,), None) != (token,)]
         for symbol in symbols:
@@ -48,10 +48,8 @@ class BpeDropout:
             if not BYTE.fullmatch(piece) and self._texts.get(token, SPACE).startswith(SPACE)
         }
 
-    def __call__(self, sentences: list[list[int]], rng: np.random.Generator) -> list[list[int]]:
+    def __call__(self, sentences: Encoded, rng: np.random.Generator) -> Encoded:
         """The ids of the sentences after BPE-dropout."""
-        if self._cut_word.cache_info().currsize > _MAX_CUTS:
-            self._cut_word.cache_clear()
         draws = iter(rng.integers(_NUM_CUTS, size=sum(map(len, sentences)), dtype=np.uint8).tolist())
         cut = (self.cut(ids, [next(draws) for _ in ids]) for ids in sentences)
         return [new if len(new) <= self._max_tokens else ids for new, ids in zip(cut, sentences, strict=True)]
@@ -75,12 +73,12 @@ class BpeDropout:
         rng = random.Random(f"{self._seed} {draw} {word}")
         rate = 0.0 if draw is None else self._rate
         symbols = [character for token in word for character in self._texts[token]]
-        skipped: set[int] = set()  # positions of the first piece of a merge
-        while True:
-            pairs = enumerate(map("".join, pairwise(symbols)))
-            possible = [(self._ranks[text], at) for at, text in pairs if text in self._ranks and at not in skipped]
-            if not possible:
-                break
+        skipped = set[int]()  # positions of the first piece of a merge
+        while possible := [
+            (self._ranks[text], at)
+            for at, text in enumerate(map("".join, pairwise(symbols)))
+            if text in self._ranks and at not in skipped
+        ]:
             _, at = min(possible)
             if rng.random() < rate:
                 skipped.add(at)

@@ -29,7 +29,8 @@ _TERM = re.compile(f"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{{1,{MAX_TERM_CHARS}}}")
 _LAST_COMBINING = 0x1F000  # above it, only variation selectors combine with letters
 _FROM_SPREADSHEET = "open the table in a spreadsheet and save it as text with TABs (tab delimited), in UTF-8"
 _HEADINGS = {("source", "target"), ("source term", "target term"), ("src", "tgt"), ("term", "translation")}
-_JOINERS = "\u200c\u200d"
+
+_nfc = functools.partial(unicodedata.normalize, "NFC")
 
 _MIN_PAIRS = 3  # pairs in which a word of a lexicon must occur
 _MIN_DICE = 0.5
@@ -99,7 +100,7 @@ class Glossary:
         it are skipped. A term with a lower-case first word also matches with an initial capital.
         """
         words = word_spans(text)
-        candidates = list[Match]()
+        candidates = list[tuple[int, bool, Match]]()
         for number, (start, first_end) in enumerate(words):
             for _, end in words[number:]:
                 if end - start > self._longest:
@@ -107,12 +108,9 @@ class Glossary:
                 written = text[start:end]
                 term = written if written in self.terms else _decapitalize(written, first_end - start)
                 if term in self.terms:
-                    candidates.append(Match(start, end, term, self.terms[term]))
-        candidates.sort(
-            key=lambda match: (match.start - match.end, match.src != text[match.start : match.end], match.start)
-        )
+                    candidates.append((start - end, written != term, Match(start, end, term, self.terms[term])))
         covered, matches = set[int](), list[Match]()
-        for match in candidates:
+        for _, _, match in sorted(candidates):
             if covered.isdisjoint(span := range(match.start, match.end)):
                 covered.update(span)
                 matches.append(match)
@@ -122,7 +120,7 @@ class Glossary:
         """The text with the translation after each term, between marks; unchanged without terms."""
         normal = _nfc(text)
         matches = self.matches(normal)
-        marked = ((m.start, m.end, mark_term(normal[m.start : m.end], m.tgt)) for m in matches)
+        marked = ((start, end, mark_term(normal[start:end], tgt)) for start, end, _, tgt in matches)
         return replace_spans(normal, marked) if matches else text
 
 
@@ -144,7 +142,7 @@ def replace_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
 def find_words(term: str, text: str) -> list[tuple[int, int]]:
     """The spans of a term in a text as whole words, case-sensitive, without overlap."""
     matches = Glossary({term: term}).matches(text) if term in text else []
-    return [(match.start, match.end) for match in matches if text[match.start : match.end] == term]
+    return [match[:2] for match in matches if text[match.start : match.end] == term]
 
 
 def missing_terms(translations: Sequence[str], text: str) -> list[str]:
@@ -166,24 +164,20 @@ def _word() -> re.Pattern[str]:
     """Python's own \\w lacks combining characters, so it would split Hindi words."""
     characters = map(chr, range(0x300, _LAST_COMBINING))
     marks = "".join(c for c in characters if unicodedata.category(c).startswith("M"))
-    return re.compile(f"(?:(?![{WITHOUT_SPACES}])[\\w{marks}{_JOINERS}])+|\\S")
+    return re.compile(f"(?:(?![{WITHOUT_SPACES}])[\\w{marks}\u200c\u200d])+|\\S")
 
 
 def letters_of(terms: Iterable[str]) -> list[str]:
     """The letters of each word of the terms, in lower case."""
-    words = (word.lower() for term in terms for word in term.split())
-    letters = ("".join(c for c in word if c.isalpha() or unicodedata.category(c).startswith("M")) for word in words)
-    return [word for word in letters if word]
+    words = " ".join(terms).lower().split()
+    letters = ("".join(c for c in word if unicodedata.category(c)[0] in "LM") for word in words)
+    return list(filter(None, letters))
 
 
 def _decapitalize(text: str, size: int) -> str:
     """A text with its first letter in lower case, if the first word (of this length) has only an initial capital."""
-    word, lowered = text[:size], text[:size].lower()
-    return lowered + text[size:] if len(lowered) == size and lowered[1:] == word[1:] else text
-
-
-def _nfc(text: str) -> str:
-    return unicodedata.normalize("NFC", text)
+    lowered = text[:size].lower()
+    return lowered + text[size:] if len(lowered) == size and lowered[1:] == text[1:size] else text
 
 
 def _words(text: str) -> list[str]:

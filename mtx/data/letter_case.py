@@ -29,7 +29,7 @@ _DOTTED = frozenset(["tr", "az", "crh"])  # languages in which I and i are two l
 def case_of(text: str) -> Case | None:
     """upper: at least two letters, all of them upper case; title: at least three words with initial capitals."""
     if text.isupper():  # letters without case count as neither here
-        letters = [character for character in text if character.isalpha()]
+        letters = list(filter(str.isalpha, text))
         return "upper" if len(letters) > 1 and all(map(str.isupper, letters)) else None
     first = _BEGINNING.findall(text)
     return "title" if len(first) >= _FEWEST_TITLE_WORDS and all(map(str.isupper, first)) else None

@@ -1,16 +1,140 @@
-"""Text with codes inside, and the text without them.
+"""Codes inside text: placeholders, addresses, emoji, markup, entities and escaped line breaks; the text without them.
 
-Flow: `Marked` -> `bare` -> a translation, into which `mtx.decoding.codes` puts the tags -> `Marked`.
+One table for training, which removes markup, and for translation, which keeps each code and restores it once.
+If several codes start at the same character, the first (longest) one here counts.
+Flow: `mark_up` -> `Marked` -> `bare` -> a translation, into which `mtx.decoding.codes` puts the tags -> `Marked`.
 """
 
 import html
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, zip_longest
+from itertools import islice, pairwise, zip_longest
 from typing import Literal
 
-from mtx.data.inline_codes import ALONE, BREAK, CHOICE, CODE, ELEMENT, ENTITY, SEAM, SIGN
+from mtx.data.languages import IDEOGRAPHS
+
+_EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
+# A web address without trailing punctuation, or a mail address. Text in scripts without spaces ends it.
+ADDRESS = (
+    r"(?i:(?<![a-z0-9_])(?:(?:https?|ftp|file)://|www\.))"
+    rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{1,2000}}(?<![.,;:!?\]}}’])"
+    r"|(?:mailto:)?(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
+)
+TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo, Template Toolkit; JSX and Smarty
+    r"\{/\*(?:[^*]|\*(?!/)){0,1000}\*/\}"
+    r"|\{[^{}<]{0,200}?(?:[=!]==|&&|\|\|| \? |=>|\?[?.]|\w\(|\"\s*:| \$[a-z])[^{}]{0,200}\}"
+    r"|\[%[^%]{0,1000}%\]|\[\[ [^\[\]]{1,100} \]\]"
+    r"|<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
+    r"|\{{4}[^{}]{0,1000}\}{4}|\{{3}[^{}]{0,1000}\}{3}|\$?\{\{[^{}]{0,1000}\}\}"
+)
+_PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+"  # of Windows
+_NAME = "[A-Za-z_][A-Za-z0-9_]*+"
+EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
+_CODES = "|".join(
+    [
+        ADDRESS,
+        TEMPLATE,
+        _PATH,
+        rf"%(?:\d+\$)?\#@{_NAME}@",  # Xcode
+        # Drupal, the shell of Windows, and dates as strftime writes them; letters behind belong to the name
+        rf"%%{_NAME}%%|(?<!\d)%(?!ll)[a-z_]{{3,}}(?:-[a-z]+)+(?!\w)"
+        rf"|(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w))*",
+        r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
+        r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]",  # C, Python, Perl, Objective-C
+        r"%<\w{1,100}>[\d.]*+[a-z]|%\d{1,2}(?!\w)",  # Ruby, Qt
+        r"\{\w{1,20}>|<\w{1,20}\}",  # Phrase
+        r"[$%#]?\{ ?[^{}\s<]{0,100} ?\}",
+        r"\{\w*[!:](?!\s)[^{}]{0,100}\}",  # Python and .NET, with a format
+        r"\{\s*\w+\s*,\s*(?:number|date|time|duration|ordinal|spellout|list)\b[^{}]{0,200}\}",  # ICU
+        r"\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}",  # Fluent
+        rf"\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w*+)*+)|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*",
+        rf"(?<!\w)(?:__{_NAME}(?<=__)|\^{_NAME}\^|###{_NAME}###)(?!\w)",
+        r"(?<!\w)@[a-z]{2,20} ?\([$'\"][^()]{0,200}\)",  # Blade
+        rf"(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./][A-Za-z]\w*)*:?(?!\w)",  # Drupal, Laravel; the names of emoji
+        # Weblate, Maketext, shortcodes of WordPress
+        r"\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]",
+        r"\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*\s[^\[\]=]{1,100}=[^\[\]]{0,500}\]"
+        r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list)\]|\[(?:url|color|size|quote|img)=[^\[\]]{1,500}\]",
+        r"\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)",  # Xcode
+        # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
+        r"[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])",
+        r"\\u[0-9a-fA-F]{4}|(?:\d[\d.,]{0,30})?%%",
+        rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\d\#*]\ufe0f\u20e3",
+    ]
+)
+CODE = re.compile(rf"(?:{_CODES})(?:[-/.:](?:{_CODES}))*+")  # codes joined by a sign alone are one
+# An ICU message with texts for several numbers or cases
+CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|choice)\s*,")
+# An escaped line break or tab, but not the \\name of a macro
+BREAK = re.compile(r"(?<!\\)(?:\\r)?\\[nt](?![a-z])|(?<=[^\s\\:])(?:\\r)?\\n")
+_PATH_OR_BREAK = re.compile(f"({_PATH})|{BREAK.pattern}")
+# Elements, and comments. Markup with a space inside may be text, unless it is an HTML element or has an attribute.
+_LESS = r"(?!(?<=%)<\w{1,100}>[\d.]{0,9}[a-z](?!\w))</?"  # but not a Ruby placeholder, as in %<name>s
+_INSIDE = rf"(?>[^<>{{\[$]|{TEMPLATE}|[{{\[$])"  # a template does not end it
+ELEMENT = re.compile(
+    rf"{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
+    rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s(?!\w+ \w+>){_INSIDE}{{0,1000}})?/?>|<!--.{{0,2000}}?-->"
+    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}={_INSIDE}{{0,1000}}|\s*)|\d{{1,3}})/?>",
+    re.IGNORECASE | re.DOTALL,
+)
+ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
+_DECIMAL = re.compile("&#0*([0-9]{1,8})[0-9]*")
+_WHITE_SPACE = re.compile(
+    r"(?:\w+[:-])*(?:br|lb|lf|pb|tab|nbsp|space|new[ _-]?line|(?:line|soft)[ _-]?(?:break|return))"
+    r"|(?:\s|[<\[]/?(?:\w+:)?(?:br|p|li|div|hr|tab|line-break)\b[^<>\[\]]*[>\]]|<mq:ch val=\"\s+\" ?/>"
+    r"|\{?\\(?:line|par|tab|u00a0|[nrt~])(?: ?\})?|[\u21b5\u23ce\xb6])+",
+    re.IGNORECASE,
+)
+LETTER = rf"[^\W\d_{IDEOGRAPHS}]"  # of a script with spaces
+ALONE = "\x03"  # a code without text
+SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in place of a space: between words
+
+
+SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
+
+
+def unescape(text: str) -> str:
+    """The text with its character references decoded; `html.unescape` fails for one with thousands of digits."""
+    return html.unescape(_DECIMAL.sub(r"&#\1", text))
+
+
+def is_white_space(text: str) -> bool:
+    """Whether a code of another program with this name, display text or content is a line break or other space."""
+    return _WHITE_SPACE.fullmatch(unescape(text)) is not None
+
+
+def needs_no_translation(text: str) -> bool:
+    """Whether a text is its own translation: it has no letter, or is one word of digits and letters such as A4.
+
+    Letters of a script without case count as words, and so do two small letters in a row (2nd).
+    """
+    letters = list(filter(str.isalpha, text))
+    is_one_word = len(text.split()) == 1 and any(map(str.isdigit, text))
+    is_code = is_one_word and all(letter.isupper() or letter.islower() for letter in letters)
+    return not letters or (is_code and not any(one.islower() and two.islower() for one, two in pairwise(text)))
+
+
+# The mark before the letter of an accelerator, not the & of AT&T; both in parentheses behind a text in other scripts
+_ACCELERATOR = re.compile(r" ?\([&_]\w\)|(?!&\w+;)(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])")
+
+
+def accelerator(text: str) -> re.Match[str] | None:
+    """The mark of an accelerator with its letter, as in &File and _File."""
+    return _ACCELERATOR.search(text) if text.count("&") + text.count("_") == 1 else None
+
+
+def strip_codes(text: str) -> str:
+    """Removes the markup of training text: drops elements and escaped line breaks, and decodes entities.
+
+    Placeholders are kept: they are words of the sentence.
+    """
+    if "\\" in text:
+        text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text)
+    if "<" in text:
+        text = ELEMENT.sub(lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)
+    return ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " "), text) if "&" in text else text
+
 
 _VOID = "area base br col embed hr img input link meta param source track wbr"
 VOID = frozenset(_VOID.split())  # elements of HTML without an end
@@ -25,6 +149,7 @@ _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation a
 _KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
 Kind = Literal["open", "close", "alone"]
+Escape = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +192,17 @@ class Placed:
 
     tags: tuple[Tag, ...]
     at: int
-    before: str
-    after: str
-    ends_word: bool
+    before: str = ""
+    after: str = ""
+    ends_word: bool = False
 
     @property
     def is_word(self) -> bool:
         """Whether it replaces a word."""
         return self.tags[0].kind == "alone" and not self.tags[0].is_break
+
+
+Tags = Sequence[Placed]
 
 
 def bare(marked: Marked) -> tuple[str, list[Placed]]:
@@ -119,12 +247,12 @@ def text_of(marked: Marked) -> str:
     return "".join(part for part in marked if isinstance(part, str))
 
 
-def raw(marked: Marked, escape: Callable[[str], str] = str) -> str:
+def raw(marked: Marked, escape: Escape = str) -> str:
     """Text and tags as written in the document; `escape` is for the text."""
     return "".join(escape(part) if isinstance(part, str) else part.raw for part in marked)
 
 
-def mark_up(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
+def mark_up(marked: Marked, escape: Escape = str) -> Marked:
     """The parts of a segment; elements written as text, and all other codes, become tags.
 
     Args:
@@ -132,7 +260,14 @@ def mark_up(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
     """
     if not SIGN.search(text_of(marked)):
         return marked
-    parts = [part if isinstance(part, Tag) else ENTITY.sub(_unescape, part) for part in marked]
+    parts = [
+        part
+        if isinstance(part, Tag)
+        else ENTITY.sub(
+            lambda entity: entity[0] if _KEPT_ENTITY.fullmatch(entity[0]) else html.unescape(entity[0]), part
+        )
+        for part in marked
+    ]
     return with_codes(with_tags(parts, ELEMENT, element_tag, escape), escape)
 
 
@@ -141,11 +276,7 @@ def codes_of(text: str) -> list[str]:
     return sorted(part.raw for part in mark_up([text]) if isinstance(part, Tag))
 
 
-def _unescape(entity: re.Match[str]) -> str:
-    return entity[0] if _KEPT_ENTITY.fullmatch(entity[0]) else html.unescape(entity[0])
-
-
-def with_codes(marked: Marked, escape: Callable[[str], str] = str) -> Marked:
+def with_codes(marked: Marked, escape: Escape = str) -> Marked:
     """The parts of a segment; placeholders, addresses and the like become tags, see `mark_up`.
 
     So does an element that holds no letter, such as <sup>[1]</sup>, as a whole.
@@ -172,9 +303,7 @@ def _code_tag(text: str) -> Tag:
     return Tag(text, is_break=text.endswith("\\n"))
 
 
-def with_tags(
-    marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag], escape: Callable[[str], str] = str
-) -> Marked:
+def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag], escape: Escape = str) -> Marked:
     """The parts of a segment; matches of a pattern become tags, see `mark_up`."""
     parts = Marked()
     for part in marked:
@@ -186,7 +315,7 @@ def with_tags(
             parts += [part[at : match.start()], replace(tag_of(match[0]), raw=escape(match[0]))]
             at = match.end()
         parts.append(part[at:])
-    return [part for part in parts if part != ""]
+    return list(filter(None, parts))
 
 
 def is_choice(marked: Marked) -> bool:

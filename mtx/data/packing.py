@@ -44,8 +44,7 @@ class Shape:
 
     def fits(self, src: int, tgt: int, sentences: int) -> bool:
         """Whether these numbers of real tokens and sentences leave room for the dummy sentences."""
-        is_room_for_ids = max(src - self.num_src, tgt - self.num_tgt) <= -self.spare
-        return is_room_for_ids and sentences <= self.max_sentences - self.spare
+        return max(src - self.num_src, tgt - self.num_tgt, sentences - self.max_sentences) <= -self.spare
 
 
 def micro_batch_shape(
@@ -106,7 +105,7 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
     cuts = (ends - totals / 2).searchsorted(ends[-1] / k * np.arange(1, k))  # a sentence goes where its middle lies
     groups = np.split(np.arange(len(totals)), cuts)
     src, tgt = lengths
-    fit = (shape.fits(int(src[group].sum()), int(tgt[group].sum()), len(group)) for group in groups)
+    fit = (shape.fits(src[group].sum(), tgt[group].sum(), len(group)) for group in groups)
     return groups if all(fit) else _distribute(lengths, k, shape)
 
 
@@ -118,7 +117,7 @@ def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
     """
     sizes = np.stack([*lengths, np.ones_like(lengths[0])], axis=1)  # of each sentence: source, target, itself
     room = np.array([shape.num_src, shape.num_tgt, shape.max_sentences]) - shape.spare
-    members: list[list[int]] = [[] for _ in range(k)]
+    members = [list[int]() for _ in range(k)]
     loads = np.zeros((k, 3), np.int64)
     for i in np.argsort(-lengths.sum(axis=0), kind="stable").tolist():
         has_room = (loads + sizes[i] <= room).all(axis=1)
@@ -126,7 +125,7 @@ def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
             members.append([])
             loads, has_room = np.pad(loads, ((0, 1), (0, 0))), np.append(has_room, True)
         weighted = loads[:, :2] @ lengths[:, i]
-        j = int(np.where(has_room, weighted, np.iinfo(np.int64).max).argmin())
+        j = min(np.flatnonzero(has_room), key=weighted.__getitem__)
         members[j].append(i)
         loads[j] += sizes[i]
     return [np.array(numbers, np.int64) for numbers in members]
@@ -260,7 +259,7 @@ def _in_buffer(batch: PackedBatch, buffer: Tensor) -> PackedBatch:
 def twice(batch: PackedBatch) -> PackedBatch:
     """A batch with its sentences twice: all of them, then the batch with its dummies. It has no buffer."""
     num_src, num_tgt, num = batch.num_src_tokens, batch.num_tgt_tokens, batch.num_sentences
-    fields: dict[str, Any] = {}
+    fields = dict[str, Any]()
     for name in SLICES:
         field, size = getattr(batch, name), num_src if name.startswith("src") else num_tgt
         parts = [field[:num], field + size] if name.endswith("offsets") else [field[:size], field]

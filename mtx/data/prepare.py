@@ -39,8 +39,7 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import SIDES, EvalSet, hold_out, read_sets
-from mtx.data.inline_codes import strip_codes
-from mtx.data.markup import codes_of
+from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup

@@ -19,6 +19,7 @@ from mtx.storage.run_files import TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZE
 EOS_ID = 0
 UNK_ID = 1
 EOS, UNK, PAD = "</s>", "<unk>", "<pad>"
+Encoded = list[list[int]]  # the token ids of sentences
 SPACE = "▁"  # SentencePiece's sign before a word
 BYTE = re.compile("<0x[0-9A-F]{2}>")  # the name of a byte piece
 _SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can hold them, UTF-8 cannot
@@ -26,18 +27,17 @@ _MANY = 100  # texts that SentencePiece encodes faster as a list than one by one
 
 
 def piece_bytes(piece: str) -> bytes:
-    """The text of a piece in UTF-8, with a space before a word; empty for `</s>`, and `?` for `<unk>`."""
+    """The text of a piece in UTF-8, with a space before a word, and `?` for `<unk>`."""
     if BYTE.fullmatch(piece):
-        return bytes([int(piece[3:5], 16)])
-    return b"" if piece == EOS else b"?" if piece == UNK else piece.replace(SPACE, " ").encode()
+        return bytes.fromhex(piece[3:5])
+    return b"?" if piece == UNK else piece.replace(SPACE, " ").encode()
 
 
 def _encoded(processor: Any, texts: list[str], num_threads: int, **options: Any) -> list[list[Any]]:
     """Ids or pieces of texts; a few texts are encoded one by one, since SentencePiece starts threads for every list."""
     if len(texts) < _MANY:
         return [processor.encode(text, **options) for text in texts]
-    encoded: list[list[Any]] = processor.encode(texts, num_threads=num_threads, **options)
-    return encoded
+    return list(processor.encode(texts, num_threads=num_threads, **options))
 
 
 class JointModel:
@@ -57,16 +57,17 @@ class JointModel:
     def __init__(self, model: bytes):
         self.source = self.target = model
         self.files = {TOKENIZER_MODEL: model}
-        self._processors = [_processor(model)] * 2  # of source and target
-        self.pieces: list[str] = self._processors[0].id_to_piece(list(range(self._processors[0].get_piece_size())))
+        processor = _processor(model)
+        self._processors = [processor] * 2  # of source and target
+        self.pieces: list[str] = processor.id_to_piece(list(range(len(processor))))
         self.vocabulary = self._ids = {piece: token for token, piece in enumerate(self.pieces)}
         self.languages = dict[str, int]()
 
-    def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
+    def encode(self, texts: list[str], target: bool, num_threads: int) -> Encoded:
         """Token ids without `</s>`, by the model of the source or target side."""
         return _encoded(self._processors[target], texts, num_threads)
 
-    def decode(self, ids: list[list[int]]) -> list[str]:
+    def decode(self, ids: Encoded) -> list[str]:
         """The text of ids below `num_pieces`."""
         return [self._processors[True].decode(sentence) for sentence in ids]
 
@@ -76,16 +77,15 @@ class JointModel:
         The lower the rank, the earlier the merge. Other models have no merges.
         """
         processor, texts, scores = self._processors[target], dict[int, str](), dict[str, float]()
-        for number in range(processor.get_piece_size()):
-            piece: str = processor.id_to_piece(number)
+        for number in range(len(processor)):
+            piece = processor.id_to_piece(number)
             no_text = processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number)
             if piece in self._ids and not no_text:
                 texts[self._ids[piece]] = piece
                 if len(piece) > 1:
                     scores[piece] = processor.get_score(number)
-        if not all(map(float.is_integer, scores.values())):  # a unigram model has logarithms of probabilities
-            return texts, {}
-        return texts, {piece: -round(score) for piece, score in scores.items()}
+        is_bpe = all(map(float.is_integer, scores.values()))  # a unigram model has logarithms of probabilities
+        return texts, {piece: -round(score) for piece, score in scores.items() if is_bpe}
 
 
 class SplitModel(JointModel):
@@ -96,7 +96,7 @@ class SplitModel(JointModel):
     `</s>`'s id.
 
     Args:
-        vocabulary: accepted by `check_vocabulary`; `<pad>` is its last entry.
+        vocabulary: accepted by `read_split`; `<pad>` is its last entry.
 
     Raises:
         RuntimeError: if the bytes are not a SentencePiece model.
@@ -115,12 +115,12 @@ class SplitModel(JointModel):
         self._silent = {UNK_ID, EOS_ID, *self.languages.values()}  # ids that are not part of the text
         self._ids = {p: i for p, i in vocabulary.items() if i not in self._silent and p != PAD}
 
-    def encode(self, texts: list[str], target: bool, num_threads: int) -> list[list[int]]:
+    def encode(self, texts: list[str], target: bool, num_threads: int) -> Encoded:
         """Token ids without `</s>`, by the model of the source or target side."""
         sentences = _encoded(self._processors[target], texts, num_threads, out_type=str)
         return [[self._ids.get(piece, UNK_ID) for piece in sentence] for sentence in sentences]
 
-    def decode(self, ids: list[list[int]]) -> list[str]:
+    def decode(self, ids: Encoded) -> list[str]:
         """The text of ids below `num_pieces`, by the model of the target side.
 
         `<unk>` and language tokens are skipped, as with `skip_special_tokens` in transformers.
@@ -133,7 +133,7 @@ class SplitModel(JointModel):
 def _processor(model: bytes) -> Any:
     processor = sentencepiece.SentencePieceProcessor()
     processor.LoadFromSerializedProto(model)
-    if (size := processor.get_piece_size()) > MAX_PIECES:
+    if (size := len(processor)) > MAX_PIECES:
         raise RuntimeError(f"too many pieces: {size:,}")
     try:
         processor.id_to_piece(list(range(size)))
@@ -154,12 +154,23 @@ def read_joint(path: Path) -> JointModel:
     return JointModel(model)
 
 
-def read_split(src_path: Path, tgt_path: Path, vocabulary: dict[str, int]) -> SplitModel:
-    """Read the models of the two sides, which share a checked vocabulary.
+def read_split(src_path: Path, tgt_path: Path, path: Path, vocabulary: Any) -> SplitModel:
+    """Read the models of the two sides, which share the vocabulary from `path`.
 
     Raises:
-        DamagedFileError: if a file is missing or not a SentencePiece model.
+        DamagedFileError: if a file is missing or not a SentencePiece model, or the vocabulary does not name each id
+            from 0 on, with `</s>` 0, `<unk>` 1 and `<pad>` last.
     """
+    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
+    if (
+        not 3 <= len(ids) <= MAX_PIECES
+        or any(type(token) is not int for token in ids)
+        or sorted(ids) != list(range(len(ids)))
+        or [vocabulary.get(piece) for piece in (EOS, UNK, PAD)] != [EOS_ID, UNK_ID, len(ids) - 1]
+        or _SURROGATE.search("".join(vocabulary))
+    ):
+        known = "</s> 0, <unk> 1, <pad> last"
+        raise DamagedFileError(f"{path}: expected 3 to {MAX_PIECES:,} pieces with ids from 0, {known}")
     return SplitModel(_read_model(src_path)[0], _read_model(tgt_path)[0], vocabulary)
 
 
@@ -174,11 +185,11 @@ def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
     vocabulary = {EOS: EOS_ID, UNK: UNK_ID}
     for path in dict.fromkeys((src_path, tgt_path)):
         _, model = _read_model(path)
-        for token in range(model.get_piece_size()):
+        for token in range(len(model)):
             if not (model.is_control(token) or model.is_unknown(token) or model.is_unused(token)):
                 vocabulary.setdefault(model.id_to_piece(token), len(vocabulary))
     vocabulary[PAD] = len(vocabulary)
-    return read_split(src_path, tgt_path, check_vocabulary(tgt_path, vocabulary))
+    return read_split(src_path, tgt_path, tgt_path, vocabulary)
 
 
 def _read_model(path: Path) -> tuple[bytes, Any]:
@@ -190,23 +201,3 @@ def _read_model(path: Path) -> tuple[bytes, Any]:
         return model, _processor(model)
     except RuntimeError as error:
         raise DamagedFileError(f"{path}: not a SentencePiece model ({' '.join(str(error).split())})") from None
-
-
-def check_vocabulary(path: Path, vocabulary: Any) -> dict[str, int]:
-    """Check the vocabulary of a split model from `path`, and return it.
-
-    Raises:
-        DamagedFileError: if it does not name each id from 0 on, with `</s>` 0, `<unk>` 1 and `<pad>` last.
-    """
-    ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
-    if (
-        not 3 <= len(ids) <= MAX_PIECES
-        or any(type(token) is not int for token in ids)
-        or sorted(ids) != list(range(len(ids)))
-        or [vocabulary.get(piece) for piece in (EOS, UNK, PAD)] != [EOS_ID, UNK_ID, len(ids) - 1]
-        or _SURROGATE.search("".join(vocabulary))
-    ):
-        known = "</s> 0, <unk> 1, <pad> last"
-        raise DamagedFileError(f"{path}: expected 3 to {MAX_PIECES:,} pieces with ids from 0, {known}")
-    checked: dict[str, int] = vocabulary
-    return checked

@@ -29,8 +29,8 @@ from mtx.data.glossary import TERM_MARKS
 from mtx.data.sentencepiece_models import EOS_ID as EOS_ID
 from mtx.data.sentencepiece_models import (
     PAD,
+    Encoded,
     JointModel,
-    check_vocabulary,
     read_as_one,
     read_joint,
     read_split,
@@ -39,7 +39,7 @@ from mtx.data.sentencepiece_models import UNK_ID as UNK_ID
 from mtx.errors import DamagedFileError, DataError, UsageError
 from mtx.storage.durable import read_json, write_bytes, write_json
 from mtx.storage.model_description import tokenizer_files
-from mtx.storage.run_files import TOKENIZER_JSON, TOKENIZER_MODEL, TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL
+from mtx.storage.run_files import TOKENIZER_JSON
 from mtx.storage.text_files import replace_surrogates
 
 NUM_RESERVED = JointModel.num_reserved
@@ -58,7 +58,8 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 def normalize(text: str, form: Form) -> str:
-    """Apply the Unicode form nfc. The form nmt_nfkc is applied by SentencePiece, not here."""
+    """Text without surrogates, in the Unicode form nfc. The form nmt_nfkc is applied by SentencePiece, not here."""
+    text = replace_surrogates(text)
     return unicodedata.normalize("NFC", text) if form == "nfc" else text
 
 
@@ -97,7 +98,7 @@ class Tokenizer:
         num_reserved: int | None = None,
     ):
         self.models = models
-        self.normalization: Form = normalization
+        self.normalization = normalization
         self.num_pieces = len(models.pieces)
         num_reserved = models.num_reserved if num_reserved is None else num_reserved
         self.pad_id = self.num_ids = self.num_pieces + num_reserved
@@ -135,9 +136,7 @@ class Tokenizer:
         before_src, before_tgt = (tuple(takewhile(starts.__contains__, ids)) for ids in (src_ids, tgt_ids))
         return Frame(before_src, before_tgt=before_tgt)
 
-    def encode(
-        self, texts: list[str], frame: Frame = PLAIN, num_threads: int = -1, *, target: bool = False
-    ) -> list[list[int]]:
+    def encode(self, texts: list[str], frame: Frame = PLAIN, num_threads: int = -1, *, target: bool = False) -> Encoded:
         """Normalised token ids of texts, in their frame.
 
         Args:
@@ -151,12 +150,12 @@ class Tokenizer:
         ids = iter(self.encode_text((text for _, text in framed), num_threads))
         return [[*frame.before_src, *next(ids), *frame.after_src] for frame, _ in framed]
 
-    def encode_text(self, texts: Iterable[str], num_threads: int = -1, *, target: bool = False) -> list[list[int]]:
+    def encode_text(self, texts: Iterable[str], num_threads: int = -1, *, target: bool = False) -> Encoded:
         """Normalised token ids of texts without a frame; see `encode`.
 
         The characters of `TERM_MARKS` in a source become `marks`, if the tokenizer has them.
         """
-        texts = [normalize(replace_surrogates(text), self.normalization) for text in texts]
+        texts = [normalize(text, self.normalization) for text in texts]
         if target or not self.marks:
             return self.models.encode(texts, target, num_threads)
         parts = [_MARK.split(text) for text in texts]  # text, mark, text, mark, ..., text
@@ -166,7 +165,7 @@ class Tokenizer:
             for split in parts
         ]
 
-    def decode(self, ids: list[list[int]]) -> list[str]:
+    def decode(self, ids: Encoded) -> list[str]:
         """The text of token ids, one line each, without `</s>`, reserved symbols and padding.
 
         Byte pieces (for characters without a piece) can form line breaks and other control characters; each becomes a
@@ -183,13 +182,13 @@ class Tokenizer:
         starts = [place + 1 for place, token in enumerate(ids) if token == before]
         return self.decode([ids[start : ids.index(after, start)] for start in starts if after in ids[start:]])
 
-    def pieces(self, ids: list[int]) -> list[str]:
+    def pieces(self, ids: Sequence[int]) -> list[str]:
         """The name of each token id, such as `▁the`, `</s>`, `<BT>`, `<pad>`."""
         return list(map(self._names.__getitem__, ids))
 
     def vocabulary(self) -> list[str]:
         """The names of the ids from 0 to `num_ids` - 1: with the reserved symbols, without `<pad>`."""
-        return self._names[: self.num_ids]
+        return self._names[:-1]
 
     def save(self, directory: Path) -> None:
         """Write the models and `tokenizer.json` into `directory`."""
@@ -204,13 +203,10 @@ class Tokenizer:
         Raises:
             DamagedFileError: if a file is missing or damaged, or the files do not belong together.
         """
-        json_path, file_names = directory / TOKENIZER_JSON, tokenizer_files(directory)
+        first, *others, json_path = (directory / name for name in tokenizer_files(directory))
         description = read_json(json_path)
-        if TOKENIZER_MODEL in file_names:
-            models: JointModel = read_joint(directory / TOKENIZER_MODEL)
-        else:
-            pieces = check_vocabulary(json_path, description.get("pieces"))
-            models = read_split(directory / TOKENIZER_SRC_MODEL, directory / TOKENIZER_TGT_MODEL, pieces)
+        pieces = description.get("pieces")
+        models = read_split(first, others[0], json_path, pieces) if others else read_joint(first)
         form: Any = description.get("normalization")
         tags: Any = description.get("tags")
         num_reserved: Any = description.get("reserved", models.num_reserved)
@@ -222,17 +218,18 @@ class Tokenizer:
             and type(num_reserved) is int
             and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
         )
-        tokenizer = cls(models, form, list(tags), has_marks, num_reserved) if is_valid else None
-        if tokenizer is None or any(description.get(key) != value for key, value in tokenizer._description().items()):
-            raise DamagedFileError(f"{json_path}: its normalization, tags or pieces do not match {file_names[0]}")
-        return tokenizer
+        if is_valid:
+            tokenizer = cls(models, form, list(tags), has_marks, num_reserved)
+            if description == {**description, **tokenizer._description()}:
+                return tokenizer
+        raise DamagedFileError(f"{json_path}: its normalization, tags or pieces do not match {first.name}")
 
     def _description(self) -> dict[str, Any]:
         num_reserved = self.num_ids - self.num_pieces
         reserved = {"reserved": num_reserved} if num_reserved != self.models.num_reserved else {}
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
-        settings = {"normalization": self.normalization, "tags": self.tags, **marks, **reserved}
-        return {**settings, "pieces": self.models.vocabulary}
+        pieces = self.models.vocabulary
+        return {"normalization": self.normalization, "tags": self.tags, **marks, **reserved, "pieces": pieces}
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
@@ -256,8 +253,8 @@ def given_tokenizer(config: TokenizerConfig) -> Tokenizer | None:
     if not paths:
         return None
     directory = paths[0].parent
-    names = tokenizer_files(directory)
-    if (directory / TOKENIZER_JSON).is_file() and paths == [directory / name for name in names[:-1]]:
+    *models, description = (directory / name for name in tokenizer_files(directory))
+    if paths == models and description.is_file():
         return Tokenizer.load(directory)
     return Tokenizer(read_as_one(paths[0], paths[-1]), "none", [])
 
@@ -289,7 +286,7 @@ def train_tokenizer(
     if len(tags) > (room := NUM_RESERVED - len(TERM_MARKS) * has_marks):
         raise UsageError(f"data.train: expected at most {room} tags, got {len(tags)} ({', '.join(tags)})")
     vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
-    text = [_CONTROLS.sub(" ", normalize(replace_surrogates(line), config.normalization)) for line in sentences]
+    text = [_CONTROLS.sub(" ", normalize(line, config.normalization)) for line in sentences]
     for vocab_size in vocab_sizes:
         model = io.BytesIO()
         try:
@@ -310,12 +307,11 @@ def train_tokenizer(
             )
         except RuntimeError as error:
             message = " ".join(str(error).split())
+            if not (wrong_size := _WRONG_SIZE.search(message)):
+                raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}") from None
+            most, least = wrong_size.groups()
         else:
             return Tokenizer(JointModel(model.getvalue()), config.normalization, tags, has_marks)
-        wrong_size = _WRONG_SIZE.search(message)
-        if wrong_size is None:
-            raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}")
-        most, least = wrong_size.groups()
     problem = f"is too large for this corpus; the maximum is {most}"
     if least:
         problem = f"is too small for its characters; the minimum is {least}"

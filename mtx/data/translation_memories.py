@@ -18,7 +18,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
-from mtx.data.inline_codes import ALONE, SEAM, is_white_space
+from mtx.data.markup import ALONE, SEAM, is_white_space
 from mtx.errors import DataError
 from mtx.storage.text_files import (
     BEGINNING_BYTES,

@@ -3,7 +3,7 @@
 The score of a hypothesis is its log-probability / ((5 + |Y|) / 6)^alpha; |Y| counts `</s>`. A hypothesis finishes when
 its `</s>` is among the top `beam_size` candidates. A sentence is done when `beam_size` hypotheses have finished, or
 when the best open hypothesis cannot beat the worst finished one even at the maximum length. At the maximum length only
-`</s>` is allowed. Greedy search is a beam of one; sampling is a beam of one whose token is drawn. `Beams` has these
+`</s>` is allowed. Greedy search is a beam of one; sampling is a beam of one whose token is drawn. `Slots` has these
 rules; all its sentences take a step together, and the results of a step stay on the device. A sample depends on the
 seed, its source, its prefix and its number, but not on other sentences of the batch.
 
@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mtx.data.tokenizer import EOS_ID
-from mtx.decoding.options import NO_SCORES, Candidate, Request, Sampling, SearchOptions, penalty
+from mtx.decoding.options import NO_SCORES, Candidate, Request, Results, Sampling, SearchOptions, penalty
 from mtx.errors import MtxError
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 
@@ -92,7 +92,7 @@ class RequestQueue:
 @torch.inference_mode()
 def search(
     models: Sequence[Model], queue: RequestQueue, options: SearchOptions, kept: "dict[Any, Slots] | None" = None
-) -> dict[int, list[Candidate]]:
+) -> Results:
     """Translates waiting sentences until the queue is empty, with one model or an ensemble.
 
     Args:
@@ -111,7 +111,7 @@ def search(
     if is_static:  # few shapes
         num_slots, max_length = min(queue.most_slots, 1 << (num_slots - 1).bit_length()), -(-max_length // 64) * 64
     key = num_slots, num_beams, max_length, options.alpha, options.sampling
-    slots = kept.pop(key, None) or Slots(models, num_slots, num_beams, max_length, options.alpha, options.sampling)
+    slots = kept.pop(key, None) or Slots(models, *key)
     results = _Search(slots, queue).run()
     if is_static and not queue.cancelled.is_set():
         kept[key] = slots
@@ -124,6 +124,16 @@ class Slots:
     """A fixed number of slots for sentences: what each model keeps of them, their hypotheses, and the step of all.
 
     Attributes:
+        ids: the last token of each open hypothesis, [B, J].
+        scores: its log-probability, -inf if there is no hypothesis, [B, J].
+        lengths: number of tokens so far, [B].
+        limits: largest number of tokens, [B].
+        required: the token that is required at each length, of a prefix or `</s>` at the limit; -1 if any is allowed,
+            [B, T].
+        history: the choice of each beam at each length, token * J + parent, [B, J, T].
+        finished: scores of finished hypotheses, best first, -inf if there are fewer than J, [B, J].
+        ends: the place of each finished hypothesis in `history`, length * J + parent, [B, J].
+        done: whether the sentence needs no further step, or the slot is empty, [B].
         uniform: a number for each step of a sample, [B, T].
     """
 
@@ -136,156 +146,24 @@ class Slots:
         alpha: float,
         sampling: Sampling | None,
     ):
-        self.models, self.size, self.sampling = models, num_slots, sampling
-        device = models[0].device
-        self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
-        self.beams = Beams(num_slots, num_beams, max_length, alpha, models[0].start_id, device)
-        self.uniform = torch.zeros(num_slots, max_length, device=device)
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self._graph: CudaGraph | None = None
-        self._versions = list[int]()  # of the caches that the graph was made for
-        self._num_warm_ups = 0
-
-    def step(self) -> None:
-        """Takes a step; on CUDA by a graph, which is recorded again when a cache has another version."""
-        versions = [cache.prepare() for cache in self.caches]
-        if self.stream is None:
-            self._extend()
-            return
-        if self._graph is None or versions != self._versions:
-            self._graph = CudaGraph(self.stream)
-            self._versions, self._num_warm_ups = versions, 0
-        self._num_warm_ups += 1
-        (self._graph.warm_up if self._num_warm_ups <= _WARM_UP_STEPS else self._graph.replay)(self._extend)
-
-    def _extend(self) -> None:
-        """Adds one token to every hypothesis, without waiting for the device."""
-        beams = self.beams
-        of_models = zip(self.models, self.caches, strict=True)
-        logits, *others = [model.step(beams.ids, beams.lengths, cache) for model, cache in of_models]
-        if others:  # logits of the mean probability
-            of_all = torch.stack([logits, *others])
-            logits = torch.log_softmax(of_all, -1, dtype=torch.float).logsumexp(0)
-        samples = None
-        if self.sampling is not None:
-            samples = draw(logits[:, 0], self.uniform.gather(1, beams.lengths[:, None]), self.sampling)
-        log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
-        parents = beams.advance(*beams.candidates(log_probs, samples))
-        for cache in self.caches:
-            cache.reorder(parents)
-
-
-class _Search:
-    """One search, on the host."""
-
-    def __init__(self, slots: Slots, queue: RequestQueue):
-        self.slots, self.queue, self.models, self.caches = slots, queue, slots.models, slots.caches
-        self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
-        self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
-        self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
-        self.num_steps = 0
-        self.polls: deque[tuple[int, HostCopy]] = deque()  # `done` after a step, on its way to the host
-        self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
-        self.results: dict[int, list[Candidate]] = {}
-
-    def run(self) -> dict[int, list[Candidate]]:
-        while not self.queue.cancelled.is_set() and self._fill():
-            self.slots.step()
-            self.num_steps += 1
-            self._collect()
-            self._read(wait=False)
-        self._read(wait=True)
-        return self.results
-
-    def _fill(self) -> bool:
-        """Fills free slots with waiting sentences; returns whether any slot is in use."""
-        num_slots = self.slots.size
-        free = [slot for slot in range(num_slots) if slot not in self.running]
-        if self.slots.stream is not None and self.running and len(free) * _REFILL_FRACTION < num_slots:
-            return True
-        while free:
-            if not self.encoded:
-                if not (requests := self.queue.take(num_slots)):
-                    break
-                self.sources = [model.encode([request.source for request in requests]) for model in self.models]
-                self.encoded = list(enumerate(requests))
-            admitted, self.encoded = self.encoded[: len(free)], self.encoded[len(free) :]
-            slots, free = free[: len(admitted)], free[len(admitted) :]
-            for cache, sources in zip(self.caches, self.sources, strict=True):
-                cache.admit(slots, sources, [row for row, _ in admitted])
-            self._admit(slots, [request for _, request in admitted])
-        return bool(self.running)
-
-    def _admit(self, slots: list[int], requests: list[Request]) -> None:
-        self.slots.beams.admit(slots, requests)
-        if self.slots.sampling is not None:
-            uniform, seed = self.slots.uniform, self.slots.sampling.seed
-            numbers = []  # in [0, 1), which follow from the source, the prefix and the number of the sample
-            for request in requests:
-                key = repr((seed, request.sample, [*request.source, *request.prefix])).encode()
-                philox = np.random.Philox(key=int.from_bytes(hashlib.sha256(key).digest()[:16], "little"))
-                numbers.append(np.random.Generator(philox).random(uniform.shape[1], dtype=np.float32))
-            uniform[slots] = torch.from_numpy(np.stack(numbers)).to(uniform)
-        self.running |= {slot: (request, self.num_steps) for slot, request in zip(slots, requests, strict=True)}
-
-    def _collect(self) -> None:
-        """Takes the hypotheses of finished sentences out of their slots, on CUDA some steps after they were done."""
-        beams = self.slots.beams
-        self.polls.append((self.num_steps, HostCopy(beams.done)))
-        if self.slots.stream is not None and len(self.polls) <= _HOST_LAG:
-            return
-        step, copy = self.polls.popleft()
-        done = copy.tensor().tolist()
-        slots = [slot for slot, (_, admitted_at) in self.running.items() if done[slot] and admitted_at < step]
-        if not slots:
-            return
-        numbers = [self.running.pop(slot)[0].number for slot in slots]
-        slot_ids = torch.tensor(slots).to(beams.ids.device, non_blocking=True)
-        results = [tensor.index_select(0, slot_ids) for tensor in (beams.history, beams.finished, beams.ends)]
-        self.unread.append((numbers, list(map(HostCopy, results))))
-        for cache in self.caches:
-            cache.release(slots)
-
-    def _read(self, wait: bool) -> None:
-        """Turns finished sentences that have reached the host into hypotheses."""
-        while self.unread and (wait or self.unread[0][1][-1].is_ready()):
-            numbers, copies = self.unread.popleft()
-            for number, *of_sentence in zip(numbers, *(copy.tensor() for copy in copies), strict=True):
-                self.results[number] = backtrace(*of_sentence)
-                if not self.results[number]:
-                    raise MtxError(NO_SCORES)
-
-
-class Beams:
-    """The hypotheses of all slots, on the device.
-
-    Attributes:
-        ids: the last token of each open hypothesis, [B, J].
-        scores: its log-probability, -inf if there is no hypothesis, [B, J].
-        lengths: number of tokens so far, [B].
-        limits: largest number of tokens, [B].
-        required: the token that is required at each length, of a prefix or `</s>` at the limit; -1 if any is allowed,
-            [B, T].
-        history: the choice of each beam at each length, token * J + parent, [B, J, T].
-        finished: scores of finished hypotheses, best first, -inf if there are fewer than J, [B, J].
-        ends: the place of each finished hypothesis in `history`, length * J + parent, [B, J].
-        done: whether the sentence needs no further step, or the slot is empty, [B].
-    """
-
-    def __init__(
-        self, num_slots: int, num_beams: int, max_length: int, alpha: float, start_id: int, device: torch.device
-    ):
         def full(value: float, *shape: int) -> Tensor:
             return torch.full((num_slots, *shape), value, device=device)
 
-        self.start_id = start_id
-        self.ids, self.scores = full(start_id, num_beams), full(_MINUS_INF, num_beams)
+        self.models, self.size, self.sampling = models, num_slots, sampling
+        self.start_id, device = models[0].start_id, models[0].device
+        self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
+        self.ids, self.scores = full(self.start_id, num_beams), full(_MINUS_INF, num_beams)
         self.lengths, self.limits = full(0), full(1)
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
         self.finished, self.ends = full(_MINUS_INF, num_beams), full(0, num_beams)
         self.done = full(True)
         self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float), alpha).to(device)
+        self.uniform = full(0.0, max_length)
+        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._graph: CudaGraph | None = None
+        self._versions = list[int]()  # of the caches that the graph was made for
+        self._num_warm_ups = 0
 
     def admit(self, slots: list[int], requests: Sequence[Request]) -> None:
         """Begins these sentences in these slots."""
@@ -303,6 +181,39 @@ class Beams:
         self.scores[slot_ids] = _MINUS_INF
         self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
         self.finished[slot_ids] = _MINUS_INF
+        if self.sampling is not None:
+            numbers = []  # in [0, 1), which follow from the source, the prefix and the number of the sample
+            for request in requests:
+                key = repr((self.sampling.seed, request.sample, [*request.source, *request.prefix])).encode()
+                philox = np.random.Philox(key=int.from_bytes(hashlib.sha256(key).digest()[:16], "little"))
+                numbers.append(np.random.Generator(philox).random(self.uniform.shape[1], dtype=np.float32))
+            self.uniform[slot_ids] = torch.from_numpy(np.stack(numbers)).to(device)
+
+    def step(self) -> None:
+        """Takes a step; on CUDA by a graph, which is recorded again when a cache has another version."""
+        versions = [cache.prepare() for cache in self.caches]
+        if self.stream is None:
+            self._extend()
+            return
+        if self._graph is None or versions != self._versions:
+            self._graph, self._versions, self._num_warm_ups = CudaGraph(self.stream), versions, 0
+        self._num_warm_ups += 1
+        (self._graph.warm_up if self._num_warm_ups <= _WARM_UP_STEPS else self._graph.replay)(self._extend)
+
+    def _extend(self) -> None:
+        """Adds one token to every hypothesis, without waiting for the device."""
+        of_models = zip(self.models, self.caches, strict=True)
+        logits, *others = [model.step(self.ids, self.lengths, cache) for model, cache in of_models]
+        if others:  # logits of the mean probability
+            of_all = torch.stack([logits, *others])
+            logits = torch.log_softmax(of_all, -1, dtype=torch.float).logsumexp(0)
+        samples = None
+        if self.sampling is not None:
+            samples = draw(logits[:, 0], self.uniform.gather(1, self.lengths[:, None]), self.sampling)
+        log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
+        parents = self.advance(*self.candidates(log_probs, samples))
+        for cache in self.caches:
+            cache.reorder(parents)
 
     def candidates(self, log_probs: Tensor, samples: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the best continuations of each slot: the best 2 J of all beams and tokens, or the required token.
@@ -360,6 +271,78 @@ class Beams:
         return parents
 
 
+class _Search:
+    """One search, on the host."""
+
+    def __init__(self, slots: Slots, queue: RequestQueue):
+        self.slots, self.queue = slots, queue
+        self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
+        self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
+        self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
+        self.num_steps = 0
+        self.polls: deque[tuple[int, HostCopy]] = deque()  # `done` after a step, on its way to the host
+        self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
+        self.results: Results = {}
+
+    def run(self) -> Results:
+        while not self.queue.cancelled.is_set() and self._fill():
+            self.slots.step()
+            self.num_steps += 1
+            self._collect()
+            self._read(wait=False)
+        self._read(wait=True)
+        return self.results
+
+    def _fill(self) -> bool:
+        """Fills free slots with waiting sentences; returns whether any slot is in use."""
+        num_slots = self.slots.size
+        free = [slot for slot in range(num_slots) if slot not in self.running]
+        if self.slots.stream is not None and self.running and len(free) * _REFILL_FRACTION < num_slots:
+            return True
+        while free:
+            if not self.encoded:
+                if not (requests := self.queue.take(num_slots)):
+                    break
+                self.sources = [model.encode([request.source for request in requests]) for model in self.slots.models]
+                self.encoded = list(enumerate(requests))
+            admitted, self.encoded = self.encoded[: len(free)], self.encoded[len(free) :]
+            slots, free = free[: len(admitted)], free[len(admitted) :]
+            for cache, sources in zip(self.slots.caches, self.sources, strict=True):
+                cache.admit(slots, sources, [row for row, _ in admitted])
+            self.slots.admit(slots, [request for _, request in admitted])
+            self.running |= {
+                slot: (request, self.num_steps) for slot, (_, request) in zip(slots, admitted, strict=True)
+            }
+        return bool(self.running)
+
+    def _collect(self) -> None:
+        """Takes the hypotheses of finished sentences out of their slots, on CUDA some steps after they were done."""
+        state = self.slots
+        self.polls.append((self.num_steps, HostCopy(state.done)))
+        if state.stream is not None and len(self.polls) <= _HOST_LAG:
+            return
+        step, copy = self.polls.popleft()
+        done = copy.tensor().tolist()
+        slots = [slot for slot, (_, admitted_at) in self.running.items() if done[slot] and admitted_at < step]
+        if not slots:
+            return
+        numbers = [self.running.pop(slot)[0].number for slot in slots]
+        slot_ids = torch.tensor(slots).to(state.ids.device, non_blocking=True)
+        results = [tensor.index_select(0, slot_ids) for tensor in (state.history, state.finished, state.ends)]
+        self.unread.append((numbers, list(map(HostCopy, results))))
+        for cache in state.caches:
+            cache.release(slots)
+
+    def _read(self, wait: bool) -> None:
+        """Turns finished sentences that have reached the host into hypotheses."""
+        while self.unread and (wait or self.unread[0][1][-1].is_ready()):
+            numbers, copies = self.unread.popleft()
+            for number, *of_sentence in zip(numbers, *(copy.tensor() for copy in copies), strict=True):
+                self.results[number] = backtrace(*of_sentence)
+                if not self.results[number]:
+                    raise MtxError(NO_SCORES)
+
+
 def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the `count` largest sums of a beam's score [B, J] and a token's log-probability [B, J, V] of each slot.
 
@@ -385,7 +368,7 @@ def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Te
 
 
 def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate]:
-    """Returns the finished hypotheses of one sentence, best first, from its rows of `Beams` in host memory."""
+    """Returns the finished hypotheses of one sentence, best first, from its rows of `Slots` in host memory."""
     beams, rows = history.shape[0], history.tolist()
     candidates = []
     for score, end in zip(finished.tolist(), ends.tolist(), strict=True):

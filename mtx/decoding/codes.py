@@ -10,14 +10,13 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise, takewhile, zip_longest
+from itertools import accumulate, groupby, pairwise, takewhile, zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from mtx.data.cleaning import clean_text
-from mtx.data.inline_codes import LETTER
-from mtx.data.markup import Marked, Placed, Tag, mark_up, raw
+from mtx.data.markup import LETTER, Marked, Placed, Tag, Tags, mark_up, raw
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
 from mtx.storage.text_files import replace_surrogates
@@ -39,6 +38,9 @@ _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
 _ALL, _END = -1, -2  # instead of the number of a tag: the sentence, and the end of a pair
 _MOST_WORK = 1_000_000  # tags times words, about a second
+
+_Todo = tuple[int, int, int, Placed | None]  # the span of a tag in a translation, its number, and itself
+Span = tuple[int, int]  # the first character of a part of a text, and its end
 
 
 class Link(NamedTuple):
@@ -88,9 +90,7 @@ def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:
         yield [after]
 
 
-def sentences(
-    text: str, tags: Sequence[Placed], split: Callable[[str], list[str]] | None
-) -> list[tuple[str, Sequence[Placed]]]:
+def sentences(text: str, tags: Tags, split: Callable[[str], list[str]] | None) -> list[tuple[str, Tags]]:
     """The sentences of a bare text, each with its tags; a pair around several sentences encloses a part of each."""
     cuts = {tag.at for tag in tags if any(_BETWEEN_SENTENCES.search(each.raw) for each in tag.tags)}
     parts = [text[begin:end].strip() for begin, end in pairwise(sorted({0, *cuts, len(text)}))]
@@ -102,20 +102,20 @@ def sentences(
     return divided(texts, starts, tags)
 
 
-def divided(texts: Sequence[str], starts: Sequence[int], tags: Sequence[Placed]) -> list[tuple[str, Sequence[Placed]]]:
+def divided(texts: Sequence[str], starts: Sequence[int], tags: Tags) -> list[tuple[str, Tags]]:
     """Parts of a text, which begin at these characters, each with its tags.
 
     A pair around several parts encloses each of them: between two parts it has ends that are not written.
     """
     numbers = [max(0, bisect_right(starts, tag.at - (tag.tags[0].kind == "close")) - 1) for tag in tags]
-    by_text: list[list[Placed]] = [[] for _ in texts]
+    by_text = [list[Placed]() for _ in texts]
     for number, tag in zip(numbers, tags, strict=True):
         by_text[number].append(replace(tag, at=min(tag.at - starts[number], len(texts[number]))))
     for first, last in sorted(match_pairs(tags).items(), reverse=True):
         pair = tags[first].tags[0].pair
         for number in range(numbers[first], numbers[last]):
-            by_text[number].append(Placed((Tag("", "close", pair),), len(texts[number]), "", "", False))
-            by_text[number + 1].insert(0, Placed((Tag("", "open", pair),), 0, "", "", False))
+            by_text[number].append(Placed((Tag("", "close", pair),), len(texts[number])))
+            by_text[number + 1].insert(0, Placed((Tag("", "open", pair),), 0))
     return list(zip(texts, by_text, strict=True))
 
 
@@ -128,7 +128,7 @@ def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple
     """
     links = list[Link]()
     src_ends, tgt_ends = ([0.0, *_ends(*side)] for side in (src, tgt))
-    balanced = _balance(attention[: len(tgt_ends) - 2, : len(src_ends) - 2])
+    balanced = _balance(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])
     for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
         column = int(row.argmax())
         if end > start:
@@ -147,18 +147,14 @@ def _balance(attention: Attention) -> Attention:
 
 
 def _ends(pieces: Sequence[str], text: str) -> list[float]:
-    """The end of each piece in a text, in characters, even if normalisation has changed its length."""
-    ends, data = list[int](), b""
-    for piece in pieces:
-        data += piece_bytes(piece)
-        ends.append(len(data.decode("utf-8", "ignore")) - 1)  # the first piece begins with a space
-    if ends:
-        ends[-1] = ends[-2] if len(ends) > 1 else 0  # `</s>` has no text
+    """The end of each piece but `</s>` in a text, in characters, even if normalisation has changed its length."""
+    texts = accumulate(map(piece_bytes, pieces[:-1]))  # `</s>` has no text
+    ends = [len(data.decode("utf-8", "ignore")) - 1 for data in texts]  # the first piece begins with a space
     scale = len(text) / ends[-1] if ends and ends[-1] > 0 else 1.0
     return [max(0, end) * scale for end in ends]
 
 
-def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) -> Marked:
+def put_back(tags: Tags, src: str, tgt: str, links: Sequence[Link]) -> Marked:
     """A translation with the tags of its source; spaces around them are as in the source.
 
     Args:
@@ -175,7 +171,7 @@ def put_back(tags: Sequence[Placed], src: str, tgt: str, links: Sequence[Link]) 
     for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
         result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         end = at
-    return [part for part in [*result, tgt[end:]] if part != ""]
+    return list(filter(None, [*result, tgt[end:]]))
 
 
 def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
@@ -185,8 +181,7 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
     """
     units = list[Link]()
     for link in links:
-        match = _INK.search(tgt, link.start, link.end)
-        if match is None:
+        if not (match := _INK.search(tgt, link.start, link.end)):
             continue
         start, end = match.span()
         if units and units[-1].end == start and _WITHIN_WORD.match(tgt, start):
@@ -199,7 +194,7 @@ def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
     return units
 
 
-def _space(tags: Sequence[Placed], before: str, following: str) -> Marked:
+def _space(tags: Tags, before: str, following: str) -> Marked:
     """The tags of one position, with spaces before, between and after them as in the source and between words.
 
     Args:
@@ -236,7 +231,7 @@ def _stands_apart(placed: Placed, neighbour: str) -> bool:
     return placed.is_word and neighbour != "" and not neighbour.isalnum()
 
 
-def match_pairs(tags: Sequence[Placed]) -> dict[int, int]:
+def match_pairs(tags: Tags) -> dict[int, int]:
     """The number of the closing tag for the number of each opening one that has it."""
     lasts, open_tags = dict[int, int](), defaultdict[str | None, list[int]](list)
     for number, tag in enumerate(placed.tags[0] for placed in tags):
@@ -247,7 +242,7 @@ def match_pairs(tags: Sequence[Placed]) -> dict[int, int]:
     return lasts
 
 
-def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed]]:
+def _places(tags: Tags, whole: "_Aligned") -> list[tuple[int, Placed]]:
     """The tags, each with its character of the translation, in the order of the result, in which all pairs are nested.
 
     A pair that overlaps another grows: its end moves after the tags that are open inside it.
@@ -268,7 +263,7 @@ def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed
             inside[number] = []
             open_pairs.append(number)
     result = list[tuple[int, Placed]]()
-    todo: list[tuple[int, int, int, Placed | None]] = [(0, len(whole.tgt), _ALL, None)]
+    todo: list[_Todo] = [(0, len(whole.tgt), _ALL, None)]
     while todo:
         start, stop, number, tag = todo.pop()
         result += [(start, tag)] if tag else []
@@ -278,7 +273,7 @@ def _places(tags: Sequence[Placed], whole: "_Aligned") -> list[tuple[int, Placed
         units = [unit for unit in whole.units if start <= unit.start and unit.end <= stop]
         part = replace(whole, units=units, start=start, stop=stop)
         spans = [(*part.span(tags[child], ends.get(child, tags[child]), around), child) for child in inside[number]]
-        children, end = list[tuple[int, int, int, Placed | None]](), start
+        children, end = list[_Todo](), start
         for first, last, child in sorted(spans):
             first, end = max(first, end), max(last, end)
             children.append((first, end, child, tags[child]))
@@ -298,7 +293,7 @@ class _Aligned:
     start: int
     stop: int
 
-    def span(self, first: Placed, last: Placed, around: tuple[int, int]) -> tuple[int, int]:
+    def span(self, first: Placed, last: Placed, around: Span) -> Span:
         """The span that a pair of tags encloses in the translation, or the position of a single tag.
 
         Args:
@@ -316,13 +311,13 @@ class _Aligned:
         is_last = last.at == around[1] and not any(map(str.isalnum, self.tgt[end : self.stop]))
         return start, self.stop if is_last else end
 
-    def _run(self, start: int, end: int) -> tuple[int, int] | None:
+    def _run(self, start: int, end: int) -> Span | None:
         """The run of units with the most translations of a part of the source, and the fewest others.
 
         A word counts 1 or -1. Punctuation counts 1 if the part has it too, else 0, since its source is unclear.
         """
         part = self.src[start:end]
-        best: tuple[int, int] | None = None
+        best: Span | None = None
         best_sum = total = begin = 0
         for unit in self.units:
             if total <= 0:
@@ -333,7 +328,7 @@ class _Aligned:
                 best, best_sum = (begin, unit.end), total
         return best
 
-    def _point(self, placed: Placed, around: tuple[int, int]) -> int:
+    def _point(self, placed: Placed, around: Span) -> int:
         """The position of a tag that encloses nothing: next to the translation of its neighbouring word or sign."""
         at = placed.at
         if at in around:

@@ -27,6 +27,7 @@ from mtx.decoding.options import (
     Placement,
     Request,
     SearchOptions,
+    Sentences,
     new_requests,
     penalty,
 )
@@ -45,6 +46,7 @@ _MOST_THREADS = 4  # for one sentence; CTranslate2 never takes more by itself
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
+LogProbs = dict[tuple[int, ...], float]  # of hypotheses
 COMPUTE_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # what CTranslate2 calls each precision
 _PRECISIONS = {kind: name for name, kind in COMPUTE_TYPES.items()}
 _CUBLAS_HELP = (
@@ -87,8 +89,8 @@ class CTranslate2Engine:
 
     def __init__(self, path: Path, placement: Placement):
         self.info, self.tokenizer = model_description.read(path, _FILES, name=EXPORT_CONFIG).info, Tokenizer.load(path)
-        self._pieces = self.tokenizer.vocabulary()
-        if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != self._pieces:
+        self._text, vocabulary = self.tokenizer.pieces, self.tokenizer.vocabulary()
+        if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != vocabulary:
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
         device = str(placement.device)
         if device == "auto":
@@ -106,7 +108,7 @@ class CTranslate2Engine:
             "batch_type": "tokens",
             "max_input_length": 0,
         }
-        self._ids = {piece: token for token, piece in enumerate(self._pieces)}
+        self._ids = {piece: token for token, piece in enumerate(vocabulary)}
 
     def _runtime_for_one(self) -> Any:
         """The runtime for a sentence that waits alone: its worker has all cores, unless others use them now.
@@ -121,22 +123,19 @@ class CTranslate2Engine:
             self._runtimes.append(self._open_runtime(1, num_threads))
         return self._runtimes[1]
 
-    def search(
-        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
-    ) -> list[list[Candidate]]:
+    def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """See `Engine.search`.
 
         A batch is searched with the largest limit of its sentences. Sentences with a smaller limit whose hypotheses
-        reach it are searched again, in batches of one limit. What is searched again or scored waits behind the batches
-        that have not been searched, so that all workers have work until the end.
+        reach it are searched again, in batches of one limit, which wait behind the others so that all workers have
+        work until the end. Then what CTranslate2 has not scored is scored.
         """
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         busy = sum(runtime.num_active_batches for runtime in self._runtimes)
         runtime = self.runtime if busy or len(requests) > 1 else self._runtime_for_one()
         batches = self._batches(requests, max(1, self.num_calls - busy))
         waiting = deque((batch, self._start(runtime, batch, options)) for batch in batches)
-        hypotheses = [dict[tuple[int, ...], float]() for _ in requests]
-        scored = []
+        hypotheses = [LogProbs() for _ in requests]
         while waiting:
             batch, results = waiting.popleft()
             longest, again = max(request.limit for request in batch), defaultdict[int, list[Request]](list)
@@ -148,23 +147,18 @@ class CTranslate2Engine:
                 else:
                     hypotheses[request.number] = self._hypotheses(request, pieces, scores)
             waiting.extend((limited, self._start(runtime, limited, options)) for limited in again.values())
-            missing = [
-                (request, ids)
-                for request in batch
-                for ids, log_prob in hypotheses[request.number].items()
-                if math.isnan(log_prob)
-            ]
-            if missing:
-                scoring = runtime.score_batch(
-                    [self._text(request.source[:-1]) for request, _ in missing],
-                    [self._text(ids[:-1]) for _, ids in missing],
-                    asynchronous=True,
-                    **self._batched,
-                )
-                scored.append((missing, scoring))
-        for missing, results in scored:
-            for (request, ids), future in zip(missing, results, strict=True):
-                hypotheses[request.number][ids] = sum(future.result().log_probs)
+        missing = [
+            (request, ids)
+            for request in requests
+            for ids, log_prob in hypotheses[request.number].items()
+            if math.isnan(log_prob)
+        ]
+        sides = (
+            [self._text(request.source[:-1]) for request, _ in missing],
+            [self._text(ids[:-1]) for _, ids in missing],
+        )
+        for (request, ids), result in zip(missing, runtime.score_batch(*sides, **self._batched), strict=True):
+            hypotheses[request.number][ids] = sum(result.log_probs)
         return [
             sorted(
                 (Candidate([*ids], log_prob / penalty(len(ids), options.alpha)) for ids, log_prob in of_source.items()),
@@ -173,7 +167,7 @@ class CTranslate2Engine:
             for of_source in hypotheses
         ]
 
-    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+    def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
         """See `Engine.cross_attention`: CTranslate2 gives it for the translation that it is made to write."""
         if not sources:
             return []
@@ -224,19 +218,14 @@ class CTranslate2Engine:
             asynchronous=True,
         )
 
-    def _text(self, ids: Sequence[int]) -> list[str]:
-        return [self._pieces[token] for token in ids]
-
-    def _hypotheses(
-        self, request: Request, by_beam: list[list[str]], scores: list[float]
-    ) -> dict[tuple[int, ...], float]:
+    def _hypotheses(self, request: Request, by_beam: list[list[str]], scores: list[float]) -> LogProbs:
         """Returns the hypotheses of one source, cut to the limit, with `</s>`, and their log-probabilities.
 
         CTranslate2's scores omit the prefix, and the end of a hypothesis that it cut; there it is NaN.
         """
         if not any(map(math.isfinite, scores)):
             raise MtxError(NO_SCORES)
-        hypotheses = dict[tuple[int, ...], float]()
+        hypotheses = LogProbs()
         for pieces, score in zip(by_beam, scores, strict=True):
             ids = [self._ids[piece] for piece in pieces]
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit

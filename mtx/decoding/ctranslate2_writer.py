@@ -20,7 +20,6 @@ from mtx.model.transformer import Transformer, sinusoidal_positions
 from mtx.storage import disk, durable
 from mtx.storage.run_files import EXPORT_CONFIG
 
-_MIN_POSITIONS = 512
 _LARGEST_WEIGHT = 1e19  # the products of larger ones overflow, of which CTranslate2 makes finite scores
 
 
@@ -36,7 +35,7 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
     vocabulary = loaded.tokenizer.vocabulary()
     if len(set(vocabulary)) < len(vocabulary):
         raise DamagedFileError("the tokenizer has two equal subwords, which CTranslate2 does not support")
-    longest = max(_MIN_POSITIONS, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
+    longest = max(512, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
     num_positions = loaded.model.num_tgt_positions or longest
     settings = {
         **loaded.info,

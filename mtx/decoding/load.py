@@ -24,7 +24,6 @@ from mtx.decoding.options import EngineName, Placement, SearchOptions
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.formatting import mtx_command
 from mtx.storage import durable, model_description
-from mtx.storage.durable import MANIFEST
 from mtx.storage.run_files import EXPORT_CONFIG, MODEL_CONFIG, WEIGHTS, find_model, is_run, require_models
 
 if TYPE_CHECKING:
@@ -129,24 +128,23 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
     from mtx.decoding.ctranslate2_engine import library
 
     root = find_model(model)
-    if not (root / MANIFEST).is_file():
+    if not durable.has_manifest(root):
         help = mtx_command("train", model) if is_run(model) else None
         raise UsageError(f"{model}: no finished model", help)
     version = library().__version__
     check_is_transformer(model_description.read(root, (WEIGHTS,)).config)
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
     export = cache / f"{_identity(root)}-{precision}-{version}"
+    if durable.has_manifest(export):
+        with contextlib.suppress(OSError):
+            os.utime(export)
+        return export
     try:
-        if durable.has_manifest(export):
-            with contextlib.suppress(OSError):
-                os.utime(export)
-            return export
         durable.make_directories(cache)
         with FileLock(cache / "lock"):
             if not durable.has_manifest(export):  # else another process has converted it meanwhile
                 shutil.rmtree(export, ignore_errors=True)
                 _convert(root, export, precision)
-                _remove_oldest(cache, export)
     except OSError as error:
         command = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
         problem = f"{cache}: cannot write it: {error.strerror or error}"
@@ -168,6 +166,7 @@ def _identity(root: Path) -> str:
 
 
 def _convert(root: Path, export: Path, precision: str) -> None:
+    """Converts a model; removes the least recently used conversions until all have at most `_MAX_BYTES` in total."""
     if (root / WEIGHTS).stat().st_size > _SECONDS_BYTES:
         logger.info("%s: converting for CTranslate2 in %s (only once)", root, precision)
     from mtx.decoding import model_directory
@@ -178,12 +177,8 @@ def _convert(root: Path, export: Path, precision: str) -> None:
     if not export.name.startswith(_identity(root)):
         raise DamagedFileError(f"{root}: changed while being read")
     write_ctranslate2(loaded, export, precision)
-
-
-def _remove_oldest(cache: Path, newest: Path) -> None:
-    """Removes the least recently used conversions until the others have at most `_MAX_BYTES` in total."""
     size = 0
-    for path in sorted(filter(Path.is_dir, cache.iterdir()), key=lambda path: -path.stat().st_mtime):
+    for path in sorted(filter(Path.is_dir, export.parent.iterdir()), key=lambda path: -path.stat().st_mtime):
         size += sum(file.stat().st_size for file in path.iterdir())
-        if size > _MAX_BYTES and path != newest:
+        if size > _MAX_BYTES and path != export:
             shutil.rmtree(path, ignore_errors=True)

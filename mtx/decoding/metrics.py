@@ -13,6 +13,7 @@ from typing import Any
 
 from mtx.data.cleaning import clean_text
 from mtx.data.languages import tokenizer_of
+from mtx.decoding.options import Lines
 from mtx.errors import DataError
 from mtx.storage import durable
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
@@ -21,7 +22,6 @@ logger = logging.getLogger(__name__)
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names
 _LONGEST_TER_S = 1800.0
-_LONGEST_NGRAM = 4  # of BLEU
 TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 
 # Of one test set, as in scores.json: {"bleu": {"score": 39.41, "signature": "…"}, "chrf": …, "ter": …}
@@ -35,7 +35,7 @@ def score_line(name: str, scores: Scores) -> str:
     return f"{name} BLEU {bleu['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
 
 
-def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> bool:
+def ter_takes_too_long(hypotheses: Lines, references: Lines) -> bool:
     """Whether sacreBLEU's TER could take more than half an hour; logs a warning if so.
 
     Its time grows with the length of a line to the power of 3.5, to 28 s for one line of 300 words that has little in
@@ -49,17 +49,17 @@ def ter_takes_too_long(hypotheses: Sequence[str], references: Sequence[str]) -> 
     return seconds > _LONGEST_TER_S
 
 
-def corpus_score(metric: Any, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
+def corpus_score(metric: Any, hypotheses: Lines, *references: Lines) -> dict[str, Any]:
     """The score of a metric of sacreBLEU, and its signature of how it was computed."""
     value = metric.corpus_score(list(hypotheses), [*map(list, references)]).score
     return {"score": float(value), "signature": str(metric.get_signature())}
 
 
 def score(
-    hypotheses: Sequence[str],
-    references: Sequence[str],
+    hypotheses: Lines,
+    references: Lines,
     tgt: str = "",
-    more_references: Sequence[Sequence[str]] = (),
+    more_references: Sequence[Lines] = (),
     measure: Callable[..., Any] = corpus_score,
     metrics: Collection[str] = METRICS,
 ) -> Scores:
@@ -89,15 +89,13 @@ def score(
     return {name: measure(metric, hypotheses, *streams) for name, metric in by_name.items() if name in metrics}
 
 
-def warn_if_too_short(name: str, references: Sequence[str], tgt: str) -> None:
+def warn_if_too_short(name: str, references: Lines, tgt: str) -> None:
     """Warn if BLEU is not informative on a test set; chrF2 still is."""
     if too_short_for_bleu(references, tgt):
         logger.warning("%s: %s; use chrF2 instead", name, TOO_SHORT)
 
 
-def write_test_set(
-    directory: Path, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], scores: Scores
-) -> None:
+def write_test_set(directory: Path, sources: Lines, hypotheses: Lines, references: Lines, scores: Scores) -> None:
     """Write src.txt, hyp.txt, ref.txt and scores.json; an existing directory is replaced."""
     texts = {SOURCE_TEXT: map(clean_text, sources), HYPOTHESIS_TEXT: hypotheses, REFERENCE_TEXT: references}
     with durable.new_directory(directory) as new:
@@ -106,15 +104,15 @@ def write_test_set(
         durable.write_json(new / SCORES, {directory.name: scores})
 
 
-def too_short_for_bleu(references: Sequence[str], tgt: str) -> bool:
+def too_short_for_bleu(references: Lines, tgt: str) -> bool:
     """Whether BLEU is nearly always 0: half of the references have fewer than four tokens, so no 4-gram can match."""
     from sacrebleu.metrics import BLEU
 
     tokenize = BLEU(tokenize=tokenizer_of(tgt, references)).tokenizer
-    return bool(references) and statistics.median(len(tokenize(line).split()) for line in references) < _LONGEST_NGRAM
+    return bool(references) and statistics.median(len(tokenize(line).split()) for line in references) < 4
 
 
-def normalize_lines(lines: Sequence[str], normalization: str) -> list[str]:
+def normalize_lines(lines: Lines, normalization: str) -> list[str]:
     """Text in the form in which it is scored: without line breaks inside a line, and in NFC if the model normalises.
 
     Args:
@@ -124,7 +122,7 @@ def normalize_lines(lines: Sequence[str], normalization: str) -> list[str]:
     return [unicodedata.normalize("NFC", line) for line in cleaned] if normalization != "none" else cleaned
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", tokenizer: str | None = None) -> float:
+def bleu(hypotheses: Lines, references: Lines, tgt: str = "", tokenizer: str | None = None) -> float:
     """Corpus BLEU alone.
 
     Args:
@@ -136,7 +134,7 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tgt: str = "", to
     return float(corpus_score(metric, hypotheses, references)["score"])
 
 
-def chrf(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+def chrf(hypotheses: Lines, references: Lines) -> float:
     """Corpus chrF2 alone."""
     from sacrebleu.metrics import CHRF
 

@@ -34,6 +34,7 @@ from mtx.storage.run_files import (
     is_run,
 )
 
+Tensors = Mapping[str, torch.Tensor]  # by name
 logger = logging.getLogger(__name__)
 
 
@@ -55,48 +56,39 @@ class LoadedModel:
         return hashlib.sha256(safetensors.torch.save(self.model.state_dict())).hexdigest()
 
 
-def save_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+def save_tensors(path: Path, tensors: Tensors) -> None:
     """Write tensors to a new safetensors file; the caller syncs it with its directory."""
-    unshared: dict[str, torch.Tensor] = {}
-    seen = set[int]()
+    unshared, seen = dict[str, torch.Tensor](), set[int]()
     for name, tensor in tensors.items():
         tensor = tensor.detach().cpu().contiguous()
         memory = tensor.untyped_storage().data_ptr()
         unshared[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
         seen.add(memory)
-    data = safetensors.torch.save(unshared)
     with disk.create(path) as file:
-        file.write(data)
+        file.write(safetensors.torch.save(unshared))
 
 
-def load_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Read a safetensors file; raises DamagedFileError if it is damaged."""
+def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch.Tensor]:
+    """Read a safetensors file.
+
+    Args:
+        expected: tensors with the names, shapes and types that the file must have; its numbers must be finite.
+
+    Raises:
+        DamagedFileError: the file is missing, damaged, or not as expected.
+    """
     durable.require_file(path)
     try:
         content = path.read_bytes()
-        _check_header(content)
-        return dict(safetensors.torch.load(content))
+        size = int.from_bytes(content[:8], "little")
+        if size > model_description.MAX_HEADER_BYTES:
+            raise ValueError(f"a header of {size:,} bytes")
+        durable.parse_json(content[8 : 8 + size])  # the library would accept a repeated name
+        tensors = dict(safetensors.torch.load(content))
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # the last: odd shapes
         raise DamagedFileError(f"{path}: cannot read it: {error}") from None
-
-
-def _check_header(content: bytes) -> None:
-    """Raise ValueError for two faults that the safetensors library lets pass: a huge header, and a repeated name."""
-    size = int.from_bytes(content[:8], "little")
-    if size > model_description.MAX_HEADER_BYTES:
-        raise ValueError(f"a header of {size:,} bytes")
-    durable.parse_json(content[8 : 8 + size])
-
-
-def load_weights(model: torch.nn.Module, path: Path) -> None:
-    """Copy the tensors of a file into `model`; names, shapes and types must be exactly the model's, numbers finite."""
-    tensors = load_tensors(path)
-    check_tensors(path, tensors, model.state_dict())
-    model.load_state_dict(tensors)
-
-
-def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Mapping[str, torch.Tensor]) -> None:
-    """Raise DamagedFileError unless names, shapes and types are those of `expected` and all numbers are finite."""
+    if expected is None:
+        return tensors
     for name in sorted({*tensors, *expected}):
         if name not in tensors or name not in expected:
             raise DamagedFileError(f"{path}: {'missing' if name in expected else 'unknown'} tensor {name}")
@@ -105,11 +97,12 @@ def check_tensors(path: Path, tensors: Mapping[str, torch.Tensor], expected: Map
             raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
         if not bool(tensors[name].isfinite().all()):
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
+    return tensors
 
 
 def write(
     directory: Path,
-    weights: Mapping[str, torch.Tensor],
+    weights: Tensors,
     config: ModelConfig,
     tokenizer: Tokenizer,
     info: Mapping[str, Any],
@@ -146,9 +139,9 @@ def load(directory: Path) -> LoadedModel:
         if (stored := described.info["num_ids"]) != tokenizer.num_ids:
             raise DamagedFileError(f"{directory}: the model has {stored} outputs, the tokenizer {tokenizer.num_ids}")
         path = directory / WEIGHTS
-    tensors = load_tensors(path)
     with torch.device("meta"):  # a model takes no memory before the file is known to fit it
-        check_tensors(path, tensors, new_model(described.config, tokenizer.num_ids).state_dict())
+        expected = new_model(described.config, tokenizer.num_ids).state_dict()
+    tensors = load_tensors(path, expected)
     model = new_model(described.config, tokenizer.num_ids)
     model.load_state_dict(tensors)
     return LoadedModel(model.eval(), tokenizer, described.info)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
 from mtx.config.limits import (
     MAX_BATCH_TOKENS,
@@ -25,13 +25,15 @@ if TYPE_CHECKING:  # the command line starts without numpy
     import numpy as np
     import numpy.typing as npt
 
+Lines = Sequence[str]
+Sentences = Sequence[list[int]]  # as token ids
 NO_SCORES = "the model gives no numbers as scores: its weights are damaged or far too large"
 EXTRA_LENGTH = 50  # 6.1: the maximum output length is the source length + 50
 MBR_EPSILON = 0.02  # the epsilon that Freitag et al. 2023 draw samples for Minimum Bayes risk decoding with
 EngineName = Literal["auto", "torch", "ctranslate2"]
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "int8"]
 PRECISIONS: dict[str, tuple[str, ...]] = {
-    "auto": ("fp32", "tf32", "bf16", "fp16", "int8"),
+    "auto": get_args(Precision),
     "torch": ("fp32", "tf32", "bf16"),
     "ctranslate2": ("fp32", "fp16", "int8"),
 }
@@ -116,9 +118,9 @@ class SearchOptions:
 
     def of_model(self, info: Mapping[str, Any]) -> "SearchOptions":
         """These options with what they leave to the model, by the `info` of its directory."""
-        names = (name for name in ("beam_size", "length_penalty") if getattr(self, name) is None)
-        settings: dict[str, Any] = {name: info.get(name) for name in names}
-        return replace(self, **settings)
+        names = "beam_size", "length_penalty"
+        unset: dict[str, Any] = {name: info.get(name) for name in names if getattr(self, name) is None}
+        return replace(self, **unset)
 
 
 @dataclass(frozen=True)
@@ -183,6 +185,9 @@ class Candidate:
     score: float
 
 
+Results = dict[int, list[Candidate]]  # by the number of the request, best first
+
+
 def check_number(name: str, value: Any, least: float, most: float = math.inf, kind: type = Integral) -> None:
     """Checks that an argument is a number from `least` to `most`, a whole one unless `kind` is Real.
 
@@ -220,9 +225,7 @@ class Engine(Protocol):
     num_tgt_positions: int
     num_calls: int
 
-    def search(
-        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
-    ) -> list[list[Candidate]]:
+    def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """Returns the hypotheses of each source, at least one, best first; samples are in the order of drawing.
 
         Args:
@@ -231,7 +234,7 @@ class Engine(Protocol):
             options: what is searched for; `new_requests` applies its limit of length to each source.
         """
 
-    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+    def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
         """Returns for each pair of ids, both ending in `</s>`, from which source tokens each target token comes.
 
         Each row is a distribution: the attention of the last layer, averaged over its heads. Rows and columns of
@@ -240,13 +243,13 @@ class Engine(Protocol):
 
 
 def new_requests(
-    sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions, num_tgt_positions: int
+    sources: Sentences, prefixes: Sentences, options: SearchOptions, num_tgt_positions: int
 ) -> list[Request]:
     """Returns a request for each source, or for each of its samples."""
-    num_samples = 1 if options.sampling is None else options.sampling.num_samples
+    num_samples = options.sampling.num_samples if options.sampling else 1
     requests = list[Request]()
     for source, prefix in zip(sources, prefixes, strict=True):
-        limit = len(source) + EXTRA_LENGTH if options.max_length is None else options.max_length
+        limit = options.max_length or len(source) + EXTRA_LENGTH
         limit = min(max(limit, len(prefix) + 1), num_tgt_positions)  # the prefix always fits
         requests += [Request(len(requests) + n, source, limit, prefix, n) for n in range(num_samples)]
     return requests

@@ -31,7 +31,9 @@ from mtx.decoding.options import (
     EngineName,
     Placement,
     Request,
+    Results,
     SearchOptions,
+    Sentences,
     new_requests,
     penalty,
 )
@@ -51,7 +53,7 @@ from mtx.storage.run_files import find_model
 
 logger = logging.getLogger(__name__)
 
-_MAX_SLOTS = {"cpu": 64, "cuda": 1024}  # sentences that are decoded at once
+_MAX_SLOTS = 64, 1024  # sentences that are decoded at once, and on CUDA
 _MAPS_AT_ONCE = 16  # pairs of which all attention weights are in memory
 _TINY = 1e-30  # a weight in fp32 that changes no other
 _BATCH_TOKENS, _CUDA_BATCH_TOKENS = 4096, 32_768  # by default, until memory runs out
@@ -157,30 +159,28 @@ class TorchEngine:
             raise UsageError("not supported for an ensemble", "use one of its models")
         return self.models[0]
 
-    def search(
-        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
-    ) -> list[list[Candidate]]:
+    def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """See `Engine.search`."""
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self.use_models():
             candidates = self._search_in_memory(longest_first, options)
-        by_source: list[list[Candidate]] = [[] for _ in sources]
+        by_source = [list[Candidate]() for _ in sources]
         for request in requests:
             by_source[request.number * len(sources) // len(requests)] += candidates[request.number]
         return by_source
 
-    def log_probs(self, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float) -> list[ForcedScore]:
+    def log_probs(self, src: Sentences, tgt: Sentences, alpha: float) -> list[ForcedScore]:
         """Scores existing translations, each ending in `</s>`; see `score_pairs`."""
         with self.use_models():
             return score_pairs(self.model, src, tgt, alpha, self._scores_precision)
 
-    def attention_maps(self, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> list[AttentionMaps]:
+    def attention_maps(self, src: Sentences, tgt: Sentences) -> list[AttentionMaps]:
         """Returns all attention weights of each pair, both sides ending in `</s>`."""
         with self.use_models():
             return attention_maps(self.model, self.tokenizer, src, tgt) if src else []
 
-    def cross_attention(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[Attention]:
+    def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""
         attentions: list[Attention] = []
         with self.use_models():
@@ -206,7 +206,7 @@ class TorchEngine:
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         return [new_search_model(model, dtype) for model in self.models]
 
-    def _search_in_memory(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
+    def _search_in_memory(self, requests: list[Request], options: SearchOptions) -> Results:
         """Searches; when memory runs out it tries again without kept slots, then with half the batch."""
         kept = len(self._kept)
         while True:
@@ -222,22 +222,25 @@ class TorchEngine:
             free_unused_memory(self.device)
             if not kept:
                 self.batch_tokens //= 2
-                tokens = f"{self.batch_tokens:,}"
-                logger.info("out of memory (%s): reducing batches to %s source tokens", shortage, tokens)
+                logger.info(f"out of memory ({shortage}): reducing batches to {self.batch_tokens:,} source tokens")
             kept = 0
 
-    def _search(self, requests: list[Request], options: SearchOptions) -> dict[int, list[Candidate]]:
+    def _search(self, requests: list[Request], options: SearchOptions) -> Results:
         models, groups = self.search_models, list(self._groups(requests))
+        results = Results()
 
-        def search_groups() -> dict[int, list[Candidate]]:
-            return {k: v for group in groups for k, v in search(models, group, options, self._kept).items()}
+        def search_groups() -> None:
+            for group in groups:
+                results.update(search(models, group, options, self._kept))
 
         if self.num_workers == 1 or len(requests) < 2 * self.num_workers:
-            return search_groups()
+            search_groups()
+            return results
         with ThreadPoolExecutor(self.num_workers, "mtx-search", torch.set_num_threads, (1,)) as pool:
             parts = [pool.submit(search_groups) for _ in range(self.num_workers)]
             try:
-                results = {k: v for part in parts for k, v in part.result().items()}
+                for part in parts:
+                    part.result()
             except BaseException:  # an interruption, or a worker's error: the other workers stop
                 for group in groups:
                     group.cancelled.set()
@@ -253,7 +256,7 @@ class TorchEngine:
         group: list[Request] = []
         slots = 0
         for request in requests:
-            more = max(1, min(_MAX_SLOTS.get(self.device.type, 64), self.batch_tokens // max(_num_read(request), 8)))
+            more = max(1, min(_MAX_SLOTS[self.device.type == "cuda"], self.batch_tokens // max(_num_read(request), 8)))
             is_full = len(group) >= slots * self.num_workers
             if group and is_full and 2 * _num_read(request) <= _num_read(group[0]) and more > slots:
                 yield RequestQueue(group, slots, self.num_workers)
@@ -271,7 +274,7 @@ def _num_read(request: Request) -> int:
 
 @torch.inference_mode()
 def score_pairs(
-    model: TranslationModel, src: Sequence[list[int]], tgt: Sequence[list[int]], alpha: float, precision: str = "fp32"
+    model: TranslationModel, src: Sentences, tgt: Sentences, alpha: float, precision: str = "fp32"
 ) -> list[ForcedScore]:
     """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
     results: dict[int, ForcedScore] = {}
@@ -286,7 +289,7 @@ def score_pairs(
     return [results[row] for row in range(len(src))]
 
 
-def _pack(model: TranslationModel, src: Sequence[list[int]], tgt: Sequence[list[int]]) -> PackedBatch:
+def _pack(model: TranslationModel, src: Sentences, tgt: Sentences) -> PackedBatch:
     """One batch of pairs on the device of the model, which is ready for it."""
     batch = pack_sentences(src, tgt, model.pad_id, model.start_id)
     model.prepare_positions(batch.max_tokens)
@@ -307,7 +310,7 @@ def target_nll(hidden: Tensor, targets: Tensor, weight: Tensor, bias: Tensor | N
     return torch.cat(parts).cpu().double()  # on the CPU, because MPS has no float64
 
 
-def batch_by_length(src: Sequence[list[int]], tgt: Sequence[list[int]], max_tokens: int) -> Iterator[list[int]]:
+def batch_by_length(src: Sentences, tgt: Sentences, max_tokens: int) -> Iterator[list[int]]:
     """Yields rows of similar length that have at most `max_tokens` tokens together, or a single longer row."""
     rows: list[int] = []
     total = 0
@@ -324,7 +327,7 @@ def batch_by_length(src: Sequence[list[int]], tgt: Sequence[list[int]], max_toke
 
 @torch.inference_mode()
 def attention_maps(
-    model: TranslationModel, tokenizer: Tokenizer, src: Sequence[list[int]], tgt: Sequence[list[int]]
+    model: TranslationModel, tokenizer: Tokenizer, src: Sentences, tgt: Sentences
 ) -> list[AttentionMaps]:
     """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
     batch = _pack(model, src, tgt)

@@ -3,7 +3,7 @@
 Codes out -> sentences -> case and terms -> token ids -> search -> text -> codes back into each part -> joined.
 Each input line gives exactly one output line: line breaks inside a line become spaces, an empty line stays empty, and a
 line that is longer than the model's limit, or has several sentences where the model knows only single ones, is
-translated in parts. Placeholders, addresses, markup and emoji of a line (`mtx.data.inline_codes`), its indentation,
+translated in parts. Placeholders, addresses, markup and emoji of a line (`mtx.data.markup`), its indentation,
 bullet and number are in its translation too, each once. A sentence in capitals or in title case is translated as it is
 usually written, if the tokenizer knows it better so, and its translation gets that case (`mtx.data.letter_case`). A
 sentence without a letter is its own translation (`needs_no_translation`). This module imports no engine.
@@ -14,7 +14,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 from unicodedata import category, is_normalized, normalize
@@ -23,9 +23,20 @@ import numpy as np
 
 from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, Match, missing_terms
-from mtx.data.inline_codes import needs_no_translation
 from mtx.data.letter_case import Case, case_of, in_case, truecase
-from mtx.data.markup import Marked, Placed, Tag, bare, codes_of, has_letters, is_choice, mark_up, raw, text_of
+from mtx.data.markup import (
+    Marked,
+    Tag,
+    Tags,
+    bare,
+    codes_of,
+    has_letters,
+    is_choice,
+    mark_up,
+    needs_no_translation,
+    raw,
+    text_of,
+)
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
 from mtx.data.tokenizer import PLAIN, UNK_ID, Frame, Tokenizer
 from mtx.decoding.codes import Link, divided, link_pieces, mark_up_line, put_back, sentences, units
@@ -34,6 +45,7 @@ from mtx.decoding.options import (
     Candidate,
     Engine,
     EngineName,
+    Lines,
     Placement,
     Precision,
     Sampling,
@@ -96,7 +108,7 @@ class Part:
     is_cut: bool = False
     own: Marked | None = None
     text: str = ""
-    tags: Sequence[Placed] = ()
+    tags: Tags = ()
     is_next: bool = False
     read: str = ""
 
@@ -201,7 +213,7 @@ class Translator:
             )
         self.glossary = glossary
 
-    def translate(self, lines: Sequence[str], prefixes: Sequence[str] | None = None) -> list[str]:
+    def translate(self, lines: Lines, prefixes: Lines | None = None) -> list[str]:
         """Returns one translation per line, in order; an empty line gives an empty line.
 
         Raises:
@@ -210,7 +222,7 @@ class Translator:
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(
-        self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None, n_best: int | None = None
+        self, lines: Sequence[str | Marked], prefixes: Lines | None = None, n_best: int | None = None
     ) -> list[list[Hypothesis]]:
         """Returns the finished hypotheses of each line, or segment of a document: up to beam_size, best first.
 
@@ -237,7 +249,7 @@ class Translator:
         """Returns the translations of segments of documents, each with all tags of its source."""
         return [hypotheses[0].marked for hypotheses in self.hypotheses(segments, n_best=1)]
 
-    def split(self, lines: Sequence[str | Marked], prefixes: Sequence[str] | None = None) -> list[list[Part]]:
+    def split(self, lines: Sequence[str | Marked], prefixes: Lines | None = None) -> list[list[Part]]:
         """Returns the parts of each line or segment, of at most max_tokens; an empty line has none. See `hypotheses`.
 
         A line of an imported model may name its language at its start (`>>fra<<`); it then has the frame of that.
@@ -254,8 +266,9 @@ class Translator:
         ids = iter(self.tokenizer.encode_text(annotate(part.read) for parts in by_line for part in parts))
         by_line = [[part for sentence in line for part in self._parts(sentence, next(ids))] for line in by_line]
         if any(part.is_cut for parts in by_line for part in parts):
-            text = f"a sentence has more than {self.max_tokens} subwords and is translated in parts"
-            self._log_once(logging.WARNING, text)
+            self._log_once(
+                logging.WARNING, f"a sentence has more than {self.max_tokens} subwords and is translated in parts"
+            )
         return by_line
 
     def _terms(self, text: str) -> list[Match]:
@@ -305,7 +318,7 @@ class Translator:
         if case is None:
             return sentence, None
         terms = self._terms(sentence) if is_normalized("NFC", sentence) else []
-        unchanged = [(term.start, term.end) for term in terms]
+        unchanged = [term[:2] for term in terms]
         encode = self.tokenizer.encode
         usual = truecase(sentence, case, self.src, lambda texts: list(map(len, encode(texts))), unchanged)
         return (sentence, None) if usual is None else (usual, case)
@@ -369,12 +382,17 @@ class Translator:
         sampling, terms = self.options.sampling, self.tokenizer.terms(part.ids)
         if sampling is None and not terms:  # parts have equally many samples, which are joined by their numbers
             candidates = candidates[:n_best]
-        hypotheses = list[Hypothesis]()
         texts = self.tokenizer.decode([candidate.ids for candidate in candidates])
-        for text, candidate in zip(texts, candidates, strict=True):
-            cased = text if part.case is None else in_case(text, part.case, self.tgt)
-            pieces, num_missing = self.tokenizer.pieces(candidate.ids), len(missing_terms(terms, text))
-            hypotheses.append(Hypothesis([cased], candidate.score, pieces, num_missing, part.is_cut))
+        hypotheses = [
+            Hypothesis(
+                [text if part.case is None else in_case(text, part.case, self.tgt)],
+                candidate.score,
+                self.tokenizer.pieces(candidate.ids),
+                len(missing_terms(terms, text)),
+                part.is_cut,
+            )
+            for text, candidate in zip(texts, candidates, strict=True)
+        ]
         if sampling is None:
             hypotheses.sort(key=lambda hypothesis: hypothesis.num_missing)
         elif sampling.mbr:
@@ -394,15 +412,14 @@ class Translator:
             and not part.is_cut
         ]
         src = self.tokenizer.encode([pairs[row][0].read for row in rows])
-        ids = self.tokenizer.models.vocabulary
+        ids, links = self.tokenizer.models.vocabulary, dict[int, list[Link]]()
         tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
-        links: list[Sequence[Link]] = [()] * len(pairs)
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for row, src_ids, attention in zip(rows, src, attentions, strict=True):
             part, hypothesis = pairs[row]
-            src_side = self.tokenizer.pieces(src_ids), part.text
-            links[row] = link_pieces(attention, src_side, (hypothesis.pieces, hypothesis.text))
-        whole = iter([self._with_codes(*pair, linked) for pair, linked in zip(pairs, links, strict=True)])
+            sides = (self.tokenizer.pieces(src_ids), part.text), (hypothesis.pieces, hypothesis.text)
+            links[row] = link_pieces(attention, *sides)
+        whole = (self._with_codes(*pair, links.get(row, ())) for row, pair in enumerate(pairs))
         return [[next(whole) for _ in of_part] for of_part in by_part]
 
     def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Hypothesis:
@@ -433,7 +450,7 @@ class Translator:
             results.append(joined)
         return results
 
-    def log_probs(self, src: Sequence[str], tgt: Sequence[str]) -> "list[ForcedScore]":
+    def log_probs(self, src: Lines, tgt: Lines) -> "list[ForcedScore]":
         """Scores each line of `tgt` as a translation of the same line of `src`, on torch.
 
         Raises:
@@ -446,7 +463,7 @@ class Translator:
         tgt_ids = self._ids("target", tgt, self.torch.num_tgt_positions, is_target=True)
         return self.torch.log_probs(src_ids, tgt_ids, self.options.alpha)
 
-    def attention_maps(self, src: Sequence[str], tgt: Sequence[str] | None = None) -> "list[AttentionMaps]":
+    def attention_maps(self, src: Lines, tgt: Lines | None = None) -> "list[AttentionMaps]":
         """Returns the attention weights of each line of `src` and its translation `tgt`, by default the model's own.
 
         Raises:
@@ -464,7 +481,7 @@ class Translator:
             tgt_ids = self._ids("target", tgt, limit, is_target=True)
         return self.torch.attention_maps(src_ids, tgt_ids)
 
-    def _ids(self, name: str, lines: Sequence[str], limit: int, is_target: bool = False) -> list[list[int]]:
+    def _ids(self, name: str, lines: Lines, limit: int, is_target: bool = False) -> list[list[int]]:
         """Encodes lines; raises a DataError with the beginning of the first line of more than `limit` pieces."""
         encoded = self.tokenizer.encode([clean_text(line) for line in lines], self.frame, target=is_target)
         for line, ids in zip(lines, encoded, strict=True):
@@ -473,7 +490,7 @@ class Translator:
         return encoded
 
 
-def require_lines(lines: Sequence[str | Marked], others: Sequence[str] | None = None) -> None:
+def require_lines(lines: Sequence[str | Marked], others: Lines | None = None) -> None:
     """Checks that an argument is a list of lines, and `others` as many.
 
     Raises:
@@ -497,20 +514,14 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
     """
     best = [Hypothesis([], 0.0, [])]
     for part, hypotheses in zip(parts, by_part, strict=True):
-        longer = [_join(before, hypothesis, part.is_next) for before in best for hypothesis in hypotheses]
-        best = sorted(longer, key=lambda joined: (joined.num_missing, -joined.score))[:size]
+        joined = []
+        for one, other in product(best, hypotheses):
+            space = space_between(text_of(one.marked), text_of(other.marked)) if part.is_next else ""
+            missing, pieces = one.num_missing + other.num_missing, one.pieces + other.pieces
+            marked, is_cut = [*one.marked, space, *other.marked], one.is_cut or other.is_cut
+            joined.append(Hypothesis(marked, one.score + other.score, pieces, missing, is_cut))
+        best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]
     return best
-
-
-def _join(one: Hypothesis, other: Hypothesis, is_next: bool) -> Hypothesis:
-    space = space_between(text_of(one.marked), text_of(other.marked)) if is_next else ""
-    return Hypothesis(
-        [*one.marked, space, *other.marked],
-        one.score + other.score,
-        one.pieces + other.pieces,
-        one.num_missing + other.num_missing,
-        one.is_cut or other.is_cut,
-    )
 
 
 def pairwise_chrf() -> Any:
@@ -526,7 +537,7 @@ def pairwise_chrf() -> Any:
     return fastchrf.pairwise_chrf
 
 
-def mean_chrf(samples: Sequence[str]) -> list[float]:
+def mean_chrf(samples: Lines) -> list[float]:
     """Returns for each sample its mean chrF, 0 to 100, with all samples as references, itself included.
 
     This is the utility of Minimum Bayes risk decoding (`Sampling.mbr`): the samples represent the model's

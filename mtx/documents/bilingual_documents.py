@@ -16,17 +16,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
-from mtx.data.inline_codes import EMOJI
-from mtx.data.markup import (
-    Kind,
-    Marked,
-    Tag,
-    bare,
-    is_choice,
-    mark_up,
-    raw,
-    with_tags,
-)
+from mtx.data.markup import EMOJI, Kind, Marked, Tag, bare, is_choice, mark_up, raw, with_tags
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
     CLOSING_CODES,

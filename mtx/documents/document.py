@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
-from mtx.data.inline_codes import accelerator
-from mtx.data.markup import Marked, Tag, text_of
+from mtx.data.markup import Marked, Tag, accelerator, text_of
 from mtx.documents import bilingual_documents, html, markdown, subtitles
 from mtx.documents.edits import Edit, apply, segments
 from mtx.errors import DataError, UsageError

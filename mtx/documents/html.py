@@ -14,9 +14,8 @@ from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
-from mtx.data.inline_codes import unescape
 from mtx.data.languages import tag_of
-from mtx.data.markup import VOID, Marked, Tag, element_tag, has_letters, raw, with_codes
+from mtx.data.markup import VOID, Marked, Tag, element_tag, has_letters, raw, unescape, with_codes
 from mtx.data.tables import PLAIN_NAMES
 from mtx.documents.edits import Edit, replace_text
 from mtx.errors import DataError

@@ -17,8 +17,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtx.data.inline_codes import CODE
-from mtx.data.markup import Marked, Tag, element_tag, has_letters, raw, with_tags
+from mtx.data.markup import CODE, Marked, Tag, element_tag, has_letters, raw, with_tags
 from mtx.documents.edits import Edit
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"

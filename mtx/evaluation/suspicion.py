@@ -4,8 +4,8 @@ import re
 from typing import Literal
 
 from mtx.data.cleaning import omission
-from mtx.data.inline_codes import CODE
 from mtx.data.languages import WITHOUT_SPACES
+from mtx.data.markup import CODE
 
 Suspicion = Literal["repetition", "copy", "short", "numbers"]
 

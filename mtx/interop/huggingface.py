@@ -25,7 +25,7 @@ from torch.nn.functional import pad
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
 from mtx.config.schema import ModelConfig
-from mtx.data.sentencepiece_models import EOS, PAD, UNK, check_vocabulary, read_split
+from mtx.data.sentencepiece_models import EOS, PAD, UNK, read_split
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
@@ -316,10 +316,9 @@ def _model_config(path: Path, marian: MarianConfig) -> ModelConfig:
 
 def _read_tokenizer(source: Path, num_ids: int) -> Tokenizer:
     path = source / VOCABULARY
-    vocabulary = check_vocabulary(path, _read_json(path))
-    if len(vocabulary) != num_ids + 1:
-        raise DamagedFileError(f"{path}: expected {num_ids + 1} entries ({MODEL_CONFIG}), got {len(vocabulary)}")
-    models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, vocabulary)
+    models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, _read_json(path))
+    if (size := len(models.vocabulary)) != num_ids + 1:
+        raise DamagedFileError(f"{path}: expected {num_ids + 1} entries ({MODEL_CONFIG}), got {size}")
     return Tokenizer(models, "none", [])
 
 

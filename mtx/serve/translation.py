@@ -18,10 +18,9 @@ from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from mtx.data.inline_codes import needs_no_translation
 from mtx.data.language_detection import is_surely_in, rank_languages
 from mtx.data.languages import code_of, name_of
-from mtx.data.markup import Marked
+from mtx.data.markup import Marked, needs_no_translation
 from mtx.decoding.translator import Hypothesis, Part, Translator
 from mtx.documents import html
 from mtx.documents.edits import apply, segments

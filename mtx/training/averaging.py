@@ -31,13 +31,12 @@ def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
     Raises:
         DamagedFileError: if one of them is damaged, or of another model.
     """
-    total, first = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
+    total, first = dict[str, torch.Tensor](), None
     for step in steps:
         path = paths.checkpoint(step) / WEIGHTS
         durable.verify(path.parent, (WEIGHTS,))
-        tensors = model_directory.load_tensors(path)
+        tensors = model_directory.load_tensors(path, first)
         first = first or {name: tensor.to("meta") for name, tensor in tensors.items()}  # shapes without memory
-        model_directory.check_tensors(path, tensors, first)
         for name, tensor in tensors.items():
             total[name] = total[name] + tensor if name in total else tensor.double()
     return {name: (tensor / len(steps)).float() for name, tensor in total.items()}

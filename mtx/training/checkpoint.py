@@ -180,9 +180,9 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
     state = load_state(path / STATE)
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: belongs to step {state.step}")
-    model_directory.load_weights(model, path / WEIGHTS)
-    saved, current = model_directory.load_tensors(path / OPTIMIZER), moments(model, optimizer)
-    model_directory.check_tensors(path / OPTIMIZER, saved, current)
+    model.load_state_dict(model_directory.load_tensors(path / WEIGHTS, model.state_dict()))
+    current = moments(model, optimizer)
+    saved = model_directory.load_tensors(path / OPTIMIZER, current)
     for name, tensor in current.items():
         tensor.copy_(saved[name])
     return state

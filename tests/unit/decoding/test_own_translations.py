@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from mtx.data.glossary import Glossary
-from mtx.data.inline_codes import needs_no_translation
+from mtx.data.markup import needs_no_translation
 from mtx.data.tokenizer import EOS_ID, Tokenizer
 from mtx.decoding.options import Candidate, Sampling, SearchOptions
 from tests.translators import FakeTranslator

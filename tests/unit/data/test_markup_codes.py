@@ -2,7 +2,7 @@
 
 import pytest
 
-from mtx.data.inline_codes import BREAK, CODE, ELEMENT, is_white_space, strip_codes
+from mtx.data.markup import BREAK, CODE, ELEMENT, is_white_space, strip_codes
 
 
 @pytest.mark.parametrize(
