@@ -84,7 +84,7 @@ def kind_of(beginning: bytes) -> FileKind | None:
     return next((kind for signature, kind in _KINDS.items() if re.match(signature, beginning, re.DOTALL)), None)
 
 
-_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_BOMS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
 _WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 _MANY_CONTROLS = 0.3  # share of the bytes; in text in UTF-16 about every second byte is a control character
 _LONGEST_CUT = 3  # bytes of a character that is cut at the end
@@ -96,21 +96,21 @@ _NARROW = "cp1252 cp1251 cp932 gb18030 big5 cp949 euc_jp cp1250 koi8_r cp1253 cp
 
 def wide_encoding(beginning: bytes) -> str | None:
     """UTF-16 or UTF-32 if a text that starts with these bytes is in one of them, with or without a byte order mark."""
-    for mark, name in _MARKS.items():
-        if beginning.startswith(mark) and _usual_text(beginning, name):
-            return name
     num_nuls = beginning.count(0)
     few_controls = sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
-    if num_nuls < 2 or (few_controls and _decode(beginning, "utf-8") is not None):
-        return None
-
-    def has_spaces(text: str, name: str) -> bool:
-        """Whether NULs belong to ASCII such as spaces, few to U+4E00 and the like, and line feeds are line feeds."""
-        is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * num_nuls
-        has_line_feeds = "\n" in text or b"\n" not in beginning
-        return has_line_feeds and (is_ascii or name.startswith("UTF-32"))  # there all characters have NULs
-
-    return next((name for name in _WIDE if (text := _usual_text(beginning, name)) and has_spaces(text, name)), None)
+    is_narrow = num_nuls < 2 or (few_controls and _decode(beginning, "utf-8") is not None)
+    for name in _WIDE if not is_narrow or beginning.startswith(_BOMS) else ():
+        text = _decode(beginning, name) or ""
+        num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
+        if text in ("", "\ufeff") or num_strange > _STRANGE * len(text):
+            continue
+        if text[0] == "\ufeff":
+            return name[:6]
+        # In UTF-32 all characters have NULs. In UTF-16 they belong to ASCII such as spaces, few to U+4E00 and the like.
+        has_nuls = name.startswith("UTF-32") or 3 * sum(c < "\x80" for c in text) > 2 * num_nuls
+        if has_nuls and not is_narrow and ("\n" in text or b"\n" not in beginning):
+            return name
+    return None
 
 
 def _decode(beginning: bytes, name: str) -> str | None:
@@ -119,13 +119,6 @@ def _decode(beginning: bytes, name: str) -> str | None:
         return beginning.decode(name)
     except UnicodeDecodeError as error:
         return beginning[: error.start].decode(name) if error.start >= len(beginning) - _LONGEST_CUT else None
-
-
-def _usual_text(beginning: bytes, name: str) -> str:
-    """The text in an encoding, if nearly all of its characters are usual in text; else empty."""
-    text = _decode(beginning, name) or ""
-    num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
-    return text if num_strange <= _STRANGE * len(text) else ""
 
 
 def declared_encoding(beginning: bytes) -> str | None:
