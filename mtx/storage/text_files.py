@@ -210,7 +210,10 @@ def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> 
             try:
                 yield line.decode("utf-8", errors=invalid)
             except UnicodeDecodeError:
-                raise _not_utf8(name, number, line, lines) from None
+                invalid = InvalidLines()  # it and those of the following lines show the encoding
+                invalid.replace(list(map(escaped, [line, *itertools.islice(lines, _SAMPLED_LINES)])))
+                help = _iconv(name, invalid.encoding() or "ENCODING")
+                raise DataError(f"{name}:{number}: not UTF-8{invalid.guess()}", help) from None
 
 
 def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
@@ -235,9 +238,9 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     Raises:
         DataError: if its beginning is in UTF-16 or has CRs for LFs.
     """
-    beginning = getattr(file, "peek", lambda _: b"")(BEGINNING_BYTES)  # waits no longer than reading a line
+    beginning = file.peek(BEGINNING_BYTES)  # type: ignore[attr-defined]  # waits no longer than reading a line
     first = file.readline(_FIRST_BYTES)
-    if encoding := wide_encoding(max(beginning or b"", first, key=len)):  # gzip shows only the first member
+    if encoding := wide_encoding(max(beginning, first, key=len)):  # gzip shows only the first member
         raise DataError(f"{name}: expected UTF-8, got {encoding}", _iconv(name, encoding))
     if not first.endswith(b"\n"):
         if first.count(b"\r") > 1:
@@ -245,17 +248,6 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
             raise DataError(f"{name}: lines end in CR (old Mac format), expected LF", help)
         first += file.readline(_LINE_BYTES)
     return itertools.chain([first] if first else [], iter(partial(file.readline, _LINE_BYTES), b""))
-
-
-def _not_utf8(name: Path, number: int, line: bytes, rest: Iterator[bytes]) -> DataError:
-    """The error for a line that is not UTF-8; it and those of the following lines show the encoding."""
-    others = (other for other in itertools.islice(rest, _SAMPLED_LINES) if not is_utf8(escaped(other)))
-    encoding = likely_encoding(b"\n".join([line, *itertools.islice(others, _SAMPLE_LINES)]))
-    return DataError(f"{name}:{number}: not UTF-8{_guess(encoding)}", _iconv(name, encoding or "ENCODING"))
-
-
-def _guess(encoding: str | None) -> str:
-    return f", perhaps {encoding}" if encoding else ""
 
 
 def _iconv(name: Path, encoding: str) -> str:
@@ -304,8 +296,16 @@ class InvalidLines:
     def log(self) -> None:
         """Warn of the invalid lines, if there are any."""
         if self.count:
-            guess = _guess(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
-            logger.warning(f"{counted(self.count, 'line')}{self._place} had invalid UTF-8, replaced by U+FFFD{guess}")
+            lines = f"{counted(self.count, 'line')}{self._place}"
+            logger.warning(f"{lines} had invalid UTF-8, replaced by U+FFFD{self.guess()}")
+
+    def encoding(self) -> str | None:
+        """The probable encoding of the invalid lines, see `likely_encoding`."""
+        return likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape"))
+
+    def guess(self) -> str:
+        """The probable encoding as the end of a message; may be empty."""
+        return f", perhaps {encoding}" if (encoding := self.encoding()) else ""
 
 
 def printable(text: str) -> str:
@@ -316,6 +316,5 @@ def printable(text: str) -> str:
 def ends_in_newline(path: Path) -> bool:
     """Whether the last line of a file is complete, so that more can be appended; true for an empty file."""
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
+        file.seek(max(0, path.stat().st_size - 1))
         return file.read() in (b"", b"\n")
