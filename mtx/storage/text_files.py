@@ -9,7 +9,6 @@ import contextlib
 import gzip
 import itertools
 import logging
-import os
 import re
 import unicodedata
 import zlib
@@ -210,10 +209,10 @@ def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> 
             try:
                 yield line.decode("utf-8", errors=invalid)
             except UnicodeDecodeError:
-                invalid = InvalidLines()  # it and those of the following lines show the encoding
-                invalid.replace(list(map(escaped, [line, *itertools.islice(lines, _SAMPLED_LINES)])))
-                help = _iconv(name, invalid.encoding() or "ENCODING")
-                raise DataError(f"{name}:{number}: not UTF-8{invalid.guess()}", help) from None
+                bad = InvalidLines()  # it and those of the following lines show the encoding
+                bad.replace(list(map(escaped, [line, *itertools.islice(lines, _SAMPLED_LINES)])))
+                help = _iconv(name, bad.encoding() or "ENCODING")
+                raise DataError(f"{name}:{number}: not UTF-8{bad.guess()}", help) from None
 
 
 def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
