@@ -169,11 +169,11 @@ def _usage_error(error: Any) -> UsageError:
     name = option.lstrip("-").split("=")[0].replace("-", "_")
     takes_settings = error.ctx is None or any(parameter.name == "settings" for parameter in error.ctx.command.params)
     if option and takes_settings:
+        if name in NOT_THERE:
+            return UsageError(f"no option {option}", NOT_THERE[name])
         if keys := keys_meant(name, key_names()):
             values = " ".join(f"{key}=VALUE" for key in keys)
             return UsageError(f"no option {option}", f"settings are written key=value: {values}")
-        if name in NOT_THERE:
-            return UsageError(f"no option {option}", NOT_THERE[name])
     command = error.ctx.command_path.split()[1:] if error.ctx else []
     return UsageError(" ".join(error.format_message().split()).rstrip("."), mtx_command(*command, "--help"))
 

@@ -85,8 +85,7 @@ def keys_meant(name: str, names: Iterable[str]) -> list[str]:
 
     Sections are ignored, since a long one makes any two keys look alike: `training.lr` is read as `lr`.
     """
-    keys = [key for key in KEYS_FOR.get(_without_section(name), []) if key in names]
-    if keys or _without_section(name) in NOT_THERE:
+    if keys := [key for key in KEYS_FOR.get(_without_section(name), []) if key in names]:
         return keys
     last = nearest(_last(name), map(_last, names), _NEAR)
     same = nearest(name, [key for key in names if _last(key) == last], 0)

@@ -148,7 +148,7 @@ class Section(BaseModel):
         is_null = value in NULL
         if get_origin(field.annotation) is tuple:
             items = value[1:-1] if value.startswith("[") and value.endswith("]") else value
-            return () if is_null or not items.strip() else tuple(item.strip() for item in items.split(","))
+            return () if is_null else tuple(filter(None, map(str.strip, items.split(","))))
         return None if is_null and NoneType in get_args(field.annotation) else value
 
 
@@ -235,11 +235,6 @@ class DataConfig(Section):
         """The languages in short, such as en-de."""
         return f"{self.src}-{self.tgt}"
 
-    @property
-    def languages(self) -> tuple[str, str]:
-        """The languages that a model reads and writes."""
-        return self.src, self.tgt
-
 
 class TokenizerConfig(Section):
     """How text is split into subword tokens (SentencePiece)."""
@@ -291,7 +286,6 @@ _DECODER_PRESETS = {
     name: {**PRESETS[name], "num_encoder_layers": 1, "num_decoder_layers": num_layers}
     for name, num_layers in {"tiny": 10, "small": 7, "base": 14, "big": 14, "student": 8, "student-small": 7}.items()
 }
-_OF_ARCHITECTURE = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
 
 
 class ModelConfig(Section):
@@ -333,7 +327,8 @@ class ModelConfig(Section):
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
-        presets = _OF_ARCHITECTURE.get(str(values.get("architecture")), PRESETS)
+        of_architecture = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
+        presets = of_architecture.get(str(values.get("architecture")), PRESETS)
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
     def stored(self) -> Tree:
