@@ -235,6 +235,11 @@ class DataConfig(Section):
         """The languages in short, such as en-de."""
         return f"{self.src}-{self.tgt}"
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """The languages that a model reads and writes."""
+        return self.src, self.tgt
+
 
 class TokenizerConfig(Section):
     """How text is split into subword tokens (SentencePiece)."""
@@ -259,7 +264,8 @@ class TokenizerConfig(Section):
 _PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
 
 
-# The second table is of the recurrent model, with about as many parameters; it has neither heads nor feed-forward layers.
+# The second table is of the recurrent model, with about as many parameters; it has neither heads nor feed-forward
+# layers.
 PRESETS, _RNN_PRESETS = (
     {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in rows.items()}
     for rows in (

@@ -63,7 +63,7 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
     what, sizes = model_class(config.model.architecture).describe(config.model)
     return _card(
         "mtx",
-        (config.data.src, config.data.tgt),
+        config.data.languages,
         {**scores, "run": run},
         config=config,
         report=report,

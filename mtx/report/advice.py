@@ -127,7 +127,7 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                     f"it is used unchanged; {_CHECK_LINES}",
                 )
         texts = store.texts(spread(store.num_pairs, 2_000))
-        for key, language, lines in zip(("src", "tgt"), (config.data.src, config.data.tgt), texts, strict=True):
+        for key, language, lines in zip(("src", "tgt"), config.data.languages, texts, strict=True):
             if not held.get("held_out") and (other := Profile.of(lines).other_language(language)):
                 yield Advice(
                     f"{name}: the {language} side looks like {name_of(other)}",

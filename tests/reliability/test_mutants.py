@@ -52,7 +52,8 @@ MUTANTS = [
     ),
     Mutant(
         "sha256 is not compared", "storage/durable.py",
-        "entries[name] != _entry(path)", 'entries[name]["bytes"] != path.stat().st_size', "tests/reliability/test_damage.py",
+        "entries[name] != _entry(path)", 'entries[name]["bytes"] != path.stat().st_size',
+        "tests/reliability/test_damage.py",
     ),
     Mutant(
         "a damaged checkpoint is the end", "training/checkpoint.py",
