@@ -85,8 +85,7 @@ def keys_meant(name: str, names: Iterable[str]) -> list[str]:
 
     Sections are ignored, since a long one makes any two keys look alike: `training.lr` is read as `lr`.
     """
-    keys = [key for key in KEYS_FOR.get(_without_section(name), []) if key in names]
-    if keys or _without_section(name) in NOT_THERE:
+    if keys := [key for key in KEYS_FOR.get(_without_section(name), []) if key in names]:
         return keys
     last = nearest(_last(name), map(_last, names), _NEAR)
     same = nearest(name, [key for key in names if _last(key) == last], 0)
@@ -99,17 +98,7 @@ def about_unknown(name: str, names: Iterable[str]) -> str:
         return f"; {instead}"
     meant = keys_meant(name, names)
     unit = "; mtx counts target tokens, not sentences" if meant == ["training.batch_tokens"] else ""
-    return f"{did_you_mean(' and '.join(meant))}{unit}"
-
-
-def unknown_key(key: str, names: list[str] | None = None) -> str:
-    """The message that `key` is not one of `names`, by default all keys of the configuration."""
-    return f"{key}: unknown key{about_unknown(key, names or key_names())}"
-
-
-def did_you_mean(near: str | None) -> str:
-    """The end of a message about an unknown name, if there is a similar one."""
-    return f", did you mean {near}?" if near else ""
+    return f", did you mean {' and '.join(meant)}?{unit}" if meant else ""
 
 
 def _last(name: str) -> str:
@@ -155,9 +144,9 @@ def describe_problems(error: ValidationError, lines: dict[str, str]) -> list[str
                 names = [*Config.model_fields, *key_names()]
                 if "[" in key:
                     names = [f"{key.rpartition('.')[0]}.{name}" for name in TrainText.model_fields]
-                text = unknown_key(key, names).removeprefix(f"{key}: ")
+                text = f"unknown key{about_unknown(key, names)}"
             case kind if kind in _EXPECTED or text.startswith("expected "):
-                got = f", got {_shown(item['input'])}"
+                got = f", got {shown(item['input'])}"
                 text = _EXPECTED.get(kind, text).format(**item.get("ctx", {})).replace("'", "")
             case _ if key not in key_names():
                 key = ""
@@ -184,13 +173,8 @@ def _key_at(location: Iterable[str | int]) -> str:
     return key
 
 
-def _shown(value: object) -> str:
-    """A value in a message: numbers as they were written, other text in quotes."""
-    if not isinstance(value, str):
-        return kind_of(value)
-    return value if re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", value) else repr(value)
-
-
-def kind_of(value: object) -> str:
-    """A value in a message: a section, a list, or the text itself in quotes."""
+def shown(value: object) -> str:
+    """A value in a message: a section, a list, a number as it was written, or other text in quotes."""
+    if isinstance(value, str) and re.fullmatch(r"[+-]?[\d.]+([eE][+-]?\d+)?", value):
+        return value
     return "a section" if isinstance(value, dict) else "a list" if isinstance(value, list) else repr(value)

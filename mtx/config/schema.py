@@ -59,11 +59,7 @@ def matching(pattern: str, expected: str) -> AfterValidator:
 
 def _read_path(value: str) -> str:
     """A path with a leading ~ or ~USER replaced by the home directory, which few shells do after a `=`."""
-    try:
-        is_possible = b"\0" not in os.fsencode(value)
-    except UnicodeEncodeError:
-        is_possible = False
-    if not is_possible:
+    if "\0" in value:
         raise ValueError("expected a valid path")
     return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
 
@@ -74,9 +70,9 @@ def two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-LANGUAGE = re.compile(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}")  # languages become file extensions
 TAG = re.compile("[A-Za-z0-9_]+")
-Language = Annotated[str, matching(LANGUAGE.pattern, "1 to 100 characters without /")]
+# Languages become file extensions
+Language = Annotated[str, matching(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}", "1 to 100 characters without /")]
 Licence = Annotated[str, matching(r"[^\x00-\x1f\x7f-\x9f]{1,200}", "1 to 200 characters on one line")]
 PathText = Annotated[str, AfterValidator(_read_path)]
 Seconds = Annotated[
@@ -152,7 +148,7 @@ class Section(BaseModel):
         is_null = value in NULL
         if get_origin(field.annotation) is tuple:
             items = value[1:-1] if value.startswith("[") and value.endswith("]") else value
-            return () if is_null or not items.strip() else tuple(item.strip() for item in items.split(","))
+            return () if is_null else tuple(filter(None, map(str.strip, items.split(","))))
         return None if is_null and NoneType in get_args(field.annotation) else value
 
 
@@ -268,37 +264,34 @@ class TokenizerConfig(Section):
 _PRESET_KEYS = ("num_encoder_layers", "num_decoder_layers", "d_model", "d_ff", "num_heads", "dropout")
 
 
-def _presets(rows: Mapping[str, tuple[float, ...]]) -> dict[str, Tree]:
-    return {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in rows.items()}
-
-
-PRESETS = _presets(
-    {
-        "tiny": (4, 4, 128, 256, 4, 0.3),
-        "small": (3, 3, 256, 1024, 4, 0.2),
-        "base": (6, 6, 512, 2048, 8, 0.1),
-        "big": (6, 6, 1024, 4096, 16, 0.3),
-        "student": (6, 2, 256, 1536, 8, 0.1),
-        "student-small": (4, 2, 128, 256, 4, 0.1),
-    }
-)
-# Presets of the recurrent model, with about as many parameters; it has neither heads nor feed-forward layers.
-_RNN_PRESETS = _presets(
-    {
-        "tiny": (1, 1, 256, 1, 1, 0.3),
-        "small": (2, 2, 384, 1, 1, 0.2),
-        "base": (2, 2, 1024, 1, 1, 0.2),
-        "big": (4, 4, 1536, 1, 1, 0.3),
-        "student": (2, 1, 600, 1, 1, 0.1),
-        "student-small": (1, 1, 224, 1, 1, 0.1),
-    }
+# The second table is of the recurrent model, with about as many parameters; it has neither heads nor feed-forward
+# layers.
+PRESETS, _RNN_PRESETS = (
+    {name: dict(zip(_PRESET_KEYS, row, strict=True)) for name, row in rows.items()}
+    for rows in (
+        {
+            "tiny": (4, 4, 128, 256, 4, 0.3),
+            "small": (3, 3, 256, 1024, 4, 0.2),
+            "base": (6, 6, 512, 2048, 8, 0.1),
+            "big": (6, 6, 1024, 4096, 16, 0.3),
+            "student": (6, 2, 256, 1536, 8, 0.1),
+            "student-small": (4, 2, 128, 256, 4, 0.1),
+        },
+        {
+            "tiny": (1, 1, 256, 1, 1, 0.3),
+            "small": (2, 2, 384, 1, 1, 0.2),
+            "base": (2, 2, 1024, 1, 1, 0.2),
+            "big": (4, 4, 1536, 1, 1, 0.3),
+            "student": (2, 1, 600, 1, 1, 0.1),
+            "student-small": (1, 1, 224, 1, 1, 0.1),
+        },
+    )
 )
 # Presets of the decoder-only model, with about as many parameters; it has no encoder layers.
 _DECODER_PRESETS = {
     name: {**PRESETS[name], "num_encoder_layers": 1, "num_decoder_layers": num_layers}
     for name, num_layers in {"tiny": 10, "small": 7, "base": 14, "big": 14, "student": 8, "student-small": 7}.items()
 }
-_OF_ARCHITECTURE = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
 
 
 class ModelConfig(Section):
@@ -340,7 +333,8 @@ class ModelConfig(Section):
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
-        presets = _OF_ARCHITECTURE.get(str(values.get("architecture")), PRESETS)
+        of_architecture = {"decoder": _DECODER_PRESETS, "rnn": _RNN_PRESETS}
+        presets = of_architecture.get(str(values.get("architecture")), PRESETS)
         return {**presets.get(str(values.get("preset")), presets["base"]), **values}
 
     def stored(self) -> Tree:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 import yaml
 from pydantic import ValidationError
 
-from mtx.config.messages import about_unknown, describe_problems, did_you_mean, kind_of, nearest, unknown_key
+from mtx.config.messages import about_unknown, describe_problems, nearest, shown
 from mtx.config.schema import NULL, PRESETS, Config, DataConfig, Scope, Tree, Values, fields, key_names, leaves
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
@@ -60,12 +60,10 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
         values["run_dir"] = name  # a run directory may have been moved
     # If a setting overrides a value, or the problem concerns several keys, the file is not the cause
     lines = {key: at for key, at in lines.items() if key.partition("[")[0] not in settings and (key or not settings)}
-    sizes = values.get("sizes", "given")
-    config = _validate(values, lines, problems, sizes)
+    config = _validate(values, lines, problems, values.get("sizes", "given"))
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
-        values["run_dir"] = f"runs/{path.stem if path else config.data.direction}"
-        config = _validate(values, {}, sizes=sizes)
+        config = config.model_copy(update={"run_dir": f"runs/{path.stem if path else config.data.direction}"})
     origins = dict.fromkeys((f"model.{key}" for key in PRESETS["base"]), f"preset {config.model.preset}")
     origins |= dict.fromkeys(file_keys, f"recipe {name}" if name in recipe_names() else str(path))
     origins |= dict.fromkeys(settings, "command line")
@@ -117,7 +115,7 @@ def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
         for name, value in node.value:
             at = f"{path}:{name.start_mark.line + 1}"
             if not isinstance(name, yaml.ScalarNode):
-                raise UsageError(f"{at}: expected a key, got {kind_of(name.value)}")
+                raise UsageError(f"{at}: expected a key, got {shown(name.value)}")
             if name.value in values:
                 raise UsageError(f"{at}: duplicate key {name.value!r}")
             inner = f"{key}.{name.value}" if key else name.value
@@ -125,14 +123,12 @@ def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
             values[name.value] = read(value, inner)
         return values
 
-    if not path.is_file():  # reading a pipe would block
-        raise UsageError(f"{path}: expected a configuration file")
+    if not (exists(path) and path.is_file()):  # reading a pipe would block
+        raise UsageError(f"{path}: no such configuration file or run directory")
     try:
-        with path.open("rb") as file:
-            data = file.read(_MAX_YAML_BYTES + 1)
-        if len(data) > _MAX_YAML_BYTES:
+        if path.stat().st_size > _MAX_YAML_BYTES:
             raise UsageError(f"{path}: too large for a configuration file (at most {_MAX_YAML_BYTES:,} bytes)")
-        root = yaml.compose(data.rstrip(), Loader=yaml.SafeLoader)
+        root = yaml.compose(path.read_bytes().rstrip(), Loader=yaml.SafeLoader)
         values = read(root, "") if root else {}
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -140,7 +136,7 @@ def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
     except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"{path}: invalid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict):
-        raise UsageError(f"{path}: expected sections with keys, got {kind_of(values)}")
+        raise UsageError(f"{path}: expected sections with keys, got {shown(values)}")
     return values, {**lines, "": str(path)}
 
 
@@ -180,10 +176,11 @@ def describe_key(key: str) -> tuple[str, str]:
     """The description of a key, and its default as YAML."""
     field = fields()[key]
     default = PRESETS["base"].get(key.removeprefix("model.")) if field.is_required() else field.default
-    choices = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
-    words = [" ".join((field.description or "").split()), *([f"one of {', '.join(choices)}"] if choices else [])]
+    text = " ".join((field.description or "").split())
+    if get_origin(field.annotation) is Literal:
+        text += f"; one of {', '.join(get_args(field.annotation))}"
     is_needed = field.is_required() and default is None
-    return "; ".join(words), "none (required)" if is_needed else _on_one_line(default)
+    return text, "none (required)" if is_needed else _on_one_line(default)
 
 
 def recipe_dir() -> Path:
@@ -205,28 +202,25 @@ def recipe_facts(name: str) -> list[str]:
 
 
 def find_config(name: str) -> Path:
-    """The file of a configuration: `name` is a shipped recipe, a run directory, or a path.
+    """The file of a configuration, which may be missing: `name` is a shipped recipe, a run directory, or a path.
 
     A recipe takes precedence over a directory of the same name; write `./NAME` for the directory.
 
     Raises:
-        UsageError: if there is none, with the most similar recipe or key.
+        UsageError: if it is none of them, with the most similar recipe or key.
     """
     if name in recipe_names():
         return recipe_dir() / f"{name}.yaml"
     path = Path(name)
     if exists(path / "config.yaml"):
         return path / "config.yaml"
-    is_file = exists(path) and not path.is_dir()
     if "/" in name or path.suffix in (".yaml", ".yml"):
-        if not is_file:
-            raise UsageError(f"{name}: no such configuration file or run directory")
         return path
-    if is_file:
+    if exists(path) and not path.is_dir():
         help = mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
         raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {help}")
     recipe = nearest(name, recipe_names())
-    suggestion = did_you_mean(recipe) if recipe else about_unknown(name, key_names())
+    suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, key_names())
     kind = "recipe" if recipe or "." not in name else "recipe or setting"
     raise UsageError(f"no {kind} named {name!r}{suggestion}", "mtx config lists the recipes")
 
@@ -242,7 +236,7 @@ def _split_override(argument: str) -> tuple[str, str]:
 def _set(values: Tree, key: str, value: Any) -> str | None:
     """Put a value into nested dictionaries; returns the problem if the key is wrong."""
     if not any(f"{name}.".startswith(f"{key}.") for name in key_names()):  # neither a key nor a section
-        return unknown_key(key)
+        return f"{key}: unknown key{about_unknown(key, key_names())}"
     *sections, last = key.split(".")
     for section in sections:
         if not isinstance(values.get(section), dict):
@@ -254,15 +248,11 @@ def _set(values: Tree, key: str, value: Any) -> str | None:
 
 def _refuse_unread_text(data: DataConfig, settings: dict[str, str]) -> None:
     """Refuse overrides with local text that nothing would read; a configuration file may name both sources."""
-    if data.generator is not None:
-        source, help = "data.generator", "use data.generator=null to read local text"
-    elif data.hub is not None and data.dir is None:
-        source, help = "data.hub", "use data.hub=null or data.dir=DIR to read local text"
-    else:
-        return
+    source = "data.generator" if data.generator else "data.hub" if data.hub and data.dir is None else None
     for name in ("train", "valid", "test", "dir"):
-        if f"data.{name}" in settings and getattr(data, name):
-            raise UsageError(f"data.{name}: this recipe reads its text from {source}, not from local files", help)
+        if source and f"data.{name}" in settings and getattr(data, name):
+            problem = f"data.{name}: this recipe reads its text from {source}, not from local files"
+            raise UsageError(problem, f"use {source}=null to read local text")
 
 
 def _validate(values: Tree, lines: dict[str, str], problems: Sequence[str] = (), sizes: object = None) -> Config:

@@ -222,5 +222,5 @@ def load_prepared(data_dir: Path) -> PreparedData:
 
 def load_valid(data_dir: Path) -> TokenStore:
     """Verify and open only the validation set, also of an untrusted run; raises DamagedFileError."""
-    durable.verify(data_dir, [VALID_STORE], only_needed=True, limits={VALID_STORE: _MAX_VALID_BYTES})
+    durable.verify(data_dir, {VALID_STORE: _MAX_VALID_BYTES}, only_needed=True)
     return TokenStore.open(data_dir / VALID_STORE)

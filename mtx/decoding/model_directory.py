@@ -153,7 +153,7 @@ def _best_checkpoint(paths: RunLayout) -> tuple[ModelDescription, Tokenizer, Pat
     steps = checkpoint_steps(paths)
     best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
     step = best if best in steps else steps[-1]
-    limit = model_description.max_weight_bytes(described.config, tokenizer.num_ids)
-    durable.verify(paths.checkpoint(step), (WEIGHTS,), only_needed=True, limits={WEIGHTS: limit})
+    limits = {WEIGHTS: model_description.max_weight_bytes(described.config, tokenizer.num_ids)}
+    durable.verify(paths.checkpoint(step), limits, only_needed=True)
     logger.info("%s has no model yet: using its checkpoint of step %d", paths.root, step)
     return described, tokenizer, paths.checkpoint(step) / WEIGHTS

@@ -163,7 +163,7 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
 
 def load_lines(directory: Path, *names: str) -> list[list[str]]:
     """The lines of some files of a translated test set, which are verified."""
-    durable.verify(directory, names, limits=dict.fromkeys(names, _MAX_TEXT_BYTES))
+    durable.verify(directory, dict.fromkeys(names, _MAX_TEXT_BYTES))
     return [_read(directory / name) for name in names]
 
 

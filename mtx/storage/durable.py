@@ -187,11 +187,9 @@ def new_directory(path: Path) -> Iterator[Path]:
             disk.rename(path, old)
         try:
             disk.rename(temporary, path)
-        except BaseException:
+            disk.sync(path.parent)
+        finally:
             _settle(old)
-            raise
-        disk.sync(path.parent)
-        _settle(old)
 
 
 def _remove_tree(path: Path) -> None:
@@ -253,7 +251,7 @@ def write_manifest(directory: Path, added: Collection[str] | None = None) -> Non
     for path in sorted(directory.iterdir() if added is None else map(directory.joinpath, added)):
         if path.is_file() and path.name != MANIFEST:
             disk.sync(path)
-            entries[path.name] = {"bytes": path.stat().st_size, "sha256": sha256(path)}
+            entries[path.name] = _entry(path)
     write_json(directory / MANIFEST, {"files": entries})
 
 
@@ -268,15 +266,12 @@ def read_manifest(directory: Path) -> Json:
     return entries
 
 
-def verify(
-    directory: Path, needed: Collection[str] = (), only_needed: bool = False, limits: Mapping[str, int] | None = None
-) -> None:
+def verify(directory: Path, needed: Collection[str] | Mapping[str, int] = (), only_needed: bool = False) -> None:
     """Compare the files of `directory` with its manifest.
 
     Args:
-        needed: file names that the manifest must list.
+        needed: file names that the manifest must list; for an untrusted directory with their maximum sizes in bytes.
         only_needed: compare only these, not every file in the manifest.
-        limits: for an untrusted directory, the maximum sizes of the needed files in bytes.
 
     Raises:
         DamagedFileError: with the first file that is missing, differs, or is larger than its limit.
@@ -284,19 +279,22 @@ def verify(
     manifest = directory / MANIFEST
     entries = read_manifest(directory)
     for name in dict.fromkeys((*needed, *(() if only_needed else entries))):
-        path, entry = directory / name, entries.get(name)
+        path = directory / name
         if name not in entries:
             raise DamagedFileError(f"{manifest}: does not list {name}")
-        if path.name != name or not isinstance(entry, dict):
+        if path.name != name:
             raise DamagedFileError(f"{manifest}: {reprlib.repr(name)} is not the name of a file in this directory")
         require_file(path)
-        size = path.stat().st_size
-        if limits is not None:
-            if name not in limits and size > _MAX_OTHER_BYTES:
+        if isinstance(needed, Mapping):
+            if name not in needed and path.stat().st_size > _MAX_OTHER_BYTES:
                 continue  # not needed
-            require_size(path, limits.get(name, size))
-        if size != entry.get("bytes") or sha256(path) != entry.get("sha256"):
+            require_size(path, needed.get(name, _MAX_OTHER_BYTES))
+        if entries[name] != _entry(path):
             raise DamagedFileError(f"{path}: damaged file (it differs from the manifest)")
+
+
+def _entry(path: Path) -> Json:
+    return {"bytes": path.stat().st_size, "sha256": sha256(path)}
 
 
 def remove_directory(path: Path) -> None:

@@ -86,13 +86,13 @@ def read(directory: Path, needed: Collection[str] = (), name: str = MODEL_CONFIG
     if not (directory / MANIFEST).is_file():
         raise UsageError(f"{directory}: not a model directory or a run directory")
     path = directory / name
-    durable.verify(directory, (name,), only_needed=True, limits={name: MAX_JSON_BYTES})
+    durable.verify(directory, {name: MAX_JSON_BYTES}, only_needed=True)
     info = durable.read_json(path)
     stored = _check(path, _Stored, info)
-    files = (*needed, *tokenizer_files(directory))
-    weight_bytes = max_weight_bytes(stored.model, stored.num_ids)
-    weights = dict.fromkeys((WEIGHTS, CTRANSLATE2_WEIGHTS), weight_bytes)
-    durable.verify(directory, files, limits=dict.fromkeys(files, MAX_TOKENIZER_BYTES) | weights)
+    limits = dict.fromkeys((*needed, *tokenizer_files(directory)), MAX_TOKENIZER_BYTES)
+    is_weights = limits.keys() & {WEIGHTS, CTRANSLATE2_WEIGHTS}
+    limits |= dict.fromkeys(is_weights, max_weight_bytes(stored.model, stored.num_ids))
+    durable.verify(directory, limits)
     return ModelDescription(stored.model, info, directory)
 
 
@@ -108,7 +108,7 @@ def read_run(paths: RunLayout) -> ModelDescription:
             f"{paths.root}: this run has no model yet", f"to resume training: {mtx_command('train', paths.root)}"
         )
     report, files = paths.data / REPORT, (*tokenizer_files(paths.data), REPORT)
-    durable.verify(paths.data, files, only_needed=True, limits=dict.fromkeys(files, MAX_TOKENIZER_BYTES))
+    durable.verify(paths.data, dict.fromkeys(files, MAX_TOKENIZER_BYTES), only_needed=True)
     config = load_config(paths)
     info = info_of(config, durable.read_json(report))
     _check(report, _Info, info)

@@ -8,7 +8,6 @@ import contextlib
 import itertools
 import json
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,27 +46,23 @@ class ResumableRows:
         Raises:
             UsageError: if the rows depend on something else, or the file is not a file of mtx.
         """
-        if not os.path.lexists(self.path):
-            return 0
-        first = b"-"  # of no file of mtx
-        if self.path.is_file() and not self.path.is_symlink():
-            with self.path.open("rb") as file:
-                first = file.readline(len(self._beginning))
-        if not self._beginning.startswith(first):
-            help = f"use another -o FILE, or start from scratch with {shell_command('rm', self.path)}"
-            problem = "was started with another model, text or search, or is not a file of mtx"
-            raise UsageError(f"{self.path}: {problem}", help)
-        if first != self._beginning:  # killed at the start
-            disk.unlink(self.path)
+        if not self.path.exists():
             return 0
         num_done = 0
         with self.path.open("rb+") as file:
-            end = len(file.readline())
+            first = file.readline(len(self._beginning))
+            if not self._beginning.startswith(first):
+                help = f"use another -o FILE, or start from scratch with {shell_command('rm', self.path)}"
+                problem = "was started with another model, text or search, or is not a file of mtx"
+                raise UsageError(f"{self.path}: {problem}", help)
+            end = len(first)
             while len(block := list(itertools.islice(file, self.block_rows))) == self.block_rows:
                 if block[-1].endswith(b"\n"):
                     num_done += len(block)
                     end += sum(map(len, block))
             file.truncate(end)
+        if first != self._beginning:  # killed at the start
+            disk.unlink(self.path)
         if num_done:
             logger.info(f"{self.path}: {counted(num_done, 'line')} are translated; resuming")
         return num_done

@@ -26,7 +26,6 @@ from filelock import FileLock, Timeout
 from mtx.config import settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
-from mtx.config.settings import differences, fixed_differences
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError, StoppedError, UsageError, exit_code
 from mtx.formatting import format_duration, mtx_command
 from mtx.storage import disk, durable
@@ -170,7 +169,7 @@ def _record_config(paths: RunLayout, config: Config) -> None:
     check_settings(paths, config)
     if has_begun(paths):
         with contextlib.suppress(MtxError, OSError):  # no configuration yet, or an unreadable one
-            changes = differences(settings.load(paths.config), config)
+            changes = settings.differences(settings.load(paths.config), config)
             if message := describe_changes(change for change in changes if change[0] != "run_dir"):
                 logger.info(f"{paths.root} continues with changed settings: {message}")
     durable.write_text(paths.config, settings.dump(config))
@@ -184,7 +183,7 @@ def check_settings(paths: RunLayout, config: Config) -> None:
     """
     if not (paths.config.exists() and has_begun(paths)):
         return
-    if changes := describe_changes(fixed_differences(fixed_config(paths, config), config)):
+    if changes := describe_changes(settings.fixed_differences(fixed_config(paths, config), config)):
         raise UsageError(
             f"{paths.root} is a run with another configuration: {changes}",
             f"use another run_dir=DIR for a new run; to resume this one unchanged: {mtx_command('train', paths.root)}",
@@ -249,7 +248,7 @@ def quality(validation: Event, metric: str) -> float:
     value = validation.get(metric)
     if value is None or math.isnan(value):
         return -math.inf
-    return -float(value) if metric == "nll" else float(value)
+    return float(-value if metric == "nll" else value)
 
 
 def write_status(paths: RunLayout, errors: DeferredErrors, **values: Any) -> None:

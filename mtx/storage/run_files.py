@@ -134,11 +134,10 @@ def load_config(paths: RunLayout) -> "Config":
         UsageError: if config.yaml is not a configuration, or a fixed setting in it has changed; with both values.
     """
     from mtx.config import settings
-    from mtx.config.settings import fixed_differences
 
     durable.require_file(paths.config)
     config = settings.load(paths.config)
-    if changes := describe_changes(fixed_differences(fixed_config(paths, config), config)):
+    if changes := describe_changes(settings.fixed_differences(fixed_config(paths, config), config)):
         new = f"{shell_command('cp', paths.config, 'COPY.yaml')} && {mtx_command('train', 'COPY.yaml', 'run_dir=NEW')}"
         raise UsageError(f"{paths.config}: {changes}", f"undo the change, or start a new run with it: {new}")
     return config
@@ -159,8 +158,6 @@ def fixed_config(paths: RunLayout, config: "Config") -> "Config":
     They are in the newest undamaged checkpoint, else in the data, else in config.yaml. Those that were not decided when
     the data was prepared are those of `config`.
     """
-    from pydantic import ValidationError
-
     from mtx.config import settings
     from mtx.config.schema import Config, leaves
 
@@ -177,7 +174,7 @@ def fixed_config(paths: RunLayout, config: "Config") -> "Config":
                     section, _, name = key.partition(".")
                     stored["settings"].setdefault(section, {})[name] = values[key]
                 return Config.model_validate(stored["settings"])
-            except (ValidationError, LookupError, TypeError):
+            except (ValueError, LookupError, TypeError):  # pydantic's is a ValueError
                 raise DamagedFileError(f"{path}: its settings are not a configuration") from None
     return settings.load(paths.config)
 

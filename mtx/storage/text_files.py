@@ -9,7 +9,6 @@ import contextlib
 import gzip
 import itertools
 import logging
-import os
 import re
 import unicodedata
 import zlib
@@ -84,7 +83,7 @@ def kind_of(beginning: bytes) -> FileKind | None:
     return next((kind for signature, kind in _KINDS.items() if re.match(signature, beginning, re.DOTALL)), None)
 
 
-_MARKS = {b"\xff\xfe\0\0": "UTF-32", b"\0\0\xfe\xff": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_BOMS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
 _WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 _MANY_CONTROLS = 0.3  # share of the bytes; in text in UTF-16 about every second byte is a control character
 _LONGEST_CUT = 3  # bytes of a character that is cut at the end
@@ -96,21 +95,21 @@ _NARROW = "cp1252 cp1251 cp932 gb18030 big5 cp949 euc_jp cp1250 koi8_r cp1253 cp
 
 def wide_encoding(beginning: bytes) -> str | None:
     """UTF-16 or UTF-32 if a text that starts with these bytes is in one of them, with or without a byte order mark."""
-    for mark, name in _MARKS.items():
-        if beginning.startswith(mark) and _usual_text(beginning, name):
-            return name
     num_nuls = beginning.count(0)
     few_controls = sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
-    if num_nuls < 2 or (few_controls and _decode(beginning, "utf-8") is not None):
-        return None
-
-    def has_spaces(text: str, name: str) -> bool:
-        """Whether NULs belong to ASCII such as spaces, few to U+4E00 and the like, and line feeds are line feeds."""
-        is_ascii = 3 * sum(c < "\x80" for c in text) > 2 * num_nuls
-        has_line_feeds = "\n" in text or b"\n" not in beginning
-        return has_line_feeds and (is_ascii or name.startswith("UTF-32"))  # there all characters have NULs
-
-    return next((name for name in _WIDE if (text := _usual_text(beginning, name)) and has_spaces(text, name)), None)
+    is_narrow = num_nuls < 2 or (few_controls and _decode(beginning, "utf-8") is not None)
+    for name in _WIDE if not is_narrow or beginning.startswith(_BOMS) else ():
+        text = _decode(beginning, name) or ""
+        num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
+        if text in ("", "\ufeff") or num_strange > _STRANGE * len(text):
+            continue
+        if text[0] == "\ufeff":
+            return name[:6]
+        # In UTF-32 all characters have NULs. In UTF-16 they belong to ASCII such as spaces, few to U+4E00 and the like.
+        has_nuls = name.startswith("UTF-32") or 3 * sum(c < "\x80" for c in text) > 2 * num_nuls
+        if has_nuls and not is_narrow and ("\n" in text or b"\n" not in beginning):
+            return name
+    return None
 
 
 def _decode(beginning: bytes, name: str) -> str | None:
@@ -119,13 +118,6 @@ def _decode(beginning: bytes, name: str) -> str | None:
         return beginning.decode(name)
     except UnicodeDecodeError as error:
         return beginning[: error.start].decode(name) if error.start >= len(beginning) - _LONGEST_CUT else None
-
-
-def _usual_text(beginning: bytes, name: str) -> str:
-    """The text in an encoding, if nearly all of its characters are usual in text; else empty."""
-    text = _decode(beginning, name) or ""
-    num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)
-    return text if num_strange <= _STRANGE * len(text) else ""
 
 
 def declared_encoding(beginning: bytes) -> str | None:
@@ -217,7 +209,10 @@ def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> 
             try:
                 yield line.decode("utf-8", errors=invalid)
             except UnicodeDecodeError:
-                raise _not_utf8(name, number, line, lines) from None
+                bad = InvalidLines()  # it and those of the following lines show the encoding
+                bad.replace(list(map(escaped, [line, *itertools.islice(lines, _SAMPLED_LINES)])))
+                help = _iconv(name, bad.encoding() or "ENCODING")
+                raise DataError(f"{name}:{number}: not UTF-8{bad.guess()}", help) from None
 
 
 def read_lines(path: Path, invalid: Invalid = "replace") -> Iterator[str]:
@@ -242,9 +237,9 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     Raises:
         DataError: if its beginning is in UTF-16 or has CRs for LFs.
     """
-    beginning = getattr(file, "peek", lambda _: b"")(BEGINNING_BYTES)  # waits no longer than reading a line
+    beginning = file.peek(BEGINNING_BYTES)  # type: ignore[attr-defined]  # waits no longer than reading a line
     first = file.readline(_FIRST_BYTES)
-    if encoding := wide_encoding(max(beginning or b"", first, key=len)):  # gzip shows only the first member
+    if encoding := wide_encoding(max(beginning, first, key=len)):  # gzip shows only the first member
         raise DataError(f"{name}: expected UTF-8, got {encoding}", _iconv(name, encoding))
     if not first.endswith(b"\n"):
         if first.count(b"\r") > 1:
@@ -252,17 +247,6 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
             raise DataError(f"{name}: lines end in CR (old Mac format), expected LF", help)
         first += file.readline(_LINE_BYTES)
     return itertools.chain([first] if first else [], iter(partial(file.readline, _LINE_BYTES), b""))
-
-
-def _not_utf8(name: Path, number: int, line: bytes, rest: Iterator[bytes]) -> DataError:
-    """The error for a line that is not UTF-8; it and those of the following lines show the encoding."""
-    others = (other for other in itertools.islice(rest, _SAMPLED_LINES) if not is_utf8(escaped(other)))
-    encoding = likely_encoding(b"\n".join([line, *itertools.islice(others, _SAMPLE_LINES)]))
-    return DataError(f"{name}:{number}: not UTF-8{_guess(encoding)}", _iconv(name, encoding or "ENCODING"))
-
-
-def _guess(encoding: str | None) -> str:
-    return f", perhaps {encoding}" if encoding else ""
 
 
 def _iconv(name: Path, encoding: str) -> str:
@@ -311,8 +295,16 @@ class InvalidLines:
     def log(self) -> None:
         """Warn of the invalid lines, if there are any."""
         if self.count:
-            guess = _guess(likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape")))
-            logger.warning(f"{counted(self.count, 'line')}{self._place} had invalid UTF-8, replaced by U+FFFD{guess}")
+            lines = f"{counted(self.count, 'line')}{self._place}"
+            logger.warning(f"{lines} had invalid UTF-8, replaced by U+FFFD{self.guess()}")
+
+    def encoding(self) -> str | None:
+        """The probable encoding of the invalid lines, see `likely_encoding`."""
+        return likely_encoding("\n".join(self._sample).encode("utf-8", "surrogateescape"))
+
+    def guess(self) -> str:
+        """The probable encoding as the end of a message; may be empty."""
+        return f", perhaps {encoding}" if (encoding := self.encoding()) else ""
 
 
 def printable(text: str) -> str:
@@ -323,6 +315,5 @@ def printable(text: str) -> str:
 def ends_in_newline(path: Path) -> bool:
     """Whether the last line of a file is complete, so that more can be appended; true for an empty file."""
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - 1))
+        file.seek(max(0, path.stat().st_size - 1))
         return file.read() in (b"", b"\n")

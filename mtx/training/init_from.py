@@ -85,7 +85,7 @@ def describe(name: str) -> dict[str, Any]:
     tokenizer = Tokenizer.load(model.tokenizer_dir)
     size = tokenizer.num_pieces
     return {
-        **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
+        **{f"model.{name}": value for name, value in model.config.stored().items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": tokenizer.normalization,
         "data.src": model.info["src"],

@@ -36,8 +36,8 @@ DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
 FINITE = "    _check_finite({**weights, **moments}, state.step)\n"
 UNEQUAL = "read_lines(tgt_path, ESCAPE), strict=True)"
-RENAMED = "            raise\n"
-PARENT = "        disk.sync(path.parent)\n"
+RENAMED = "            disk.rename(temporary, path)\n"
+PARENT = "            disk.sync(path.parent)\n"
 
 MUTANTS = [
     Mutant("a new file is not synced", "storage/durable.py", "disk.sync(temporary, file)", "pass", CRASHES),
@@ -52,7 +52,8 @@ MUTANTS = [
     ),
     Mutant(
         "sha256 is not compared", "storage/durable.py",
-        ' or sha256(path) != entry.get("sha256"):', ":", "tests/reliability/test_damage.py",
+        "entries[name] != _entry(path)", 'entries[name]["bytes"] != path.stat().st_size',
+        "tests/reliability/test_damage.py",
     ),
     Mutant(
         "a damaged checkpoint is the end", "training/checkpoint.py",

@@ -89,7 +89,7 @@ def test_local_text_that_nothing_would_read_is_refused(name: str, key: str) -> N
         ("max_steps", "no recipe named 'max_steps', did you mean training.max_steps?"),
         ("qqq", "no recipe named 'qqq'"),
         ("no.yaml", "no.yaml: no such configuration file or run directory"),
-        ("./no", "./no: no such configuration file or run directory"),
+        ("./no", "no: no such configuration file or run directory"),
         ("a" * 5000, f"no recipe named '{'a' * 5000}'"),
         ("/" + "a" * 5000, f"/{'a' * 5000}: no such configuration file or run directory"),
         ("/tmp", "/tmp: no such configuration file or run directory"),
