@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import time
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,7 @@ SETTINGS = argument(
 # What happens around the training loop, in this order (see `mtx.training.hooks`): modules and their classes. A hook
 # whose folder has been taken away is skipped.
 HOOKS = (
-    ("mtx.evaluation.test_set_scores", "ScoresBefore"),
+    ("mtx.evaluation.test_set_scores", "ScoresBefore", "training.init_from"),
     ("mtx.training.hooks", "EventLog"),
     ("mtx.training.hooks", "TensorBoard"),
     ("mtx.training.hooks", "Console"),
@@ -79,7 +80,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     """The configuration that CONFIG and the overrides give, with what `training.init_from` and `sizes` bring."""
     from mtx.config import settings
     from mtx.config.schema import key_names
-    from mtx.data.describe import describe, describe_languages
+    from mtx.data.sources import describe, describe_languages
     from mtx.storage.run_files import load_config
 
     words = arguments or []
@@ -129,9 +130,10 @@ def load_around(module: str) -> Any:
         return None
 
 
-def make_hooks() -> "list[Hook]":
-    """The hooks of a start."""
-    return [getattr(module, name)() for path, name in HOOKS if (module := load_around(path))]
+def make_hooks(config: "Config") -> "list[Hook]":
+    """The hooks of a start: those that have no key, and those whose key is set."""
+    needed = [(path, name) for path, name, *keys in HOOKS if all(attrgetter(key)(config) for key in keys)]
+    return [getattr(module, name)() for path, name in needed if (module := load_around(path))]
 
 
 def train(
@@ -188,7 +190,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
 
     if config.data.generator:
         logger.info("the corpus is synthetic: a small grammar generates it, to show how mtx works")
-    if not (result := run.train(config, ranks, make_hooks())):
+    if not (result := run.train(config, ranks, make_hooks(config))):
         return
     lines = [score_line(name, scores) for name, scores in result.scores.items()]
     history, advice = map(load_around, ("mtx.report.run_history", "mtx.report.advice"))
@@ -224,7 +226,7 @@ def prepare(
         return
     from mtx.training.run import prepare_only
 
-    paths = prepare_only(config, make_hooks())
+    paths = prepare_only(config, make_hooks(config))
     logger.info("prepared: %s", paths.data)
 
 

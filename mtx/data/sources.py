@@ -1,5 +1,6 @@
 """Finds the parallel text of the configuration: local files, a dataset on the hub, or the demo's file.
 
+`describe` says what files are: the settings that follow from their names and their text.
 Everything is found before any work starts. When a run resumes, local files are compared with those in sources.json.
 `readers` chooses the reader of a file; the splits of a dataset are read here, by the `datasets` library.
 Flow: files, hub or demo -> `Corpora` -> blocks of pairs -> cleaning -> tokenizer -> token store.
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
-from mtx.data.bilingual import BilingualReader
-from mtx.data.language_detection import Profile, are_exchanged, names_languages
+from mtx.config.settings import Resolved, exists, recipe_names
+from mtx.data.bilingual import BilingualReader, match_rank
+from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
+from mtx.data.languages import tag_of
 from mtx.data.readers import FILE_ENDING, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
@@ -29,12 +32,14 @@ from mtx.data.tables import (
 )
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
+from mtx.formatting import mtx_command, shell_command
 from mtx.storage import durable
 from mtx.storage.streams import shows_progress
-from mtx.storage.text_files import read_lines
+from mtx.storage.text_files import bilingual_form, read_lines
 
 log = logging.getLogger(__name__)
 
+_CONFIG_LINE = re.compile(r"\s*(?:#.*|---|\w+:(?: \S+)?)?")  # of a file that may be a configuration
 _RENAME = "correct the names of its files, or the languages that its columns or units name"
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
@@ -321,3 +326,73 @@ def _differs(path: Path, entry: dict[str, Any]) -> bool:
         return not (_size_and_time(path).items() <= entry.items() or durable.sha256(path) == entry.get("sha256"))
     except (OSError, ValueError):  # missing, or no possible path
         return False
+
+
+def holds_pairs(name: str) -> bool | None:
+    """Whether a file holds pairs, by its extension, its content or a TAB in its first line.
+
+    None for a recipe, for what may be a configuration, and where there is no such file.
+    """
+    path = Path(name)
+    if name in recipe_names() or not (exists(name) and path.is_file()):
+        return None
+    if FILE_ENDING.search(name) or bilingual_form(path):
+        return True
+    if path.suffix in (".yaml", ".yml"):
+        return None
+    line = next(read_lines(path), "")
+    return "\t" in line or (None if _CONFIG_LINE.fullmatch(line) else False)
+
+
+def describe(names: list[str], overrides: list[str]) -> list[str]:
+    """The settings with which `own-text` trains on files, without their languages; none for other names.
+
+    Raises:
+        UsageError: if a file is missing, they hold no pairs, or the overrides have other training text.
+    """
+    if missing := [name for name in names if FILE_ENDING.search(name) and not exists(name)]:
+        raise UsageError(f"{missing[0]}: no such file")
+    kinds = {*map(holds_pairs, names)}
+    if kinds == {False}:
+        help = "write one pair a line, source TAB target; or name two files, one for each language"
+        if len(names) == 2:
+            paste = shell_command("paste", *map(Path, names))
+            help = f"{paste} > pairs.tsv, and {mtx_command('train', 'pairs.tsv')}"
+        raise UsageError(f"{names[0]}: expected sentence pairs, but its first line has no TAB", help)
+    if kinds != {True}:
+        return []
+    files, keys = ",".join(names), {override.partition("=")[0] for override in overrides}
+    if "data.train" in keys:
+        raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")
+    run_dir = f"run_dir=runs/{FILE_ENDING.sub('', Path(names[0]).name).removesuffix('.gz')}"
+    return [f"data.train={files}", *([] if "run_dir" in keys else [run_dir])]
+
+
+def describe_languages(resolved: Resolved) -> list[str]:
+    """The settings data.src and data.tgt that the first training text implies, except the ones that are given.
+
+    Raises:
+        UsageError: if a given one is not a language of the text, or not a code; or the languages are unclear.
+    """
+    data = resolved.config.data
+    sides = ("data.src", data.src), ("data.tgt", data.tgt)
+    explicit = {key: language for key, language in sides if resolved.is_explicit(key)}
+    for key, language in explicit.items():
+        if (code := tag_of(language)) != language:
+            raise UsageError(f"{key}={language}: expected the code of a language", f"{key}={code}")
+    if len(explicit) == 2 or not data.train or resolved.config.training.init_from:
+        return []
+    files = find_corpora(data).train[0].files
+    if len(files) != 1:
+        return []
+    *pair, origin = find_languages(files[0], data.columns)
+    for src, tgt in (pair, pair[::-1]):
+        languages = {"data.src": src, "data.tgt": tgt}
+        if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
+            src, tgt = (languages | explicit).values()
+            text = "%s: %s to %s (from %s); for the opposite direction: data.src=%s data.tgt=%s"
+            log.info(text, files[0], src, tgt, origin, tgt, src)
+            return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
+    [(key, language)] = explicit.items()
+    help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
+    raise UsageError(f"{key}={language}: {files[0]} has {' and '.join(pair)} (from {origin})", help)

@@ -84,11 +84,10 @@ def train(config: Config, ranks: Ranks | None = None, hooks: Sequence[Hook] = ()
 
         if not ranks.run_on_rank_zero(own_run):
             data, initial = _prepare_together(config, paths, ranks, hooks)
-            plan = None
-            if config.undecided:
-                config, plan = decide(config, paths, data, device, started, ranks)
+            undecided = config.undecided
+            config, plan = decide(config, paths, data, device, started, ranks)
             runtime = choose_runtime(paths, config, device, data, ranks, plan)
-            if plan and ranks.is_rank_zero:
+            if plan and undecided and ranks.is_rank_zero:
                 durable.write_text(paths.config, settings.dump(config))
                 for line in describe(plan, config, data):
                     logger.info(line)

@@ -92,9 +92,9 @@ print(code, len(seen), *sorted(seen))
 """
 
 
-def modules_run(*arguments: object) -> int:
+def modules_run(*arguments: object, stdin: bytes = b"") -> int:
     command = [sys.executable, "-c", TRACE, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, check=True, env=ENVIRONMENT)
+    result = subprocess.run(command, input=stdin, capture_output=True, check=True, env=ENVIRONMENT)
     code, number, *names = result.stdout.decode().splitlines()[-1].split()
     assert code == "0", result.stderr.decode()
     print(*names)  # pytest shows them if there are too many
@@ -103,8 +103,7 @@ def modules_run(*arguments: object) -> int:
 
 @pytest.mark.seconds
 def test_a_pair_and_a_line_pass_through_few_modules(tmp_path: Path, trained: Path) -> None:
-    corpus, source = write_tsv(tmp_path / "my.tsv", range(1000, 1200)), tmp_path / "source.txt"
-    source.write_text("one two\n", encoding="utf-8")
+    corpus = write_tsv(tmp_path / "my.tsv", range(1000, 1200))
     assert 20 < modules_run("train", corpus, *TINY, "training.max_steps=1", f"run_dir={tmp_path / 'run'}") <= 52
-    modules_run("translate", trained, source, "-o", tmp_path / "converted")
-    assert 10 < modules_run("translate", trained, source, "-o", tmp_path / "translated") <= 22
+    modules_run("translate", trained, stdin=b"one two\n")  # converts the model
+    assert 10 < modules_run("translate", trained, stdin=b"one two\n") <= 25

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from mtx.config.settings import resolve
-from mtx.data.describe import describe, describe_languages, holds_pairs
-from mtx.data.sources import find_corpora
+from mtx.data.sources import describe, describe_languages, find_corpora, holds_pairs
 from mtx.errors import UsageError
 
 
@@ -36,8 +35,10 @@ def test_what_holds_pairs(name: str, text: str, expected: bool | None, tmp_path:
 def test_what_is_no_file_holds_no_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("demo").write_text("dog\tHund\n")
-    for name in (str(tmp_path), "missing.tsv", "a\0b", "a" * 5000, "demo"):
+    for name in (str(tmp_path), "missing", "a\0b", "a" * 5000, "demo"):
         assert holds_pairs(name) is None and describe([name], []) == [], "the last one is a recipe"
+    with pytest.raises(UsageError, match=r"missing.tsv: no such file"):
+        describe(["missing.tsv"], [])
     assert describe([], []) == [] and holds_pairs("./demo")
 
 
