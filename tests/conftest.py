@@ -36,8 +36,8 @@ def nothing_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def reports_are_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training in this process writes a report of two words, as those do that are forked."""
-    monkeypatch.setattr("mtx.report.live_report.report_page", lambda *_: "a page")
+    """A training in this process writes a report without content, as those do that are forked."""
+    monkeypatch.setattr("mtx.report.live_report.report_page", lambda *_: '<meta name="generator" content="mtx">')
 
 
 def made_once(name: str, make: Callable[[Path], object], factory: pytest.TempPathFactory) -> Path:

@@ -151,7 +151,7 @@ class Rig:
             first: called in the new process before the command; a function of a module, or a `partial` of one.
             stdin: what comes through a pipe; None leaves stdin at its end.
             draws: whether a training draws its report, which is half of a tiny training; else, but for nights, it is
-                a page of two words.
+                a page without content.
         """
         self._num_starts += 1
         directory = self._directory / f"{self._num_starts:04d}"
@@ -252,7 +252,7 @@ def _be_mtx(arguments: list[str], directory: Path, cwd: Path, first: Prepare | N
         if not draws:
             import mtx.report.live_report
 
-            mtx.report.live_report.report_page = lambda *_: "a page"
+            mtx.report.live_report.report_page = lambda *_: '<meta name="generator" content="mtx">'
         if first is not None:
             first()
         from mtx import cli

@@ -114,7 +114,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
 
         resolved = inherit(resolved)
     if resolved.config.sizes != "given":
-        from mtx.data.corpus_sizes import choose_sizes
+        from mtx.data.model_sizes import choose_sizes
 
         resolved = choose_sizes(resolved)
     return resolved

@@ -63,7 +63,8 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     config = _validate(values, lines, problems, values.get("sizes", "given"))
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
-        config = config.model_copy(update={"run_dir": f"runs/{path.stem if path else config.data.direction}"})
+        run_dir = f"runs/{path.stem if path else config.data.direction}"
+        config = _validate({**values, "run_dir": run_dir}, {}, sizes=config.sizes)
     origins = dict.fromkeys((f"model.{key}" for key in PRESETS["base"]), f"preset {config.model.preset}")
     origins |= dict.fromkeys(file_keys, f"recipe {name}" if name in recipe_names() else str(path))
     origins |= dict.fromkeys(settings, "command line")

@@ -46,15 +46,19 @@ class ResumableRows:
         Raises:
             UsageError: if the rows depend on something else, or the file is not a file of mtx.
         """
+        foreign = UsageError(
+            f"{self.path}: was started with another model, text or search, or is not a file of mtx",
+            f"use another -o FILE, or start from scratch with {shell_command('rm', self.path)}",
+        )
+        if self.path.is_symlink():
+            raise foreign
         if not self.path.exists():
             return 0
         num_done = 0
         with self.path.open("rb+") as file:
             first = file.readline(len(self._beginning))
             if not self._beginning.startswith(first):
-                help = f"use another -o FILE, or start from scratch with {shell_command('rm', self.path)}"
-                problem = "was started with another model, text or search, or is not a file of mtx"
-                raise UsageError(f"{self.path}: {problem}", help)
+                raise foreign
             end = len(first)
             while len(block := list(itertools.islice(file, self.block_rows))) == self.block_rows:
                 if block[-1].endswith(b"\n"):

@@ -1,6 +1,6 @@
 """Chooses what a run trains by its text, the speed of the machine and the time limit, once, at its first start.
 
-The row of the text (`mtx.data.corpus_sizes`) needs a number of target tokens before it is worth its size. Where the
+The row of the text (`mtx.data.model_sizes`) needs a number of target tokens before it is worth its size. Where the
 time has no room for them, a smaller row is better. Flow: prepared data -> `measure` rows -> `choose` -> `Plan`, in
 chosen.json; a resumed run reads it there.
 """
@@ -16,7 +16,7 @@ import torch
 
 from mtx.config import settings
 from mtx.config.schema import Config
-from mtx.data.corpus_sizes import row_values, smaller_rows
+from mtx.data.model_sizes import row_values, smaller_rows
 from mtx.data.token_store import PreparedData
 from mtx.formatting import format_duration
 from mtx.model.device import num_threads, prepare_device

@@ -59,7 +59,7 @@ def mtx(
 ) -> "subprocess.CompletedProcess[bytes]":  # fmt: skip
     """Run one command to its end, in a process that is forked; with options of `subprocess.run`, in one that is not.
 
-    What is forked calls `first` before the command, and a training writes its report as two words, unless it `draws`.
+    What is forked calls `first` before the command, and training writes a report without content, unless it `draws`.
     """
     if options or not hasattr(os, "fork"):
         options = {"env": ENVIRONMENT, "timeout": PATIENCE_S, "cwd": cwd, **options}

@@ -7,7 +7,7 @@ import pytest
 
 from mtx.commands.train import resolve
 from mtx.config.settings import dump_with_origins, load
-from mtx.data.corpus_sizes import row_values
+from mtx.data.model_sizes import row_values
 from mtx.errors import UsageError
 from mtx.storage import durable
 from mtx.storage.run_directory import check_settings
@@ -35,7 +35,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return SPEEDS[row]
 
     monkeypatch.setattr(plan, "measure", measure)
-    monkeypatch.setattr("mtx.data.corpus_sizes.nearest_row", lambda num_pairs: 29_000)
+    monkeypatch.setattr("mtx.data.model_sizes.nearest_row", lambda num_pairs: 29_000)
     return rows
 
 

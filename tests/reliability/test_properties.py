@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from mtx.commands import translate
 from mtx.config import settings
@@ -33,7 +34,7 @@ from mtx.data.token_store import load_prepared
 from mtx.data.tokenizer import EOS_ID, Form, Tokenizer, train_tokenizer
 from mtx.storage import durable, text_files
 from mtx.storage.text_files import kind_of, replace_invalid, wide_encoding
-from mtx.training.checkpoint import _STATE, State
+from mtx.training.checkpoint import State
 from tests.models import random_ids, side
 from tests.reliability.properties import Tally, hold
 from tests.unit.data.test_packing import check_batch, unpack
@@ -149,13 +150,13 @@ def test_the_line_reader_conserves_bytes(tmp_path: Path, tally: Tally, monkeypat
             path = tmp_path / name
             assert list(text_files.read_lines(path)) == text, name
             with text_files.open_bytes(path, is_plain=True) as file:
-                blocks = [list(map(replace_invalid, block)) for block in translate.blocks(file, path)]
+                blocks = [[replace_invalid(line) for (line,) in block] for block in translate.blocks(file, path)]
             assert [line for block in blocks for line in block] == text and all(len(block) <= 3 for block in blocks)
         reader, writer = os.pipe()
         os.write(writer, data)
         os.close(writer)
         with os.fdopen(reader, "rb") as file:
-            assert [replace_invalid(line) for block in translate.blocks(file, None) for line in block] == text
+            assert [replace_invalid(line) for block in translate.blocks(file, None) for (line,) in block] == text
 
     hold(tally, "bytes through the line reader", check, BYTES, CUTS, st.integers(1, 40))
 
@@ -295,7 +296,7 @@ def test_every_epoch_is_whole_however_often_training_resumes(tally: Tally) -> No
                     given = sorted((tokens(store.src, pair), tokens(store.tgt, pair)) for pair in planned.pairs)
                     assert sorted(p for batch in step.micro_batches for p in unpack(batch)) == given, number
                     taken.append(planned.pairs.tolist())
-                    position = _STATE.validate_python(asdict(State(position=step.after))).position
+                    position = TypeAdapter(State).validate_python(asdict(State(position=step.after))).position
                     assert position == planned.after
         assert taken == whole
         check_epochs([pair for step in taken for pair in step], position, weights, len(sizes), seed)

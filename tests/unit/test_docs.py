@@ -12,7 +12,7 @@ import typer
 
 from mtx import cli
 from mtx.config import schema, settings
-from mtx.data import cleaning, corpus_sizes, held_out, tokenizer
+from mtx.data import cleaning, held_out, model_sizes, tokenizer
 from mtx.errors import STOPPING_SIGNALS
 
 pytestmark = pytest.mark.extended
@@ -163,8 +163,8 @@ def test_the_sizes_are_those_that_are_chosen() -> None:
     text = (DOCS / "explanation" / "sizes.md").read_text(encoding="utf-8").replace(",", "")
     rows = re.findall(r"^\| (\d+) \| (\d)\+(\d) \|(.*)\|$", text, re.MULTILINE)
     shown = {int(row[0]): (float(row[1]), float(row[2]), *map(float, row[3].split("|"))) for row in rows}
-    assert shown == {pairs: tuple(map(float, values)) for pairs, values in corpus_sizes._ROWS.items()}
-    for key, value in corpus_sizes._SAME.items():
+    assert shown == {pairs: tuple(map(float, values)) for pairs, values in model_sizes._ROWS.items()}
+    for key, value in model_sizes._SAME.items():
         assert value is None or f"`{key}={value}`" in text, key
     assert dict(re.findall(r"^\| (\d+|more) \| (\d+) \|$", text, re.MULTILINE)) == {
         "more" if math.isinf(pairs) else str(pairs): str(size) for size, pairs in tokenizer._AUTO_SIZES.items()

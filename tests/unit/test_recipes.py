@@ -10,7 +10,7 @@ import yaml
 
 from mtx.config.schema import Config
 from mtx.config.settings import read_yaml, recipe_dir, recipe_facts, recipe_names, resolve
-from mtx.data.corpus_sizes import KEYS
+from mtx.data.model_sizes import KEYS
 from mtx.errors import UsageError
 
 RECIPES = recipe_names()

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from mtx.data.corpus_sizes import row_values, smaller_rows
+from mtx.data.model_sizes import row_values, smaller_rows
 from mtx.training.plan import choose, needed_tokens
 
 MINUTES = 60.0

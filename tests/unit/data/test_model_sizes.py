@@ -6,7 +6,7 @@ import pytest
 
 from mtx.config import settings
 from mtx.config.settings import Resolved
-from mtx.data.corpus_sizes import choose_sizes, measure, nearest_row, row_values
+from mtx.data.model_sizes import choose_sizes, measure, nearest_row, row_values
 from mtx.data.tokenizer import auto_vocab_sizes
 from mtx.errors import UsageError
 from mtx.storage import durable
