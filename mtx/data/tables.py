@@ -351,9 +351,10 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     """
     pairs = (columns,) if columns else (languages, PLAIN_NAMES)
     keys = [name.removeprefix("translation.") for name in names]
-    for src, tgt in pairs:
-        if src != tgt and keys.count(src) == keys.count(tgt) == 1:
-            return names[keys.index(src)], names[keys.index(tgt)]
+    for forms in (names, keys):
+        for src, tgt in pairs:
+            if src != tgt and forms.count(src) == forms.count(tgt) == 1:
+                return names[forms.index(src)], names[forms.index(tgt)]
     sides = _header_sides(keys, languages)
     if sides and not columns:
         return names[sides[0]], names[sides[1]]

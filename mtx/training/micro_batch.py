@@ -9,7 +9,7 @@ Flow: packed batch -> `MicroStep` -> gradients, loss sums.
 import functools
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -47,7 +47,7 @@ class RuntimeChoices:
     kernel: Kernel
     threads: Annotated[int, Field(ge=NOT_CHOSEN, le=4096)]
     compile: bool
-    plan: dict[str, Any] | None = None
+    plan: dict[str, Any] | None = field(default=None, hash=False)
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mtx.data import tables
 from mtx.data.tables import csv_separator, rows_of_csv
 from mtx.errors import DataError, UsageError
 from tests.unit.data.corpus_files import PAIRS, find, pairs_of, write, write_sides
@@ -175,3 +176,21 @@ def test_two_files_have_no_columns(tmp_path: Path) -> None:
     write_sides(tmp_path, "train")
     with pytest.raises(UsageError, match="^data.columns: none of these files is a table$"):
         find(tmp_path, train=("train",), columns="2,1")
+
+
+@pytest.mark.parametrize(
+    ("names", "columns", "expected"),
+    [
+        (
+            ["translation.en", "translation.de"],
+            ("translation.en", "translation.de"),
+            ("translation.en", "translation.de"),
+        ),
+        (["en", "de", "translation.en", "translation.de"], (), ("en", "de")),
+        (["translation.en", "translation.de"], (), ("translation.en", "translation.de")),
+    ],
+)
+def test_a_full_name_precedes_one_inside_translation(
+    names: list[str], columns: tuple[str, ...], expected: tuple[str, str]
+) -> None:
+    assert tables._find_names("x", names, ("en", "de"), columns) == expected
