@@ -55,7 +55,8 @@ def main() -> None:
             sources += [_replaced(noun, term, pairs[row][0]) for row in rows[:MOST_SENTENCES]]
             references += [_replaced(sides[1], translation, pairs[row][1]) for row in rows[:MOST_SENTENCES]]
     test = TestSet(f"{len(terms)} made-up terms", translator.tgt, sources, references)
-    before, after = score_with_glossary(translator, test, Glossary(terms))
+    translator.use_glossary(Glossary(terms))
+    before, after = score_with_glossary(translator, test)
     print("\n".join([*before.lines(f"{test.name}, without the glossary"), *after.lines(test.name)]))
 
 

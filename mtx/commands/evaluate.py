@@ -95,7 +95,7 @@ def evaluate(
         if hyp:
             scores[hyp.name if ref else name] = score_file(hyp, test_set, published)
         elif glossary:
-            pair = score_with_glossary(translator, test_set, translator.glossary, published)
+            pair = score_with_glossary(translator, test_set, published)
             scores |= zip((name, f"{name}, {glossary}"), pair, strict=True)
         elif name not in scores:
             scores[name] = translate_and_score(translator, test_set, protocol=published)

@@ -198,18 +198,14 @@ def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None =
 
 
 def score_with_glossary(
-    translator: Translator, test_set: TestSet, glossary: Glossary, protocol: Protocol | None = None
+    translator: Translator, test_set: TestSet, protocol: Protocol | None = None
 ) -> tuple[Scores, Scores]:
-    """Translate a test set without and with a glossary, and score both; the second score counts the used terms.
-
-    Raises:
-        UsageError: if the model has not learned terms.
-    """
-    results = []
-    for terms in (glossary, None):
+    """Translate a test set without and with the translator's glossary, and score both; the second counts used terms."""
+    glossary, results = translator.glossary, []
+    for terms in (None, glossary):
         translator.use_glossary(terms)
         results.append(translate_and_score(translator, test_set, None, protocol, glossary))
-    guided, plain = results
+    plain, guided = results
     guided["terms"]["used_without"] = plain.pop("terms")["used"]
     return plain, guided
 

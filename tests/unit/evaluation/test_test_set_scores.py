@@ -75,11 +75,13 @@ def test_both_translations_are_scored() -> None:
     fake: Any = Fake()
     sources = [f"this is the {word} of {number} men" for number in range(20) for word in ("house", "tree")]
     references = [line.replace("house", "Haus") for line in sources]
-    plain, guided = score_with_glossary(fake, TestSet("t", "de", sources, references), GLOSSARY)
+    fake.use_glossary(GLOSSARY)
+    test_set = TestSet("t", "de", sources, references)
+    plain, guided = score_with_glossary(fake, test_set)
     assert guided["bleu"]["score"] == pytest.approx(100) and plain["bleu"]["score"] < 90
     assert guided["terms"] == {"num_terms": 20, "used": 20, "used_without": 0}
     assert score_lines("t", guided)[-1].startswith("t: 100.0% of 20 terms")
-    assert fake.glossary is None, "the translator is as it was"
+    assert score_with_glossary(fake, test_set) == (plain, guided), "the translator is as it was"
 
 
 def test_placeholders_are_treated_as_in_translations() -> None:
