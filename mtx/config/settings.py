@@ -221,7 +221,7 @@ def find_config(name: str) -> Path:
         help = mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
         raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {help}")
     recipe = nearest(name, recipe_names())
-    suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, key_names())
+    suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, [*Config.model_fields, *key_names()])
     kind = "recipe" if recipe or "." not in name else "recipe or setting"
     raise UsageError(f"no {kind} named {name!r}{suggestion}", "mtx config lists the recipes")
 

@@ -128,7 +128,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
     from mtx.decoding.ctranslate2_engine import library
 
     root = find_model(model)
-    if not durable.has_manifest(root):
+    if not (root / durable.MANIFEST).is_file():
         help = mtx_command("train", model) if is_run(model) else None
         raise UsageError(f"{model}: no finished model", help)
     version = library().__version__

@@ -222,9 +222,9 @@ class Translator:
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(
-        self, lines: Sequence[str | Marked], prefixes: Lines | None = None, n_best: int | None = None
+        self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None
     ) -> list[list[Hypothesis]]:
-        """Returns the finished hypotheses of each line, or segment of a document: up to beam_size, best first.
+        """Returns the finished hypotheses of each line: up to beam_size, best first.
 
         With `Sampling` they are the samples. Those of a line that is translated in parts are the best combinations of
         the hypotheses of its parts; a sample is the samples of its parts with the same number. Its score is the sum of
@@ -242,12 +242,17 @@ class Translator:
             DataError: a prefix is too long for the model; nothing was translated.
         """
         require_lines(lines, prefixes)
-        by_line = self.split(lines, prefixes)
-        return self.join_parts(by_line, self.decode_parts([part for line in by_line for part in line], n_best))
+        return self._hypotheses(lines, prefixes, n_best)
 
     def translate_marked(self, segments: Sequence[Marked]) -> list[Marked]:
         """Returns the translations of segments of documents, each with all tags of its source."""
-        return [hypotheses[0].marked for hypotheses in self.hypotheses(segments, n_best=1)]
+        return [hypotheses[0].marked for hypotheses in self._hypotheses(segments, None, 1)]
+
+    def _hypotheses(
+        self, lines: Sequence[str | Marked], prefixes: Lines | None, n_best: int | None
+    ) -> list[list[Hypothesis]]:
+        by_line = self.split(lines, prefixes)
+        return self.join_parts(by_line, self.decode_parts([part for line in by_line for part in line], n_best))
 
     def split(self, lines: Sequence[str | Marked], prefixes: Lines | None = None) -> list[list[Part]]:
         """Returns the parts of each line or segment, of at most max_tokens; an empty line has none. See `hypotheses`.
@@ -490,7 +495,7 @@ class Translator:
         return encoded
 
 
-def require_lines(lines: Sequence[str | Marked], others: Lines | None = None) -> None:
+def require_lines(lines: Lines, others: Lines | None = None) -> None:
     """Checks that an argument is a list of lines, and `others` as many.
 
     Raises:
@@ -501,7 +506,7 @@ def require_lines(lines: Sequence[str | Marked], others: Lines | None = None) ->
         if isinstance(argument, str | bytes):
             raise TypeError(f"expected a list of lines, got a single {type(argument).__name__}: {argument[:20]!r}")
         for number, line in enumerate(argument, start=1):
-            if not isinstance(line, str | list):
+            if not isinstance(line, str):
                 raise TypeError(f"line {number} is of the type {type(line).__name__}, expected str")
     if others is not None and len(others) != len(lines):
         raise ValueError(f"expected {len(lines)} lines, got {len(others)}")

@@ -50,7 +50,7 @@ class ResumableRows:
             f"{self.path}: was started with another model, text or search, or is not a file of mtx",
             f"use another -o FILE, or start from scratch with {shell_command('rm', self.path)}",
         )
-        if self.path.is_symlink():
+        if self.path.is_symlink() or self.path.exists() and not self.path.is_file():
             raise foreign
         if not self.path.exists():
             return 0

@@ -1,6 +1,7 @@
 """The pages of docs/: links and anchors are right, the navigation has every page, the references name everything."""
 
 import importlib.util
+import inspect
 import math
 import re
 import sys
@@ -12,7 +13,7 @@ import typer
 
 from mtx import cli
 from mtx.config import schema, settings
-from mtx.data import cleaning, held_out, model_sizes, tokenizer
+from mtx.data import cleaning, held_out, model_sizes, prepare, tokenizer
 from mtx.errors import STOPPING_SIGNALS
 
 pytestmark = pytest.mark.extended
@@ -163,7 +164,8 @@ def test_the_sizes_are_those_that_are_chosen() -> None:
     text = (DOCS / "explanation" / "sizes.md").read_text(encoding="utf-8").replace(",", "")
     rows = re.findall(r"^\| (\d+) \| (\d)\+(\d) \|(.*)\|$", text, re.MULTILINE)
     shown = {int(row[0]): (float(row[1]), float(row[2]), *map(float, row[3].split("|"))) for row in rows}
-    assert shown == {pairs: tuple(map(float, values)) for pairs, values in model_sizes._ROWS.items()}
+    values = {row: model_sizes.row_values(row) for row in model_sizes._ROWS}
+    assert shown == {row: tuple(float(values[row][key]) for key in model_sizes._VALUES) for row in values}
     for key, value in model_sizes._SAME.items():
         assert value is None or f"`{key}={value}`" in text, key
     assert dict(re.findall(r"^\| (\d+|more) \| (\d+) \|$", text, re.MULTILINE)) == {
@@ -174,6 +176,8 @@ def test_the_sizes_are_those_that_are_chosen() -> None:
 def test_the_reasons_to_drop_a_pair_are_all_named() -> None:
     text = (DOCS / "reference" / "text-formats.md").read_text(encoding="utf-8")
     reasons = {getattr(cleaning, name) for name in vars(cleaning) if name.isupper() and not name.startswith("_")}
+    reasons |= set(re.findall(r'return "([^"]+)"', inspect.getsource(cleaning.clean_pair)))
+    reasons |= set(re.findall(r'"([a-z ]+)": ~is_', inspect.getsource(prepare)))
     assert {reason for reason in reasons if isinstance(reason, str)} | {*held_out.SIDES.values()} == set(
         re.findall(r"^\| `([^`]+)` \|", text.split("## What cleaning drops")[1].split("\n## ")[0], re.MULTILINE)
     )

@@ -133,6 +133,10 @@ def test_a_file_of_somebody_else_is_not_replaced(place: Path) -> None:
         run(place)
     assert part.is_symlink() and not (place / "nowhere").exists()
     part.unlink()
+    part.mkdir()
+    with pytest.raises(UsageError, match=r"out\.txt\.part: .* is not a file of mtx"):
+        run(place)
+    part.rmdir()
     (place / "in.txt").rename(part)
     with pytest.raises(UsageError, match="is not a file of mtx"):
         translate.translate_file(

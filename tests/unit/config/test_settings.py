@@ -85,6 +85,7 @@ def test_local_text_that_nothing_would_read_is_refused(name: str, key: str) -> N
     [
         ("training.maxsteps", "no recipe or setting named 'training.maxsteps', did you mean training.max_steps?"),
         ("modle.dropout", "no recipe or setting named 'modle.dropout', did you mean model.dropout?"),
+        ("trainin", "no recipe named 'trainin', did you mean training?"),
         ("demoo", "no recipe named 'demoo', did you mean demo?"),
         ("max_steps", "no recipe named 'max_steps', did you mean training.max_steps?"),
         ("qqq", "no recipe named 'qqq'"),

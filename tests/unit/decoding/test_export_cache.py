@@ -202,6 +202,10 @@ def test_what_is_no_finished_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("")
     with pytest.raises(UsageError, match="no finished model"):
         cached_export(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "manifest.json").write_text("{")
+    with pytest.raises(DamagedFileError, match="manifest.json"):
+        cached_export(tmp_path)
 
 
 def test_the_model_of_a_run_is_meant(model: Path) -> None:

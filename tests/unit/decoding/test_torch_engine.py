@@ -305,9 +305,9 @@ def test_a_single_line_is_no_list_of_lines(translator: Translator) -> None:
         translator.translate(["a"], b"I")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         translator.translate(None)  # type: ignore[arg-type]
-    for lines in (["a", None], ["a", 1]):
+    for lines in (["a", None], ["a", 1], ["a", ["b"]]):
         for call in (lambda lines: translator.translate(["a", "b"], lines), translator.translate):
-            with pytest.raises(TypeError, match=r"^line 2 is of the type (int|NoneType), expected str$"):
+            with pytest.raises(TypeError, match=r"^line 2 is of the type (int|NoneType|list), expected str$"):
                 call(lines)
     assert translator.attention_maps([]) == []
     for call in (translator.translate, translator.log_probs, translator.attention_maps):
