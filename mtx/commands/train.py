@@ -151,8 +151,9 @@ def train(
     """
     if as_json and not dry_run:
         raise UsageError("--json goes with --dry-run", "mtx status RUN --json shows the state of a run")
-    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:  # it would end the process until training handles it
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    save = getattr(signal, "SIGUSR1", None)
+    if save and signal.getsignal(save) == signal.SIG_DFL:  # it would end the process until training handles it
+        signal.signal(save, signal.SIG_IGN)
     is_rank = os.environ.get("WORLD_SIZE", "1") != "1" and "RANK" in os.environ
     is_number = device == "all" or str(device).isdecimal()
     if is_rank + dry_run + is_number > 1:

@@ -47,7 +47,7 @@ Value = TypeVar("Value")
 
 logger = logging.getLogger(__name__)
 
-SAVE = signal.SIGUSR1
+SAVE = getattr(signal, "SIGUSR1", None)
 _DOUBLED_S = 3.0  # between a signal and its double from a launcher
 TIMEOUT_S = 120.0  # until a rank that does not answer within a step ends all of them
 _START = timedelta(minutes=5)  # until all ranks have started
@@ -125,8 +125,9 @@ def handle_signals(handler: Callable[[int, FrameType | None], object], numbers: 
 
 def handled_signals() -> list[int]:
     """The signals that stop or save a training, without an ignored SIGHUP: `nohup` started this process."""
-    is_ignored = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-    return [SAVE, *(number for number in STOPPING_SIGNALS if number != signal.SIGHUP or not is_ignored)]
+    always = (signal.SIGINT, signal.SIGTERM, SAVE)
+    numbers = filter(None, (*STOPPING_SIGNALS, SAVE))
+    return [number for number in numbers if number in always or signal.getsignal(number) != signal.SIG_IGN]
 
 
 class Ranks:

@@ -99,6 +99,7 @@ def test_a_failed_test_is_a_row(tmp_path: Path, workers: str) -> None:
     results = tmp_path / "results.jsonl"
     command = [sys.executable, "-m", "pytest", "-p", "failed_tests", "-n", workers, "--continue-on-collection-errors"]
     environment = {**ENVIRONMENT, "PYTHONPATH": str(FOLDER), "FIRST_LIGHT_RESULTS": str(results)}
+    environment.pop("PYTEST_XDIST_WORKER", None)  # of the tests themselves
     result = subprocess.run([*command, str(tmp_path)], cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert result.returncode == 1
     rows = {row["test"]: row["message"] for row in rows_of(results.read_text(encoding="utf-8"))}

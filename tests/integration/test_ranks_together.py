@@ -100,13 +100,13 @@ def test_a_signal_to_any_rank_saves_and_stops_all(who: str, run: Path, corpus: P
 
 def slow_validation(mark: Path) -> None:
     """In a new process: a validation that does not end, and leaves a mark when it begins."""
-    from mtx.training import trainer
+    from mtx.training import build
 
     def validate(*_: Any) -> None:
         mark.touch()
         time.sleep(600)
 
-    trainer.validate_part = validate  # type: ignore[assignment]
+    build.validate_part = validate  # type: ignore[assignment]
 
 
 @pytest.mark.extended

@@ -166,7 +166,6 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
     arguments = ["train", "own-text", *TINY, *more, f"run_dir={run}"]
     first = mtx(*arguments, "training.max_steps=20")
     assert first.returncode == 0, first.stderr.decode()
-    assert first.stderr.count(b"warning: validation set: half of the references have fewer than four words") == 1
     assert b"warning: heldout: half of the references" in first.stderr and b"chrF2" in first.stderr
     again = mtx(*arguments, "training.max_steps=4000", "training.patience=2", draws=True)
     assert again.returncode == 0, again.stderr.decode()

@@ -22,7 +22,8 @@ def defined_names(body: list[ast.stmt], prefix: str = "") -> set[str]:
     names = set()
     for node in body:
         targets = getattr(node, "targets", [getattr(node, "target", None)])
-        names |= {prefix + target.id for target in targets if isinstance(target, ast.Name)}
+        flat = (name for target in targets for name in getattr(target, "elts", [target]))
+        names |= {prefix + target.id for target in flat if isinstance(target, ast.Name)}
         if name := getattr(node, "name", None):
             names |= {prefix + name, *defined_names(getattr(node, "body", []), f"{prefix}{name}.")}
     return names
