@@ -36,6 +36,7 @@ from turns import READY, RESULTS, errors_reported, report
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT))  # where mtx is not installed
 NOT_BY_DEFAULT = ("two-gpus", "long")
 LEAST_S = 15  # a stage needs at least this
 MTX = [sys.executable, "-m", "mtx"]
@@ -201,7 +202,7 @@ def list_stages(device: str, data: Path, out: Path, work: Path) -> tuple[list[St
         peers("marian", "marian"),
         Stage("products", probe("products", toy=TOY_PRODUCTS), 90, turn_s=35),
         Stage("autotuned", probe("products", "--autotuned", toy=["--autotuned", *TOY_PRODUCTS]), 190, turn_s=10),
-        Stage("decode", probe("decode", toy=TOY_SEARCH), 60, turn_s=40),
+        Stage("decode", probe("decode", toy=TOY_SEARCH), 60, turn_s=70),
     ]
     multi30k, few_steps = ("multi30k-en-de", f"data.dir={data}"), ["training.max_steps=4", "training.validate_every=4"]
     two_gpus = train("two-gpus", 300, "demo", "--device", "2", toy=few_steps)

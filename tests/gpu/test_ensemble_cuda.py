@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from tests.exports import lively_bundle, small_tokenizer
 
@@ -31,5 +32,5 @@ def test_cuda_finds_what_the_cpu_finds(name: str, beam_size: int) -> None:
 
 def test_bf16_runs_with_caches_that_grow(name: str) -> None:
     translator = Translator.load(name, engine="torch", device="cuda", precision="bf16", batch_tokens=256)
-    assert len(translator.models) == 2
+    assert isinstance(translator.engine, TorchEngine) and len(translator.engine.models) == 2
     assert len(translator.translate(LINES)) == len(LINES)

@@ -158,10 +158,10 @@ def test_another_threads_allocation_does_not_end_the_capture_of_a_decoding_step(
             assert in_thread(pin) == []
 
     stream = torch.cuda.Stream(LAST)  # type: ignore[no-untyped-call]
-    graph = CudaGraph(step, stream)
-    graph.warm_up()
+    graph = CudaGraph(stream)
+    graph.warm_up(step)
     for _ in range(3):
-        graph.replay()
+        graph.replay(step)
     torch.cuda.synchronize()
     assert streams == {stream}, "the warm-up runs where the graph is recorded"
 
@@ -169,7 +169,7 @@ def test_another_threads_allocation_does_not_end_the_capture_of_a_decoding_step(
 def test_a_checkpoint_is_written_on_the_device_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from mtx.training import checkpoint
 
-    monkeypatch.setattr(checkpoint, "_check_finite", lambda *_: devices.append(torch.cuda.current_device()))
+    monkeypatch.setattr(checkpoint, "prune", lambda *_: devices.append(torch.cuda.current_device()))
     devices = list[int]()
     use_device(torch.device(LAST))
     model = model_on(LAST)
