@@ -82,6 +82,13 @@ class Side:
         """The sentences with these numbers; the ids are not copied."""
         return Side(self.tokens, self.starts[pairs], self.lengths[pairs])
 
+    def gather(self, pairs: Ints) -> "Side":
+        """The sentences with these numbers, their ids copied one after the other."""
+        lengths = self.lengths[pairs]
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        places = np.arange(lengths.sum()) + (self.starts[pairs] - starts).repeat(lengths)
+        return Side(self.tokens.take(places), starts, lengths)
+
     def joined(self, others: "Sequence[Side]") -> "Side":
         """These sentences and others after them, all with their own `tokens`."""
         sides = (self, *others)
