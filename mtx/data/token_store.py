@@ -8,9 +8,8 @@ sentence is a start and a length in that array. This module does not know what a
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mtx.data.glossary import Glossary
-from mtx.data.sampler import Ints, Lengths
+from mtx.data.sampler import Ids, Ints
+from mtx.data.sampler import Side as Side
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError
 from mtx.storage import disk, durable
@@ -28,7 +28,6 @@ from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_ST
 
 _METADATA = b"mtx"
 _MAX_VALID_BYTES = 1 << 29
-Ids = NDArray[np.uint16] | NDArray[np.uint32]
 Batch: TypeAlias = pa.RecordBatch
 
 
@@ -58,44 +57,6 @@ def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterabl
     with disk.create(path) as file, pa.ipc.new_file(file, schema) as writer:
         for batch in batches:
             writer.write_batch(batch)
-
-
-@dataclass(frozen=True)
-class Side:
-    """One language's ids: sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`, ending in `</s>`.
-
-    `tokens` is a view of the whole mapped file, so only the parts at `starts` and `lengths` are ids.
-    """
-
-    tokens: Ids
-    starts: Ints
-    lengths: Lengths
-
-    @classmethod
-    def of(cls, sentences: Sequence[Sequence[int]], id_type: Any) -> "Side":
-        """The sentences, one after the other."""
-        lengths = np.array([len(ids) for ids in sentences], dtype=np.int32)
-        tokens: Any = np.fromiter(chain.from_iterable(sentences), dtype=id_type, count=int(lengths.sum()))
-        return cls(tokens, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
-
-    def take(self, pairs: Ints | slice) -> "Side":
-        """The sentences with these numbers; the ids are not copied."""
-        return Side(self.tokens, self.starts[pairs], self.lengths[pairs])
-
-    def joined(self, others: "Sequence[Side]") -> "Side":
-        """These sentences and others after them, all with their own `tokens`."""
-        sides = (self, *others)
-        firsts = accumulate((len(side.tokens) for side in sides), initial=0)
-        return Side(
-            np.concatenate([side.tokens for side in sides]),
-            np.concatenate([side.starts + first for side, first in zip(sides, firsts, strict=False)]),
-            np.concatenate([side.lengths for side in sides]),
-        )
-
-    def sentences(self, pairs: Ints) -> list[list[int]]:
-        """The ids of the sentences with these numbers."""
-        places = zip(self.starts[pairs].tolist(), self.lengths[pairs].tolist(), strict=True)
-        return [self.tokens[start : start + length].tolist() for start, length in places]
 
 
 @dataclass(frozen=True)
