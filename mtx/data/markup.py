@@ -136,7 +136,8 @@ def strip_codes(text: str) -> str:
     return ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " "), text) if "&" in text else text
 
 
-VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())  # elements of HTML without an end
+_VOID = "area base br col embed hr img input link meta param source track wbr"
+VOID = frozenset(_VOID.split())  # elements of HTML without an end
 _SPACES = re.compile(r"\s+")
 # Tags as characters
 _BREAK, _OPEN, _CLOSE = "\x00\x01\x02"

@@ -174,7 +174,7 @@ def slices(buffer: Tensor, num_src: int, num_tgt: int, num_offsets: int) -> dict
 
 
 def _slice_sizes(num_src: int, num_tgt: int, num_offsets: int) -> list[int]:
-    """The int64 words of each slice; offsets (int32) get a multiple of 16 bytes: kernels read aligned tensors faster."""
+    """The int64 words of each slice; int32 offsets get a multiple of 16 bytes: kernels read aligned tensors faster."""
     words = -(-num_offsets // 4) * 2
     return [num_src, num_src, num_tgt, num_tgt, num_tgt, words, words]
 

@@ -23,7 +23,7 @@ _LETTER = re.compile(r"[^\W\d_](?!\w*;)")  # not one of `&quot;`, as Moses escap
 _INITIAL = re.compile(r"[^\W\d_]\.")  # `M. Dupont`
 _INITIAL_OR_ORDINAL = re.compile(r"([^\W\d_]|\d\d?)\.")  # `im 19. Jahrhundert`
 # Languages that write an ordinal number with a dot; the library knows this only before the names of months.
-_DOTTED_ORDINALS = "bs cs da de et eu fi fo hr hu is lb lv mk nb nn no pl sk sl sr tr".split()
+_DOTTED_ORDINALS = "bs cs da de et eu fi fo hr hu is lb lv mk nb nn no pl sk sl sr tr"
 
 
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
@@ -33,7 +33,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
         language: a code such as en; for other languages the library's general rules apply.
     """
     code = code_of(language)
-    abbreviation = _INITIAL_OR_ORDINAL if code in _DOTTED_ORDINALS else _INITIAL
+    abbreviation = _INITIAL_OR_ORDINAL if code in _DOTTED_ORDINALS.split() else _INITIAL
 
     def split(text: str) -> list[str]:
         text = replace_surrogates(text)
@@ -59,7 +59,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
 
 def lead_pattern(language: str) -> re.Pattern[str]:
     """White space, a bullet and a number before the text of a line; `1.` may be an ordinal, in some languages."""
-    dot = "" if code_of(language) in _DOTTED_ORDINALS else "."
+    dot = "" if code_of(language) in _DOTTED_ORDINALS.split() else "."
     return re.compile(rf"\s*(?:(?:[-*+•–]|\(?\d{{1,3}}[){dot}])[ \t]+)*")
 
 

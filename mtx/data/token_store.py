@@ -85,13 +85,11 @@ class TokenStore:
             num_ids, weights = int(metadata["num_ids"]), np.array(metadata["weights"], dtype=np.float64)
             if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids):
                 raise ValueError("another format or other columns")
-            batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-            for batch in batches:
-                batch.validate()
-            table = pa.Table.from_batches(batches, reader.schema)
+            table = reader.read_all()
+            table.validate()
             id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
             tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
-            src, tgt = (_view(tokens, batches, column) for column in ("src_ids", "tgt_ids"))
+            src, tgt = (_view(tokens, table[column].chunks) for column in ("src_ids", "tgt_ids"))
         except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
             raise DamagedFileError(f"{path}: is not a readable store of token ids ({error})") from None
         return cls(table.num_rows, num_ids, weights, table["corpus"].to_numpy(), src, tgt, table)
@@ -106,8 +104,9 @@ class TokenStore:
 
     def texts(self, pairs: Ints) -> tuple[list[str], list[str]]:
         """The source and target texts of the pairs with these numbers."""
-        src, tgt = self._table["src_text"], self._table["tgt_text"]  # whose `take` would copy all texts
-        return [src[pair].as_py() for pair in pairs.tolist()], [tgt[pair].as_py() for pair in pairs.tolist()]
+        texts = self._table["src_text"], self._table["tgt_text"]  # whose `take` would copy all texts
+        src, tgt = ([text[pair].as_py() for pair in pairs.tolist()] for text in texts)
+        return src, tgt
 
     def with_copies(self, weight: float) -> "TokenStore":
         """These pairs, followed by a copy of each with the target also as source; the ids are not copied.
@@ -132,17 +131,17 @@ class TokenStore:
         return np.asarray(self._table["line"])
 
 
-def _view(tokens: Ids, batches: list[Batch], column: str) -> Side:
-    """View the ids of `column` in place, by the offset of each batch's values in the mapped file."""
+def _view(tokens: Ids, chunks: Iterable[Any]) -> Side:
+    """View the ids of a column in place, by the offset of each chunk's values in the mapped file."""
     starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
-    for ids in (batch[column] for batch in batches):
+    for ids in chunks:
         offsets = ids.offsets.to_numpy()
         distance = ids.values.buffers()[1].address - tokens.ctypes.data  # of a batch that is read whole
         starts.append(offsets[:-1] + np.int64(distance // tokens.itemsize))
         lengths.append(np.diff(offsets))
     side = Side(tokens, np.concatenate(starts), np.concatenate(lengths))
     if side.lengths.min(initial=1) < 1:  # `validate` has checked only the first and the last offset
-        raise ValueError(f"{column} has a sentence without </s>")
+        raise ValueError("a sentence without </s>")
     return side
 
 
