@@ -49,11 +49,8 @@ class HostCopy:
     """A copy of a small tensor in host memory; one from CUDA arrives later. A tensor of the host is not copied."""
 
     def __init__(self, tensor: Tensor):
-        self._tensor, self._event = tensor, None
-        if tensor.is_cuda:
-            copied = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-            self._tensor = copied.copy_(tensor, non_blocking=True)
-            self._event = torch.cuda.current_stream(tensor.device).record_event()
+        self._tensor = tensor.to("cpu", non_blocking=tensor.is_cuda)  # into page-locked memory
+        self._event = torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None
 
     def is_ready(self) -> bool:
         """Whether the copy has arrived."""

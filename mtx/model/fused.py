@@ -138,22 +138,28 @@ def _attention(
     layout: BlockLayout,
 ) -> Tensor:
     """Applies a sub-layer of attention to x [N, D], over x itself or over keys and values [N_src, 2, H, K]."""
-    y, query = layer.before(norm, x), attention.query
-    queries = query(y) if keys_values is not None else _project(y, [query, attention.key, attention.value])
-    queries = queries.view(len(x), -1, attention.num_heads, x.shape[1] // attention.num_heads)
-    rows = layout.attend_joint(queries, keys_values)
-    return _round(layer.after(norm, x, attention.output(rows.flatten(-2))))
+
+    def attend(y: Tensor) -> Tensor:
+        query = attention.query
+        queries = query(y) if keys_values is not None else _project(y, [query, attention.key, attention.value])
+        queries = queries.view(len(x), -1, attention.num_heads, x.shape[1] // attention.num_heads)
+        out: Tensor = attention.output(layout.attend_joint(queries, keys_values).flatten(-2))
+        return out
+
+    return _round(layer.add(norm, x, attend))
 
 
 def _feed_forward(layer: EncoderLayer, x: Tensor) -> Tensor:
     """Applies the feed-forward sub-layer (3.3) to x [N, D]."""
-    norm = layer.feed_forward_norm
-    y, inner = layer.before(norm, x), layer.inner
-    if layer.activation is F.relu:
-        hidden = _LinearReLU.apply(*map(_round, (y, inner.weight, inner.bias)))  # type: ignore[no-untyped-call]
-    else:
-        hidden = layer.activation(inner(y))  # type: ignore[operator]
-    return _round(layer.after(norm, x, layer.outer(hidden)))
+    if layer.activation is not F.relu:
+        return _round(layer.feed_forward(x))
+    weight, bias = _round(layer.inner.weight), _round(layer.inner.bias)
+
+    def feed_forward(y: Tensor) -> Tensor:
+        out: Tensor = layer.outer(_LinearReLU.apply(_round(y), weight, bias))  # type: ignore[no-untyped-call]
+        return out
+
+    return _round(layer.add(layer.feed_forward_norm, x, feed_forward))
 
 
 class _LinearReLU(torch.autograd.Function):

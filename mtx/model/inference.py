@@ -9,6 +9,7 @@ Shapes: B sentences or slots, J beams (or rows of a sentence), S source, T atten
 H heads, K head size, L layers, V vocabulary.
 """
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -68,12 +69,9 @@ def _onednn(dtype: torch.dtype) -> Any:
     return ops if has_type else None
 
 
-def layer_norm(norm: Any, dtype: torch.dtype) -> Norm:
-    """Returns a LayerNorm in `dtype`, as a function of [N, D]; of no norm, the identity."""
-    if isinstance(norm, nn.Identity):
-        return norm
-    weight, bias = (parameter.detach().to(dtype) for parameter in norm.parameters())
-    return lambda x: torch.layer_norm(x, weight.shape, weight, bias, norm.eps)
+def layer_norm(norm: nn.Module, dtype: torch.dtype) -> Norm:
+    """Returns a copy of a LayerNorm, or of no norm, in `dtype`."""
+    return copy.deepcopy(norm).to(dtype).requires_grad_(False)
 
 
 def attend(q: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
@@ -106,7 +104,7 @@ class Sublayer:
 
     def __init__(
         self,
-        norm: Any,
+        norm: nn.Module,
         inputs: Sequence[nn.Linear],
         output: nn.Linear,
         pre_norm: bool,

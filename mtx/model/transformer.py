@@ -8,7 +8,7 @@ Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model,
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,29 +66,21 @@ class EncoderLayer(nn.Module):
         self.inner, self.outer = nn.Linear(d_model, config.d_ff), nn.Linear(config.d_ff, d_model)
         self.feed_forward_norm = nn.LayerNorm(d_model)
 
-    def before(self, norm: nn.LayerNorm, x: Tensor) -> Tensor:
-        """Returns the input of a sub-layer: x, after LayerNorm if the model is pre-norm."""
-        if self.pre_norm:
-            x = norm(x)
-        return x
+    def add(self, norm: nn.LayerNorm, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Adds the output of a sub-layer to its input x, with dropout on that output (5.4).
 
-    def after(self, norm: nn.LayerNorm, x: Tensor, sublayer: Tensor) -> Tensor:
-        """Adds the output of a sub-layer to its input x, with dropout on that output (5.4)."""
-        x = x + dropout(sublayer, self.dropout, self.training)
-        if not self.pre_norm:
-            x = norm(x)
-        return x
+        LayerNorm is applied to the input of the sub-layer if the model is pre-norm, else to the sum.
+        """
+        total = x + dropout(sublayer(norm(x) if self.pre_norm else x), self.dropout, self.training)
+        return total if self.pre_norm else norm(total)  # type: ignore[no-any-return]
 
     def attend_self(self, x: Tensor, layout: Layout) -> Tensor:
         """Applies the self-attention sub-layer to x [N, D]."""
-        y = self.before(self.self_attention_norm, x)
-        return self.after(self.self_attention_norm, x, self.self_attention(y, y, layout))
+        return self.add(self.self_attention_norm, x, lambda y: self.self_attention(y, y, layout))
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """Applies the feed-forward sub-layer (3.3) to x [N, D]."""
-        y = self.before(self.feed_forward_norm, x)
-        hidden: Tensor = self.activation(self.inner(y))  # type: ignore[operator]
-        return self.after(self.feed_forward_norm, x, self.outer(hidden))
+        return self.add(self.feed_forward_norm, x, lambda y: self.outer(self.activation(self.inner(y))))
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         return self.feed_forward(self.attend_self(x, layout))
@@ -104,8 +96,7 @@ class DecoderLayer(EncoderLayer):
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, cross: Layout) -> Tensor:  # type: ignore[override]
         x = self.attend_self(x, layout)
-        y = self.before(self.cross_attention_norm, x)
-        x = self.after(self.cross_attention_norm, x, self.cross_attention(y, memory, cross))
+        x = self.add(self.cross_attention_norm, x, lambda y: self.cross_attention(y, memory, cross))
         return self.feed_forward(x)
 
 

@@ -146,7 +146,7 @@ class Ranks:
         self.local_rank, self.local_size = local_rank, local_size
         self.is_rank_zero = rank == 0
         self._where = ""
-        self._end_together = False
+        self._end_together = self._has_met = False
         if size == 1:
             return
         store, _, _ = next(dist.rendezvous("env://", timeout=_START))  # type: ignore[attr-defined]
@@ -214,6 +214,9 @@ class Ranks:
     def all_reduce(self, *tensors: Tensor) -> None:
         """Replace tensors by their sums over all ranks, in one exchange; the same bits on each, and each time."""
         if self.size > 1:
+            if not self._has_met:  # in the first step, compiling may take one rank minutes longer than another
+                self.all_gather_object(None)
+                self._has_met = True
             flat = torch.cat([tensor.flatten() for tensor in tensors])
             dist.all_reduce(flat)
             for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
