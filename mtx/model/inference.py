@@ -210,10 +210,9 @@ class SearchModel:
         self.is_static = self.device.type == "cuda"
         self._config = model.config
         self._like = torch.empty(0, dtype=dtype, device=self.device)
-        num_ids = len(model.output_weight)
-        added = -num_ids % 64  # rows; their logits are -inf
+        added = -model.pad_id % 64  # rows; their logits are -inf
         weight = F.pad(model.output_weight.detach(), (0, 0, 0, added))
-        bias = weight.new_zeros(num_ids) if model.output_bias is None else model.output_bias.detach()
+        bias = weight.new_zeros(model.pad_id) if model.output_bias is None else model.output_bias.detach()
         self._output = PackedLinear(weight, F.pad(bias, (0, added), value=-math.inf), dtype)
 
 

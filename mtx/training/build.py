@@ -215,7 +215,7 @@ def _try_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> No
     reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(6)]
     _, shape = step_shape(config, runtime, text_and_sampler(config, data)[1])
     micro_step = new_micro_step(config, runtime, model)  # its graphs hold memory too
-    micro_step(longest_sentences(shape, model.pad_id), 1.0)
+    micro_step(longest_sentences(shape, model.pad_id), 1.0, is_first=True)
     sentences = [[0] * longest] * max(1, SCORED_TOKENS // longest)
     score_pairs(model.eval(), sentences, sentences, alpha=0.0)
     del reserved
@@ -261,7 +261,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     faults, slower = list[str](), (replace(runtime, compile=False), replace(plain, precision="bf16"), plain)
     try:
         expected = take(plain)
-        for choices in dict.fromkeys([runtime, *slower]):
+        for choices in [runtime, *(choices for choices in slower if choices != runtime)]:
             if (fault := find_fault(choices)) is None:
                 break
             faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")

@@ -61,7 +61,7 @@ class MicroStep:
         rdrop_alpha: see `smoothed_loss`; not 0 makes each micro-step two passes.
 
     Attributes:
-        sums: fp32 [2] on the device, loss and nll of the micro-batches since `start_step`.
+        sums: fp32 [2] on the device, loss and nll of the micro-batches since the first one of the step.
         is_recorded: whether graphs are recorded, and with them the gradients stay where they are.
     """
 
@@ -88,21 +88,16 @@ class MicroStep:
         self._forward: Any = torch.compile(loss, fullgraph=True, dynamic=False) if self.compiled else loss
         if self.root is not None:
             self._forward = functools.partial(self.root, loss)
-        self._is_first = True
 
-    def start_step(self) -> None:
-        """Begin a step: its first micro-batch replaces the gradients and the sums, and the others add to them."""
-        self._is_first = True
-        if not self.model.training:
-            self.model.train()
-
-    def __call__(self, batch: PackedBatch, scale: float) -> None:
+    def __call__(self, batch: PackedBatch, scale: float, is_first: bool) -> None:
         """Run a micro-batch in host memory; on CUDA this returns before the work is done.
 
         Args:
             scale: 1 / target tokens of the whole step.
+            is_first: of its step: it replaces the gradients and the sums, and the others add to them.
         """
-        is_first, self._is_first = self._is_first, False
+        if not self.model.training:
+            self.model.train()
         self._scale.fill_(scale)
         self._take(batch, is_first)
 
@@ -199,10 +194,9 @@ class StepResult(NamedTuple):
 
 def take_step(step: MicroStep, batches: Sequence[PackedBatch], seed: int) -> StepResult:
     """The result of a step of these micro-batches, without an update."""
-    step.start_step()
     for number, batch in enumerate(batches):
         seed_micro_step(step.device, seed, 1, number)
-        step(batch, 1 / sum(batch.num_tgt_tokens for batch in batches))
+        step(batch, 1 / sum(batch.num_tgt_tokens for batch in batches), number == 0)
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in step.model.parameters()]
     return StepResult(float(step.sums[0]), gradients)
 

@@ -270,13 +270,12 @@ class Trainer(Run):
             InterruptedTrainingError: in a process alone, if a signal to stop arrived.
         """
         ranks = self.ranks
-        self.micro_step.start_step()
         for number, batch in enumerate(loaded.micro_batches):
             self.strategy.begin_micro_step(is_last=number == len(loaded.micro_batches) - 1)
             if ranks.size == 1 and self._signals.stop:
                 raise InterruptedTrainingError
             seed_micro_step(self.device, self.config.seed, step, ranks.rank + number * ranks.size)
-            self.micro_step(batch, 1 / loaded.num_tgt_tokens)
+            self.micro_step(batch, 1 / loaded.num_tgt_tokens, number == 0)
         self.strategy.reduce_gradients(self.micro_step.sums)
         return self.update_weights(rate)
 
@@ -337,8 +336,7 @@ class Trainer(Run):
         return reason or self.schedule.reason_to_stop(self.state, now_s)
 
     def _plan(self, now_s: float) -> None:
-        plan = self.schedule.plan_cooldown(self.state, now_s)
-        if self.state.cooldown is None and plan is not None:
+        if plan := self.schedule.plan_cooldown(self.state, now_s):
             self.state = replace(self.state, cooldown=plan)
             logger.info(f"the learning rate falls to zero from step {plan.first} to step {plan.last} ({plan.reason})")
             self.record("cooldown", first=plan.first, last=plan.last, reason=plan.reason)
