@@ -232,7 +232,7 @@ class StackModel(SearchModel):
 
     def __init__(self, model: AttentionModel, dtype: torch.dtype):
         super().__init__(model, dtype)
-        self._norm = layer_norm(model.decoder_norm, dtype)
+        self._norm = layer_norm(model.decoder_norm, dtype)  # type: ignore[arg-type]
         self._source_embeddings, self._embeddings = (Embeddings(model, source, dtype) for source in (True, False))
 
     def read(self, sources: Sequence[list[int]]) -> Iterator[tuple[Tensor, Tensor]]:

@@ -72,7 +72,7 @@ class EncoderLayer(nn.Module):
         LayerNorm is applied to the input of the sub-layer if the model is pre-norm, else to the sum.
         """
         total = x + dropout(sublayer(norm(x) if self.pre_norm else x), self.dropout, self.training)
-        return total if self.pre_norm else norm(total)  # type: ignore[no-any-return]
+        return total if self.pre_norm else norm(total)
 
     def attend_self(self, x: Tensor, layout: Layout) -> Tensor:
         """Applies the self-attention sub-layer to x [N, D]."""
@@ -80,7 +80,7 @@ class EncoderLayer(nn.Module):
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """Applies the feed-forward sub-layer (3.3) to x [N, D]."""
-        return self.add(self.feed_forward_norm, x, lambda y: self.outer(self.activation(self.inner(y))))
+        return self.add(self.feed_forward_norm, x, lambda y: self.outer(self.activation(self.inner(y))))  # type: ignore[operator]
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         return self.feed_forward(self.attend_self(x, layout))

@@ -143,9 +143,7 @@ def load_initial(config: Config, paths: RunLayout) -> LoadedModel | None:
     return init_from.load(config) if is_needed else None
 
 
-def prepare(
-    config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()
-) -> tuple[PreparedData, LoadedModel | None]:
+def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tuple[PreparedData, LoadedModel | None]:
     """The token ids of a run, which are prepared first if they do not exist yet, and `load_initial`.
 
     Raises:

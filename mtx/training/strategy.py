@@ -9,6 +9,7 @@ The optimizer is Adam, as section 5.3 of the paper has it; `WeightUpdate` is its
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -47,6 +48,7 @@ def new_optimizer(parameters: Sequence[Tensor]) -> torch.optim.Adam:
     return optimizer
 
 
+@dataclass(eq=False)
 class WeightUpdate:
     """Updates the weights from the gradients of a step, without waiting for the device.
 
@@ -59,17 +61,16 @@ class WeightUpdate:
             update: the first one warms up.
     """
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Adam,
-        sums: Tensor,
-        norm: Callable[[], Tensor],
-        clip_norm: float | None,
-        is_recorded: bool,
-    ):
-        self._optimizer, self._sums, self._norm, self._clip_norm = optimizer, sums, norm, clip_norm
-        self._rate = torch.zeros((), device=sums.device)
-        self._graph = CudaGraph(torch.cuda.Stream(sums.device)) if is_recorded else None  # type: ignore[no-untyped-call]
+    optimizer: torch.optim.Adam
+    sums: Tensor
+    norm: Callable[[], Tensor]
+    clip_norm: float | None
+    is_recorded: bool
+
+    def __post_init__(self) -> None:
+        device = self.sums.device
+        self._rate = torch.zeros((), device=device)
+        self._graph = CudaGraph(torch.cuda.Stream(device)) if self.is_recorded else None  # type: ignore[no-untyped-call]
         self._is_first = True
 
     def __call__(self, learning_rate: float) -> Tensor:
@@ -88,17 +89,18 @@ class WeightUpdate:
         return self._figures
 
     def _apply(self, learning_rate: float | Tensor) -> None:
-        norm = self._norm()
-        self._figures = torch.cat([self._sums, norm.float().view(1)])
-        found_inf = self._optimizer.found_inf  # type: ignore[attr-defined]
+        norm = self.norm()
+        self._figures = torch.cat([self.sums, norm.float().view(1)])
+        found_inf = self.optimizer.found_inf  # type: ignore[attr-defined]
         torch.maximum(found_inf, (~self._figures.isfinite().all()).float(), out=found_inf)
-        for group in self._optimizer.param_groups:
-            if self._clip_norm is not None:
-                torch.nn.utils.clip_grads_with_norm_(group["params"], self._clip_norm, norm)
+        for group in self.optimizer.param_groups:
+            if self.clip_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(group["params"], self.clip_norm, norm)
             group["lr"] = learning_rate
-        self._optimizer.step()
+        self.optimizer.step()
 
 
+@dataclass(eq=False)
 class Strategy:
     """Each rank has the whole model. All ranks call each method together.
 
@@ -111,11 +113,13 @@ class Strategy:
         root: if it is not None, `root(function, *arguments)` calls a function in which the model can be used.
     """
 
+    new_model: Callable[[str | torch.device], TranslationModel]
+    device: torch.device
+    ranks: Ranks
     root: Any = None
 
-    def __init__(self, new_model: Callable[[str | torch.device], TranslationModel], device: torch.device, ranks: Ranks):
-        self._new_model, self._device, self._ranks = new_model, device, ranks
-        self.model = new_model(device)
+    def __post_init__(self) -> None:
+        self.model = self.new_model(self.device)
         self._divide()
         self.parameters: list[Tensor] = list(self.model.parameters())
         self.optimizer = new_optimizer(self.parameters)
@@ -125,8 +129,8 @@ class Strategy:
 
     def load(self, read: Read) -> State:
         """Give all ranks the weights and moments that `read` puts into a model and an optimizer on rank 0."""
-        state = self._ranks.run_on_rank_zero(read, self.model, self.optimizer)
-        self._ranks.broadcast(tensor.detach() for tensor in _tensors(self.model, self.optimizer).values())
+        state = self.ranks.run_on_rank_zero(read, self.model, self.optimizer)
+        self.ranks.broadcast(tensor.detach() for tensor in _tensors(self.model, self.optimizer).values())
         return state
 
     def begin_micro_step(self, is_last: bool) -> None:
@@ -134,10 +138,10 @@ class Strategy:
 
     def reduce_gradients(self, sums: Tensor) -> None:
         """Add up the gradients of all ranks, and `sums`."""
-        if self._ranks.size > 1:
+        if self.ranks.size > 1:
             for parameter in self.parameters:  # a rank may have no sentence that uses a parameter
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self._ranks.all_reduce(*self._gradients(), sums)
+            self.ranks.all_reduce(*self._gradients(), sums)
 
     def gradient_norm(self) -> Tensor:
         """The norm of the whole gradient."""
@@ -148,7 +152,7 @@ class Strategy:
 
     def snapshot(self) -> Snapshot:
         """What a checkpoint holds; only rank 0 has numbers."""
-        return checkpoint.snapshot(self.model, self.optimizer) if self._ranks.is_rank_zero else Snapshot({}, {})
+        return checkpoint.snapshot(self.model, self.optimizer) if self.ranks.is_rank_zero else Snapshot({}, {})
 
     def whole_model(self) -> TranslationModel:
         """The model to validate."""
@@ -171,7 +175,7 @@ class Sharded(Strategy):
 
     def _divide(self) -> None:
         assert isinstance(self.model, Transformer)
-        mesh = init_device_mesh(self._device.type, (self._ranks.size,))
+        mesh = init_device_mesh(self.device.type, (self.ranks.size,))
         self.root = _Root(self.model)
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for module in (*self.model.encoder, *self.model.decoder, self.root):
@@ -186,20 +190,20 @@ class Sharded(Strategy):
         whole = dict[str, Tensor]()
 
         def work() -> State:
-            model = self._new_model("cpu")
+            model = self.new_model("cpu")
             optimizer = new_optimizer(list(model.parameters()))
             state = read(model, optimizer)
             whole.update(_tensors(model, optimizer))
             return state
 
-        state = self._ranks.run_on_rank_zero(work)
+        state = self.ranks.run_on_rank_zero(work)
         with torch.no_grad():
             for name, part in _tensors(self.model, self.optimizer).items():
-                full = whole[name].to(self._device) if whole else torch.empty(part.shape, device=self._device)
+                full = whole[name].to(self.device) if whole else torch.empty(part.shape, device=self.device)
                 if isinstance(part, DTensor):
                     part.copy_(distribute_tensor(full, part.device_mesh, part.placements))
                 else:
-                    self._ranks.broadcast([full])
+                    self.ranks.broadcast([full])
                     part.copy_(full)
         return state
 
@@ -209,19 +213,19 @@ class Sharded(Strategy):
 
     def reduce_gradients(self, sums: Tensor) -> None:
         """See `Strategy.reduce_gradients`; the gradients are added up already."""
-        self._ranks.all_reduce(sums)
+        self.ranks.all_reduce(sums)
 
     @torch.no_grad()
     def snapshot(self) -> Snapshot:
         """See `Strategy.snapshot`; in host memory, gathered one tensor at a time."""
-        device = "cpu" if self._ranks.is_rank_zero else "meta"
+        device = "cpu" if self.ranks.is_rank_zero else "meta"
         parts = dict(self.model.named_parameters()), checkpoint.moments(self.model, self.optimizer)
         return Snapshot(*({name: _full(part).to(device, copy=True) for name, part in side.items()} for side in parts))
 
     @torch.no_grad()
     def whole_model(self) -> TranslationModel:
         """See `Strategy.whole_model`: a copy on each rank."""
-        model = self._new_model(self._device)
+        model = self.new_model(self.device)
         for parameter, part in zip(model.parameters(), self.model.parameters(), strict=True):
             parameter.copy_(_full(part))
         return model
