@@ -9,7 +9,6 @@ Shapes: N packed positions, M sentences, S source, T target, D d_model, L decode
 and C parts of a state: 2 with an LSTM (h and its cell), 1 with a GRU.
 """
 
-import contextlib
 import copy
 import math
 from collections.abc import Iterator, Sequence
@@ -67,7 +66,7 @@ def _run(recurrence: Any, x: Tensor, lengths: list[int], state: Tensor | None = 
     first: Any = None if state is None else state.to(x.dtype).contiguous()
     if first is not None and isinstance(recurrence, nn.LSTM):
         first = first, torch.zeros_like(first)
-    with torch.autocast("cuda", enabled=False) if x.is_cuda else contextlib.nullcontext():
+    with torch.autocast("cuda", enabled=False):
         outputs, last = recurrence(pack_sequence([*torch.split(x, lengths)], enforce_sorted=False), first)
     return torch.cat(unpack_sequence(outputs)), last
 
@@ -196,8 +195,7 @@ class RecurrentModel(TranslationModel):
 
 def _lengths(batch: Batch, offsets: Tensor) -> list[int]:
     """Returns the lengths of the real sentences of one side."""
-    lengths: list[int] = offsets[: batch.num_sentences + 1].diff().tolist()
-    return lengths
+    return offsets[: batch.num_sentences + 1].diff().tolist()
 
 
 class RecurrentCache(SourceSlots):

@@ -24,10 +24,9 @@ ARCHITECTURES = {
 def model_class(architecture: str) -> type[TranslationModel]:
     """The class of the models of an architecture; UsageError if this installation lacks it."""
     try:
-        model: type[TranslationModel] = pkgutil.resolve_name(ARCHITECTURES[architecture][0])
+        return pkgutil.resolve_name(ARCHITECTURES[architecture][0])  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:
         raise UsageError(f"model.architecture={architecture}: not available ({error})") from None
-    return model
 
 
 def new_model(config: ModelConfig, num_ids: int) -> TranslationModel:

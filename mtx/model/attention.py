@@ -56,8 +56,7 @@ class VarlenLayout:
         from torch.nn.attention.varlen import varlen_attn  # imported here: it needs a CUDA build
 
         window, longest = (-1, 0 if self.causal else -1), self.max_tokens
-        out: Tensor = varlen_attn(q, k, v, self.query_offsets, self.key_offsets, longest, longest, window_size=window)  # type: ignore[assignment]
-        return out
+        return varlen_attn(q, k, v, self.query_offsets, self.key_offsets, longest, longest, window_size=window)  # type: ignore[return-value]
 
 
 class _Tiles(NamedTuple):
@@ -104,8 +103,7 @@ class TileLayout:
             q: [N_q, H, K].
             k, v: [N_k, H, K].
         """
-        out: Tensor = _TileAttention.apply(q, k, v, self)  # type: ignore[no-untyped-call]
-        return out
+        return _TileAttention.apply(q, k, v, self)  # type: ignore[no-any-return, no-untyped-call]
 
 
 Layout = TileLayout | VarlenLayout

@@ -49,15 +49,13 @@ class PackedLinear:
     def __call__(self, x: Tensor) -> Tensor:
         if self._ops is None:
             return torch.addmm(self.bias, x, self._weight)
-        out: Tensor = self._ops._linear_pointwise(x, self._weight, self.bias, "none", [], "")
-        return out
+        return self._ops._linear_pointwise(x, self._weight, self.bias, "none", [], "")  # type: ignore[no-any-return]
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
         """Returns residual + x W^T + b."""
         if self._ops is None:
             return self(x).add_(residual)
-        out: Tensor = self._ops._linear_pointwise.binary(x, residual, self._weight, self.bias, "add")
-        return out
+        return self._ops._linear_pointwise.binary(x, residual, self._weight, self.bias, "add")  # type: ignore[no-any-return]
 
 
 def _onednn(dtype: torch.dtype) -> Any:

@@ -45,11 +45,8 @@ class MultiHeadAttention(nn.Module):
         return x.view(*x.shape[:-1], self.num_heads, -1)
 
     def forward(self, x: Tensor, memory: Tensor, layout: Layout) -> Tensor:
-        q = self.split(self.query(x))
-        k = self.split(self.key(memory))
-        v = self.split(self.value(memory))
-        out: Tensor = self.output(layout.attend(q, k, v).flatten(-2))
-        return out
+        q, k, v = map(self.split, (self.query(x), self.key(memory), self.value(memory)))
+        return self.output(layout.attend(q, k, v).flatten(-2))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):
@@ -193,8 +190,8 @@ class Transformer(AttentionModel):
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
         shape, learned = (MAX_LEARNED_POSITIONS, config.d_model), config.positions == "learned"
-        self.src_positions = nn.Parameter(torch.empty(shape)) if learned else None
-        self.tgt_positions = nn.Parameter(torch.empty(shape)) if learned else None
+        tables = (nn.Parameter(torch.empty(shape)) if learned else None for _ in range(2))
+        self.src_positions, self.tgt_positions = tables
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         self.encoder_norm, self.decoder_norm = make_final_norm(config), make_final_norm(config)

@@ -59,8 +59,7 @@ def dropout(x: Tensor, probability: float | Tensor, training: bool) -> Tensor:
     words.random_(-(1 << 63), None)  # None: up to the largest int64
     mask = words.view(torch.int8)[: x.numel()].view(x.shape).to(_INT_OF_SIZE[x.element_size()])
     mask.sub_(num_kept - _LEVELS // 2).bitwise_right_shift_(8 * x.element_size() - 1)  # copies the sign to all bits
-    out: Tensor = _MaskedScale.apply(x, mask, _LEVELS / num_kept)  # type: ignore[no-untyped-call]
-    return out
+    return _MaskedScale.apply(x, mask, _LEVELS / num_kept)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class TranslationModel(nn.Module):

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mtx.model.cuda_graphs import CudaGraph
@@ -179,11 +179,9 @@ class Sharded(Strategy):
         self.root = _Root(self.model)
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
         for module in (*self.model.encoder, *self.model.decoder, self.root):
-            fully_shard(module, mesh=mesh, mp_policy=policy)
-        for module in self.root.modules():
-            if isinstance(module, FSDPModule):  # sums, not means: the loss is divided by the tokens of the whole step
-                module.set_gradient_divide_factor(1.0)
-                module.set_force_sum_reduction_for_comms(True)
+            sharded = fully_shard(module, mesh=mesh, mp_policy=policy)
+            sharded.set_gradient_divide_factor(1.0)  # sums, not means: the loss is divided by the tokens of the step
+            sharded.set_force_sum_reduction_for_comms(True)
 
     def load(self, read: Read) -> State:
         """See `Strategy.load`: rank 0 reads into a whole model on the CPU, and scatters it."""
