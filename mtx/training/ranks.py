@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -175,7 +175,7 @@ class Ranks:
         Raises:
             ReportedError: on the other ranks, if it fails on rank 0.
         """
-        return self.gather(lambda: cast(Value, work(*arguments) if self.is_rank_zero else None))[0]
+        return self.gather(lambda: work(*arguments) if self.is_rank_zero else None)[0]  # type: ignore[return-value]
 
     def gather(self, work: Callable[..., Value], *arguments: Any) -> list[Value]:
         """What `work` returns on each rank, in their order, on all of them.
