@@ -183,15 +183,6 @@ class RecurrentModel(TranslationModel):
             none = [np.empty((0, 1, size, size), np.float32) for size in reversed(weights.shape)]
             yield [*none, weights[None, None].detach().float().cpu().numpy()]
 
-    @staticmethod
-    def describe(config: ModelConfig) -> tuple[str, str]:
-        """See `TranslationModel.describe`."""
-        return (
-            "A recurrent encoder-decoder with attention",
-            f"{config.num_encoder_layers}+{config.num_decoder_layers} layers of {config.cell}, width {config.d_model}, "
-            f"{config.score} attention",
-        )
-
 
 def _lengths(batch: Batch, offsets: Tensor) -> list[int]:
     """Returns the lengths of the real sentences of one side."""

@@ -14,13 +14,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from mtx.config.schema import Config
+from mtx.config.schema import Config, ModelConfig
 from mtx.data.token_store import PreparedData
 from mtx.decoding import model_directory
 from mtx.decoding.metrics import METRICS
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError
-from mtx.model.architectures import model_class
 from mtx.storage import durable
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
 from mtx.training.hooks import Hook, Run
@@ -60,7 +59,7 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
         scores: the scores of each test set, as in scores.json.
         run: the entry `run` of scores.json.
     """
-    what, sizes = model_class(config.model.architecture).describe(config.model)
+    what, sizes = _describe(config.model)
     return _card(
         "mtx",
         config.data.languages,
@@ -71,6 +70,23 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
         what=what,
         sizes=sizes,
     )
+
+
+def _describe(config: ModelConfig) -> tuple[str, str]:
+    """What a model is, and how large its parts are."""
+    layers, width = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers", f"width {config.d_model}"
+    if config.architecture == "rnn":
+        return (
+            "A recurrent encoder-decoder with attention",
+            f"{layers} of {config.cell}, {width}, {config.score} attention",
+        )
+    layer = f"{width}, feed-forward {config.d_ff}, {config.num_heads} heads, {config.norm}-norm, {config.activation}"
+    if config.architecture == "decoder":
+        return (
+            "A decoder alone (one causal stack of Transformer layers)",
+            f"{config.num_decoder_layers} layers, {layer}",
+        )
+    return "A Transformer (the encoder-decoder of *Attention Is All You Need*)", f"{layers}, {layer}"
 
 
 class ModelCard(Hook):

@@ -22,8 +22,6 @@ from mtx.model.kv_cache import EncodedSources, KVCache
 from mtx.model.transformer import AttentionModel, DecoderLayer, EncoderLayer, Transformer, sinusoidal_positions
 from mtx.model.translation_model import TranslationModel
 
-Norm = Callable[[Tensor], Tensor]
-
 
 class PackedLinear:
     """An inference linear layer, x W^T + b for x [N, in], with weights pre-packed for oneDNN on a CPU.
@@ -67,7 +65,7 @@ def _onednn(dtype: torch.dtype) -> Any:
     return ops if has_type else None
 
 
-def layer_norm(norm: nn.Module, dtype: torch.dtype) -> Norm:
+def layer_norm(norm: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Returns a copy of a LayerNorm, or of no norm, in `dtype`."""
     return copy.deepcopy(norm).to(dtype).requires_grad_(False)
 
@@ -224,7 +222,7 @@ class StackModel(SearchModel):
     """
 
     readers: Sequence[InferenceLayer]
-    source_norm: Norm
+    source_norm: nn.Module
     writers: Sequence[Callable[[Tensor, KVCache, int], Tensor]]
     is_causal = False
 
@@ -255,7 +253,7 @@ class StackModel(SearchModel):
         """Returns the output of the layers that read sources, [B, S, D]."""
         for x, _ in self.read(sources):  # noqa: B007
             pass
-        return self.source_norm(x).view(len(sources), -1, x.shape[1])
+        return self.source_norm(x).view(len(sources), -1, x.shape[1])  # type: ignore[no-any-return]
 
     def source_states(self, sources: Sequence[list[int]]) -> list[Tensor]:
         """Returns the output of the layers that read sources for each sentence, [S, D], without padding."""

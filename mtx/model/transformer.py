@@ -121,14 +121,6 @@ def record_weights(
         yield layers
 
 
-def describe_layer(config: ModelConfig) -> str:
-    """How large a layer is, and of which kind, for a model card."""
-    return (
-        f"width {config.d_model}, feed-forward {config.d_ff}, {config.num_heads} heads, {config.norm}-norm, "
-        f"{config.activation}"
-    )
-
-
 class AttentionModel(TranslationModel):
     """Embeddings with positions, and what else models of attention layers have in common."""
 
@@ -230,11 +222,3 @@ class Transformer(AttentionModel):
             self.decode(batch, self.encode(batch))
         for row in range(batch.num_sentences):
             yield [np.stack([layer[row] for layer in layers]) for layers in (encoder, decoder, cross)]
-
-    @staticmethod
-    def describe(config: ModelConfig) -> tuple[str, str]:
-        """See `TranslationModel.describe`."""
-        return (
-            "A Transformer (the encoder-decoder of *Attention Is All You Need*)",
-            f"{config.num_encoder_layers}+{config.num_decoder_layers} layers, {describe_layer(config)}",
-        )

@@ -124,8 +124,3 @@ class TranslationModel(nn.Module):
         [L, H, T, S]. An attention that the model does not have has no layers.
         """
         raise NotImplementedError
-
-    @staticmethod
-    def describe(config: ModelConfig) -> tuple[str, str]:
-        """What such a model is, and how large its parts are, for a model card."""
-        raise NotImplementedError
