@@ -5,7 +5,7 @@ Training knows a model by `encode`, `decode`, `output_weight`, `output_bias`, `p
 their classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,10 @@ class TranslationModel(nn.Module):
             if table is not None:
                 nn.init.normal_(table, std=self.config.d_model**-0.5)
                 table[self.pad_id :].zero_()
+
+    def forward(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function that reads the weights; where ranks share them, they are whole within such a call only."""
+        return function(*arguments)
 
     def prepare_positions(self, num_positions: int) -> None:
         """Makes ready for sentences of `num_positions` tokens; call it before `encode` and `decode`."""

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, to_device, twice
@@ -56,7 +57,6 @@ class MicroStep:
     Args:
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
-        root: for a sharded model, what calls a function of it; see `mtx.training.strategy`.
         rdrop_alpha: see `smoothed_loss`; not 0 makes each micro-step two passes.
 
     Attributes:
@@ -68,7 +68,6 @@ class MicroStep:
     label_smoothing: float
     precision: str
     compiled: bool = False
-    root: Any = None
     rdrop_alpha: float = 0.0
     is_recorded = False
 
@@ -84,8 +83,6 @@ class MicroStep:
         # A function, not a method: one would hold this object, and its memory on the device with it.
         loss = MicroStep._loss
         self._forward: Any = torch.compile(loss, fullgraph=True, dynamic=False) if self.compiled else loss
-        if self.root is not None:
-            self._forward = functools.partial(self.root, loss)
 
     def __call__(self, batch: PackedBatch, scale: float, is_first: bool) -> None:
         """Run a micro-batch in host memory; on CUDA this returns before the work is done.
@@ -118,7 +115,7 @@ class MicroStep:
         if is_first:
             self.sums.zero_()
             self.model.zero_grad()
-        loss, nll = self._forward(self, batch, self._scale)
+        loss, nll = self.model(self._forward, self, batch, self._scale)
         loss.backward()
         self.sums += torch.stack([loss.detach(), nll.detach()])
 
@@ -174,12 +171,13 @@ class RecordedStep(MicroStep):
         torch.cuda.set_rng_state(state, self.device)
 
 
-def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: object = None) -> MicroStep:
-    """The micro-step of a run with this model; for `root` see `Strategy`."""
-    training, compiled = config.training, runtime.compile and root is None
-    is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and root is None
+def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel) -> MicroStep:
+    """The micro-step of a run with this model; the parts of a sharded one are gathered anew for each step."""
+    training, is_whole = config.training, not isinstance(model, FSDPModule)
+    is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and is_whole
     kind = RecordedStep if is_recorded else MicroStep
-    return kind(model, training.label_smoothing, runtime.precision, compiled, root, training.rdrop_alpha)
+    compiled = runtime.compile and is_whole
+    return kind(model, training.label_smoothing, runtime.precision, compiled, training.rdrop_alpha)
 
 
 class StepResult(NamedTuple):

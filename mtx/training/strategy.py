@@ -10,10 +10,9 @@ The optimizer is Adam, as section 5.3 of the paper has it; `WeightUpdate` is its
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
@@ -110,13 +109,11 @@ class Strategy:
 
     Attributes:
         parameters: what the optimizer of this rank updates.
-        root: if it is not None, `root(function, *arguments)` calls a function in which the model can be used.
     """
 
     new_model: Callable[[str | torch.device], TranslationModel]
     device: torch.device
     ranks: Ranks
-    root: Any = None
 
     def __post_init__(self) -> None:
         self.model = self.new_model(self.device)
@@ -159,26 +156,14 @@ class Strategy:
         return self.model
 
 
-class _Root(nn.Module):
-    """Runs a function of the model with the weights that no layer has: the loss reads the embedding too."""
-
-    def __init__(self, model: TranslationModel):
-        super().__init__()
-        self.model = model
-
-    def forward(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(*arguments)
-
-
 class Sharded(Strategy):
     """Each rank keeps its part of every parameter of a Transformer."""
 
     def _divide(self) -> None:
         assert isinstance(self.model, Transformer)
         mesh = init_device_mesh(self.device.type, (self.ranks.size,))
-        self.root = _Root(self.model)
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
-        for module in (*self.model.encoder, *self.model.decoder, self.root):
+        for module in (*self.model.encoder, *self.model.decoder, self.model):
             sharded = fully_shard(module, mesh=mesh, mp_policy=policy)
             sharded.set_gradient_divide_factor(1.0)  # sums, not means: the loss is divided by the tokens of the step
             sharded.set_force_sum_reduction_for_comms(True)
@@ -207,7 +192,7 @@ class Sharded(Strategy):
 
     def begin_micro_step(self, is_last: bool) -> None:
         """See `Strategy.begin_micro_step`: ranks add up their gradients after the last micro-batch."""
-        self.root.set_requires_gradient_sync(is_last)
+        self.model.set_requires_gradient_sync(is_last)  # type: ignore[operator]
 
     def reduce_gradients(self, sums: Tensor) -> None:
         """See `Strategy.reduce_gradients`; the gradients are added up already."""
