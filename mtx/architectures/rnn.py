@@ -26,7 +26,6 @@ from mtx.model.inference import SearchModel
 from mtx.model.kv_cache import SourceSlots
 from mtx.model.translation_model import Batch, TranslationModel, Weights, dropout
 
-_CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 _GROUP = 16  # sentences whose attention is computed at once: they fit a cache
 
 
@@ -86,7 +85,7 @@ class RecurrentModel(TranslationModel):
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
         d_model = config.d_model
-        cell = _CELLS[config.cell]
+        cell: Any = nn.LSTM if config.cell == "lstm" else nn.GRU
         num_layers = config.num_decoder_layers
         rates = [config.dropout if n > 1 else 0.0 for n in (config.num_encoder_layers, num_layers - 1)]
         self.encoder = cell(d_model, d_model // 2, config.num_encoder_layers, dropout=rates[0], bidirectional=True)

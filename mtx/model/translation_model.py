@@ -1,8 +1,8 @@
 """What all architectures have in common: embeddings, output weights, dropout, and what training and search call.
 
 Training knows a model by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id`, `start_id` and
-`prepare_positions`; search by a copy of another class. `mtx.model.architectures` lists the models that there are, and
-their classes.
+`prepare_positions`, and calls it with the function that uses these; search knows a copy of another class.
+`mtx.model.architectures` lists the models that there are, and their classes.
 """
 
 from collections.abc import Callable, Iterator, Sequence

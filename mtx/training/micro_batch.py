@@ -172,7 +172,7 @@ class RecordedStep(MicroStep):
 
 
 def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel) -> MicroStep:
-    """The micro-step of a run with this model; the parts of a sharded one are gathered anew for each step."""
+    """The micro-step of a run with this model; a sharded one is gathered for each pass, so its step is not recorded."""
     training, is_whole = config.training, not isinstance(model, FSDPModule)
     is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and is_whole
     kind = RecordedStep if is_recorded else MicroStep
