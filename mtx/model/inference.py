@@ -67,7 +67,7 @@ def _onednn(dtype: torch.dtype) -> Any:
 
 
 def layer_norm(norm: Any, dtype: torch.dtype) -> Norm:
-    """Returns a LayerNorm in `dtype`, as a function of [N, D], which is faster than a module; of no norm, the identity."""
+    """Returns a LayerNorm in `dtype` as a function of [N, D], faster than a module; of no norm, the identity."""
     if isinstance(norm, nn.Identity):
         return norm
     weight, bias = (parameter.detach().to(dtype) for parameter in norm.parameters())
