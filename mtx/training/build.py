@@ -261,7 +261,7 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
     faults, slower = list[str](), (replace(runtime, compile=False), replace(plain, precision="bf16"), plain)
     try:
         expected = take(plain)
-        for choices in [runtime, *(choices for choices in slower if choices != runtime)]:
+        for choices in dict.fromkeys([runtime, *slower]):
             if (fault := find_fault(choices)) is None:
                 break
             faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")
