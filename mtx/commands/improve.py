@@ -43,7 +43,7 @@ def back_translate(
     The pairs train a model of the opposite direction: their target side is your text, their source side the translation
     by MODEL. Running the same command again resumes an interrupted one.
     """
-    from mtx.data.cleaning import clean_text
+    from mtx.data.markup import clean_text
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
     from mtx.storage.text_files import read_lines

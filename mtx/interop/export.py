@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from mtx.data.cleaning import clean_text
+from mtx.data.markup import clean_text
 from mtx.data.token_store import load_valid
 from mtx.data.tokenizer import normalize
 from mtx.decoding import metrics, model_directory
