@@ -40,7 +40,6 @@ from mtx.commands.translator_options import load_translator
 from mtx.config.schema import ModelConfig
 from mtx.config.settings import is_override
 from mtx.data.token_store import load_prepared
-from mtx.decoding.options import SearchOptions
 from mtx.decoding.torch_engine import score_pairs
 from mtx.decoding.translator import Translator
 from mtx.evaluation.comparison import Comparison, compare

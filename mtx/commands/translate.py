@@ -96,13 +96,13 @@ def translate(
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
         identity = {"model": model, "json": as_json, "engine": [*map(options.get, PLACE)]}
         translate_file(work, text, target, shard, identity, others)
-        return
-    if shard is not None:
+    elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
-    with open_input(file) as source, open_output(target, source, *others) as sink:
-        for block in blocks(source, file, prefix):
-            sink.writelines(row.encode() + b"\n" for row in work.rows(block))
-            sink.flush()
+    else:
+        with open_input(file) as source, open_output(target, source, *others) as sink:
+            for block in blocks(source, file, prefix):
+                sink.writelines(row.encode() + b"\n" for row in work.rows(block))
+                sink.flush()
     work.log_summary()
 
 
@@ -276,7 +276,6 @@ def translate_file(
         with open_output(output) as sink:
             sink.writelines(finished.rows())
         finished.remove()
-    work.log_summary()
 
 
 def progress(total: int | None = None, unit: str = " lines") -> Any:

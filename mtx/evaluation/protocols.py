@@ -42,7 +42,6 @@ class Protocol:
     """
 
     name: str
-    is_cased: bool
     tokenize: Callable[[str], str]
     tokenization: str
     splits_compounds: bool
@@ -52,7 +51,7 @@ class Protocol:
         from sacrebleu.metrics import BLEU
 
         [first, *more, tokenized], tokenization = self.tokenized(*references, hypotheses)
-        metric = BLEU(tokenize="none", smooth_method="none", lowercase=not self.is_cased, force=True)
+        metric = BLEU(tokenize="none", smooth_method="none", lowercase=self.name != "aiayn", force=True)
         bleu = corpus_score(metric, tokenized, first, *more)
         return {**bleu, "signature": bleu["signature"].replace("tok:none", f"tok:{tokenization}")}
 
@@ -102,7 +101,7 @@ def find(name: str, tgt: str) -> Protocol:
 
     steps = "ascii-punctuation" if is_cased else "normalize-punctuation"
     tokenization = f"{steps}+moses-{tgt}-sacremoses-{sacremoses.__version__}"
-    return Protocol(name, is_cased, tokenize, tokenization, is_cased and tgt == "de")
+    return Protocol(name, tokenize, tokenization, is_cased and tgt == "de")
 
 
 def split_compounds(line: str) -> str:

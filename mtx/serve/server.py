@@ -237,13 +237,6 @@ class TranslationFields(DetectionFields):
     alternatives: NonNegativeInt = 0
 
 
-def read_spec() -> dict[str, Any]:
-    """The response of /spec: the calls in OpenAPI, with the fields of their bodies."""
-    spec: dict[str, Any] = json.loads(_read("spec.json"))
-    spec["info"]["version"] = package_version() or "unknown"
-    return spec
-
-
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
     """The HTML of the page, a single file, and its policy, which allows only its own script and styles.
 
@@ -283,12 +276,14 @@ class Server:
         """The ASGI application."""
         languages, settings = self.pairs.languages(), self._settings()
         text, policy = render_page(languages, settings)
+        spec = json.loads(_read("spec.json"))  # the calls in OpenAPI, with the fields of their bodies
+        spec["info"]["version"] = package_version() or "unknown"
         fixed = {
             "/": HTMLResponse(text, headers={"content-security-policy": policy}),
             "/languages": JSONResponse(languages),
             "/frontend/settings": JSONResponse(settings),
             "/health": JSONResponse({"status": "ok"}),
-            "/spec": JSONResponse(read_spec()),
+            "/spec": JSONResponse(spec),
         }
         routes = [
             Route("/translate", self.translate, methods=["POST"]),
