@@ -148,9 +148,7 @@ def compare(
     else:
         texts = test_sets.test_sets_of_runs(systems, test)
     translators = {
-        path: load_translator(str(path), device=device)
-        for path in systems
-        if path not in texts[0].hypotheses
+        path: load_translator(str(path), device=device) for path in systems if path not in texts[0].hypotheses
     }
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     groups = comparison.groups_of(systems, list(map(str, systems)))

@@ -44,7 +44,7 @@ def back_translate(
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
     from mtx.storage.text_files import read_lines
-    from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText
+    from mtx.synthesis.synthetic_text import BLOCK_LINES, write_pairs
 
     _require_file(mono)
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
@@ -69,14 +69,15 @@ def back_translate(
         "shard": [start, end],
         "models": [model_identity(name) for name in (model, forward) if name],
     }
-    work = SyntheticText(
-        lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
-        ResumableRows(output, identity, BLOCK_LINES),
-        lambda block, _: translator.translate(block),
-        score if scorer else None,
-    )
     with progress(end - start) as bar:
-        work.write(open_output(output), bar.update)
+        write_pairs(
+            lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
+            ResumableRows(output, identity, BLOCK_LINES),
+            lambda block, _: translator.translate(block),
+            open_output(output),
+            bar.update,
+            score if scorer else None,
+        )
     logger.info(
         "to train on these pairs, write a configuration as in the recipe back-translation: "
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",
