@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from mtx.data.markup import Marked
 
-_MAX_SPACE = 200
-
 
 @dataclass(frozen=True)
 class Edit:
@@ -47,5 +45,5 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> s
 
 def space_before(text: str, at: int) -> str:
     """The white space before a character, such as the line break and the indentation of a tag."""
-    before = text[max(0, at - _MAX_SPACE) : at]
+    before = text[max(0, at - 200) : at]
     return before[len(before.rstrip()) :]

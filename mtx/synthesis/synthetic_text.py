@@ -43,10 +43,7 @@ logger = logging.getLogger(__name__)
 TRAIN = "train.tsv"
 VALID = "valid.tsv"
 DISTILLED = "distilled.tsv"
-_ORIGIN = "teacher.json"
 _PAIRS_AT_ONCE = 100_000
-_NUM_ALONE = 30  # sentences that are translated one by one to measure latency
-_ROUNDS = 2  # of the translation of all sentences; the faster one counts
 BLOCK_LINES = 1024  # the most lines that a killed process loses
 LIMITS = DataConfig.model_validate({})  # the limits of training text
 WORST_SHARE = 0.05  # the share of pairs dropped by the score of a forward model, as in Mozilla's recipes
@@ -158,7 +155,7 @@ def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[s
         text: the settings for text other than the teacher's own.
     """
     origin = {"teacher": model_identity(teacher), "mono": mono and durable.sha256(mono), "text": sorted(text)}
-    path = directory / _ORIGIN
+    path = directory / "teacher.json"
     if not path.exists():
         durable.write_json(path, origin)
     elif not origin.items() <= durable.read_json(path).items():
@@ -234,8 +231,8 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
         "bleu": scores["bleu"]["score"],
         "chrf": scores["chrf"]["score"],
         "megabytes": sum(file.stat().st_size for file in files if file.is_file()) / 1e6,
-        "rate": len(sources) / min(seconds(sources) for _ in range(_ROUNDS)),
-        "milliseconds": 1e3 * statistics.median(seconds([source]) for source in sources[:_NUM_ALONE]),
+        "rate": len(sources) / min(seconds(sources), seconds(sources)),
+        "milliseconds": 1e3 * statistics.median(seconds([source]) for source in sources[:30]),
     }
 
 
