@@ -119,7 +119,7 @@ def distil(
     named = first.parent if first.name == "model" and is_run(first.parent) else first
     from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
-    from mtx.interop.export import default_directory, export
+    from mtx.interop.export import export
     from mtx.storage.run_directory import refuse_foreign
     from mtx.synthesis import synthetic_text
 
@@ -159,11 +159,11 @@ def distil(
         synthetic_text.translate_text(translator, paths.distilled, mono, identity, bar.update)
     config = resolve([*student, f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}"]).config
     train_run(config, prints_scores=not as_json)
-    int8 = default_directory(paths.root, "ctranslate2", "int8")
-    logger.info(export(paths.root, "ctranslate2", int8, "int8").line())
+    int8 = export(paths.root, "ctranslate2", None, "int8")
+    logger.info(int8.line())
     test_set = test_sets_of_runs([paths.root])[0]
     systems = {"teacher": synthetic_text.measure(translator, teacher, test_set)}
-    for name, model in {"student": str(paths.root), "student in int8": str(int8)}.items():
+    for name, model in {"student": str(paths.root), "student in int8": int8.directory}.items():
         translator = load_translator(model, **options | {"engine": "auto"})
         systems[name] = synthetic_text.measure(translator, model, test_set)
     print_result(systems, synthetic_text.table(systems), as_json)

@@ -70,13 +70,14 @@ class ExportResult:
         return f"{self.directory}  {self.to} {self.precision}  {comparison}"
 
 
-def export(model: Path, to: str, output: Path, precision: str = "fp32") -> ExportResult:
+def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -> ExportResult:
     """Write MODEL in another program's format, if the export translates the run's validation set like mtx.
 
     Args:
         model: run directory or model directory.
         to: `ctranslate2`, `huggingface`, or `argos`, which is a file.
-        output: an earlier export there is replaced.
+        output: an earlier export there is replaced; None: next to the run or the lone model directory, such as
+            `runs/NAME-ctranslate2-int8`.
 
     Raises:
         UsageError: if `model` is not a model, the format lacks the precision, or `output` has other content.
@@ -86,13 +87,17 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
         raise UsageError(f"--to {to}: expected {', '.join(_PRECISIONS)}")
     if precision not in _PRECISIONS[to]:
         raise UsageError(f"--precision {precision}: {to} exports have {', '.join(_PRECISIONS[to])}")
+    root, run = _model_and_run(model)
+    if output is None:
+        original = (run or model).resolve()
+        ending = {"argos": ENDING, "ctranslate2": f"-{to}-{precision}", "huggingface": f"-{to}"}[to]
+        output = original.with_name(original.name + ending)
     if to != "argos":
         check_replaceable(output, {EXPORT_CONFIG} if to == "ctranslate2" else {MARIAN_SOURCE_MODEL})
     elif output.exists() and not is_package(output):
         raise UsageError(f"{output}: not an earlier package, so it is not replaced", "use another -o FILE")
     if to != "huggingface":
         library()
-    root, run = _model_and_run(model)
     text = None
     if run is not None and is_prepared(RunLayout(run).data):
         valid = load_valid(RunLayout(run).data)
@@ -128,13 +133,6 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
             durable.remove_directory(output)
         new.replace(output)
     return ExportResult(str(output), to, precision, comparison)
-
-
-def default_directory(model: Path, to: str, precision: str) -> Path:
-    """The directory next to the run or the lone model directory, such as `runs/NAME-ctranslate2-int8`."""
-    original = (_model_and_run(model)[1] or model).resolve()
-    ending = {"argos": ENDING, "ctranslate2": f"-{to}-{precision}"}
-    return original.with_name(original.name + ending.get(to, f"-{to}"))
 
 
 def _model_and_run(model: Path) -> tuple[Path, Path | None]:
