@@ -26,11 +26,6 @@ def replace_text(start: int, end: int, text: str) -> Edit:
     return Edit(start, end, [], lambda _: text)
 
 
-def segments(edits: Iterable[Edit]) -> list[Marked]:
-    """The segments to translate for some edits."""
-    return [edit.segment for edit in edits if edit.segment]
-
-
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
     """The text after all edits, which are in order and do not overlap; consumes the translations that they need."""
     parts = list[str]()
