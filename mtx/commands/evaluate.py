@@ -80,7 +80,7 @@ def evaluate(
         translator = load_translator(model, glossary, **options)
         direction = direction or f"{translator.src}-{translator.tgt}"
     tgt = translator.tgt if translator and not testset else test_sets.target_language(direction)
-    published = protocol and protocols.find(protocol, tgt)
+    published = protocol and protocols.Protocol(protocol, tgt)
     if ref:
         sets = [test_sets.test_set_of_files([], src, ref, tgt)]
     elif testset:

@@ -7,7 +7,7 @@ licences are untrusted: they are formatted as code, file names without directori
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -147,20 +147,18 @@ def _card(kind: str, languages: tuple[str, str], scores: Mapping[str, Any], **va
         tgt=languages[1],
         hub_languages=[code for code in dict.fromkeys(languages) if _LANGUAGE_CODE.fullmatch(code)],
         hub_licence=re.sub("-(only|or-later)$", "", licence.strip().lower()),
-        scores=list(_score_rows(scores)),
+        scores=[  # test set, metric, and its score with sacreBLEU's signature
+            (name, metric, value)
+            for name, metrics in scores.items()
+            if isinstance(metrics, Mapping)
+            for metric, value in metrics.items()
+            if isinstance(value, Mapping) and isinstance(value.get("score"), int | float)
+        ],
         titles=METRICS,
         licence=licence,
         data_licence=data_licence,
         **values,
     )
-
-
-def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Test set, metric, and its score with sacreBLEU's signature."""
-    for name, metrics in scores.items():
-        for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():
-            if isinstance(value, Mapping) and isinstance(value.get("score"), int | float):
-                yield name, metric, value
 
 
 def _on_one_line(text: str) -> str:
