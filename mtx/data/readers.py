@@ -62,9 +62,9 @@ READERS: dict[str, Reader] = {
     "csv": read_csv,
     "jsonl": read_jsonl,
     "parquet": read_parquet,
-    "tmx": BilingualReader(read_tmx),
-    **dict.fromkeys(["xliff", "xlf", "sdlxliff", "mqxliff", "mxliff"], BilingualReader(read_xliff)),
-    **dict.fromkeys(["po", "pot"], BilingualReader(read_po)),
+    "tmx": BilingualReader(read_tmx, "tmx"),
+    **dict.fromkeys(["xliff", "xlf", "sdlxliff", "mqxliff", "mxliff"], BilingualReader(read_xliff, "xliff")),
+    **dict.fromkeys(["po", "pot"], BilingualReader(read_po, "po")),
 }
 # A local name with such an extension is one file; any other name is the prefix of two files, one for each language.
 FILE_ENDING = re.compile(rf"\.({'|'.join(READERS)})(\.gz)?$", re.IGNORECASE)
