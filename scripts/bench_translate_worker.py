@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench_machine import peak_host_memory
 
+from mtx.decoding import options as search_options
 from mtx.decoding.options import EXTRA_LENGTH, SearchOptions
 
 if TYPE_CHECKING:
@@ -108,11 +109,9 @@ def _load(job: "Job") -> Translate:
     return _mtx(job) if job.system.startswith("mtx-") else _ctranslate2(job)
 
 
-class SourceLength(SearchOptions):
-    """Limits a translation to the length of its source; a model that never writes `</s>` makes it exactly as long."""
-
-    def limit(self, source: list[int], prefix: list[int]) -> int:
-        return len(source)
+def limit_to_source_length() -> None:
+    """Limits translations to the length of their sources, which a model that never writes `</s>` reaches."""
+    search_options.EXTRA_LENGTH = 0
 
 
 def _mtx(job: "Job") -> Translate:
@@ -122,10 +121,11 @@ def _mtx(job: "Job") -> Translate:
     _, engine, precision = job.system.split("-")
     place = {"device": job.device, "precision": precision, "threads": job.setting.threads, "engine": engine}
     translator = load_translator(job.model, split_sentences=False, **place)
-    options = SourceLength if job.is_random else SearchOptions
+    if job.is_random:
+        limit_to_source_length()
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:
-        translator.options = options(beam_size, job.length_penalty)
+        translator.options = SearchOptions(beam_size, job.length_penalty)
         best = [hypotheses[0] for hypotheses in translator.hypotheses(lines)]
         return [Translation(each.text, len(each.pieces)) for each in best]
 

@@ -8,8 +8,10 @@ Flow: token store -> `EpochText`: the augmentations, then perhaps BPE-dropout ->
 
 import random
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import compress
 
 import numpy as np
 
@@ -17,9 +19,9 @@ from mtx.config.schema import Config
 from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.glossary import Glossary, find_words, letters_of, mark_term, replace_spans, word_spans
 from mtx.data.letter_case import Case, in_case
-from mtx.data.sampler import Chunk, Encode, Ints
-from mtx.data.token_store import Side, TokenStore
-from mtx.data.tokenizer import Tokenizer
+from mtx.data.sampler import Chunk, Encode, Ints, Side, join
+from mtx.data.token_store import TokenStore
+from mtx.data.tokenizer import Frame, Tokenizer
 
 TYPO_SHARE = 0.1  # of the words that can have one
 _END = re.compile(r"(?<=\w)[\s.!?…。！？।؟]+$")
@@ -180,25 +182,36 @@ class EpochText:
     def __call__(self, epoch: int, number: int, pairs: Ints) -> Chunk:
         """The pairs of a chunk; `number` is the number of the chunk in its epoch."""
         key = (self._seed, epoch, number)
-        sides = self._store.src, self._store.tgt
-        src, tgt = (side.sentences(pairs) for side in sides)
         rng = np.random.default_rng((*key, 1))
         drawn = rng.random((len(pairs), len(self._augmentations))) < [share for _, share in self._augmentations]
-        places = np.flatnonzero(drawn.any(axis=1)).tolist()
+        places = np.flatnonzero(drawn.any(axis=1))
         seeds = rng.integers(2**63, size=len(places)).tolist()
-        texts = zip(*self._store.texts(pairs[places]), strict=True)
-        for place, seed, pair in zip(places, seeds, texts, strict=True):
+        numbers, store = pairs[places], self._store
+        texts = list(zip(*store.texts(numbers), strict=True))
+        for n, (seed, is_drawn) in enumerate(zip(seeds, drawn[places], strict=True)):
             pair_rng = random.Random(seed)
-            for (augment, _), is_drawn in zip(self._augmentations, drawn[place], strict=True):
-                if is_drawn:
-                    pair = augment(*pair, pair_rng)
-            frame = self._tokenizer.frame_of(src[place], tgt[place])
-            [src_ids] = self._tokenizer.encode([pair[0]], frame)
-            [tgt_ids] = self._tokenizer.encode([pair[1]], frame, target=True)
-            has_text = src_ids[len(frame.before_src) : -1] and tgt_ids[len(frame.before_tgt) : -1]
-            if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
-                src[place], tgt[place] = src_ids, tgt_ids
+            for augment, _ in compress(self._augmentations, is_drawn):
+                texts[n] = augment(*texts[n], pair_rng)
+        of_frame = defaultdict[Frame, list[int]](list)
+        for n, ids in enumerate(zip(store.src.sentences(numbers), store.tgt.sentences(numbers), strict=True)):
+            of_frame[self._tokenizer.frame_of(*ids)].append(n)
+        order, new = np.arange(len(pairs)), list[tuple[list[int], list[int]]]()
+        for frame, changed in of_frame.items():
+            src, tgt = ([texts[n][side] for n in changed] for side in (0, 1))
+            encoded = self._tokenizer.encode(src, frame, 1), self._tokenizer.encode(tgt, frame, 1, target=True)
+            for n, src_ids, tgt_ids in zip(changed, *encoded, strict=True):
+                has_text = src_ids[len(frame.before_src) : -1] and tgt_ids[len(frame.before_tgt) : -1]
+                if has_text and max(len(src_ids), len(tgt_ids)) <= self._max_tokens:
+                    order[places[n]] = len(pairs) + len(new)
+                    new.append((src_ids, tgt_ids))
+        sides = tuple(
+            join([side.gather(pairs), Side.of([ids[number] for ids in new], side.tokens.dtype)]).take(order)
+            for number, side in enumerate((store.src, store.tgt))
+        )
         if self._dropouts:
             rng = np.random.default_rng(key)
-            src, tgt = (dropout(side, rng) for dropout, side in zip(self._dropouts, (src, tgt), strict=True))
-        return Chunk(pairs, tuple(Side.of(ids, side.tokens.dtype) for ids, side in zip((src, tgt), sides, strict=True)))
+            sides = tuple(
+                Side.of(dropout(side.sentences(np.arange(len(pairs))), rng), side.tokens.dtype)
+                for dropout, side in zip(self._dropouts, sides, strict=True)
+            )
+        return Chunk(pairs, sides)

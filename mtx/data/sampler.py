@@ -52,13 +52,20 @@ class Side:
         """The sentences with these numbers; the ids are not copied."""
         return Side(self.tokens, self.starts[pairs], self.lengths[pairs])
 
+    def gather(self, pairs: Ints) -> "Side":
+        """The sentences with these numbers, their ids copied one after the other."""
+        lengths = self.lengths[pairs]
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        places = np.arange(lengths.sum()) + (self.starts[pairs] - starts).repeat(lengths)
+        return Side(self.tokens.take(places), starts, lengths)
+
     def sentences(self, pairs: Ints) -> list[list[int]]:
         """The ids of the sentences with these numbers."""
         places = zip(self.starts[pairs].tolist(), self.lengths[pairs].tolist(), strict=True)
         return [self.tokens[start : start + length].tolist() for start, length in places]
 
 
-def _join(sides: Sequence[Side]) -> Side:
+def join(sides: Sequence[Side]) -> Side:
     """The sentences of several sides, each with its own `tokens`, one after the other."""
     firsts = accumulate((len(side.tokens) for side in sides), initial=0)
     return Side(
@@ -179,7 +186,7 @@ class BatchSampler:
             num_pairs -= len(parts[-1].pairs)
         if len(parts) == 1:  # without a copy
             return parts[0]
-        sides = map(_join, zip(*(part.sides for part in parts), strict=True))
+        sides = map(join, zip(*(part.sides for part in parts), strict=True))
         return Chunk(np.concatenate([part.pairs for part in parts]), tuple(sides))
 
     def epochs(self, position: SamplerState) -> float:

@@ -27,7 +27,8 @@ from mtx.training.schedule import steps_per_epoch
 
 logger = logging.getLogger(__name__)
 
-_MEASURED_TOKENS, _REPEATS = 1024, 3  # of a micro-step
+_MEASURED_TOKENS = 1024, 8192  # of a micro-step, at most: on a CPU; on a GPU, which few would not keep busy
+_REPEATS = 3
 _MEASURED_SHARE = 0.005  # of a time limit: afterwards no further micro-step of a row begins
 _USED_SHARE = 0.85  # of a time limit; the rest is for validations and scoring
 _NEEDED_WARMUPS = 4  # steps that a row needs, by those of its warmup
@@ -94,12 +95,13 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
     started = time.monotonic()
     clock, num_clocks = (time.process_time, num_threads()) if device.type == "cpu" else (time.monotonic, 1)
     config = _with(config, row_values(row) | {_RDROP: 0})
-    tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS, config.training.batch_tokens))
+    tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS[device.type != "cpu"], config.training.batch_tokens))
     config = settings.with_values(config, {"training.batch_tokens": tokens})
     runtime = replace(first_choices(config, device, data, Ranks()), micro_batch_tokens=tokens, compile=False)
     take, num_tokens = first_step(config, runtime, data)
     seconds = list[float]()
-    while len(seconds) <= _REPEATS and not (seconds and time.monotonic() > started + most_s):
+    least = 1 if device.type == "cpu" else 2  # the first one on a GPU is recorded
+    while len(seconds) <= _REPEATS and (len(seconds) < least or time.monotonic() < started + most_s):
         begun = clock()
         take()  # waits for the device
         seconds.append((clock() - begun) / num_clocks)

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import torch
 from bench_baselines import MarianBaseline
-from bench_translate_worker import SourceLength
+from bench_translate_worker import limit_to_source_length
 from bench_worker import drawn_data, synchronize
 from turns import errors_reported, report, wait_for_turn
 
 from mtx.config import settings
 from mtx.data.tokenizer import EOS_ID
-from mtx.decoding.options import Placement
+from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.model.device import find_device, use_device
 from mtx.model.transformer import Transformer
@@ -39,6 +39,7 @@ def main(arguments: list[str]) -> None:
     torch.manual_seed(1)
     model = Transformer(config.model, options.ids).to(device).eval()
     forbid_end(model)
+    limit_to_source_length()
     wait_for_turn(device)
     for precision, beam_size in (("bf16", 4), ("bf16", 1), ("fp32", 4)):
         with errors_reported("decode", system="mtx", precision=precision, beam=beam_size):
@@ -63,7 +64,7 @@ def forbid_end(model) -> None:
 def ours(model, sources, precision, beam_size, device) -> None:
     """Reports the rate of mtx's engine over all sources, and the time of a call with one of 25 tokens."""
     tokenizer = SimpleNamespace(num_ids=model.pad_id, pad_id=model.pad_id, marks=None)
-    engine, search = TorchEngine([model], tokenizer, Placement(precision=precision)), SourceLength(beam_size, 0.6)
+    engine, search = TorchEngine([model], tokenizer, Placement(precision=precision)), SearchOptions(beam_size, 0.6)
     times = []
     for _ in range(2):
         begun = time.perf_counter()
