@@ -15,13 +15,14 @@ from mtx.data.languages import tokenizer_of
 from mtx.data.markup import clean_text
 from mtx.decoding.options import Lines
 from mtx.errors import DataError
+from mtx.formatting import format_duration
 from mtx.storage import durable
 from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURCE_TEXT
 
 logger = logging.getLogger(__name__)
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names
-_LONGEST_TER_S = 1800.0
+LONGEST_TER_S = 1800.0
 TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 
 # Of one test set, as in scores.json: {"bleu": {"score": 39.41, "signature": "…"}, "chrf": …, "ter": …}
@@ -35,8 +36,8 @@ def score_line(name: str, scores: Scores) -> str:
     return f"{name} BLEU {bleu['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
 
 
-def ter_takes_too_long(hypotheses: Lines, references: Lines) -> bool:
-    """Whether sacreBLEU's TER could take more than half an hour; logs a warning if so.
+def ter_takes_too_long(hypotheses: Lines, references: Lines, longest_s: float) -> bool:
+    """Whether sacreBLEU's TER could take more than `longest_s` seconds; logs a warning if so.
 
     Its time grows with the length of a line to the power of 3.5, to 28 s for one line of 300 words that has little in
     common with its reference (docs/benchmarks.md); beyond that length it searches less and grows slowly.
@@ -44,9 +45,9 @@ def ter_takes_too_long(hypotheses: Lines, references: Lines) -> bool:
     pairs = zip(hypotheses, references, strict=True)
     lengths = (min(len(line.split()) for line in pair) for pair in pairs)
     seconds: float = sum(0.57 * (min(length, 300) / 100) ** 3.5 * max(1, length / 300) for length in lengths)
-    if seconds > _LONGEST_TER_S:
-        logger.warning("skipping TER: it could take %.0f minutes on such long lines", seconds / 60)
-    return seconds > _LONGEST_TER_S
+    if seconds > longest_s:
+        logger.warning("skipping TER, which could take %s on such long lines", format_duration(seconds))
+    return seconds > longest_s
 
 
 def corpus_score(metric: Any, hypotheses: Lines, *references: Lines) -> dict[str, Any]:
@@ -62,6 +63,7 @@ def score(
     more_references: Sequence[Lines] = (),
     measure: Callable[..., Any] = corpus_score,
     metrics: Collection[str] = METRICS,
+    longest_ter_s: float = LONGEST_TER_S,
 ) -> Scores:
     """Corpus BLEU, chrF2 and, unless it would take too long, TER, each with sacreBLEU's signature.
 
@@ -70,6 +72,7 @@ def score(
         more_references: further translations of the same sources, each a list of lines.
         measure: gives the entry of a metric of sacreBLEU, from the metric, the hypotheses and all references.
         metrics: some of `METRICS`.
+        longest_ter_s: see `ter_takes_too_long`.
 
     Raises:
         DataError: if the numbers of lines differ (sacreBLEU would silently cut the longer list), or are zero.
@@ -84,7 +87,7 @@ def score(
         raise DataError("nothing to score: no lines")
 
     by_name = {"bleu": BLEU(tokenize=tokenizer_of(tgt, references)), "chrf": CHRF()}
-    if "ter" in metrics and not ter_takes_too_long(hypotheses, references):
+    if "ter" in metrics and not ter_takes_too_long(hypotheses, references, longest_ter_s):
         by_name["ter"] = TER()
     return {name: measure(metric, hypotheses, *streams) for name, metric in by_name.items() if name in metrics}
 

@@ -8,6 +8,7 @@ around the spine joins by hooks (`mtx.training.hooks`).
 import contextlib
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,7 +21,7 @@ from mtx.config.schema import Config
 from mtx.data import prepare as preparation
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
-from mtx.decoding.metrics import Scores, normalize_lines, score, warn_if_too_short, write_test_set
+from mtx.decoding.metrics import LONGEST_TER_S, Scores, normalize_lines, score, warn_if_too_short, write_test_set
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
@@ -48,6 +49,8 @@ from mtx.training.trainer import Trainer
 from mtx.training.validation import interleave, pick_samples
 
 logger = logging.getLogger(__name__)
+
+_TER_SHARE = 0.02  # of a time limit: TER of a thousand long lines takes longer than their translation
 
 
 class Result(NamedTuple):
@@ -211,6 +214,7 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
     """Score the translations of the test sets, and store the scores next to the model."""
     config, paths, data, state = run.config, run.paths, run.data, run.state
     scores, files = dict[str, Any](), dict[str, str]()
+    longest_ter_s = min(LONGEST_TER_S, _TER_SHARE * (config.training.time_limit or math.inf))
     for name, store in data.tests.items():
         hypotheses, references = (
             normalize_lines(lines, data.tokenizer.normalization) for lines in (translations[name], store.tgt_texts())
@@ -219,7 +223,7 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
         if not scores:
             for sample in pick_samples(store.src_texts(), references, hypotheses):
                 logger.info(f"  {sample.src}\n    -> {sample.hyp}\n    reference: {sample.ref}")
-        scores[name] = score(hypotheses, references, config.data.tgt)
+        scores[name] = score(hypotheses, references, config.data.tgt, longest_ter_s=longest_ter_s)
         write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, scores[name])
     scores["run"] = {
         "precision": translator.engine.precision,

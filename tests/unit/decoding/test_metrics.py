@@ -73,7 +73,9 @@ def test_ter_is_left_out_where_it_could_take_an_hour() -> None:
     scores = metrics.score(hypotheses, references)
     assert [*scores] == ["bleu", "chrf"] and "TER" not in metrics.score_line("test", scores)
     assert "ter" not in metrics.score(hypotheses, hypotheses), "the lengths decide, so that two systems agree"
-    assert not metrics.ter_takes_too_long(["ein Satz mit zwanzig Wörtern " * 4] * 3000, ["noch ein Satz " * 8] * 3000)
+    texts = ["ein Satz mit zwanzig Wörtern " * 4] * 3000, ["noch ein Satz " * 8] * 3000
+    assert not metrics.ter_takes_too_long(*texts, metrics.LONGEST_TER_S)
+    assert metrics.ter_takes_too_long(*texts, longest_s=5), "a short time limit has no time for it"
 
 
 def test_bleu_of_a_language_without_spaces_sees_parts_of_a_sentence() -> None:

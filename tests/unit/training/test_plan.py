@@ -1,11 +1,19 @@
 """What a run trains: the row that fits its text, the speed of the machine and the time."""
 
 import itertools
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+from mtx.config import settings
 from mtx.data.model_sizes import row_values, smaller_rows
+from mtx.training import build, plan
+from mtx.training.micro_batch import RuntimeChoices
 from mtx.training.plan import choose, needed_tokens
+from mtx.training.ranks import Ranks
 
 MINUTES = 60.0
 
@@ -69,3 +77,36 @@ def test_each_smaller_row_needs_no_more() -> None:
     assert rows == sorted(rows, reverse=True) and smaller_rows(5_000) == []
     needs = [needed_tokens(row) for row in rows]
     assert needs == sorted(needs, reverse=True)
+
+
+def test_the_first_step_of_a_gpu_which_records_it_is_no_measure_of_its_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, seconds = 0.0, iter([3.0, 0.02, 0.01])
+
+    def take() -> None:
+        nonlocal clock
+        clock += next(seconds)
+
+    choices = RuntimeChoices("cuda", "bf16", 0, "varlen", 1, compile=False)
+    monkeypatch.setattr(plan, "first_choices", lambda *_: choices)
+    monkeypatch.setattr(plan, "first_step", lambda config, *_: (take, config.training.batch_tokens))
+    monkeypatch.setattr("mtx.training.plan.time.monotonic", lambda: clock)
+    config = settings.resolve(None, ["data.src=en", "data.tgt=de", "training.batch_tokens=4096"]).config
+    data: Any = None
+    assert plan.measure(29_000, config, data, torch.device("cuda"), most_s=0.3) == pytest.approx(0.02 / 4096)
+
+
+@pytest.mark.parametrize(
+    "setting, compiles",
+    [
+        ("training.max_steps=100000", True),
+        ("training.time_limit=1m", False),
+        ("training.time_limit=10m", True),
+        ("training.max_steps=1000", False),  # 70 s
+    ],
+)
+def test_a_step_is_compiled_where_that_repays(setting: str, compiles: bool) -> None:
+    lengths = np.full(1_000_000, 27)
+    train = SimpleNamespace(weights=np.ones(1), tgt=SimpleNamespace(lengths=lengths))
+    data: Any = SimpleNamespace(train=train, tokenizer=SimpleNamespace(num_ids=37_000))
+    config = settings.resolve(None, ["data.src=en", "data.tgt=de", "training.batch_tokens=25000", setting]).config
+    assert build.first_choices(config, torch.device("cpu"), data, Ranks()).compile == compiles
