@@ -68,10 +68,6 @@ app.command("import", cls=Command)(import_)
 logger = logging.getLogger("mtx")
 _CommandLineError: Any = typer.BadParameter.__base__  # UsageError, of click or of typer's own copy of it
 
-# How long torch's idle CPU threads spin before they sleep. With the default (300,000) a training step takes twice as
-# long whenever another program uses a core; on a quiet machine this setting costs about 5% (docs/decisions.md).
-_SPIN_COUNT = "2000"
-
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
@@ -244,7 +240,10 @@ def main() -> None:
     _require_streams()
     if "_MTX_COMPLETE" in os.environ:  # a shell asks for completions: Typer answers and exits
         app(prog_name="mtx")
-    os.environ.setdefault("GOMP_SPINCOUNT", _SPIN_COUNT)  # read when torch is loaded
+    # How long torch's idle CPU threads spin before they sleep, read when torch is loaded. With the default (300,000) a
+    # training step takes twice as long whenever another program uses a core; on a quiet machine 2000 costs about 5%
+    # (docs/decisions.md).
+    os.environ.setdefault("GOMP_SPINCOUNT", "2000")
     streams.set_up()
     _set_up_logging()
     for number in STOPPING_SIGNALS:

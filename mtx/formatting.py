@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# ANSI styles: bold in a colour that is legible on light and dark
-_RED, _GREEN, _YELLOW, _MAGENTA, _CYAN = "1;31", "1;32", "1;33", "1;35", "1;36"
-_STYLES = {"error": _RED, "warning": _YELLOW, "help": _CYAN, "advice": _CYAN, "hint": _CYAN, "verdict": _MAGENTA}
+# ANSI styles: bold in red, yellow, cyan and magenta, which are legible on light and dark
+_STYLES = {"error": "1;31", "warning": "1;33", "help": "1;36", "advice": "1;36", "hint": "1;36", "verdict": "1;35"}
 _LABEL = re.compile(rf"^ *({'|'.join(_STYLES)}):", re.MULTILINE)
 
 
@@ -76,8 +75,11 @@ def format_duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def in_color(text: str, stream: Any, style: str = _GREEN) -> str:
-    """The text in an ANSI style if the stream is a terminal; NO_COLOR and FORCE_COLOR in the environment override."""
+def in_color(text: str, stream: Any, style: str = "1;32") -> str:
+    """The text in an ANSI style, by default bold green, if the stream is a terminal.
+
+    NO_COLOR and FORCE_COLOR in the environment override.
+    """
     is_terminal = stream.isatty() and os.environ.get("TERM") != "dumb"
     if os.environ.get("NO_COLOR") or not (is_terminal or os.environ.get("FORCE_COLOR")):
         return text

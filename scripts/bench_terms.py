@@ -15,7 +15,7 @@ from pathlib import Path
 from mtx.data.glossary import Glossary, find_words, learn_lexicon
 from mtx.data.token_store import load_prepared
 from mtx.decoding.translator import Translator
-from mtx.evaluation.test_set_scores import score_with_glossary
+from mtx.evaluation.test_set_scores import score_lines, score_with_glossary
 from mtx.evaluation.test_sets import TestSet
 from mtx.storage.run_files import RunLayout
 
@@ -57,7 +57,7 @@ def main() -> None:
     test = TestSet(f"{len(terms)} made-up terms", translator.tgt, sources, references)
     translator.use_glossary(Glossary(terms))
     before, after = score_with_glossary(translator, test)
-    print("\n".join([*before.lines(f"{test.name}, without the glossary"), *after.lines(test.name)]))
+    print("\n".join([*score_lines(f"{test.name}, without the glossary", before), *score_lines(test.name, after)]))
 
 
 def _invented(known: str, rng: random.Random) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bench_machine import peak_host_memory
 
 from mtx.decoding import options as search_options
-from mtx.decoding.options import EXTRA_LENGTH, Placement, SearchOptions
+from mtx.decoding.options import EXTRA_LENGTH, SearchOptions
 
 if TYPE_CHECKING:
     from bench_translate import Job
@@ -119,9 +119,8 @@ def _mtx(job: "Job") -> Translate:
     from mtx.commands.translator_options import load_translator
 
     _, engine, precision = job.system.split("-")
-    threads = job.setting.threads
-    place = Placement(job.device, precision, threads, engine=engine)
-    translator = load_translator(job.model, SearchOptions(split_sentences=False), place)
+    place = {"device": job.device, "precision": precision, "threads": job.setting.threads, "engine": engine}
+    translator = load_translator(job.model, split_sentences=False, **place)
     if job.is_random:
         limit_to_source_length()
 

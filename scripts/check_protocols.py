@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from mtx.evaluation.protocols import find
+from mtx.evaluation.protocols import Protocol
 from mtx.storage.text_files import read_lines
 
 _NUM_TOKENS = 12_103  # of German test_2016_flickr
@@ -29,7 +29,7 @@ def main() -> int:
                 list(read_lines(directory / f"{name}.{language}.gz"))
                 for directory in (arguments.raw, arguments.tokenized)
             )
-            protocol = find("multi30k-lc", language)
+            protocol = Protocol("multi30k-lc", language)
             ours = protocol.tokenized(raw)[0][0]
             again = protocol.tokenized(published)[0][0]
             num_tokens = sum(len(line.split()) for line in ours)

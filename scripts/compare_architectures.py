@@ -40,7 +40,6 @@ from mtx.commands.translator_options import load_translator
 from mtx.config.schema import ModelConfig
 from mtx.config.settings import is_override
 from mtx.data.token_store import load_prepared
-from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.torch_engine import score_pairs
 from mtx.decoding.translator import Translator
 from mtx.evaluation.comparison import Comparison, compare
@@ -152,17 +151,15 @@ def _measure(runs: Mapping[str, Path], arguments: argparse.Namespace) -> Result:
     text = test_sets_of_runs(list(runs.values()))[0]
     outputs, references = system_outputs(text, list(runs.values()), {})
     comparison = compare(outputs, references, metrics=("bleu", "chrf"), tgt=text.tgt)
-    place = Placement(threads=arguments.threads, engine="torch")
-    models = {
-        name: load_translator(str(run), SearchOptions(split_sentences=False), place) for name, run in runs.items()
-    }
+    options = {"split_sentences": False, "threads": arguments.threads, "engine": "torch"}
+    models = {name: load_translator(str(run), **options) for name, run in runs.items()}
     times = {name: min(_seconds(model, text.sources) for _ in range(_ROUNDS)) for name, model in models.items()}
     histories = {name: training_history(read_events(RunLayout(run).metrics)) for name, run in runs.items()}
     curves = {name: history.curve("validation", "ppl") for name, history in histories.items()}
     target = arguments.perplexity or max(min(curve.values) for curve in curves.values())
     rows = {}
     for number, (name, run) in enumerate(runs.items()):
-        model, steps = models[name].model, histories[name].of("train")
+        model, steps = models[name].torch.model, histories[name].of("train")
         bleu, chrf = (metric.systems[number].score for metric in comparison.metrics)
         rows[name] = {
             "million parameters": f"{sum(each.numel() for each in model.parameters()) / 1e6:.3f}",

@@ -18,7 +18,7 @@ from mtx.config.limits import MAX_LEARNED_POSITIONS, MAX_TOKENS
 from mtx.config.schema import ModelConfig
 from mtx.model.inference import InferenceLayer, StackModel, attend
 from mtx.model.kv_cache import EncodedSources, KVCache
-from mtx.model.transformer import AttentionModel, EncoderLayer, describe_layer, make_final_norm, record_weights
+from mtx.model.transformer import AttentionModel, EncoderLayer, make_final_norm, record_weights
 from mtx.model.translation_model import Batch, Weights
 
 
@@ -77,14 +77,6 @@ class DecoderModel(AttentionModel):
             weights = np.stack([layer[row] for layer in layers])
             target = weights[..., num_src:, :]
             yield [weights[..., :num_src, :num_src], target[..., num_src:], target[..., :num_src]]
-
-    @staticmethod
-    def describe(config: ModelConfig) -> tuple[str, str]:
-        """See `TranslationModel.describe`."""
-        return (
-            "A decoder alone (one causal stack of Transformer layers)",
-            f"{config.num_decoder_layers} layers, {describe_layer(config)}",
-        )
 
 
 class _Layer(InferenceLayer):

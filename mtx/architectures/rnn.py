@@ -9,7 +9,6 @@ Shapes: N packed positions, M sentences, S source, T target, D d_model, L decode
 and C parts of a state: 2 with an LSTM (h and its cell), 1 with a GRU.
 """
 
-import contextlib
 import copy
 import math
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,6 @@ from mtx.model.inference import SearchModel
 from mtx.model.kv_cache import SourceSlots
 from mtx.model.translation_model import Batch, TranslationModel, Weights, dropout
 
-_CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
 _GROUP = 16  # sentences whose attention is computed at once: they fit a cache
 
 
@@ -67,7 +65,7 @@ def _run(recurrence: Any, x: Tensor, lengths: list[int], state: Tensor | None = 
     first: Any = None if state is None else state.to(x.dtype).contiguous()
     if first is not None and isinstance(recurrence, nn.LSTM):
         first = first, torch.zeros_like(first)
-    with torch.autocast("cuda", enabled=False) if x.is_cuda else contextlib.nullcontext():
+    with torch.autocast("cuda", enabled=False):
         outputs, last = recurrence(pack_sequence([*torch.split(x, lengths)], enforce_sorted=False), first)
     return torch.cat(unpack_sequence(outputs)), last
 
@@ -87,7 +85,7 @@ class RecurrentModel(TranslationModel):
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
         d_model = config.d_model
-        cell = _CELLS[config.cell]
+        cell: Any = nn.LSTM if config.cell == "lstm" else nn.GRU
         num_layers = config.num_decoder_layers
         rates = [config.dropout if n > 1 else 0.0 for n in (config.num_encoder_layers, num_layers - 1)]
         self.encoder = cell(d_model, d_model // 2, config.num_encoder_layers, dropout=rates[0], bidirectional=True)
@@ -184,20 +182,10 @@ class RecurrentModel(TranslationModel):
             none = [np.empty((0, 1, size, size), np.float32) for size in reversed(weights.shape)]
             yield [*none, weights[None, None].detach().float().cpu().numpy()]
 
-    @staticmethod
-    def describe(config: ModelConfig) -> tuple[str, str]:
-        """See `TranslationModel.describe`."""
-        return (
-            "A recurrent encoder-decoder with attention",
-            f"{config.num_encoder_layers}+{config.num_decoder_layers} layers of {config.cell}, width {config.d_model}, "
-            f"{config.score} attention",
-        )
-
 
 def _lengths(batch: Batch, offsets: Tensor) -> list[int]:
     """Returns the lengths of the real sentences of one side."""
-    lengths: list[int] = offsets[: batch.num_sentences + 1].diff().tolist()
-    return lengths
+    return offsets[: batch.num_sentences + 1].diff().tolist()
 
 
 class RecurrentCache(SourceSlots):

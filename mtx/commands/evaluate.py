@@ -19,8 +19,7 @@ from mtx.commands.command_line import (
     option,
     print_result,
 )
-from mtx.commands.translator_options import BEAM, load_translator, takes
-from mtx.decoding.options import Placement, SearchOptions
+from mtx.commands.translator_options import BEAM, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.run_files import is_run, require_models, require_run
@@ -44,8 +43,7 @@ def evaluate(
     glossary: Path | None = GLOSSARY,
     as_json: bool = AS_JSON,
     *,
-    search: SearchOptions,
-    place: Placement,
+    options: LoadOptions,
 ) -> None:
     """Score a model on its test sets, or a file of translations.
 
@@ -79,10 +77,10 @@ def evaluate(
         if not (src or testset or is_run(root)):
             help = f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME"
             raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
-        translator = load_translator(model, search, place, glossary)
+        translator = load_translator(model, glossary, **options)
         direction = direction or f"{translator.src}-{translator.tgt}"
     tgt = translator.tgt if translator and not testset else test_sets.target_language(direction)
-    published = protocol and protocols.find(protocol, tgt)
+    published = protocol and protocols.Protocol(protocol, tgt)
     if ref:
         sets = [test_sets.test_set_of_files([], src, ref, tgt)]
     elif testset:
@@ -150,9 +148,7 @@ def compare(
     else:
         texts = test_sets.test_sets_of_runs(systems, test)
     translators = {
-        path: load_translator(str(path), SearchOptions(), Placement(device))
-        for path in systems
-        if path not in texts[0].hypotheses
+        path: load_translator(str(path), device=device) for path in systems if path not in texts[0].hypotheses
     }
     tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     groups = comparison.groups_of(systems, list(map(str, systems)))

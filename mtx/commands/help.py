@@ -84,7 +84,7 @@ GLOBAL = "Global options"
 # The groups of options in the help of a command that has many
 _GROUPS = {
     "Output": "output as_json form n_best",
-    "Search": "beam length_penalty max_length prefix",
+    "Search": "beam_size length_penalty max_length prefix",
     "Sampling": "temperature top_k top_p epsilon mbr seed",
     "Performance": "threads engine precision device batch_tokens",
     "Long jobs": "shard",
@@ -95,7 +95,7 @@ GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.sp
 _HIDDEN = {
     "translate": "prefix top_k top_p epsilon mbr batch_tokens",
     "back-translate": "length_penalty top_k top_p epsilon precision batch_tokens",
-    "evaluate": "beam length_penalty batch_tokens",
+    "evaluate": "beam_size length_penalty batch_tokens",
     "compare": "as_json",
     "distil": "threads engine batch_tokens",
     "logprob": "length_penalty",

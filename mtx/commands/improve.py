@@ -1,6 +1,5 @@
 """`mtx back-translate` and `mtx distil`: what a model translates becomes training text for another one."""
 
-from dataclasses import replace
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,12 @@ from mtx.commands.command_line import (
 )
 from mtx.commands.train import resolve, train_run
 from mtx.commands.translate import progress, shard_bounds
-from mtx.commands.translator_options import BEAM, PLACEMENT, SAMPLES, load_translator, takes
-from mtx.decoding.options import Placement, SearchOptions
+from mtx.commands.translator_options import BEAM, PLACE, SAMPLES, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.storage.run_files import RunLayout, find_model, is_prepared, is_run, model_identity, require_models
 
 
-@takes(*BEAM, *SAMPLES, *PLACEMENT)
+@takes(*BEAM, *SAMPLES, *PLACE, "threads", "batch_tokens")
 def back_translate(
     model: str = MODEL,
     mono: Path = argument("FILE", "Text in the source language of MODEL, one sentence a line."),
@@ -35,27 +33,25 @@ def back_translate(
     ),
     shard: str | None = SHARD,
     *,
-    search: SearchOptions,
-    place: Placement,
+    options: LoadOptions,
 ) -> None:
     """Turn monolingual text into synthetic training pairs.
 
     The pairs train a model of the opposite direction: their target side is your text, their source side the translation
     by MODEL. Running the same command again resumes an interrupted one.
     """
-    from mtx.data.cleaning import clean_text
+    from mtx.data.markup import clean_text
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
     from mtx.storage.text_files import read_lines
-    from mtx.synthesis.synthetic_text import BLOCK_LINES, SyntheticText
+    from mtx.synthesis.synthetic_text import BLOCK_LINES, write_pairs
 
     _require_file(mono)
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = resolve_output(output, mono) or output
-    translator = load_translator(model, search, place)
-    scorer: Any = forward and load_translator(
-        forward, search, Placement(place.device, "tf32", place.threads, engine="torch")
-    )
+    translator = load_translator(model, **options)
+    exact = {"device": options["device"], "threads": options.get("threads"), "engine": "torch", "precision": "tf32"}
+    scorer: Any = forward and load_translator(forward, **exact)
 
     def score(translations: list[str], lines: list[str]) -> list[float | None]:
         """The log-probability per token of each line; None for one that the model cannot score."""
@@ -69,18 +65,19 @@ def back_translate(
     identity = {
         "text": durable.sha256(mono),
         "search": repr(translator.options),
-        "engine": [place.engine, place.precision, place.device],
+        "engine": [*map(options.get, PLACE)],
         "shard": [start, end],
         "models": [model_identity(name) for name in (model, forward) if name],
     }
-    work = SyntheticText(
-        lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
-        ResumableRows(output, identity, BLOCK_LINES),
-        lambda block, _: translator.translate(block),
-        score if scorer else None,
-    )
     with progress(end - start) as bar:
-        work.write(open_output(output), bar.update)
+        write_pairs(
+            lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
+            ResumableRows(output, identity, BLOCK_LINES),
+            lambda block, _: translator.translate(block),
+            open_output(output),
+            bar.update,
+            score if scorer else None,
+        )
     logger.info(
         "to train on these pairs, write a configuration as in the recipe back-translation: "
         "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",
@@ -102,14 +99,13 @@ def distil(
     ),
     as_json: bool = AS_JSON,
     *,
-    search: SearchOptions,
-    place: Placement,
+    options: LoadOptions,
 ) -> None:
     """Train a small student model on a teacher's translations.
 
     It compares quality, speed and size of both. Running the same command again resumes an interrupted one.
     """
-    values = {"device": place.device} | dict(setting.partition("=")[::2] for setting in settings or [])
+    values = {"device": options["device"]} | dict(setting.partition("=")[::2] for setting in settings or [])
     mono = Path(values.pop("data.mono")) if "data.mono" in values else None
     text, others = (
         [f"{key}={value}" for key, value in values.items() if key.startswith("data.") == is_text]
@@ -123,7 +119,7 @@ def distil(
     named = first.parent if first.name == "model" and is_run(first.parent) else first
     from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
-    from mtx.interop.export import default_directory, export
+    from mtx.interop.export import export
     from mtx.storage.run_directory import refuse_foreign
     from mtx.synthesis import synthetic_text
 
@@ -132,7 +128,7 @@ def distil(
     if not text and not is_prepared(RunLayout(first).data):
         help = "data.train=FILE, and data.mono=FILE for more"
         raise UsageError(f"{first}: is not a run with prepared text, so data.train must name the text", help)
-    translator = load_translator(teacher, search, place)
+    translator = load_translator(teacher, **options)
     paths.distilled.mkdir(parents=True, exist_ok=True)
     identity = synthetic_text.check_teacher(paths.distilled, teacher, mono, text)
     tokenizer = (str(find_model(first) / name) for name in translator.tokenizer.models.files)
@@ -163,11 +159,11 @@ def distil(
         synthetic_text.translate_text(translator, paths.distilled, mono, identity, bar.update)
     config = resolve([*student, f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}"]).config
     train_run(config, prints_scores=not as_json)
-    int8 = default_directory(paths.root, "ctranslate2", "int8")
-    logger.info(export(paths.root, "ctranslate2", int8, "int8").line())
+    int8 = export(paths.root, "ctranslate2", None, "int8")
+    logger.info(int8.line())
     test_set = test_sets_of_runs([paths.root])[0]
     systems = {"teacher": synthetic_text.measure(translator, teacher, test_set)}
-    for name, model in {"student": str(paths.root), "student in int8": str(int8)}.items():
-        translator = load_translator(model, search, replace(place, engine="auto"))
+    for name, model in {"student": str(paths.root), "student in int8": int8.directory}.items():
+        translator = load_translator(model, **options | {"engine": "auto"})
         systems[name] = synthetic_text.measure(translator, model, test_set)
     print_result(systems, synthetic_text.table(systems), as_json)

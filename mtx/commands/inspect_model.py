@@ -15,8 +15,7 @@ from mtx.commands.command_line import (
     option,
 )
 from mtx.commands.translate import blocks, in_blocks, paired
-from mtx.commands.translator_options import load_translator, takes
-from mtx.decoding.options import Placement, SearchOptions
+from mtx.commands.translator_options import LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines
 
@@ -35,15 +34,14 @@ def logprob(
     output: Path | None = OUTPUT,
     as_json: bool = AS_JSON,
     *,
-    search: SearchOptions,
-    place: Placement,
+    options: LoadOptions,
 ) -> None:
     """Print the log-probability of translations.
 
     The logarithm is the natural one. --json also prints the number of tokens and the score of the beam search.
     """
     with open_output(output, src, tgt) as sink:
-        translator: Any = load_translator(model, search, place)
+        translator: Any = load_translator(model, **options)
         for block in in_blocks(paired(read_lines(src, "strict"), tgt, "strict")):
             for score in translator.log_probs(*map(list, zip(*block, strict=True))):
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
@@ -58,15 +56,14 @@ def encode(
         "FILE", "Output file; FILE.npy is a NumPy matrix.  [default: stdout]", "-o", "--output"
     ),
     *,
-    search: SearchOptions,
-    place: Placement,
+    options: LoadOptions,
 ) -> None:
     """Print a vector of each line of text, as JSON.
 
     The vector is the mean of the encoder's outputs.
     """
     with open_input(file) as source, open_output(output, source) as sink:
-        translator = load_translator(model, search, place)
+        translator = load_translator(model, **options)
         translator.splitter = None
         invalid = InvalidLines()
         texts = (map(list, zip(*block, strict=True)) for block in blocks(source, file))
@@ -118,8 +115,7 @@ def attention(
     target: list[str] | None = option("TEXT", "Translation to show, once for each SENTENCE.  [default: MODEL's own]"),
     output: Path | None = option("FILE", "HTML page to write.  [default: attention.html]", "-o", "--output"),
     *,
-    search: SearchOptions,
-    place: Placement,
+    options: LoadOptions,
 ) -> None:
     """Draw the attention weights of a model on an HTML page.
 
@@ -131,7 +127,7 @@ def attention(
     if target and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
     with open_output(page, is_page=not output) as sink:
-        translator = load_translator(model, search, place)
+        translator = load_translator(model, **options)
         maps = translator.attention_maps(sentences, target)
         from mtx.report.html_page import attention_page
 

@@ -23,9 +23,7 @@ def export(
     """
     from mtx.interop import export as exchange
 
-    path, precision = Path(model), precision or ("int8" if to == "argos" else "fp32")
-    directory = output or exchange.default_directory(path, to, precision)
-    exported = exchange.export(path, to, directory, precision)
+    exported = exchange.export(Path(model), to, output, precision or ("int8" if to == "argos" else "fp32"))
     print_result(asdict(exported), [exported.line()], as_json)
 
 

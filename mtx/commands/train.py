@@ -197,7 +197,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     history, advice = map(load_around, ("mtx.report.run_history", "mtx.report.advice"))
     summary = advice and history.read_run(result.paths.root)
     if summary:
-        lines += advice.gain_lines(summary.gains)
+        lines += [*(gain.line() for gain in summary.gains), *map(str, advice.of_gains(summary.gains))]
     if prints_scores and lines:
         print_lines(lines)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
@@ -262,11 +262,6 @@ def config(
         print_lines(configuration.dump_with_origins(resolve([name, *(settings or [])])).split("\n"))
 
 
-def _age(seconds: float) -> str:
-    days = seconds / 86400
-    return f"{format_duration(seconds) if days < 2 else counted(int(days), 'day')} ago"
-
-
 def _table(*rows: list[str]) -> list[str]:
     from tabulate import tabulate
 
@@ -292,7 +287,16 @@ def status(
             logger.warning("%s", error)
     if states or as_json:
         head = ["run", "state", "step", "best validation", "last change"]
-        rows = ([state.run, state.state, state.progress(), state.best(), _age(age)] for state, age in states)
+        rows = (
+            [
+                state.run,
+                state.state,
+                state.progress(),
+                state.best(),
+                f"{format_duration(age) if age < 172_800 else counted(int(age / 86_400), 'day')} ago",
+            ]
+            for state, age in states
+        )
         values = [{**vars(state), "age_s": round(age, 3)} for state, age in states]
         print_result(values, _table(head, *rows), as_json)
     else:

@@ -25,8 +25,7 @@ from mtx.commands.command_line import (
     option,
     resolve_output,
 )
-from mtx.commands.translator_options import ALL, load_translator, takes
-from mtx.decoding.options import Placement, SearchOptions
+from mtx.commands.translator_options import ALL, PLACE, LoadOptions, load_translator, takes
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted
 from mtx.storage.streams import shows_progress
@@ -70,8 +69,7 @@ def translate(
     as_lines: bool = flag("--lines", "Translate FILE line by line, whatever it is."),
     as_json: bool = AS_JSON,
     *,
-    search: SearchOptions,
-    place: Placement,
+    options: LoadOptions,
 ) -> None:
     """Translate text line by line, or a document.
 
@@ -82,12 +80,12 @@ def translate(
     target = resolve_output(output)
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
     kind = kind_of_document(text) if text and not as_lines else None
-    if kind and (shard or search.n_best > 1 or prefix or as_json):
+    if kind and (shard or options.get("n_best", 1) > 1 or prefix or as_json):
         problem = "--shard, --n-best, --prefix and --json are for lines of text"
         raise UsageError(f"{text}: is a document ({kind}); {problem}")
     if overwrite and kind in (None, *_ENDINGS):
         raise UsageError("--overwrite is for documents with translations in them: XLIFF, TMX and PO")
-    translator = load_translator(model, search, place, glossary)
+    translator = load_translator(model, glossary, **options)
     if text and kind:
         translate_document(text, kind, target, overwrite, translator, glossary)
         return
@@ -96,15 +94,15 @@ def translate(
     work = LineWork(translator, as_json, prefix)
     others = [*filter(None, (prefix, glossary))]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
-        identity = {"model": model, "json": as_json, "engine": [place.engine, place.precision, place.device]}
+        identity = {"model": model, "json": as_json, "engine": [*map(options.get, PLACE)]}
         translate_file(work, text, target, shard, identity, others)
-        return
-    if shard is not None:
+    elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
-    with open_input(file) as source, open_output(target, source, *others) as sink:
-        for block in blocks(source, file, prefix):
-            sink.writelines(row.encode() + b"\n" for row in work.rows(block))
-            sink.flush()
+    else:
+        with open_input(file) as source, open_output(target, source, *others) as sink:
+            for block in blocks(source, file, prefix):
+                sink.writelines(row.encode() + b"\n" for row in work.rows(block))
+                sink.flush()
     work.log_summary()
 
 
@@ -278,7 +276,6 @@ def translate_file(
         with open_output(output) as sink:
             sink.writelines(finished.rows())
         finished.remove()
-    work.log_summary()
 
 
 def progress(total: int | None = None, unit: str = " lines") -> Any:

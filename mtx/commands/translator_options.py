@@ -11,21 +11,22 @@ from typer import Option
 
 from mtx.commands.command_line import DEVICE, logger, option
 from mtx.config import limits
-from mtx.decoding.options import MBR_EPSILON, EngineName, Placement, Precision, Sampling, SearchOptions
+from mtx.decoding.options import MBR_EPSILON, EngineName, Precision, Sampling
 from mtx.errors import UsageError
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
 
-BEAM = ("beam", "length_penalty")
+BEAM = ("beam_size", "length_penalty")
 SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
-PLACEMENT = (*Placement.__dataclass_fields__,)
+PLACE = ("engine", "precision", "device")
+LoadOptions = dict[str, Any]  # what `Translator.load` takes
 
 
-@dataclass(frozen=True)
+@dataclass
 class Options:
-    """The options of a search, and of where it runs. A command takes some of them, see `takes`; the others are None."""
+    """The options of a search, and of where it runs. A command takes some of them, see `takes`."""
 
     n_best: int | None = option(
         "INT",
@@ -33,7 +34,9 @@ class Options:
         min=1,
         max=limits.MAX_SAMPLES,
     )
-    beam: int | None = option("INT", "Beam size.  [default: as in the run]", min=1, max=limits.MAX_BEAM_SIZE)
+    beam_size: int | None = option(
+        "INT", "Beam size.  [default: as in the run]", "--beam", min=1, max=limits.MAX_BEAM_SIZE
+    )
     length_penalty: float | None = option(
         "FLOAT", "Length penalty.  [default: as in the run]", min=0, max=limits.MAX_LENGTH_PENALTY
     )
@@ -70,43 +73,25 @@ class Options:
     )
     device: str = DEVICE
 
-    def values(self, **place: Any) -> dict[str, Any]:
-        """The parameters `search` and `place` of a command; `place` is where it runs if nobody asks."""
-        asked = {name: value for name, value in vars(self).items() if value is not None}
-        drawing = {name: asked[name] for name in SAMPLES if name in asked}
-        place |= {name: asked[name] for name in PLACEMENT if name in asked}
-        sampling, n_best = None, self.n_best or 1
-        if self.mbr:
-            sampling = Sampling(self.mbr, **{"epsilon": MBR_EPSILON, **drawing}, mbr=True)
-        elif drawing.keys() - {"seed"}:
-            sampling = Sampling(n_best, **drawing)
-        elif drawing:
-            raise UsageError("--seed is only for sampling", "--temperature 1 samples")
-        if sampling and self.beam:
-            names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
-            raise UsageError(f"--beam is for searching, but {names} sample", "--n-best N draws N samples")
-        search = SearchOptions(self.beam, self.length_penalty, self.max_length, sampling, self.split_sentences, n_best)
-        return {"search": search, "place": Placement(**place)}
-
 
 _PARAMETERS = inspect.signature(Options, eval_str=True).parameters
 ALL = (*_PARAMETERS,)
 
 
 def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command these `Options`, of which its last parameters `search` and `place` are made.
+    """Gives a command these `Options`, of which its last parameter `options` is made.
 
     In a command that does not search, torch computes, in fp32 with TF32.
     """
-    place = {} if {"engine", "beam"} & {*names} else {"engine": "torch", "precision": "tf32"}
+    place = {} if {"engine", "beam_size"} & {*names} else {"engine": "torch", "precision": "tf32"}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
         def run(**values: Any) -> None:
-            options = Options(**{name: values.pop(name, None) for name in ALL})
-            command(**values, **options.values(**place))
+            asked = {name: value for name in ALL if (value := values.pop(name, None)) is not None}
+            command(**values, options=place | load_options(asked))
 
-        *parameters, _, _ = inspect.signature(command, eval_str=True).parameters.values()
+        *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
         parameters += [parameter for name, parameter in _PARAMETERS.items() if name in names]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return run
@@ -114,20 +99,36 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return decorate
 
 
-def load_translator(model: str, search: SearchOptions, place: Placement, glossary: Path | None = None) -> "Translator":
+def load_options(asked: dict[str, Any]) -> LoadOptions:
+    """The options of loading for those on the command line; those of drawing become one."""
+    drawing = {name: asked.pop(name) for name in SAMPLES if name in asked}
+    if num_samples := asked.pop("mbr", None):
+        asked["sampling"] = Sampling(num_samples, **{"epsilon": MBR_EPSILON, **drawing}, mbr=True)
+    elif drawing.keys() - {"seed"}:
+        asked["sampling"] = Sampling(asked.get("n_best", 1), **drawing)
+    elif drawing:
+        raise UsageError("--seed is only for sampling", "--temperature 1 samples")
+    if {"sampling", "beam_size"} <= asked.keys():
+        names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
+        raise UsageError(f"--beam is for searching, but {names} sample", "--n-best N draws N samples")
+    return asked
+
+
+def load_translator(model: str, glossary: Path | None = None, **options: Any) -> "Translator":
     """Loads a model for this process; the libraries of the other engine are not imported.
 
     Args:
         glossary: a file with terms that the translations use.
+        options: those of `Translator.load`.
     """
     from mtx.data.glossary import Glossary
     from mtx.decoding.translator import Translator
 
     terms = Glossary.read(glossary) if glossary else None
-    translator = Translator.load(model, **vars(search), **vars(place))
+    translator = Translator.load(model, **options)
     logger.debug("%s: translated with %s by %s", model, translator.engine.name, translator.options)
-    n_best, num_beams = search.n_best, translator.options.num_beams
-    if not search.sampling and n_best > num_beams:
+    n_best, num_beams = translator.options.n_best, translator.options.num_beams
+    if not translator.options.sampling and n_best > num_beams:
         help = f"--beam {n_best}, or --n-best {num_beams}"
         raise UsageError(f"--n-best {n_best} is more than the beam size of {num_beams}", help)
     if translator.engine.name == "torch":  # a library may not do that for its process

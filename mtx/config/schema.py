@@ -182,14 +182,11 @@ class TrainText(Section):
     corpus"""
 
 
-def _form_of_train(value: object) -> str:
-    return NAME_ONLY if isinstance(value, str) else WITH_KEYS
-
-
 # The two forms of an item of data.train. pydantic puts these labels into error locations; `messages` drops them.
 NAME_ONLY, WITH_KEYS = "<name>", "<keys>"
 TrainItem = Annotated[
-    Annotated[PathText, Tag(NAME_ONLY)] | Annotated[TrainText, Tag(WITH_KEYS)], Discriminator(_form_of_train)
+    Annotated[PathText, Tag(NAME_ONLY)] | Annotated[TrainText, Tag(WITH_KEYS)],
+    Discriminator(lambda value: NAME_ONLY if isinstance(value, str) else WITH_KEYS),
 ]
 
 

@@ -19,8 +19,8 @@ from mtx.config.schema import Config
 from mtx.data.bpe_dropout import BpeDropout
 from mtx.data.glossary import Glossary, find_words, letters_of, mark_term, replace_spans, word_spans
 from mtx.data.letter_case import Case, in_case
-from mtx.data.sampler import Chunk, Encode, Ints
-from mtx.data.token_store import Side, TokenStore
+from mtx.data.sampler import Chunk, Encode, Ints, Side, join
+from mtx.data.token_store import TokenStore
 from mtx.data.tokenizer import Frame, Tokenizer
 
 TYPO_SHARE = 0.1  # of the words that can have one
@@ -205,7 +205,7 @@ class EpochText:
                     order[places[n]] = len(pairs) + len(new)
                     new.append((src_ids, tgt_ids))
         sides = tuple(
-            side.gather(pairs).joined([Side.of([ids[number] for ids in new], side.tokens.dtype)]).take(order)
+            join([side.gather(pairs), Side.of([ids[number] for ids in new], side.tokens.dtype)]).take(order)
             for number, side in enumerate((store.src, store.tgt))
         )
         if self._dropouts:

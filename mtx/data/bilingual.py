@@ -71,8 +71,7 @@ class BilingualReader:
         has_pairs = False
         units = iter(self.units(path))
         while block := list(itertools.islice(units, BLOCK_PAIRS)):
-            lines, dates = list[int](), list[int]()
-            src_texts, tgt_texts = list[str](), list[str]()
+            rows = list[tuple[int, str, str, int]]()
             left_out = dict[str, PairGroup]()
             for unit in block:
                 present.update(variant.language for variant in unit.variants)
@@ -80,14 +79,13 @@ class BilingualReader:
                 if len(src) * len(tgt) > 1000:  # no real unit has that many pairs
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
                 for one, other in itertools.product(src, tgt):
-                    lines.append(unit.line)
-                    dates.append(max(one.date, other.date))
-                    src_texts.append(_without_accelerator(one.text))
-                    tgt_texts.append(_without_accelerator(other.text))
+                    src_text, tgt_text = _without_accelerator(one.text), _without_accelerator(other.text)
+                    rows.append((unit.line, src_text, tgt_text, max(one.date, other.date)))
                 if not (src and tgt):
                     texts = ("".join(variant.text for variant in side[:1]) for side in (src, tgt))
                     left_out.setdefault(NO_TRANSLATION, PairGroup(0, unit.line, *texts)).count += 1
-            has_pairs |= bool(lines)
+            has_pairs |= bool(rows)
+            lines, src_texts, tgt_texts, dates = map(list, zip(*rows, strict=True)) if rows else [[]] * 4
             yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)
         if not present:
             raise DataError(f"{path}: no units")

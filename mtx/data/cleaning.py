@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtx.config.schema import DataConfig
+from mtx.data.markup import clean_text
 from mtx.storage.text_files import is_utf8
 
 Hashes = NDArray[np.uint64]
@@ -28,25 +29,13 @@ _NUMBER = re.compile(r"(?<!\d)(?<!\d[.,])\d(?:[.,]?\d)++(?!s|nd|rd|th)")
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
 
-# White space that is not text: all characters that some programs treat as line ends, TAB and US.
-_SEPARATORS = re.compile("[\t-\r\x1c-\x1f\x85\u2028\u2029]")
-# The other control characters of Unicode (Cc), lone surrogates, and U+FFFD, which programs write for unreadable bytes.
+# Control characters of Unicode (Cc), lone surrogates, and U+FFFD, which programs write for unreadable bytes.
 _DAMAGE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff\ufffd]")
 # Any character except white space, controls, Unicode's Default_Ignorable_Code_Point and the empty Braille cell, U+2800.
 _VISIBLE = re.compile(
     "[^\\s\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
     "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-
-
-def clean_text(text: str) -> str:
-    """Replace line separators and control white space by spaces, and strip spaces from both ends.
-
-    All other characters are kept: joiners, no-break spaces, direction marks, emoji, and the damage for `clean_pair`.
-    """
-    if not text.isprintable():  # printable text has no separators; this test is several times faster
-        text = _SEPARATORS.sub(" ", text)
-    return text.strip(" ")
 
 
 def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:

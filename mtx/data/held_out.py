@@ -20,7 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig
-from mtx.data.cleaning import Mask, clean_pair, clean_text, hash_texts
+from mtx.data.cleaning import Mask, clean_pair, hash_texts
+from mtx.data.markup import clean_text
 from mtx.data.sources import Corpora, Corpus
 from mtx.data.tables import PairBlock, PairGroup
 from mtx.errors import DataError

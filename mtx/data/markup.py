@@ -14,6 +14,8 @@ from typing import Literal
 
 from mtx.data.languages import IDEOGRAPHS
 
+# White space that is not text: all characters that some programs treat as line ends, TAB and US.
+_SEPARATORS = re.compile("[\t-\r\x1c-\x1f\x85\u2028\u2029]")
 _EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
 # A web address without trailing punctuation, or a mail address. Text in scripts without spaces ends it.
 ADDRESS = (
@@ -92,6 +94,16 @@ SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in p
 
 
 SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
+
+
+def clean_text(text: str) -> str:
+    """Replace line separators and control white space by spaces, and strip spaces from both ends.
+
+    All other characters are kept: joiners, no-break spaces, direction marks, emoji, and damage.
+    """
+    if not text.isprintable():  # printable text has no separators; this test is several times faster
+        text = _SEPARATORS.sub(" ", text)
+    return text.strip(" ")
 
 
 def unescape(text: str) -> str:

@@ -61,7 +61,7 @@ _UNKNOWN = 29_000  # the row that is shown while there is no text
 
 def smaller_rows(row: int) -> list[int]:
     """The rows below `row`, the largest first."""
-    return sorted((other for other in _ROWS if other < row), reverse=True)
+    return [other for other in reversed(_ROWS) if other < row]
 
 
 def nearest_row(num_pairs: float) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mtx.data.sampler import Ints, Lengths, SamplerState, Step, src_budget
+from mtx.data.sampler import Ints, Lengths, SamplerState, Side, Step, src_budget
 
 if TYPE_CHECKING:
     from mtx.data.token_store import TokenStore  # loads pyarrow, which the search does not need
@@ -42,9 +42,10 @@ class Shape:
     max_tokens: int
     spare: int
 
-    def fits(self, src: int, tgt: int, sentences: int) -> bool:
-        """Whether these numbers of real tokens and sentences leave room for the dummy sentences."""
-        return max(src - self.num_src, tgt - self.num_tgt, sentences - self.max_sentences) <= -self.spare
+    @property
+    def room(self) -> Ints:
+        """The source tokens, target tokens and sentences that leave room for the dummy sentences, int [3]."""
+        return np.array([self.num_src, self.num_tgt, self.max_sentences]) - self.spare
 
 
 def micro_batch_shape(
@@ -99,32 +100,33 @@ def assign(src_lengths: Lengths, tgt_lengths: Lengths, k: int, shape: Shape) -> 
     Returns:
         For each of the k (rarely more) micro-batches, indices into the step's sentences.
     """
-    lengths = np.stack([src_lengths, tgt_lengths]).astype(np.int64)
-    totals = lengths.sum(axis=0)
+    sizes = np.stack([src_lengths, tgt_lengths, np.ones_like(src_lengths)], axis=1).astype(np.int64)
+    totals = sizes[:, :2].sum(axis=1)
     ends = totals.cumsum()
     cuts = (ends - totals / 2).searchsorted(ends[-1] / k * np.arange(1, k))  # a sentence goes where its middle lies
     groups = np.split(np.arange(len(totals)), cuts)
-    src, tgt = lengths
-    fit = (shape.fits(src[group].sum(), tgt[group].sum(), len(group)) for group in groups)
-    return groups if all(fit) else _distribute(lengths, k, shape)
+    fit = ((sizes[group].sum(axis=0) <= shape.room).all() for group in groups)
+    return groups if all(fit) else _distribute(sizes, k, shape.room)
 
 
-def _distribute(lengths: Ints, k: int, shape: Shape) -> list[Ints]:
+def _distribute(sizes: Ints, k: int, room: Ints) -> list[Ints]:
     """Assign sentences, longest first, to the emptiest micro-batch with room; add a micro-batch if none has room.
 
     The emptiest one has the smallest sum of its source tokens times the source length and its target tokens times the
     target length of the sentence to place, so that neither side fills up before the other.
+
+    Args:
+        sizes: int [sentences, 3]: source tokens, target tokens, and 1 for the sentence itself.
+        room: of a micro-batch, see `Shape`.
     """
-    sizes = np.stack([*lengths, np.ones_like(lengths[0])], axis=1)  # of each sentence: source, target, itself
-    room = np.array([shape.num_src, shape.num_tgt, shape.max_sentences]) - shape.spare
     members = [list[int]() for _ in range(k)]
     loads = np.zeros((k, 3), np.int64)
-    for i in np.argsort(-lengths.sum(axis=0), kind="stable").tolist():
+    for i in np.argsort(-sizes.sum(axis=1), kind="stable").tolist():
         has_room = (loads + sizes[i] <= room).all(axis=1)
         if not has_room.any():
             members.append([])
             loads, has_room = np.pad(loads, ((0, 1), (0, 0))), np.append(has_room, True)
-        weighted = loads[:, :2] @ lengths[:, i]
+        weighted = loads[:, :2] @ sizes[i, :2]
         j = min(np.flatnonzero(has_room), key=weighted.__getitem__)
         members[j].append(i)
         loads[j] += sizes[i]
@@ -166,22 +168,22 @@ class PackedBatch:
 
 def slices(buffer: Tensor, num_src: int, num_tgt: int, num_offsets: int) -> dict[str, Any]:
     """The fields of a `PackedBatch` in its buffer."""
-    words = _offset_words(num_offsets)
-    *ids, src, tgt = torch.split(buffer, [num_src, num_src, num_tgt, num_tgt, num_tgt, words, words])
+    *ids, src, tgt = torch.split(buffer, _slice_sizes(num_src, num_tgt, num_offsets))
     offsets = (part.view(torch.int32)[:num_offsets] for part in (src, tgt))
     return dict(zip(SLICES, (*ids, *offsets), strict=True))
 
 
-def _offset_words(num_offsets: int) -> int:
-    """The number of int64 words for these int32, a multiple of 16 bytes: kernels read aligned tensors faster."""
-    return -(-num_offsets // 4) * 2
+def _slice_sizes(num_src: int, num_tgt: int, num_offsets: int) -> list[int]:
+    """The int64 words of each slice; int32 offsets get a multiple of 16 bytes: kernels read aligned tensors faster."""
+    words = -(-num_offsets // 4) * 2
+    return [num_src, num_src, num_tgt, num_tgt, num_tgt, words, words]
 
 
-def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int, start_id: int | None = None) -> PackedBatch:
+def pack(src: Side, tgt: Side, pairs: Ints, shape: Shape, pad_id: int, start_id: int | None = None) -> PackedBatch:
     """Gather sentences into one batch of `shape`, in host memory.
 
     Args:
-        src, tgt: the sides of a store (`tokens`, `starts`, `lengths`).
+        src, tgt: the sides of a store.
         pairs: the numbers of the sentences, in their order in the batch.
         start_id: what the decoder starts from, `start_id` of the model; None: pad.
     """
@@ -190,10 +192,9 @@ def pack(src: Any, tgt: Any, pairs: Ints, shape: Shape, pad_id: int, start_id: i
     tails = shape.num_src - num_src, shape.num_tgt - num_tgt
     num_dummies = max(-(-tail // shape.max_tokens) for tail in tails)
     assert num_dummies <= min(tails) or max(tails) == 0, "the spare positions hold every dummy"
-    num_offsets = shape.max_sentences + 1
-    size = 2 * shape.num_src + 3 * shape.num_tgt + 2 * _offset_words(num_offsets)
-    buffer = torch.empty(size, dtype=torch.int64)
-    fields = slices(buffer, shape.num_src, shape.num_tgt, num_offsets)
+    dimensions = shape.num_src, shape.num_tgt, shape.max_sentences + 1
+    buffer = torch.empty(sum(_slice_sizes(*dimensions)), dtype=torch.int64)
+    fields = slices(buffer, *dimensions)
     src_ids, src_positions, tgt_in_ids, tgt_ids, tgt_positions, src_offsets, tgt_offsets = (
         tensor.numpy() for tensor in fields.values()
     )
@@ -230,8 +231,6 @@ def pack_sentences(
     src: Sequence[list[int]], tgt: Sequence[list[int]], pad_id: int, start_id: int | None = None
 ) -> PackedBatch:
     """One batch of exactly these sentences, in host memory."""
-    from mtx.data.token_store import Side
-
     sides = Side.of(src, np.int64), Side.of(tgt, np.int64)
     num_src, num_tgt = (int(side.lengths.sum()) for side in sides)
     shape = Shape(num_src, num_tgt, len(src), max(map(len, (*src, *tgt))), 0)

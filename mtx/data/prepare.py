@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -229,8 +229,7 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     number, pairs = block
     rows = list[tuple[int, str, str, int]]()
     dropped = dict(pairs.left_out)
-    changed = pairs.dates or [0] * len(pairs.lines)
-    for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, changed, strict=True):
+    for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
         cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src, tgt)).count += 1

@@ -5,15 +5,17 @@ on the memory of the device nor on the number of micro-batches, into which `batc
 Flow: lengths in the token store -> `BatchSampler.step` -> `Step` -> `batches`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
+Ids = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 Lengths = npt.NDArray[np.int32]  # tokens of sentences, `</s>` included
 Weights = npt.NDArray[np.float64] | None
 
@@ -29,16 +31,61 @@ class SamplerState:
 
 
 @dataclass(frozen=True)
+class Side:
+    """One language's ids: sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`, ending in `</s>`.
+
+    `tokens` is a view of the whole mapped file, so only the parts at `starts` and `lengths` are ids.
+    """
+
+    tokens: Ids
+    starts: Ints
+    lengths: Lengths
+
+    @classmethod
+    def of(cls, sentences: Sequence[Sequence[int]], id_type: Any) -> "Side":
+        """The sentences, one after the other."""
+        lengths = np.array([len(ids) for ids in sentences], dtype=np.int32)
+        tokens: Any = np.fromiter(chain.from_iterable(sentences), dtype=id_type, count=int(lengths.sum()))
+        return cls(tokens, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
+
+    def take(self, pairs: Ints | slice) -> "Side":
+        """The sentences with these numbers; the ids are not copied."""
+        return Side(self.tokens, self.starts[pairs], self.lengths[pairs])
+
+    def gather(self, pairs: Ints) -> "Side":
+        """The sentences with these numbers, their ids copied one after the other."""
+        lengths = self.lengths[pairs]
+        starts = np.cumsum(lengths, dtype=np.int64) - lengths
+        places = np.arange(lengths.sum()) + (self.starts[pairs] - starts).repeat(lengths)
+        return Side(self.tokens.take(places), starts, lengths)
+
+    def sentences(self, pairs: Ints) -> list[list[int]]:
+        """The ids of the sentences with these numbers."""
+        places = zip(self.starts[pairs].tolist(), self.lengths[pairs].tolist(), strict=True)
+        return [self.tokens[start : start + length].tolist() for start, length in places]
+
+
+def join(sides: Sequence[Side]) -> Side:
+    """The sentences of several sides, each with its own `tokens`, one after the other."""
+    firsts = accumulate((len(side.tokens) for side in sides), initial=0)
+    return Side(
+        np.concatenate([side.tokens for side in sides]),
+        np.concatenate([side.starts + first for side, first in zip(sides, firsts, strict=False)]),
+        np.concatenate([side.lengths for side in sides]),
+    )
+
+
+@dataclass(frozen=True)
 class Chunk:
     """Consecutive pairs of an epoch's order.
 
     Attributes:
-        sides: source and target (`token_store.Side`) of re-encoded pairs, where sentence i belongs to `pairs[i]`; empty
-            if the pairs are as in the store.
+        sides: source and target of re-encoded pairs, where sentence i belongs to `pairs[i]`; empty if the pairs are as
+            in the store.
     """
 
     pairs: Ints
-    sides: tuple[Any, ...] = ()
+    sides: tuple[Side, ...] = ()
 
     def take(self, places: slice) -> "Chunk":
         """The pairs at these positions."""
@@ -63,7 +110,7 @@ class Step:
     num_src_tokens: int
     num_tgt_tokens: int
     after: SamplerState
-    sides: tuple[Any, ...]
+    sides: tuple[Side, ...]
 
 
 def epoch_order(seed: int, epoch: int, num_pairs: int, weights: Weights = None) -> npt.NDArray[np.uint32]:
@@ -139,8 +186,8 @@ class BatchSampler:
             num_pairs -= len(parts[-1].pairs)
         if len(parts) == 1:  # without a copy
             return parts[0]
-        sides = zip(*(part.sides for part in parts), strict=True)
-        return Chunk(np.concatenate([part.pairs for part in parts]), tuple(side.joined(more) for side, *more in sides))
+        sides = map(join, zip(*(part.sides for part in parts), strict=True))
+        return Chunk(np.concatenate([part.pairs for part in parts]), tuple(sides))
 
     def epochs(self, position: SamplerState) -> float:
         """The number of epochs at `position`, including the fraction of the current one, which may be empty."""

@@ -7,8 +7,8 @@ Flow: files, hub or demo -> `Corpora` -> blocks of pairs -> cleaning -> tokenize
 """
 
 import logging
+import os
 import re
-import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -38,6 +38,8 @@ from mtx.storage.streams import shows_progress
 from mtx.storage.text_files import bilingual_form, read_lines
 
 log = logging.getLogger(__name__)
+
+_is_dir = os.path.isdir  # unlike `Path.is_dir`, False for a name that no file can have
 
 _CONFIG_LINE = re.compile(r"\s*(?:#.*|---|\w+:(?: \S+)?)?")  # of a file that may be a configuration
 _RENAME = "correct the names of its files, or the languages that its columns or units name"
@@ -120,7 +122,7 @@ def find_corpora(data: DataConfig) -> Corpora:
             "mtx train own-text data.train=my.tsv data.src=en data.tgt=de, "
             "or data.train=train data.dir=DIR for DIR/train.en and DIR/train.de",
         )
-    if data.dir is not None and not stat.S_ISDIR(_mode(Path(data.dir))):
+    if data.dir is not None and not _is_dir(data.dir):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     texts = [text if isinstance(text, TrainText) else TrainText(name=text, weight=None) for text in data.train]
     train = [replace(_find(data, text.name, "train"), weight=text.weight, tag=text.tag) for text in texts]
@@ -168,7 +170,7 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
                 return _in_order(Corpus(name, partial(read_text, src, tgt), (src, tgt)), data)
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
-        candidates = [path for path in candidates if not stat.S_ISDIR(_mode(path))]
+        candidates = [path for path in candidates if not _is_dir(path)]
     path = next(filter(_is_file, candidates), None)
     if path is None:
         help = "give a file with its extension, or NAME for DIR/NAME.LANG[.gz] with data.dir, data.src and data.tgt"
@@ -201,21 +203,13 @@ def _in_order(corpus: Corpus, data: DataConfig) -> Corpus:
     return replace(corpus, blocks=blocks)
 
 
-def _mode(path: Path) -> int:
-    """The mode of a file; 0 if there is none."""
-    try:
-        return path.stat().st_mode
-    except (OSError, ValueError):  # missing, or not a possible path: too long, or with a NUL
-        return 0
-
-
 def _is_file(path: Path) -> bool:
     """Whether the file exists; raises an error if it is not a regular file."""
-    mode = _mode(path)
-    if mode and not stat.S_ISREG(mode):
-        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe or a device (a corpus is read more than once)"
+    is_there = exists(path)
+    if is_there and not path.is_file():
+        kind = "a directory" if path.is_dir() else "a pipe or a device (a corpus is read more than once)"
         raise UsageError(f"{path}: expected a file, got {kind}")
-    return mode > 0
+    return is_there
 
 
 def _read_demo(part: str) -> Iterator[PairBlock]:

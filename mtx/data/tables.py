@@ -263,7 +263,7 @@ def csv_separator(lines: list[str]) -> str:
     def agreement(separator: str) -> int:
         widths = Counter[int]()
         with contextlib.suppress(csv.Error):
-            widths.update(len(row) for row in _csv_reader(lines, separator))
+            widths.update(map(len, _csv_reader(lines, separator)))
         return max((number for width, number in widths.items() if width > 1), default=0)
 
     return max(_SEPARATORS, key=agreement)
@@ -295,7 +295,7 @@ def is_spreadsheet(lines: list[str]) -> bool:
 
 def _cells(path: Path, number: int, line: str) -> list[str]:
     try:
-        return next(csv.reader([line], delimiter="\t", strict=True)) if '"' in line else line.split("\t")
+        return next(_csv_reader([line], "\t")) if '"' in line else line.split("\t")
     except csv.Error:
         if line.count('"') % 2 == 0:
             return line.split("\t")

@@ -8,9 +8,8 @@ sentence is a start and a length in that array. This module does not know what a
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -19,7 +18,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from mtx.data.glossary import Glossary
-from mtx.data.sampler import Ints, Lengths
+from mtx.data.sampler import Ids, Ints
+from mtx.data.sampler import Side as Side
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import DamagedFileError
 from mtx.storage import disk, durable
@@ -28,7 +28,6 @@ from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE, VALID_ST
 
 _METADATA = b"mtx"
 _MAX_VALID_BYTES = 1 << 29
-Ids = NDArray[np.uint16] | NDArray[np.uint32]
 Batch: TypeAlias = pa.RecordBatch
 
 
@@ -61,51 +60,6 @@ def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterabl
 
 
 @dataclass(frozen=True)
-class Side:
-    """One language's ids: sentence i is `tokens[starts[i] : starts[i] + lengths[i]]`, ending in `</s>`.
-
-    `tokens` is a view of the whole mapped file, so only the parts at `starts` and `lengths` are ids.
-    """
-
-    tokens: Ids
-    starts: Ints
-    lengths: Lengths
-
-    @classmethod
-    def of(cls, sentences: Sequence[Sequence[int]], id_type: Any) -> "Side":
-        """The sentences, one after the other."""
-        lengths = np.array([len(ids) for ids in sentences], dtype=np.int32)
-        tokens: Any = np.fromiter(chain.from_iterable(sentences), dtype=id_type, count=int(lengths.sum()))
-        return cls(tokens, np.cumsum(lengths, dtype=np.int64) - lengths, lengths)
-
-    def take(self, pairs: Ints | slice) -> "Side":
-        """The sentences with these numbers; the ids are not copied."""
-        return Side(self.tokens, self.starts[pairs], self.lengths[pairs])
-
-    def gather(self, pairs: Ints) -> "Side":
-        """The sentences with these numbers, their ids copied one after the other."""
-        lengths = self.lengths[pairs]
-        starts = np.cumsum(lengths, dtype=np.int64) - lengths
-        places = np.arange(lengths.sum()) + (self.starts[pairs] - starts).repeat(lengths)
-        return Side(self.tokens.take(places), starts, lengths)
-
-    def joined(self, others: "Sequence[Side]") -> "Side":
-        """These sentences and others after them, all with their own `tokens`."""
-        sides = (self, *others)
-        firsts = accumulate((len(side.tokens) for side in sides), initial=0)
-        return Side(
-            np.concatenate([side.tokens for side in sides]),
-            np.concatenate([side.starts + first for side, first in zip(sides, firsts, strict=False)]),
-            np.concatenate([side.lengths for side in sides]),
-        )
-
-    def sentences(self, pairs: Ints) -> list[list[int]]:
-        """The ids of the sentences with these numbers."""
-        places = zip(self.starts[pairs].tolist(), self.lengths[pairs].tolist(), strict=True)
-        return [self.tokens[start : start + length].tolist() for start, length in places]
-
-
-@dataclass(frozen=True)
 class TokenStore:
     """A file of `write_store`, mapped into memory; `corpus` and both sides have one item a pair."""
 
@@ -131,13 +85,11 @@ class TokenStore:
             num_ids, weights = int(metadata["num_ids"]), np.array(metadata["weights"], dtype=np.float64)
             if metadata["format"] != durable.FORMAT or reader.schema != _schema(num_ids):
                 raise ValueError("another format or other columns")
-            batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-            for batch in batches:
-                batch.validate()
-            table = pa.Table.from_batches(batches, reader.schema)
+            table = reader.read_all()
+            table.validate()
             id_type = np.dtype(reader.schema.field("src_ids").type.value_type.to_pandas_dtype())
             tokens = np.frombuffer(file, id_type, file.size // id_type.itemsize)
-            src, tgt = (_view(tokens, batches, column) for column in ("src_ids", "tgt_ids"))
+            src, tgt = (_view(tokens, table[column].chunks) for column in ("src_ids", "tgt_ids"))
         except (OSError, ValueError, LookupError, TypeError, pa.ArrowException) as error:
             raise DamagedFileError(f"{path}: is not a readable store of token ids ({error})") from None
         return cls(table.num_rows, num_ids, weights, table["corpus"].to_numpy(), src, tgt, table)
@@ -152,8 +104,9 @@ class TokenStore:
 
     def texts(self, pairs: Ints) -> tuple[list[str], list[str]]:
         """The source and target texts of the pairs with these numbers."""
-        src, tgt = self._table["src_text"], self._table["tgt_text"]  # whose `take` would copy all texts
-        return [src[pair].as_py() for pair in pairs.tolist()], [tgt[pair].as_py() for pair in pairs.tolist()]
+        texts = self._table["src_text"], self._table["tgt_text"]  # whose `take` would copy all texts
+        src, tgt = ([text[pair].as_py() for pair in pairs.tolist()] for text in texts)
+        return src, tgt
 
     def with_copies(self, weight: float) -> "TokenStore":
         """These pairs, followed by a copy of each with the target also as source; the ids are not copied.
@@ -178,17 +131,17 @@ class TokenStore:
         return np.asarray(self._table["line"])
 
 
-def _view(tokens: Ids, batches: list[Batch], column: str) -> Side:
-    """View the ids of `column` in place, by the offset of each batch's values in the mapped file."""
+def _view(tokens: Ids, chunks: Iterable[Any]) -> Side:
+    """View the ids of a column in place, by the offset of each chunk's values in the mapped file."""
     starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
-    for ids in (batch[column] for batch in batches):
+    for ids in chunks:
         offsets = ids.offsets.to_numpy()
         distance = ids.values.buffers()[1].address - tokens.ctypes.data  # of a batch that is read whole
         starts.append(offsets[:-1] + np.int64(distance // tokens.itemsize))
         lengths.append(np.diff(offsets))
     side = Side(tokens, np.concatenate(starts), np.concatenate(lengths))
     if side.lengths.min(initial=1) < 1:  # `validate` has checked only the first and the last offset
-        raise ValueError(f"{column} has a sentence without </s>")
+        raise ValueError("a sentence without </s>")
     return side
 
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mtx.data.cleaning import clean_text
-from mtx.data.markup import LETTER, Marked, Placed, Tag, Tags, mark_up, raw
+from mtx.data.markup import LETTER, Marked, Placed, Tag, Tags, clean_text, mark_up, raw
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
 from mtx.storage.text_files import replace_surrogates

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtx.data.cleaning import clean_text
 from mtx.data.languages import tokenizer_of
+from mtx.data.markup import clean_text
 from mtx.decoding.options import Lines
 from mtx.errors import DataError
 from mtx.formatting import format_duration

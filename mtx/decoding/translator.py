@@ -21,7 +21,6 @@ from unicodedata import category, is_normalized, normalize
 
 import numpy as np
 
-from mtx.data.cleaning import clean_text
 from mtx.data.glossary import Glossary, Match, missing_terms
 from mtx.data.letter_case import Case, case_of, in_case, truecase
 from mtx.data.markup import (
@@ -29,6 +28,7 @@ from mtx.data.markup import (
     Tag,
     Tags,
     bare,
+    clean_text,
     codes_of,
     has_letters,
     is_choice,
@@ -393,7 +393,7 @@ class Translator:
                 [text if part.case is None else in_case(text, part.case, self.tgt)],
                 candidate.score,
                 self.tokenizer.pieces(candidate.ids),
-                len(missing_terms(terms, text)),
+                len(missing_terms(terms, text)) if terms else 0,
                 part.is_cut,
             )
             for text, candidate in zip(texts, candidates, strict=True)

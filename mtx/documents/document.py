@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mtx.data.markup import Marked, Tag, accelerator, text_of
 from mtx.documents import bilingual_documents, html, markdown, subtitles
-from mtx.documents.edits import Edit, apply, segments
+from mtx.documents.edits import Edit, apply
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, format_size, shell_command
 from mtx.storage.text_files import declared_encoding, errors_named, is_utf8, likely_encoding, wide_encoding
@@ -55,31 +55,31 @@ def translate_document(
         text = text[front.end() :]
     head = whole[: len(whole) - len(text)]
     left = Counter[str]()  # what stays in the source language, by its kind
+    has_accelerators = kind in bilingual_documents.EDITS
     readers: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
     if kind == "markdown":
         readers = [partial(markdown.read, left=left)]
     elif kind == "html":
         readers = [partial(html.read_blocks, path), partial(html.read_attributes, tgt=languages[1])]
-    elif kind in bilingual_documents.EDITS:
+    elif has_accelerators:
         readers = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left)]
-        translate = partial(_keep_accelerators, translate)
     num_segments = 0
     for read in readers:
         edits = list(read(text))
-        to_translate = segments(edits)
-        num_segments += len(to_translate) + left.total()
-        text = apply(text, edits, translate(to_translate))
+        pairs = [
+            without_accelerator(edit.segment) if has_accelerators else (edit.segment, "")
+            for edit in edits
+            if edit.segment
+        ]
+        num_segments += len(pairs) + left.total()
+        translations = translate([segment for segment, _ in pairs])
+        text = apply(text, edits, map(with_accelerator, translations, [mark for _, mark in pairs]))
         num_segments -= left.total()  # with what could not be written
     kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
     rest = f", {left.total():,} left ({kinds})" if kinds else ""
     logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), rest)
-    return _encode(head + text, codec)
-
-
-def _keep_accelerators(translate: Callable[[list[Marked]], list[Marked]], segments: list[Marked]) -> list[Marked]:
-    pairs = list(map(without_accelerator, segments))
-    translations = translate([segment for segment, _ in pairs])
-    return [with_accelerator(translation, mark) for translation, (_, mark) in zip(translations, pairs, strict=True)]
+    # a character that the encoding lacks becomes a character reference of XML and HTML
+    return (head + text).encode(codec, "xmlcharrefreplace")
 
 
 def without_accelerator(marked: Marked) -> tuple[Marked, str]:
@@ -119,7 +119,7 @@ def decode(path: Path, data: bytes, kind: str) -> tuple[str, str]:
     codec = _codec(data, kind)
     try:
         text = data.decode(codec)
-        if _encode(text, codec) == data:
+        if text.encode(codec, "xmlcharrefreplace") == data:
             return text, codec
         raise DataError(f"{path}: cannot write its encoding back unchanged ({codec})", "save it in UTF-8")
     except UnicodeDecodeError as error:
@@ -129,11 +129,6 @@ def decode(path: Path, data: bytes, kind: str) -> tuple[str, str]:
         raise DataError(f"{path}:{line}: not {codec.upper()}{perhaps}", "save it in UTF-8") from None
     except (LookupError, ValueError):  # not a codec, or not a text encoding
         raise DataError(f"{path}: unsupported encoding ({codec})", "save it in UTF-8") from None
-
-
-def _encode(text: str, codec: str) -> bytes:
-    """The bytes of a text; a character that the encoding lacks becomes a character reference of XML and HTML."""
-    return text.encode(codec, "xmlcharrefreplace")
 
 
 def _codec(data: bytes, kind: str) -> str:

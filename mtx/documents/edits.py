@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from mtx.data.markup import Marked
 
-_MAX_SPACE = 200
-
 
 @dataclass(frozen=True)
 class Edit:
@@ -28,11 +26,6 @@ def replace_text(start: int, end: int, text: str) -> Edit:
     return Edit(start, end, [], lambda _: text)
 
 
-def segments(edits: Iterable[Edit]) -> list[Marked]:
-    """The segments to translate for some edits."""
-    return [edit.segment for edit in edits if edit.segment]
-
-
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
     """The text after all edits, which are in order and do not overlap; consumes the translations that they need."""
     parts = list[str]()
@@ -47,5 +40,5 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> s
 
 def space_before(text: str, at: int) -> str:
     """The white space before a character, such as the line break and the indentation of a tag."""
-    before = text[max(0, at - _MAX_SPACE) : at]
+    before = text[max(0, at - 200) : at]
     return before[len(before.rstrip()) :]

@@ -47,7 +47,6 @@ _ENDED_BY = {
 _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
 _MOST_UNFINISHED = 1000  # unclosed tags between two closed ones
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
-_NO_BREAK_SPACE = "\xa0"
 # A block of Liquid that holds code or a comment is one template, and so is character data; PHP at the end need not end.
 _TEMPLATE = re.compile(
     r"<\?(?:php)?|<%|<!\[CDATA\[|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
@@ -162,7 +161,7 @@ def _unescape(text: str, masked: str, start: int, end: int) -> Marked:
 
 
 def _escape(text: str) -> str:
-    return html.escape(text, quote=False).replace(_NO_BREAK_SPACE, "&#160;")  # &nbsp; is unknown in XML
+    return html.escape(text, quote=False).replace("\xa0", "&#160;")  # &nbsp; is unknown in XML
 
 
 def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:

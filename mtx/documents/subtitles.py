@@ -30,24 +30,21 @@ _SOUND = re.compile(r"[(\[]([^()\[\]]*)[)\]]")  # a line in brackets is its own
 def read(text: str) -> Iterator[Edit]:
     """The edits that translate the cues."""
     for cue in _CUE.finditer(text):
-        yield from _cue_edits(text, [line.span() for line in _LINE.finditer(text, *cue.span(1))])
-
-
-def _cue_edits(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
-    groups, sound = list[list[tuple[int, int]]](), None
-    for start, end in lines:
-        if dash := _DASH.match(text, start, end):
-            start = dash.end()
-        if dash or sound or not groups:
-            groups.append([])
-        sound = _SOUND.fullmatch(text, start, end)
-        groups[-1].append(sound.span(1) if sound else (start, end))
-    for group in groups:
-        words = " ".join(text[start:end].strip() for start, end in group)
-        segment = mark_up(with_tags([words], _TAG, element_tag))
-        if has_letters(segment):
-            breaks = [text[end:start] for (_, end), (start, _) in pairwise(group)]
-            yield Edit(group[0][0], group[-1][1], segment, partial(_write, breaks))
+        groups, sound = list[list[tuple[int, int]]](), None
+        for line in _LINE.finditer(text, *cue.span(1)):
+            start, end = line.span()
+            if dash := _DASH.match(text, start, end):
+                start = dash.end()
+            if dash or sound or not groups:
+                groups.append([])
+            sound = _SOUND.fullmatch(text, start, end)
+            groups[-1].append(sound.span(1) if sound else (start, end))
+        for group in groups:
+            words = " ".join(text[start:end].strip() for start, end in group)
+            segment = mark_up(with_tags([words], _TAG, element_tag))
+            if has_letters(segment):
+                breaks = [text[end:start] for (_, end), (start, _) in pairwise(group)]
+                yield Edit(group[0][0], group[-1][1], segment, partial(_write, breaks))
 
 
 def _write(breaks: list[str], translation: Marked) -> str:

@@ -25,7 +25,6 @@ from mtx.storage.run_files import RunLayout, is_run, load_config
 _CHARACTER = re.compile(r"[A-Za-z0-9]+|\S")  # a number or a Latin name is one unit
 LOCATION_KEYS = {*key_names(Scope.LOCAL)}  # these keys do not affect training
 TEXT = "text"  # the key for the files that runs were prepared from
-_LABEL_KEYS = 3  # settings in the label of a group
 _LAST_BIN = 4  # of reference lengths, which has no end
 
 
@@ -71,7 +70,7 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     runs = [first for first in labels if is_run(systems[first])]
     keys = sorted(differing_settings([systems[first] for first in runs]).keys() - {"seed", TEXT})
     settings = {run: ", ".join(f"{key}={setting_text(values[run].get(key))}" for key in keys) for run in runs}
-    if len(groups) < len(systems) and len(keys) <= _LABEL_KEYS and len({*settings.values()}) == len(runs):
+    if len(groups) < len(systems) and len(keys) <= 3 and len({*settings.values()}) == len(runs):
         labels |= settings
     return [Group(labels[members[0]], members) for members in groups.values()]
 

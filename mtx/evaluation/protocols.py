@@ -12,8 +12,7 @@ replaces Moses's Perl scripts of 2017.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 from mtx.data.languages import code_of
@@ -31,28 +30,44 @@ _END = re.compile(r"[.,!?]+(?=\s|$)")
 _ATTACHED_END = re.compile(r"[^\s.,!?][.,!?]+(?=\s|$)")
 
 
-@dataclass(frozen=True)
 class Protocol:
     """One published way to compute BLEU, for one target language.
 
-    Attributes:
-        tokenize: turns a raw line into tokens, separated by single spaces.
-        tokenization: the name of these steps in a signature.
-        splits_compounds: whether tokens are then split at hyphens.
+    Raises:
+        UsageError: if this protocol has no published scores for the language, or sacremoses is not installed.
     """
 
-    name: str
-    is_cased: bool
-    tokenize: Callable[[str], str]
-    tokenization: str
-    splits_compounds: bool
+    def __init__(self, name: str, tgt: str):
+        got, tgt = tgt or "files, whose language is unknown", code_of(tgt)
+        if tgt not in LANGUAGES[name]:
+            expected = " or ".join(LANGUAGES[name])
+            help = None if tgt else f"--direction en-{LANGUAGES[name][0]}"
+            raise UsageError(f"--protocol {name}: expected the target language {expected}, got {got}", help)
+        try:
+            import sacremoses
+        except ImportError:
+            raise UsageError("--protocol: sacremoses is not installed", install_command("sacremoses")) from None
+        self.name, self._tgt, self._is_cased = name, tgt, name == "aiayn"
+        self._moses = sacremoses.MosesTokenizer(tgt)
+        # With `perl_parity` the normalizer replaces ’ as the Perl script does; without it, differently.
+        self._normalizer = sacremoses.MosesPunctNormalizer(tgt, perl_parity=True)
+        steps = "ascii-punctuation" if self._is_cased else "normalize-punctuation"
+        self._tokenization = f"{steps}+moses-{tgt}-sacremoses-{sacremoses.__version__}"
+
+    def _tokenize(self, line: str) -> str:
+        """The tokens of a raw line, separated by single spaces."""
+        if self._is_cased:
+            line = self._normalizer.replace_unicode_punct(line).replace("„", '"')
+        else:  # in Perl the line includes its line feed, and the rule for `."` needs a character after it
+            line = self._normalizer.normalize(f"{line.lower()}\n")
+        return " ".join(self._moses.tokenize(line))
 
     def score(self, hypotheses: Sequence[str], *references: Sequence[str]) -> dict[str, Any]:
         """BLEU as multi-bleu.perl computes it, 0 if no 4-gram matches; its signature names the tokenization."""
         from sacrebleu.metrics import BLEU
 
         [first, *more, tokenized], tokenization = self.tokenized(*references, hypotheses)
-        metric = BLEU(tokenize="none", smooth_method="none", lowercase=not self.is_cased, force=True)
+        metric = BLEU(tokenize="none", smooth_method="none", lowercase=not self._is_cased, force=True)
         bleu = corpus_score(metric, tokenized, first, *more)
         return {**bleu, "signature": bleu["signature"].replace("tok:none", f"tok:{tokenization}")}
 
@@ -66,43 +81,11 @@ class Protocol:
         """
         num_ends, num_attached = (sum(map(bool, map(pattern.search, references))) for pattern in (_END, _ATTACHED_END))
         is_tokenized = 2 * num_attached < num_ends
-        texts = [[line if is_tokenized else self.tokenize(line) for line in text] for text in (references, *others)]
-        steps = "none" if is_tokenized else self.tokenization
-        if self.splits_compounds:
+        texts = [[line if is_tokenized else self._tokenize(line) for line in text] for text in (references, *others)]
+        steps = "none" if is_tokenized else self._tokenization
+        if self._is_cased and self._tgt == "de":
             return [list(map(split_compounds, text)) for text in texts], f"{steps}+compound-split"
         return texts, steps
-
-
-def find(name: str, tgt: str) -> Protocol:
-    """The protocol with this name, for a target language.
-
-    Raises:
-        UsageError: if this protocol has no published scores for the language, or sacremoses is not installed.
-    """
-    got, tgt = tgt or "files, whose language is unknown", code_of(tgt)
-    if tgt not in LANGUAGES[name]:
-        expected = " or ".join(LANGUAGES[name])
-        help = None if tgt else f"--direction en-{LANGUAGES[name][0]}"
-        raise UsageError(f"--protocol {name}: expected the target language {expected}, got {got}", help)
-    try:
-        import sacremoses
-    except ImportError:
-        raise UsageError("--protocol: sacremoses is not installed", install_command("sacremoses")) from None
-    moses = sacremoses.MosesTokenizer(tgt)
-    # With `perl_parity` the normalizer replaces ’ as the Perl script does; without it, differently.
-    normalizer = sacremoses.MosesPunctNormalizer(tgt, perl_parity=True)
-    is_cased = name == "aiayn"
-
-    def tokenize(line: str) -> str:
-        if is_cased:
-            line = normalizer.replace_unicode_punct(line).replace("„", '"')
-        else:  # in Perl the line includes its line feed, and the rule for `."` needs a character after it
-            line = normalizer.normalize(f"{line.lower()}\n")
-        return " ".join(moses.tokenize(line))
-
-    steps = "ascii-punctuation" if is_cased else "normalize-punctuation"
-    tokenization = f"{steps}+moses-{tgt}-sacremoses-{sacremoses.__version__}"
-    return Protocol(name, is_cased, tokenize, tokenization, is_cased and tgt == "de")
 
 
 def split_compounds(line: str) -> str:

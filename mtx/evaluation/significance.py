@@ -156,8 +156,8 @@ def difference_p_value(
     """The two-sided p-value of the difference between the mean scores of two groups of runs.
 
     Of two single runs it is that of sacreBLEU's paired bootstrap. Otherwise the variance of the difference is s²/n of
-    each group (the variance over its seeds) plus `_of_sentences`. A group of one run is assumed to vary with its seed
-    like the other group.
+    each group (the variance over its seeds) plus that of the choice of sentences. A group of one run is assumed to vary
+    with its seed like the other group.
 
     Args:
         scores: the score of each run on the test set.
@@ -175,22 +175,16 @@ def difference_p_value(
     is_single = len(spreads) == 1
     parts = [(variance * (1 / number + is_single), number - 1) for variance, number in spreads]
     of_seeds = sum(variance for variance, _ in parts)
-    total = of_seeds + _of_sentences(np.cov(resampled), first, second)
+    # The scores of runs of one setting are correlated over the samples of sentences. If this correlation is higher than
+    # between settings, the sentences contribute to the difference of the settings, independently of seeds.
+    covariance = np.cov(resampled)
+    np.fill_diagonal(covariance, np.nan)
+    within = [np.nanmean(covariance[np.ix_(group, group)]) for group in (first, second) if len(group) > 1]
+    total = of_seeds + max(0.0, 2 * float(np.mean(within) - np.mean(covariance[np.ix_(first, second)])))
     if not total:
         return 0.0
     freedom = total**2 / sum(variance**2 / number for variance, number in parts) if of_seeds else _MOST_FREEDOM
     return student(difference / math.sqrt(total), freedom)
-
-
-def _of_sentences(covariance: NDArray[np.float64], first: list[int], second: list[int]) -> float:
-    """How much the choice of sentences favours one of two groups, independently of seeds, as a variance of scores.
-
-    The scores of runs of one setting are correlated over the samples of sentences. If this correlation is higher than
-    between settings, the sentences contribute to the difference of the settings.
-    """
-    np.fill_diagonal(covariance, np.nan)
-    within = [np.nanmean(covariance[np.ix_(group, group)]) for group in (first, second) if len(group) > 1]
-    return max(0.0, 2 * float(np.mean(within) - np.mean(covariance[np.ix_(first, second)])))
 
 
 def student(t: float, freedom: float) -> float:

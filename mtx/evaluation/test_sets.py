@@ -21,8 +21,6 @@ from mtx.storage.run_files import (
     translated_tests,
 )
 
-_MAX_TEXT_BYTES = 1 << 29  # of a file of a test set
-
 
 @dataclass(frozen=True)
 class TestSet:
@@ -163,7 +161,7 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
 
 def load_lines(directory: Path, *names: str) -> list[list[str]]:
     """The lines of some files of a translated test set, which are verified."""
-    durable.verify(directory, dict.fromkeys(names, _MAX_TEXT_BYTES))
+    durable.verify(directory, dict.fromkeys(names, 1 << 29))  # bytes at most
     return [_read(directory / name) for name in names]
 
 

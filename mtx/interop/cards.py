@@ -7,20 +7,19 @@ licences are untrusted: they are formatted as code, file names without directori
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from mtx.config.schema import Config
+from mtx.config.schema import Config, ModelConfig
 from mtx.data.token_store import PreparedData
 from mtx.decoding import model_directory
 from mtx.decoding.metrics import METRICS
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError
-from mtx.model.architectures import model_class
 from mtx.storage import durable
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
 from mtx.training.hooks import Hook, Run
@@ -60,7 +59,7 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
         scores: the scores of each test set, as in scores.json.
         run: the entry `run` of scores.json.
     """
-    what, sizes = model_class(config.model.architecture).describe(config.model)
+    what, sizes = _describe(config.model)
     return _card(
         "mtx",
         config.data.languages,
@@ -71,6 +70,23 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
         what=what,
         sizes=sizes,
     )
+
+
+def _describe(config: ModelConfig) -> tuple[str, str]:
+    """What a model is, and how large its parts are."""
+    layers, width = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers", f"width {config.d_model}"
+    if config.architecture == "rnn":
+        return (
+            "A recurrent encoder-decoder with attention",
+            f"{layers} of {config.cell}, {width}, {config.score} attention",
+        )
+    layer = f"{width}, feed-forward {config.d_ff}, {config.num_heads} heads, {config.norm}-norm, {config.activation}"
+    if config.architecture == "decoder":
+        return (
+            "A decoder alone (one causal stack of Transformer layers)",
+            f"{config.num_decoder_layers} layers, {layer}",
+        )
+    return "A Transformer (the encoder-decoder of *Attention Is All You Need*)", f"{layers}, {layer}"
 
 
 class ModelCard(Hook):
@@ -131,20 +147,18 @@ def _card(kind: str, languages: tuple[str, str], scores: Mapping[str, Any], **va
         tgt=languages[1],
         hub_languages=[code for code in dict.fromkeys(languages) if _LANGUAGE_CODE.fullmatch(code)],
         hub_licence=re.sub("-(only|or-later)$", "", licence.strip().lower()),
-        scores=list(_score_rows(scores)),
+        scores=[  # test set, metric, and its score with sacreBLEU's signature
+            (name, metric, value)
+            for name, metrics in scores.items()
+            if isinstance(metrics, Mapping)
+            for metric, value in metrics.items()
+            if isinstance(value, Mapping) and isinstance(value.get("score"), int | float)
+        ],
         titles=METRICS,
         licence=licence,
         data_licence=data_licence,
         **values,
     )
-
-
-def _score_rows(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Test set, metric, and its score with sacreBLEU's signature."""
-    for name, metrics in scores.items():
-        for metric, value in metrics.items() if isinstance(metrics, Mapping) else ():
-            if isinstance(value, Mapping) and isinstance(value.get("score"), int | float):
-                yield name, metric, value
 
 
 def _on_one_line(text: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from mtx.data.cleaning import clean_text
+from mtx.data.markup import clean_text
 from mtx.data.token_store import load_valid
 from mtx.data.tokenizer import normalize
 from mtx.decoding import metrics, model_directory
@@ -48,7 +48,6 @@ logger = logging.getLogger(__name__)
 
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 _NUM_LINES = 200
-_LINES_FOR_BLEU = 100  # with fewer, a single line changes BLEU by more than int8 does
 
 
 # The minimum share of identical lines, and the maximum BLEU difference, between an export and mtx.
@@ -71,13 +70,14 @@ class ExportResult:
         return f"{self.directory}  {self.to} {self.precision}  {comparison}"
 
 
-def export(model: Path, to: str, output: Path, precision: str = "fp32") -> ExportResult:
+def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -> ExportResult:
     """Write MODEL in another program's format, if the export translates the run's validation set like mtx.
 
     Args:
         model: run directory or model directory.
         to: `ctranslate2`, `huggingface`, or `argos`, which is a file.
-        output: an earlier export there is replaced.
+        output: an earlier export there is replaced; None: next to the run or the lone model directory, such as
+            `runs/NAME-ctranslate2-int8`.
 
     Raises:
         UsageError: if `model` is not a model, the format lacks the precision, or `output` has other content.
@@ -87,13 +87,17 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
         raise UsageError(f"--to {to}: expected {', '.join(_PRECISIONS)}")
     if precision not in _PRECISIONS[to]:
         raise UsageError(f"--precision {precision}: {to} exports have {', '.join(_PRECISIONS[to])}")
+    root, run = _model_and_run(model)
+    if output is None:
+        original = (run or model).resolve()
+        ending = {"argos": ENDING, "ctranslate2": f"-{to}-{precision}", "huggingface": f"-{to}"}[to]
+        output = original.with_name(original.name + ending)
     if to != "argos":
         check_replaceable(output, {EXPORT_CONFIG} if to == "ctranslate2" else {MARIAN_SOURCE_MODEL})
     elif output.exists() and not is_package(output):
         raise UsageError(f"{output}: not an earlier package, so it is not replaced", "use another -o FILE")
     if to != "huggingface":
         library()
-    root, run = _model_and_run(model)
     text = None
     if run is not None and is_prepared(RunLayout(run).data):
         valid = load_valid(RunLayout(run).data)
@@ -129,13 +133,6 @@ def export(model: Path, to: str, output: Path, precision: str = "fp32") -> Expor
             durable.remove_directory(output)
         new.replace(output)
     return ExportResult(str(output), to, precision, comparison)
-
-
-def default_directory(model: Path, to: str, precision: str) -> Path:
-    """The directory next to the run or the lone model directory, such as `runs/NAME-ctranslate2-int8`."""
-    original = (_model_and_run(model)[1] or model).resolve()
-    ending = {"argos": ENDING, "ctranslate2": f"-{to}-{precision}"}
-    return original.with_name(original.name + ending.get(to, f"-{to}"))
 
 
 def _model_and_run(model: Path) -> tuple[Path, Path | None]:
@@ -180,7 +177,8 @@ def compare_translations(ours: Sequence[str], theirs: Sequence[str], references:
 def check_tolerances(comparison: Comparison, precision: str) -> None:
     """Raise MtxError if the translations of an export differ by more than `TOLERANCES`."""
     identical, bleu = TOLERANCES[precision]
-    has_bleu = precision != "int8" or comparison.num_lines >= _LINES_FOR_BLEU
+    # with fewer lines, a single one changes BLEU by more than int8 does
+    has_bleu = precision != "int8" or comparison.num_lines >= 100
     is_apart = has_bleu and abs(comparison.bleu_difference) > bleu
     if is_apart or comparison.identical < identical:
         raise MtxError(

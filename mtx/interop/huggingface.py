@@ -255,10 +255,13 @@ def import_marian(source: Path, target: Path) -> None:
     config = _model_config(path, marian_config)
     num_ids = marian_config.vocab_size - 1  # without pad
     info = _read_info(source, marian_config, values)
-    tokenizer = _read_tokenizer(source, num_ids)
+    path = source / VOCABULARY
+    models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, _read_json(path))
+    if (size := len(models.vocabulary)) != num_ids + 1:
+        raise DamagedFileError(f"{path}: expected {num_ids + 1} entries ({MODEL_CONFIG}), got {size}")
     weights = _read_weights(source / WEIGHTS, config, num_ids)
     config = config.model_copy(update={"output_bias": "output_bias" in weights})
-    model_directory.write(target, weights, config, tokenizer, info)
+    model_directory.write(target, weights, config, Tokenizer(models, "none", []), info)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -312,14 +315,6 @@ def _model_config(path: Path, marian: MarianConfig) -> ModelConfig:
     values["tie"] = ties[marian.share_encoder_decoder_embeddings, marian.tie_word_embeddings]
     values["activation"] = marian.activation_function.replace("silu", "swish")
     return _validate(ModelConfig, path, {**values, "dropout": marian.dropout})
-
-
-def _read_tokenizer(source: Path, num_ids: int) -> Tokenizer:
-    path = source / VOCABULARY
-    models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, _read_json(path))
-    if (size := len(models.vocabulary)) != num_ids + 1:
-        raise DamagedFileError(f"{path}: expected {num_ids + 1} entries ({MODEL_CONFIG}), got {size}")
-    return Tokenizer(models, "none", [])
 
 
 def _read_info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> dict[str, Any]:

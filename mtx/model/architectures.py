@@ -21,18 +21,13 @@ ARCHITECTURES = {
 }
 
 
-def model_class(architecture: str) -> type[TranslationModel]:
-    """The class of the models of an architecture; UsageError if this installation lacks it."""
-    try:
-        model: type[TranslationModel] = pkgutil.resolve_name(ARCHITECTURES[architecture][0])
-    except ModuleNotFoundError as error:
-        raise UsageError(f"model.architecture={architecture}: not available ({error})") from None
-    return model
-
-
 def new_model(config: ModelConfig, num_ids: int) -> TranslationModel:
-    """A model with random weights whose output layer has `num_ids` rows."""
-    return model_class(config.architecture)(config, num_ids)
+    """A model with random weights whose output layer has `num_ids` rows; UsageError if this installation lacks it."""
+    try:
+        kind = pkgutil.resolve_name(ARCHITECTURES[config.architecture][0])
+    except ModuleNotFoundError as error:
+        raise UsageError(f"model.architecture={config.architecture}: not available ({error})") from None
+    return kind(config, num_ids)  # type: ignore[no-any-return]
 
 
 def new_search_model(model: TranslationModel, dtype: torch.dtype) -> Any:

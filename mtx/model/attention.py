@@ -56,20 +56,18 @@ class VarlenLayout:
         from torch.nn.attention.varlen import varlen_attn  # imported here: it needs a CUDA build
 
         window, longest = (-1, 0 if self.causal else -1), self.max_tokens
-        out: Tensor = varlen_attn(q, k, v, self.query_offsets, self.key_offsets, longest, longest, window_size=window)  # type: ignore[assignment]
-        return out
+        return varlen_attn(q, k, v, self.query_offsets, self.key_offsets, longest, longest, window_size=window)  # type: ignore[return-value]
 
 
 class _Tiles(NamedTuple):
     """All tiles of one width: their part of the rows in tiles, and a mask [R, 1, W, W] to add to scores: 0 or -inf."""
 
-    width: int
     rows: slice
     mask: Tensor
 
     def of(self, rows: Tensor) -> Tensor:
         """Returns the part of rows [R * H * W, K] that lies in these tiles, as [R * H, W, K]."""
-        return rows[self.rows].view(-1, self.width, rows.shape[-1])
+        return rows[self.rows].view(-1, self.mask.shape[-1], rows.shape[-1])
 
 
 class _RowIndex(NamedTuple):
@@ -105,8 +103,7 @@ class TileLayout:
             q: [N_q, H, K].
             k, v: [N_k, H, K].
         """
-        out: Tensor = _TileAttention.apply(q, k, v, self)  # type: ignore[no-untyped-call]
-        return out
+        return _TileAttention.apply(q, k, v, self)  # type: ignore[no-any-return, no-untyped-call]
 
 
 Layout = TileLayout | VarlenLayout
@@ -136,37 +133,34 @@ def make_layout(
         queries, keys = (offsets.to(device, non_blocking=True) for offsets in (query_offsets, key_offsets))
         return VarlenLayout(queries, keys, max_tokens, causal)
     starts = [offsets[: num_sentences + 1].cpu().long().numpy() for offsets in (query_offsets, key_offsets)]
-    slots, shapes = _place(np.maximum(*map(np.diff, starts)))
-    numbers, widths = np.array(shapes, dtype=np.int64).reshape(-1, 2).T
-    widths = np.repeat(widths, numbers)  # of each tile
-    firsts = np.repeat(np.cumsum(widths) - widths, widths)  # of each slot the first slot of its tile
-    rows = firsts * (num_heads - 1) + np.arange(len(firsts))  # of each slot the row in tiles of the first head
-    rows = rows[:, None] + np.outer(np.repeat(widths, widths), np.arange(num_heads))
+    slots, groups, num_slots = _place(np.maximum(*map(np.diff, starts)))
+    rows = np.arange(num_slots * num_heads).reshape(-1, num_heads)  # in tiles, of each slot
+    for first, end, width in groups:
+        rows[first:end] = rows[first:end].reshape(-1, num_heads, width).swapaxes(1, 2).reshape(-1, num_heads)
     query_index, query_sentence = key_index, key_sentence = _index(starts[0], slots, rows, device)
     if key_offsets is not query_offsets:
         key_index, key_sentence = _index(starts[1], slots, rows, device)
-    tiles, first = [], 0
-    for number, width in shapes:
-        end = first + number * width
-        query_tiles, key_tiles = (s[first:end].reshape(number, width) for s in (query_sentence, key_sentence))
+    tiles = []
+    for first, end, width in groups:
+        query_tiles, key_tiles = (s[first:end].reshape(-1, width) for s in (query_sentence, key_sentence))
         hidden = query_tiles[:, :, None] != key_tiles[:, None, :]
         if causal:
             hidden |= np.triu(np.ones((width, width), dtype=np.bool_), 1)
         hidden &= (query_tiles >= 0)[:, :, None]  # an empty slot sees all keys: without any, its softmax would be NaN
         mask = torch.from_numpy(np.where(hidden, np.float32(-math.inf), np.float32(0)))[:, None]
-        tiles.append(_Tiles(width, slice(first * num_heads, end * num_heads), mask.to(device)))
-        first = end
+        tiles.append(_Tiles(slice(first * num_heads, end * num_heads), mask.to(device)))
     return TileLayout(tuple(tiles), query_index, key_index)
 
 
-def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int]]]:
+def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int, int]], int]:
     """Places whole sentences in tiles: always the longest that remains, then as many of the shortest as fit.
 
     Returns:
-        The slot where each sentence starts, and the number and width of the tiles in the order of their slots.
+        The slot where each sentence starts; first slot, last + 1 and width of the tiles of each width; and the number
+        of slots.
     """
     order, needs = np.argsort(-lengths, kind="stable").tolist(), lengths.tolist()
-    starts, shapes = np.empty(len(needs), dtype=np.int64), []
+    starts, groups = np.empty(len(needs), dtype=np.int64), []
     slot = 0
     longest = 0
     shortest = len(order) - 1
@@ -185,8 +179,8 @@ def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int]]]:
             slot += width
         slot += -(slot - first) % (_TILE_WIDTH * 8)  # empty tiles are added, so that there are few shapes
         slot = first + -(-(slot - first) // width) * width
-        shapes.append(((slot - first) // width, width))
-    return starts, shapes
+        groups.append((first, slot, width))
+    return starts, groups, slot
 
 
 def _index(packed_starts: Ints, tile_starts: Ints, rows: Ints, device: torch.device) -> tuple[_RowIndex, Ints]:
@@ -218,18 +212,18 @@ class _TileAttention(torch.autograd.Function):
             weights = []
             for tiles in layout.tiles:
                 scores = torch.bmm(tiles.of(q_rows), tiles.of(k_rows).transpose(1, 2))
-                scores.view(len(tiles.mask), -1, tiles.width, tiles.width).add_(tiles.mask.to(scores.dtype))
+                scores.view(len(tiles.mask), -1, *scores.shape[1:]).add_(tiles.mask.to(scores.dtype))
                 weights.append(torch.softmax(scores, -1))
                 torch.bmm(weights[-1], tiles.of(v_rows), out=tiles.of(out_rows))
             ctx.layout = layout
-            ctx.query_shape = q.shape
-            ctx.key_shape = k.shape
+            ctx.shapes = q.shape, k.shape
             ctx.save_for_backward(q_rows, k_rows, v_rows, *weights)
             return layout.queries.pack(out_rows, q.shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         layout: TileLayout = ctx.layout
+        query_shape, key_shape = ctx.shapes
         q_rows, k_rows, v_rows, *weights = ctx.saved_tensors
         to_packed = layout.queries.to_packed
         grad_rows = torch.zeros_like(q_rows)  # zero in empty slots: their gradient must not reach dK and dV
@@ -244,8 +238,8 @@ class _TileAttention(torch.autograd.Function):
             ds = torch.ops.aten._softmax_backward_data(dp, p, -1, p.dtype)
             torch.bmm(ds, tiles.of(k_rows), out=tiles.of(dq_rows))
             torch.bmm(ds.transpose(1, 2), tiles.of(q_rows), out=tiles.of(dk_rows))
-        dq = layout.queries.pack(dq_rows.mul_(ctx.query_shape[-1] ** -0.5), ctx.query_shape)
-        dk, dv = (layout.keys.pack(rows, ctx.key_shape) for rows in (dk_rows, dv_rows))
+        dq = layout.queries.pack(dq_rows.mul_(query_shape[-1] ** -0.5), query_shape)
+        dk, dv = (layout.keys.pack(rows, key_shape) for rows in (dk_rows, dv_rows))
         return dq, dk, dv, None
 
 

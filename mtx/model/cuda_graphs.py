@@ -1,12 +1,14 @@
 """Work on a CUDA device that is recorded once and replayed, and copies to the host that do not wait for the device."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 
+@dataclass(eq=False)
 class CudaGraph:
     """Work that is recorded as a graph; it must read and write the same memory each time.
 
@@ -17,17 +19,17 @@ class CudaGraph:
         pool: the memory that it shares with other graphs, of `torch.cuda.graph_pool_handle`; by default its own.
     """
 
-    def __init__(self, stream: torch.cuda.Stream, pool: Any = None):
-        self._stream, self._pool = stream, pool
-        self._graph: torch.cuda.CUDAGraph | None = None
+    stream: torch.cuda.Stream
+    pool: Any = None
+    _graph: torch.cuda.CUDAGraph | None = None
 
     def warm_up(self, work: Callable[[], object]) -> None:
         """Do the work without a graph, on the stream that records it: libraries allocate their buffers by stream."""
-        current = torch.cuda.current_stream(self._stream.device)
-        self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
+        current = torch.cuda.current_stream(self.stream.device)
+        self.stream.wait_stream(current)
+        with torch.cuda.stream(self.stream):
             work()
-        current.wait_stream(self._stream)
+        current.wait_stream(self.stream)
 
     def replay(self, work: Callable[[], object]) -> None:
         """Do the work as it was recorded; the first time records it."""
@@ -38,7 +40,7 @@ class CudaGraph:
             # (pytorch#166792). Other threads may allocate page-locked memory, which would end it in the default mode.
             with (
                 torch.inference_mode(False),
-                torch.cuda.graph(self._graph, self._pool, self._stream, capture_error_mode="thread_local"),
+                torch.cuda.graph(self._graph, self.pool, self.stream, capture_error_mode="thread_local"),
                 torch.inference_mode(is_inference),
             ):
                 work()
@@ -49,11 +51,8 @@ class HostCopy:
     """A copy of a small tensor in host memory; one from CUDA arrives later. A tensor of the host is not copied."""
 
     def __init__(self, tensor: Tensor):
-        self._tensor, self._event = tensor, None
-        if tensor.is_cuda:
-            copied = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-            self._tensor = copied.copy_(tensor, non_blocking=True)
-            self._event = torch.cuda.current_stream(tensor.device).record_event()
+        self._tensor = tensor.to("cpu", non_blocking=tensor.is_cuda)  # into page-locked memory
+        self._event = torch.cuda.current_stream(tensor.device).record_event() if tensor.is_cuda else None
 
     def is_ready(self) -> bool:
         """Whether the copy has arrived."""

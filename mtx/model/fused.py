@@ -52,8 +52,7 @@ class BlockLayout:
             queries: [N_q, 1, H, K], or queries, keys and values of self-attention, [N_q, 3, H, K].
             keys_values: [N_k, 2, H, K]; None for self-attention.
         """
-        out: Tensor = _BlockAttention.apply(queries, keys_values, self.key_ranges, self.query_ranges)  # type: ignore[no-untyped-call]
-        return out
+        return _BlockAttention.apply(queries, keys_values, self.key_ranges, self.query_ranges)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def _ranges(rows: Tensor, offsets: Tensor, other_offsets: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,10 +69,9 @@ class _BlockAttention(torch.autograd.Function):
         from mtx.model.block_kernels import attend  # imported here: it needs triton
 
         q, k, v = split_parts(queries, keys_values)
-        out: Tensor
         out, log_sums = attend(q, k, v, key_ranges)
         ctx.save_for_backward(queries, keys_values, out, log_sums, key_ranges, query_ranges)
-        return out
+        return out  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -138,22 +136,26 @@ def _attention(
     layout: BlockLayout,
 ) -> Tensor:
     """Applies a sub-layer of attention to x [N, D], over x itself or over keys and values [N_src, 2, H, K]."""
-    y, query = layer.before(norm, x), attention.query
-    queries = query(y) if keys_values is not None else _project(y, [query, attention.key, attention.value])
-    queries = queries.view(len(x), -1, attention.num_heads, x.shape[1] // attention.num_heads)
-    rows = layout.attend_joint(queries, keys_values)
-    return _round(layer.after(norm, x, attention.output(rows.flatten(-2))))
+
+    def attend(y: Tensor) -> Tensor:
+        query = attention.query
+        queries = query(y) if keys_values is not None else _project(y, [query, attention.key, attention.value])
+        queries = queries.view(len(x), -1, attention.num_heads, x.shape[1] // attention.num_heads)
+        return attention.output(layout.attend_joint(queries, keys_values).flatten(-2))  # type: ignore[no-any-return]
+
+    return _round(layer.add(norm, x, attend))
 
 
 def _feed_forward(layer: EncoderLayer, x: Tensor) -> Tensor:
     """Applies the feed-forward sub-layer (3.3) to x [N, D]."""
-    norm = layer.feed_forward_norm
-    y, inner = layer.before(norm, x), layer.inner
-    if layer.activation is F.relu:
-        hidden = _LinearReLU.apply(*map(_round, (y, inner.weight, inner.bias)))  # type: ignore[no-untyped-call]
-    else:
-        hidden = layer.activation(inner(y))  # type: ignore[operator]
-    return _round(layer.after(norm, x, layer.outer(hidden)))
+    if layer.activation is not F.relu:
+        return _round(layer.feed_forward(x))
+    weight, bias = _round(layer.inner.weight), _round(layer.inner.bias)
+
+    def feed_forward(y: Tensor) -> Tensor:
+        return layer.outer(_LinearReLU.apply(_round(y), weight, bias))  # type: ignore[no-any-return, no-untyped-call]
+
+    return _round(layer.add(layer.feed_forward_norm, x, feed_forward))
 
 
 class _LinearReLU(torch.autograd.Function):

@@ -8,7 +8,7 @@ Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model,
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,8 @@ class MultiHeadAttention(nn.Module):
         return x.view(*x.shape[:-1], self.num_heads, -1)
 
     def forward(self, x: Tensor, memory: Tensor, layout: Layout) -> Tensor:
-        q = self.split(self.query(x))
-        k = self.split(self.key(memory))
-        v = self.split(self.value(memory))
-        out: Tensor = self.output(layout.attend(q, k, v).flatten(-2))
-        return out
+        q, k, v = map(self.split, (self.query(x), self.key(memory), self.value(memory)))
+        return self.output(layout.attend(q, k, v).flatten(-2))  # type: ignore[no-any-return]
 
 
 class EncoderLayer(nn.Module):
@@ -66,29 +63,21 @@ class EncoderLayer(nn.Module):
         self.inner, self.outer = nn.Linear(d_model, config.d_ff), nn.Linear(config.d_ff, d_model)
         self.feed_forward_norm = nn.LayerNorm(d_model)
 
-    def before(self, norm: nn.LayerNorm, x: Tensor) -> Tensor:
-        """Returns the input of a sub-layer: x, after LayerNorm if the model is pre-norm."""
-        if self.pre_norm:
-            x = norm(x)
-        return x
+    def add(self, norm: nn.LayerNorm, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """Adds the output of a sub-layer to its input x, with dropout on that output (5.4).
 
-    def after(self, norm: nn.LayerNorm, x: Tensor, sublayer: Tensor) -> Tensor:
-        """Adds the output of a sub-layer to its input x, with dropout on that output (5.4)."""
-        x = x + dropout(sublayer, self.dropout, self.training)
-        if not self.pre_norm:
-            x = norm(x)
-        return x
+        LayerNorm is applied to the input of the sub-layer if the model is pre-norm, else to the sum.
+        """
+        total = x + dropout(sublayer(norm(x) if self.pre_norm else x), self.dropout, self.training)
+        return total if self.pre_norm else norm(total)
 
     def attend_self(self, x: Tensor, layout: Layout) -> Tensor:
         """Applies the self-attention sub-layer to x [N, D]."""
-        y = self.before(self.self_attention_norm, x)
-        return self.after(self.self_attention_norm, x, self.self_attention(y, y, layout))
+        return self.add(self.self_attention_norm, x, lambda y: self.self_attention(y, y, layout))
 
     def feed_forward(self, x: Tensor) -> Tensor:
         """Applies the feed-forward sub-layer (3.3) to x [N, D]."""
-        y = self.before(self.feed_forward_norm, x)
-        hidden: Tensor = self.activation(self.inner(y))  # type: ignore[operator]
-        return self.after(self.feed_forward_norm, x, self.outer(hidden))
+        return self.add(self.feed_forward_norm, x, lambda y: self.outer(self.activation(self.inner(y))))  # type: ignore[operator]
 
     def forward(self, x: Tensor, layout: Layout) -> Tensor:
         return self.feed_forward(self.attend_self(x, layout))
@@ -104,8 +93,7 @@ class DecoderLayer(EncoderLayer):
 
     def forward(self, x: Tensor, layout: Layout, memory: Tensor, cross: Layout) -> Tensor:  # type: ignore[override]
         x = self.attend_self(x, layout)
-        y = self.before(self.cross_attention_norm, x)
-        x = self.after(self.cross_attention_norm, x, self.cross_attention(y, memory, cross))
+        x = self.add(self.cross_attention_norm, x, lambda y: self.cross_attention(y, memory, cross))
         return self.feed_forward(x)
 
 
@@ -131,14 +119,6 @@ def record_weights(
         for module in attentions:
             stack.enter_context(module.register_forward_pre_hook(record))
         yield layers
-
-
-def describe_layer(config: ModelConfig) -> str:
-    """How large a layer is, and of which kind, for a model card."""
-    return (
-        f"width {config.d_model}, feed-forward {config.d_ff}, {config.num_heads} heads, {config.norm}-norm, "
-        f"{config.activation}"
-    )
 
 
 class AttentionModel(TranslationModel):
@@ -202,8 +182,8 @@ class Transformer(AttentionModel):
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__(config, num_ids)
         shape, learned = (MAX_LEARNED_POSITIONS, config.d_model), config.positions == "learned"
-        self.src_positions = nn.Parameter(torch.empty(shape)) if learned else None
-        self.tgt_positions = nn.Parameter(torch.empty(shape)) if learned else None
+        tables = (nn.Parameter(torch.empty(shape)) if learned else None for _ in range(2))
+        self.src_positions, self.tgt_positions = tables
         self.encoder = nn.ModuleList(EncoderLayer(config) for _ in range(config.num_encoder_layers))
         self.decoder = nn.ModuleList(DecoderLayer(config) for _ in range(config.num_decoder_layers))
         self.encoder_norm, self.decoder_norm = make_final_norm(config), make_final_norm(config)
@@ -242,11 +222,3 @@ class Transformer(AttentionModel):
             self.decode(batch, self.encode(batch))
         for row in range(batch.num_sentences):
             yield [np.stack([layer[row] for layer in layers]) for layers in (encoder, decoder, cross)]
-
-    @staticmethod
-    def describe(config: ModelConfig) -> tuple[str, str]:
-        """See `TranslationModel.describe`."""
-        return (
-            "A Transformer (the encoder-decoder of *Attention Is All You Need*)",
-            f"{config.num_encoder_layers}+{config.num_decoder_layers} layers, {describe_layer(config)}",
-        )

@@ -1,11 +1,11 @@
 """What all architectures have in common: embeddings, output weights, dropout, and what training and search call.
 
 Training knows a model by `encode`, `decode`, `output_weight`, `output_bias`, `pad_id`, `start_id` and
-`prepare_positions`; search by a copy of another class. `mtx.model.architectures` lists the models that there are, and
-their classes.
+`prepare_positions`, and calls it with the function that uses these; search knows a copy of another class.
+`mtx.model.architectures` lists the models that there are, and their classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,8 +59,7 @@ def dropout(x: Tensor, probability: float | Tensor, training: bool) -> Tensor:
     words.random_(-(1 << 63), None)  # None: up to the largest int64
     mask = words.view(torch.int8)[: x.numel()].view(x.shape).to(_INT_OF_SIZE[x.element_size()])
     mask.sub_(num_kept - _LEVELS // 2).bitwise_right_shift_(8 * x.element_size() - 1)  # copies the sign to all bits
-    out: Tensor = _MaskedScale.apply(x, mask, _LEVELS / num_kept)  # type: ignore[no-untyped-call]
-    return out
+    return _MaskedScale.apply(x, mask, _LEVELS / num_kept)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class TranslationModel(nn.Module):
@@ -107,6 +106,10 @@ class TranslationModel(nn.Module):
                 nn.init.normal_(table, std=self.config.d_model**-0.5)
                 table[self.pad_id :].zero_()
 
+    def forward(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Calls a function that reads the weights; where ranks share them, they are whole within such a call only."""
+        return function(*arguments)
+
     def prepare_positions(self, num_positions: int) -> None:
         """Makes ready for sentences of `num_positions` tokens; call it before `encode` and `decode`."""
 
@@ -124,9 +127,4 @@ class TranslationModel(nn.Module):
         They are three arrays: of the encoder [L, H, S, S], of the decoder [L, H, T, T], and from target to source,
         [L, H, T, S]. An attention that the model does not have has no layers.
         """
-        raise NotImplementedError
-
-    @staticmethod
-    def describe(config: ModelConfig) -> tuple[str, str]:
-        """What such a model is, and how large its parts are, for a model card."""
         raise NotImplementedError

@@ -305,11 +305,6 @@ def of_gains(gains: Sequence[Gain]) -> list[Advice]:
     return problems
 
 
-def gain_lines(gains: Sequence[Gain]) -> list[str]:
-    """What `mtx train` prints after the scores of a run that started from a model."""
-    return [*(gain.line() for gain in gains), *map(str, of_gains(gains))]
-
-
 # The lowest score of each verdict, see https://cloud.google.com/translate/automl/docs/evaluate#bleu, for text like the
 # test set; on Multi30k en-de a BLEU of 21 corresponds to a chrF2 of 45. Text of a grammar can be learned perfectly.
 _VERDICTS = (

@@ -23,7 +23,7 @@ from mtx.training.build import build, choose_runtime
 from mtx.training.hooks import Validation, require_tensorboard
 from mtx.training.plan import decide, describe
 from mtx.training.ranks import Ranks
-from mtx.training.run import load_initial, prepare
+from mtx.training.run import prepare
 from mtx.training.schedule import drop_outdated_cooldown
 from mtx.training.trainer import Trainer
 from mtx.training.validation import validate_part
@@ -46,7 +46,7 @@ def rehearse(config: Config) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it
         scratch, started = RunLayout(Path(directory)), time.monotonic()
         was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
-        data = prepare(config, paths if was_prepared else scratch, load_initial(config, paths))
+        data, _ = prepare(config, paths if was_prepared else scratch)
         prepare_s = time.monotonic() - started
         records, device = paths if paths.chosen.exists() else scratch, find_device(config.device)
         config, plan = decide(config, records, data, device, started, Ranks(), _NUM_ROWS)

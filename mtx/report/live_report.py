@@ -7,8 +7,6 @@ from mtx.report.report_page import report_page
 from mtx.storage import durable
 from mtx.training.hooks import Hook, Run, Validation
 
-_MAX_SHARE = 0.02  # maximum share of the training time for reports
-
 
 class ReportWriter(Hook):
     """Rewrites the report of one run repeatedly; a failure does not end training but is a deferred error."""
@@ -16,11 +14,11 @@ class ReportWriter(Hook):
     _next_at = 0.0  # the earliest time of the next update, on the monotonic clock
 
     def on_validation(self, run: Run, validation: Validation, model: TranslationModel) -> None:
-        """Write the report, unless this would take more than `_MAX_SHARE` of the time."""
+        """Write the report, unless this would take more than 2% of the time of training."""
         if (started := time.monotonic()) >= self._next_at:
             self._write(run)
             ended = time.monotonic()
-            self._next_at = ended + (ended - started) / _MAX_SHARE
+            self._next_at = ended + (ended - started) / 0.02
 
     def on_end(self, run: Run) -> None:
         self._write(run)

@@ -30,10 +30,7 @@ from mtx.report.run_history import RunSummary, improvement, read_run
 from mtx.storage.run_directory import DECIDING_METRICS, recorded_metric
 from mtx.storage.run_files import REPORT
 
-_NOT_MACHINE = {"event", "step", "time", "hours"}  # of a start event
-_MAX_TEXTS = 2000  # of a test set in a page, references and translations
 _TOKEN, _CHARACTER = re.compile(r"\s*(?:\w+|[^\w\s])\s*"), re.compile(r"\s*\S\s*")
-_COLUMNS = ("name", "kept", "read", "held_out", "weight")  # of a corpus in report.json
 
 Marked = list[tuple[str, bool]]  # parts of a text; True: the other text lacks this part here
 
@@ -88,8 +85,9 @@ def _table(columns: Sequence[Mapping[str, str]], missing: str = "unknown") -> li
 
 def _machine(run: RunSummary) -> dict[str, str]:
     """Machine, versions, and the hashes of data and code of a run."""
-    start = {key.replace("_", " "): str(value) for key, value in run.last_start.items() if key not in _NOT_MACHINE}
-    return {**start, "code": str(run.provenance.get("code", "unknown"))}
+    start = run.last_start
+    machine = {key.replace("_", " "): str(start[key]) for key in start if key not in ("event", "step", "time", "hours")}
+    return {**machine, "code": str(run.provenance.get("code", "unknown"))}
 
 
 def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
@@ -116,7 +114,8 @@ def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
         corpora = []
         for corpus in report["corpora"]:
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in corpus["dropped"].items())
-            corpora.append((*map(corpus.__getitem__, _COLUMNS), reasons))
+            columns = ("name", "kept", "read", "held_out", "weight")
+            corpora.append((*map(corpus.__getitem__, columns), reasons))
         dropped = [(reason, drop["pairs"], example(drop["example"])) for reason, drop in report["dropped"].items()]
         sets = [*set_lines(report)]
         return facts, render("report_data.html", report=report, corpora=corpora, dropped=dropped, sets=sets)
@@ -140,7 +139,7 @@ def test_set_values(roots: Sequence[Path], names: Sequence[str]) -> Iterator[dic
         yield {
             "name": test_set.name,
             "comparison": compare(systems, references, tgt=test_set.tgt, groups=groups_of(roots, names)),
-            "sentences": sentences[: _MAX_TEXTS // (1 + len(systems))],
+            "sentences": sentences[: 2000 // (1 + len(systems))],  # references and translations of a test set
             "typical": sentences[len(sentences) // 2],
         }
 

@@ -24,8 +24,6 @@ from mtx.training.hooks import Sample
 
 _MAX_POINTS = 400  # of a curve
 _OF_CURVES = ("nll", "ppl", "bleu", "chrf", "learning_rate", "tgt_tokens_per_s")
-_MAX_SAMPLED = 8  # validations whose samples are shown
-_LARGEST = 1e15  # a larger value comes from a damaged file
 # The gain in the last third of the steps that makes more training worthwhile: points, or nats.
 _MIN_GAIN = {"bleu": 0.5, "chrf": 0.5, "nll": 0.01}
 Event = dict[str, Any]
@@ -95,7 +93,7 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < _LARGEST
+    return isinstance(value, int | float) and abs(value) < 1e15  # a larger value comes from a damaged file
 
 
 class Improvement(NamedTuple):
@@ -155,12 +153,12 @@ class RunSummary:
 
     @property
     def samples(self) -> list[tuple[int, list[Sample]]]:
-        """The sample sentences of evenly chosen validations, including the last one, each with its step."""
+        """The sample sentences of up to eight validations, evenly chosen, and the last one, each with its step."""
         samples, adapter = [], TypeAdapter(list[Sample])
         for event in self.history.of("validation"):
             with contextlib.suppress(ValidationError):
                 samples.append((event["step"], adapter.validate_python(event.get("samples"))))
-        return samples[:: len(samples) // -_MAX_SAMPLED or -1][::-1]
+        return samples[:: len(samples) // -8 or -1][::-1]
 
     @property
     def hints(self) -> list[Event]:

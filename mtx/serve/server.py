@@ -237,13 +237,6 @@ class TranslationFields(DetectionFields):
     alternatives: NonNegativeInt = 0
 
 
-def read_spec() -> dict[str, Any]:
-    """The response of /spec: the calls in OpenAPI, with the fields of their bodies."""
-    spec: dict[str, Any] = json.loads(_read("spec.json"))
-    spec["info"]["version"] = package_version() or "unknown"
-    return spec
-
-
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
     """The HTML of the page, a single file, and its policy, which allows only its own script and styles.
 
@@ -281,14 +274,27 @@ class Server:
 
     def app(self) -> Starlette:
         """The ASGI application."""
-        languages, settings = self.pairs.languages(), self._settings()
+        languages = self.pairs.languages()
+        sides = zip(("source", "target"), self.pairs.first, strict=True)
+        settings = {
+            "apiKeys": bool(self.keys),
+            "keyRequired": bool(self.keys),
+            "charLimit": self.limits.chars,
+            "filesTranslation": False,
+            "supportedFilesFormat": [],
+            "suggestions": False,
+            "frontendTimeout": 500,
+            "language": {side: {"code": code, "name": name_of(code) or code} for side, code in sides},
+        }
         text, policy = render_page(languages, settings)
+        spec = json.loads(_read("spec.json"))  # the calls in OpenAPI, with the fields of their bodies
+        spec["info"]["version"] = package_version() or "unknown"
         fixed = {
             "/": HTMLResponse(text, headers={"content-security-policy": policy}),
             "/languages": JSONResponse(languages),
             "/frontend/settings": JSONResponse(settings),
             "/health": JSONResponse({"status": "ok"}),
-            "/spec": JSONResponse(read_spec()),
+            "/spec": JSONResponse(spec),
         }
         routes = [
             Route("/translate", self.translate, methods=["POST"]),
@@ -344,19 +350,6 @@ class Server:
         """POST /detect: q, api_key."""
         fields = await self._read(request, DetectionFields)
         return JSONResponse(await asyncio.to_thread(self.pairs.detect, " ".join(fields.texts)))
-
-    def _settings(self) -> dict[str, object]:
-        sides = zip(("source", "target"), self.pairs.first, strict=True)
-        return {
-            "apiKeys": bool(self.keys),
-            "keyRequired": bool(self.keys),
-            "charLimit": self.limits.chars,
-            "filesTranslation": False,
-            "supportedFilesFormat": [],
-            "suggestions": False,
-            "frontendTimeout": 500,
-            "language": {side: {"code": code, "name": name_of(code) or code} for side, code in sides},
-        }
 
     async def _read(self, request: Request, kind: type[Fields]) -> Fields:
         """The fields of a JSON body; otherwise the fields of the URL and the form, as in LibreTranslate.

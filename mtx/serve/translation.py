@@ -23,7 +23,7 @@ from mtx.data.languages import code_of, name_of
 from mtx.data.markup import Marked, needs_no_translation
 from mtx.decoding.translator import Hypothesis, Part, Translator
 from mtx.documents import html
-from mtx.documents.edits import apply, segments
+from mtx.documents.edits import apply
 from mtx.errors import UsageError
 from mtx.evaluation.suspicion import Suspicion, suspicion
 
@@ -296,7 +296,7 @@ async def translate_html(
     """
     for read in (partial(html.read_blocks, Path("q")), html.read_attributes):
         pages = [await asyncio.to_thread(list, read(text)) for text in texts]
-        marked = [segment for edits in pages for segment in segments(edits)]
+        marked = [edit.segment for edits in pages for edit in edits if edit.segment]
         hypotheses = await _search(queue, pair, pair.best, marked, is_admitted)
         translations = (ranked[0].marked for ranked in hypotheses)
         texts = [apply(text, edits, translations) for text, edits in zip(texts, pages, strict=True)]

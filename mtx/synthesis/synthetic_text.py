@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -44,10 +43,7 @@ logger = logging.getLogger(__name__)
 TRAIN = "train.tsv"
 VALID = "valid.tsv"
 DISTILLED = "distilled.tsv"
-_ORIGIN = "teacher.json"
 _PAIRS_AT_ONCE = 100_000
-_NUM_ALONE = 30  # sentences that are translated one by one to measure latency
-_ROUNDS = 2  # of the translation of all sentences; the faster one counts
 BLOCK_LINES = 1024  # the most lines that a killed process loses
 LIMITS = DataConfig.model_validate({})  # the limits of training text
 WORST_SHARE = 0.05  # the share of pairs dropped by the score of a forward model, as in Mozilla's recipes
@@ -58,73 +54,66 @@ Line = tuple[str, str | None]  # of the text, and its reference
 Row = tuple[str, float | None]  # the translation of a line, and its score by the forward model
 
 
-@dataclass(frozen=True)
-class SyntheticText:
-    """The work on one text.
+def write_pairs(
+    lines: Callable[[], Iterable[Line]],
+    translated: ResumableRows,
+    translate: Callable[[list[str], list[str | None]], list[str]],
+    output: AbstractContextManager[IO[bytes]],
+    progress: Callable[[int], object],
+    score: Callable[[list[str], list[str]], list[float | None]] | None = None,
+    side: Literal["src", "tgt"] = "tgt",
+) -> Counter[str]:
+    """Translate lines into training pairs, a TSV file.
 
-    Attributes:
+    Args:
         lines: returns the text, one sentence a line, each with its reference if it has one; called several times.
-        translated: the finished translations, in blocks of lines that are translated together.
+        translated: the finished translations, in blocks of lines that are translated together; removed at the end.
         translate: translates lines, given their references.
+        progress: is called with the number of lines of each block.
         score: the log-probability per token of lines, given their translations, by a forward model; the worst pairs
             are dropped. None without a forward model.
         side: the side of the lines in the pairs.
+
+    Returns:
+        The numbers of dropped lines by reason, and of kept lines.
+
+    Raises:
+        UsageError: if `translated` belongs to other translations.
     """
-
-    lines: Callable[[], Iterable[Line]]
-    translated: ResumableRows
-    translate: Callable[[list[str], list[str | None]], list[str]]
-    score: Callable[[list[str], list[str]], list[float | None]] | None = None
-    side: Literal["src", "tgt"] = "tgt"
-
-    def run(self, progress: Callable[[int], object]) -> None:
-        """Translate the remaining lines; `progress` is called with the number of lines of each block.
-
-        Raises:
-            UsageError: if `translated` belongs to other translations.
-        """
-        num_done = self.translated.resume()
-        progress(num_done)
-        lines = islice(self.lines(), num_done, None)
-        while block := list(islice(lines, self.translated.block_rows)):
+    counts = Counter[str]()
+    with translated.lock():
+        progress(num_done := translated.resume())
+        rest = islice(lines(), num_done, None)
+        while block := list(islice(rest, translated.block_rows)):
             texts, references = map(list, zip(*block, strict=True))
-            translations = self.translate(texts, references)
-            scores = self.score(translations, texts) if self.score else [None] * len(block)
+            translations = translate(texts, references)
+            scores = score(translations, texts) if score else [None] * len(block)
             rows = zip(translations, scores, strict=True)
-            self.translated.append([json.dumps(row, ensure_ascii=False) for row in rows])
+            translated.append([json.dumps(row, ensure_ascii=False) for row in rows])
             progress(len(block))
+        known = sorted(value for _, value in _rows(translated) if value is not None)
+        worst = [float("-inf"), *known][int(WORST_SHARE * len(known))]
+        with output as sink:
+            for (translation, value), (line, _) in zip(_rows(translated), lines(), strict=True):
+                pair = clean_pair(*((line, translation) if side == "src" else (translation, line)), LIMITS)
+                reason = pair if isinstance(pair, str) else suspicion(line, translation)
+                if not reason and value is not None and value <= worst:
+                    reason = "improbable"
+                counts[reason or KEPT] += 1
+                if not reason:
+                    sink.write(tsv_line(pair))
+        translated.remove()
+    logger.info("%s: %s", translated.output, described(counts))
+    return counts
 
-    def write(self, output: AbstractContextManager[IO[bytes]], progress: Callable[[int], object]) -> None:
-        """`run` and `write_pairs` in one, under the lock of `translated`, which is removed at the end."""
-        with self.translated.lock():
-            self.run(progress)
-            with output as sink:
-                counts = self.write_pairs(sink)
-            self.translated.remove()
-        logger.info("%s: %s", self.translated.output, described(counts))
 
-    def write_pairs(self, sink: IO[bytes]) -> Counter[str]:
-        """Write the training pairs as TSV; returns the numbers of dropped lines by reason, and of kept lines."""
-        scores = sorted(score for _, score in self._rows() if score is not None)
-        worst = [float("-inf"), *scores][int(WORST_SHARE * len(scores))]
-        counts = Counter[str]()
-        for (translation, score), (line, _) in zip(self._rows(), self.lines(), strict=True):
-            pair = clean_pair(*((line, translation) if self.side == "src" else (translation, line)), LIMITS)
-            reason = pair if isinstance(pair, str) else suspicion(line, translation)
-            if not reason and score is not None and score <= worst:
-                reason = "improbable"
-            counts[reason or KEPT] += 1
-            if not reason:
-                sink.write(tsv_line(pair))
-        return counts
-
-    def _rows(self) -> Iterator[Row]:
-        for number, row in enumerate(self.translated.rows(), 1):
-            try:
-                translation, score = json.loads(row)
-            except ValueError:
-                raise DamagedFileError(f"{self.translated.path}: its row {number} is damaged") from None
-            yield translation, score
+def _rows(translated: ResumableRows) -> Iterator[Row]:
+    for number, row in enumerate(translated.rows(), 1):
+        try:
+            translation, score = json.loads(row)
+        except ValueError:
+            raise DamagedFileError(f"{translated.path}: its row {number} is damaged") from None
+        yield translation, score
 
 
 def tsv_line(pair: Sequence[str]) -> bytes:
@@ -133,7 +122,7 @@ def tsv_line(pair: Sequence[str]) -> bytes:
 
 
 def described(counts: Counter[str]) -> str:
-    """The counts of `SyntheticText.write_pairs` in words, such as `98 pairs of 100 lines (copy 2)`."""
+    """The counts of `write_pairs` in words, such as `98 pairs of 100 lines (copy 2)`."""
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if reason != KEPT)
     pairs, lines = counted(counts[KEPT], "pair"), counted(counts.total(), "line")
     return f"{pairs} of {lines}{dropped and f' ({dropped})'}"
@@ -166,7 +155,7 @@ def check_teacher(directory: Path, teacher: str, mono: Path | None, text: list[s
         text: the settings for text other than the teacher's own.
     """
     origin = {"teacher": model_identity(teacher), "mono": mono and durable.sha256(mono), "text": sorted(text)}
-    path = directory / _ORIGIN
+    path = directory / "teacher.json"
     if not path.exists():
         durable.write_json(path, origin)
     elif not origin.items() <= durable.read_json(path).items():
@@ -199,8 +188,8 @@ def translate_text(
 
     origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
     translated = ResumableRows(output, origin, BLOCK_LINES)
-    work = SyntheticText(lambda: source_lines(directory, mono), translated, translate, side="src")
-    work.write(durable.new_file(output), progress)
+    new = durable.new_file(output)
+    write_pairs(lambda: source_lines(directory, mono), translated, translate, new, progress, side="src")
 
 
 def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:
@@ -242,8 +231,8 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
         "bleu": scores["bleu"]["score"],
         "chrf": scores["chrf"]["score"],
         "megabytes": sum(file.stat().st_size for file in files if file.is_file()) / 1e6,
-        "rate": len(sources) / min(seconds(sources) for _ in range(_ROUNDS)),
-        "milliseconds": 1e3 * statistics.median(seconds([source]) for source in sources[:_NUM_ALONE]),
+        "rate": len(sources) / min(seconds(sources), seconds(sources)),
+        "milliseconds": 1e3 * statistics.median(seconds([source]) for source in sources[:30]),
     }
 
 

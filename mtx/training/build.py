@@ -109,8 +109,8 @@ def choose_runtime(
         kernel = attention_kernel(config.model, device, runtime.precision)
     compiles = runtime.compile if training.compile == "auto" else training.compile
     compiles = compiles and kernel == "varlen" and not training.deterministic
-    is_checked = not is_new and runtime.compile  # as compiled, by an earlier start
-    runtime = replace(runtime, device=str(device), kernel=kernel, compile=compiles and is_checked)
+    is_checked = compiles and runtime.compile and not is_new  # by an earlier start
+    runtime = replace(runtime, device=str(device), kernel=kernel, compile=is_checked)
 
     def check(choices: RuntimeChoices) -> RuntimeChoices:
         checked = ranks.run_on_rank_zero(check_fast_step, choices, config, data)
@@ -213,12 +213,12 @@ def _try_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> No
     """
     model, longest = new_model(config, runtime, data), config.data.max_tokens
     # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
-    num_shards = 2 if config.training.shard else 1  # at least as many
-    parts = [-(-parameter.numel() // num_shards) for parameter in model.parameters()]
-    reserved = [torch.zeros(part, device=runtime.device) for part in parts for _ in range(6)]
+    num_shards = 1 + config.training.shard  # at least as many
+    sizes = [-(-parameter.numel() // num_shards) for parameter in model.parameters()] * 6
+    reserved = [torch.zeros(size, device=runtime.device) for size in sizes]
     _, shape = step_shape(config, runtime, text_and_sampler(config, data)[1])
     micro_step = new_micro_step(config, runtime, model)  # its graphs hold memory too
-    micro_step(longest_sentences(shape, model.pad_id), 1.0)
+    micro_step(longest_sentences(shape, model.pad_id), 1.0, is_first=True)
     sentences = [[0] * longest] * max(1, SCORED_TOKENS // longest)
     score_pairs(model.eval(), sentences, sentences, alpha=0.0)
     del reserved

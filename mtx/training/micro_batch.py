@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from mtx.config.schema import Config
 from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, to_device, twice
@@ -23,7 +24,6 @@ from mtx.data.sampler import BatchSampler
 from mtx.model.attention import Kernel
 from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.fused import hidden_states
-from mtx.model.transformer import Transformer
 from mtx.model.translation_model import TranslationModel
 from mtx.training.loss import smoothed_loss
 
@@ -57,11 +57,10 @@ class MicroStep:
     Args:
         precision: `bf16` runs the model in autocast; weights and gradients stay fp32.
         compiled: whether torch compiles the forward pass; only with the `varlen` kernel.
-        root: for a sharded model, what calls a function of it; see `mtx.training.strategy`.
         rdrop_alpha: see `smoothed_loss`; not 0 makes each micro-step two passes.
 
     Attributes:
-        sums: fp32 [2] on the device, loss and nll of the micro-batches since `start_step`.
+        sums: fp32 [2] on the device, loss and nll of the micro-batches since the first one of the step.
         is_recorded: whether graphs are recorded, and with them the gradients stay where they are.
     """
 
@@ -69,7 +68,6 @@ class MicroStep:
     label_smoothing: float
     precision: str
     compiled: bool = False
-    root: Any = None
     rdrop_alpha: float = 0.0
     is_recorded = False
 
@@ -79,30 +77,22 @@ class MicroStep:
         self.sums = torch.zeros(2, device=self.device)
         self._scale = torch.zeros((), device=self.device)
         if self.compiled:
-            assert isinstance(model, Transformer)
             probability = torch.tensor(model.config.dropout, device=self.device)
-            for part in (model, *model.encoder, *model.decoder):
+            for part in (model, *model.encoder, *model.decoder):  # type: ignore[misc]
                 part.dropout = probability
         # A function, not a method: one would hold this object, and its memory on the device with it.
         loss = MicroStep._loss
         self._forward: Any = torch.compile(loss, fullgraph=True, dynamic=False) if self.compiled else loss
-        if self.root is not None:
-            self._forward = functools.partial(self.root, loss)
-        self._is_first = True
 
-    def start_step(self) -> None:
-        """Begin a step: its first micro-batch replaces the gradients and the sums, and the others add to them."""
-        self._is_first = True
-        if not self.model.training:
-            self.model.train()
-
-    def __call__(self, batch: PackedBatch, scale: float) -> None:
+    def __call__(self, batch: PackedBatch, scale: float, is_first: bool) -> None:
         """Run a micro-batch in host memory; on CUDA this returns before the work is done.
 
         Args:
             scale: 1 / target tokens of the whole step.
+            is_first: of its step: it replaces the gradients and the sums, and the others add to them.
         """
-        is_first, self._is_first = self._is_first, False
+        if not self.model.training:
+            self.model.train()
         self._scale.fill_(scale)
         self._take(batch, is_first)
 
@@ -125,7 +115,7 @@ class MicroStep:
         if is_first:
             self.sums.zero_()
             self.model.zero_grad()
-        loss, nll = self._forward(self, batch, self._scale)
+        loss, nll = self.model(self._forward, self, batch, self._scale)
         loss.backward()
         self.sums += torch.stack([loss.detach(), nll.detach()])
 
@@ -141,8 +131,7 @@ class MicroStep:
     def _hidden(self, batch: PackedBatch) -> Tensor:
         """The hidden states of the target, [N, D]."""
         if self.compiled:
-            assert isinstance(self.model, Transformer)
-            return hidden_states(self.model, batch)
+            return hidden_states(self.model, batch)  # type: ignore[arg-type]
         return self.model.decode(batch, self.model.encode(batch))
 
     def _hidden_twice(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
@@ -182,12 +171,13 @@ class RecordedStep(MicroStep):
         torch.cuda.set_rng_state(state, self.device)
 
 
-def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel, root: object = None) -> MicroStep:
-    """The micro-step of a run with this model; for `root` see `Strategy`."""
-    training, compiled = config.training, runtime.compile and root is None
-    is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and root is None
+def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel) -> MicroStep:
+    """The micro-step of a run with this model; a sharded one is gathered for each pass, so its step is not recorded."""
+    training, is_whole = config.training, not isinstance(model, FSDPModule)
+    is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and is_whole
     kind = RecordedStep if is_recorded else MicroStep
-    return kind(model, training.label_smoothing, runtime.precision, compiled, root, training.rdrop_alpha)
+    compiled = runtime.compile and is_whole
+    return kind(model, training.label_smoothing, runtime.precision, compiled, training.rdrop_alpha)
 
 
 class StepResult(NamedTuple):
@@ -199,10 +189,9 @@ class StepResult(NamedTuple):
 
 def take_step(step: MicroStep, batches: Sequence[PackedBatch], seed: int) -> StepResult:
     """The result of a step of these micro-batches, without an update."""
-    step.start_step()
     for number, batch in enumerate(batches):
         seed_micro_step(step.device, seed, 1, number)
-        step(batch, 1 / sum(batch.num_tgt_tokens for batch in batches))
+        step(batch, 1 / sum(batch.num_tgt_tokens for batch in batches), number == 0)
     gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in step.model.parameters()]
     return StepResult(float(step.sums[0]), gradients)
 

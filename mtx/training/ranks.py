@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -130,6 +130,7 @@ def handled_signals() -> list[int]:
     return [number for number in numbers if number in always or signal.getsignal(number) != signal.SIG_IGN]
 
 
+@dataclass
 class Ranks:
     """This process and the others of its run; `Ranks()` is one process alone, for which everything here is free.
 
@@ -141,13 +142,16 @@ class Ranks:
         is_rank_zero: whether this rank writes files and messages.
     """
 
-    def __init__(self, rank: int = 0, size: int = 1, local_rank: int = 0, local_size: int = 1):
-        self.rank, self.size = rank, size
-        self.local_rank, self.local_size = local_rank, local_size
-        self.is_rank_zero = rank == 0
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    local_size: int = 1
+
+    def __post_init__(self) -> None:
+        self.is_rank_zero = self.rank == 0
         self._where = ""
-        self._end_together = False
-        if size == 1:
+        self._end_together = self._has_met = False
+        if self.size == 1:
             return
         store, _, _ = next(dist.rendezvous("env://", timeout=_START))  # type: ignore[attr-defined]
         limit = timedelta(seconds=TIMEOUT_S)
@@ -155,8 +159,8 @@ class Ranks:
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if has_nccl else "gloo",
             store=store,
-            rank=rank,
-            world_size=size,
+            rank=self.rank,
+            world_size=self.size,
             timeout=1.5 * limit if has_nccl else limit,  # NCCL ends the process, so gloo has to notice before it
         )
         self._host, self._patient = (dist.new_group(backend="gloo", timeout=timeout) for timeout in (limit, _PATIENCE))
@@ -171,7 +175,7 @@ class Ranks:
         Raises:
             ReportedError: on the other ranks, if it fails on rank 0.
         """
-        return self.gather(lambda: cast(Value, work(*arguments) if self.is_rank_zero else None))[0]
+        return self.gather(lambda: work(*arguments) if self.is_rank_zero else None)[0]  # type: ignore[return-value]
 
     def gather(self, work: Callable[..., Value], *arguments: Any) -> list[Value]:
         """What `work` returns on each rank, in their order, on all of them.
@@ -214,6 +218,9 @@ class Ranks:
     def all_reduce(self, *tensors: Tensor) -> None:
         """Replace tensors by their sums over all ranks, in one exchange; the same bits on each, and each time."""
         if self.size > 1:
+            if not self._has_met:  # in the first step, compiling may take one rank minutes longer than another
+                self.all_gather_object(None)
+                self._has_met = True
             flat = torch.cat([tensor.flatten() for tensor in tensors])
             dist.all_reduce(flat)
             for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):

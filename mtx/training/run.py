@@ -112,8 +112,7 @@ def _prepare_together(
     prepared = list[tuple[PreparedData, LoadedModel | None]]()
 
     def work() -> str:
-        initial = load_initial(config, paths)
-        prepared.append((prepare(config, paths, initial, hooks), initial))
+        prepared.append(prepare(config, paths, hooks))
         return prepared[0][0].sha256
 
     def load() -> None:
@@ -137,7 +136,7 @@ def _prepare_together(
 def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
     """The first stage alone: from text to token ids."""
     with open_run(config) as paths:
-        prepare(config, paths, load_initial(config, paths), hooks)
+        prepare(config, paths, hooks)
     return paths
 
 
@@ -147,13 +146,13 @@ def load_initial(config: Config, paths: RunLayout) -> LoadedModel | None:
     return init_from.load(config) if is_needed else None
 
 
-def prepare(config: Config, paths: RunLayout, initial: LoadedModel | None, hooks: Sequence[Hook] = ()) -> PreparedData:
-    """The token ids of a run; they are prepared first if they do not exist yet.
+def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tuple[PreparedData, LoadedModel | None]:
+    """The token ids of a run, which are prepared first if they do not exist yet, and `load_initial`.
 
     Raises:
         DamagedFileError: if they are damaged, or missing from a run that has checkpoints.
     """
-    is_new = not is_prepared(paths.data)
+    initial, is_new = load_initial(config, paths), not is_prepared(paths.data)
     if is_new:
         if checkpoint_steps(paths):  # whose model may have been trained on other token ids
             raise DamagedFileError(
@@ -166,7 +165,7 @@ def prepare(config: Config, paths: RunLayout, initial: LoadedModel | None, hooks
         init_from.check_tokenizer(config, initial.tokenizer, data.tokenizer)
     for hook in hooks:
         hook.on_prepared(config, paths, data if is_new else None)
-    return data
+    return data, initial
 
 
 def _announce(trainer: Trainer) -> None:

@@ -140,7 +140,7 @@ class Schedule:
         return state.bad_validations >= (self._training.patience or math.inf)
 
     def plan_cooldown(self, state: State, now_s: float) -> Cooldown | None:
-        """The cooldown of `state`, or the one that begins after it, if it is time for one.
+        """The cooldown that begins after `state`, if it is time for one; None if it has begun.
 
         It takes the share `training.cooldown` of all steps, whatever will end the training; it also begins when
         training.patience has run out. Its last step stays. All ranks call this at every step, which updates `end`.
@@ -148,7 +148,7 @@ class Schedule:
         self._in_time = self._end_by_time_limit(state, now_s)
         step, share = state.step, self._training.cooldown
         if not share or state.cooldown is not None or not step:
-            return state.cooldown
+            return None
         last, reason = self.end(state)
         if self._has_stalled(state):
             last, reason = min((last, reason), (step + math.ceil(step * share / (1 - share)), "patience"))

@@ -8,14 +8,13 @@ The optimizer is Adam, as section 5.3 of the paper has it; `WeightUpdate` is its
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from mtx.model.cuda_graphs import CudaGraph
@@ -48,6 +47,7 @@ def new_optimizer(parameters: Sequence[Tensor]) -> torch.optim.Adam:
     return optimizer
 
 
+@dataclass(eq=False)
 class WeightUpdate:
     """Updates the weights from the gradients of a step, without waiting for the device.
 
@@ -56,21 +56,21 @@ class WeightUpdate:
     Args:
         sums: of the loss and the nll, fp32 [2] on the device.
         norm: returns that of the whole gradient.
-        is_recorded: whether gradients stay where they are in memory, so that this is recorded as a graph.
+        is_recorded: whether gradients stay where they are in memory, so that this is recorded as a graph, by the second
+            update: the first one warms up.
     """
 
-    def __init__(
-        self,
-        optimizer: torch.optim.Adam,
-        sums: Tensor,
-        norm: Callable[[], Tensor],
-        clip_norm: float | None,
-        is_recorded: bool,
-    ):
-        self._optimizer, self._sums, self._norm, self._clip_norm = optimizer, sums, norm, clip_norm
-        self._rate = torch.zeros((), device=sums.device)
-        self._graph = CudaGraph(torch.cuda.Stream(sums.device)) if is_recorded else None  # type: ignore[no-untyped-call]
-        self._is_warm = False
+    optimizer: torch.optim.Adam
+    sums: Tensor
+    norm: Callable[[], Tensor]
+    clip_norm: float | None
+    is_recorded: bool
+
+    def __post_init__(self) -> None:
+        device = self.sums.device
+        self._rate = torch.zeros((), device=device)
+        self._graph = CudaGraph(torch.cuda.Stream(device)) if self.is_recorded else None  # type: ignore[no-untyped-call]
+        self._is_first = True
 
     def __call__(self, learning_rate: float) -> Tensor:
         """Update the weights.
@@ -79,31 +79,27 @@ class WeightUpdate:
             fp32 [3] on the device: mean loss, summed nll, gradient norm before clipping. The next call may change it.
         """
         if self._graph is None:
-            self._apply(learning_rate, self._clip_norm)
+            self._apply(learning_rate)
             return self._figures
-        if not self._is_warm:  # by an update that changes neither weights nor gradients
-            found_inf: Tensor = self._optimizer.found_inf  # type: ignore[attr-defined]
-            before = found_inf.clone()
-            found_inf.fill_(1)
-            self._graph.warm_up(functools.partial(self._apply, self._rate, self._clip_norm and math.inf))
-            found_inf.copy_(before)
-            self._is_warm = True
+        is_first, self._is_first = self._is_first, False
         self._rate.fill_(learning_rate)
-        self._graph.replay(functools.partial(self._apply, self._rate, self._clip_norm))
+        run = self._graph.warm_up if is_first else self._graph.replay
+        run(functools.partial(self._apply, self._rate))
         return self._figures
 
-    def _apply(self, learning_rate: float | Tensor, clip_norm: float | None) -> None:
-        norm = self._norm()
-        self._figures = torch.cat([self._sums, norm.float().view(1)])
-        found_inf = self._optimizer.found_inf  # type: ignore[attr-defined]
+    def _apply(self, learning_rate: float | Tensor) -> None:
+        norm = self.norm()
+        self._figures = torch.cat([self.sums, norm.float().view(1)])
+        found_inf = self.optimizer.found_inf  # type: ignore[attr-defined]
         torch.maximum(found_inf, (~self._figures.isfinite().all()).float(), out=found_inf)
-        for group in self._optimizer.param_groups:
-            if clip_norm is not None:
-                torch.nn.utils.clip_grads_with_norm_(group["params"], clip_norm, norm)
+        for group in self.optimizer.param_groups:
+            if self.clip_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(group["params"], self.clip_norm, norm)
             group["lr"] = learning_rate
-        self._optimizer.step()
+        self.optimizer.step()
 
 
+@dataclass(eq=False)
 class Strategy:
     """Each rank has the whole model. All ranks call each method together.
 
@@ -113,25 +109,25 @@ class Strategy:
 
     Attributes:
         parameters: what the optimizer of this rank updates.
-        root: if it is not None, `root(function, *arguments)` calls a function in which the model can be used.
     """
 
-    root: Any = None
+    new_model: Callable[[str | torch.device], TranslationModel]
+    device: torch.device
+    ranks: Ranks
 
-    def __init__(self, new_model: Callable[[str | torch.device], TranslationModel], device: torch.device, ranks: Ranks):
-        self._new_model, self._device, self._ranks = new_model, device, ranks
-        self.model = new_model(device)
-        self.parameters = self._divide()
+    def __post_init__(self) -> None:
+        self.model = self.new_model(self.device)
+        self._divide()
+        self.parameters: list[Tensor] = list(self.model.parameters())
         self.optimizer = new_optimizer(self.parameters)
-        self._has_met = False
 
-    def _divide(self) -> list[Tensor]:
-        return list(self.model.parameters())
+    def _divide(self) -> None:
+        """Divide the model, where each rank has only a part of it."""
 
     def load(self, read: Read) -> State:
         """Give all ranks the weights and moments that `read` puts into a model and an optimizer on rank 0."""
-        state = self._ranks.run_on_rank_zero(read, self.model, self.optimizer)
-        self._ranks.broadcast(tensor.detach() for tensor in _tensors(self.model, self.optimizer).values())
+        state = self.ranks.run_on_rank_zero(read, self.model, self.optimizer)
+        self.ranks.broadcast(tensor.detach() for tensor in _tensors(self.model, self.optimizer).values())
         return state
 
     def begin_micro_step(self, is_last: bool) -> None:
@@ -139,16 +135,10 @@ class Strategy:
 
     def reduce_gradients(self, sums: Tensor) -> None:
         """Add up the gradients of all ranks, and `sums`."""
-        if self._ranks.size > 1:
+        if self.ranks.size > 1:
             for parameter in self.parameters:  # a rank may have no sentence that uses a parameter
                 parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            self._add_up(*self._gradients(), sums)
-
-    def _add_up(self, *tensors: Tensor) -> None:
-        if not self._has_met:  # in the first step, compiling may take one rank minutes longer than another
-            self._ranks.all_gather_object(None)
-            self._has_met = True
-        self._ranks.all_reduce(*tensors)
+            self.ranks.all_reduce(*self._gradients(), sums)
 
     def gradient_norm(self) -> Tensor:
         """The norm of the whole gradient."""
@@ -158,85 +148,67 @@ class Strategy:
         return [parameter.grad for parameter in self.parameters if parameter.grad is not None]
 
     def snapshot(self) -> Snapshot:
-        """What a checkpoint holds; empty but on rank 0."""
-        return checkpoint.snapshot(self.model, self.optimizer) if self._ranks.is_rank_zero else Snapshot({}, {})
+        """What a checkpoint holds; only rank 0 has numbers."""
+        return checkpoint.snapshot(self.model, self.optimizer) if self.ranks.is_rank_zero else Snapshot({}, {})
 
     def whole_model(self) -> TranslationModel:
         """The model to validate."""
         return self.model
 
 
-class _Root(nn.Module):
-    """Runs a function of the model with the weights that no layer has: the loss reads the embedding too."""
-
-    def __init__(self, model: TranslationModel):
-        super().__init__()
-        self.model = model
-
-    def forward(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        return function(*arguments)
-
-
 class Sharded(Strategy):
     """Each rank keeps its part of every parameter of a Transformer."""
 
-    def _divide(self) -> list[Tensor]:
+    def _divide(self) -> None:
         assert isinstance(self.model, Transformer)
-        mesh = init_device_mesh(self._device.type, (self._ranks.size,))
-        self.root = _Root(self.model)
+        mesh = init_device_mesh(self.device.type, (self.ranks.size,))
         policy = MixedPrecisionPolicy(reduce_dtype=torch.float32)
-        for module in (*self.model.encoder, *self.model.decoder, self.root):
-            fully_shard(module, mesh=mesh, mp_policy=policy)
-        for module in self.root.modules():
-            if isinstance(module, FSDPModule):  # sums, not means: the loss is divided by the tokens of the whole step
-                module.set_gradient_divide_factor(1.0)
-                module.set_force_sum_reduction_for_comms(True)
-        return list(self.model.parameters())
+        for module in (*self.model.encoder, *self.model.decoder, self.model):
+            sharded = fully_shard(module, mesh=mesh, mp_policy=policy)
+            sharded.set_gradient_divide_factor(1.0)  # sums, not means: the loss is divided by the tokens of the step
+            sharded.set_force_sum_reduction_for_comms(True)
 
     def load(self, read: Read) -> State:
         """See `Strategy.load`: rank 0 reads into a whole model on the CPU, and scatters it."""
         whole = dict[str, Tensor]()
 
         def work() -> State:
-            model = self._new_model("cpu")
+            model = self.new_model("cpu")
             optimizer = new_optimizer(list(model.parameters()))
             state = read(model, optimizer)
             whole.update(_tensors(model, optimizer))
             return state
 
-        state = self._ranks.run_on_rank_zero(work)
+        state = self.ranks.run_on_rank_zero(work)
         with torch.no_grad():
             for name, part in _tensors(self.model, self.optimizer).items():
-                full = whole[name].to(self._device) if whole else torch.empty(part.shape, device=self._device)
+                full = whole[name].to(self.device) if whole else torch.empty(part.shape, device=self.device)
                 if isinstance(part, DTensor):
                     part.copy_(distribute_tensor(full, part.device_mesh, part.placements))
                 else:
-                    self._ranks.broadcast([full])
+                    self.ranks.broadcast([full])
                     part.copy_(full)
         return state
 
     def begin_micro_step(self, is_last: bool) -> None:
         """See `Strategy.begin_micro_step`: ranks add up their gradients after the last micro-batch."""
-        self.root.set_requires_gradient_sync(is_last)
+        self.model.set_requires_gradient_sync(is_last)  # type: ignore[operator]
 
     def reduce_gradients(self, sums: Tensor) -> None:
         """See `Strategy.reduce_gradients`; the gradients are added up already."""
-        self._add_up(sums)
+        self.ranks.all_reduce(sums)
 
     @torch.no_grad()
     def snapshot(self) -> Snapshot:
         """See `Strategy.snapshot`; in host memory, gathered one tensor at a time."""
-        whole, moments = Snapshot({}, {}), checkpoint.moments(self.model, self.optimizer)
-        for name, part in _tensors(self.model, self.optimizer).items():
-            full = _full(part)
-            if self._ranks.is_rank_zero:
-                (whole.moments if name in moments else whole.weights)[name] = full.detach().cpu().clone()
-        return whole
+        device = "cpu" if self.ranks.is_rank_zero else "meta"
+        parts = dict(self.model.named_parameters()), checkpoint.moments(self.model, self.optimizer)
+        return Snapshot(*({name: _full(part).to(device, copy=True) for name, part in side.items()} for side in parts))
 
     @torch.no_grad()
     def whole_model(self) -> TranslationModel:
         """See `Strategy.whole_model`: a copy on each rank."""
-        model = self._new_model(self._device)
+        model = self.new_model(self.device)
         for parameter, part in zip(model.parameters(), self.model.parameters(), strict=True):
             parameter.copy_(_full(part))
         return model

@@ -146,7 +146,7 @@ class Trainer(Run):
         """Divide a step into micro-batches of the size in `runtime`, and make what runs one and what ends a step."""
         config, strategy = self.config, self.strategy
         self.num_micro_steps, self.shape = step_shape(config, self.runtime, self.sampler, self.ranks.size)
-        self.micro_step = new_micro_step(config, self.runtime, self.model, strategy.root)
+        self.micro_step = new_micro_step(config, self.runtime, self.model)
         self.update_weights = WeightUpdate(
             self.optimizer,
             self.micro_step.sums,
@@ -270,13 +270,12 @@ class Trainer(Run):
             InterruptedTrainingError: in a process alone, if a signal to stop arrived.
         """
         ranks = self.ranks
-        self.micro_step.start_step()
         for number, batch in enumerate(loaded.micro_batches):
             self.strategy.begin_micro_step(is_last=number == len(loaded.micro_batches) - 1)
             if ranks.size == 1 and self._signals.stop:
                 raise InterruptedTrainingError
             seed_micro_step(self.device, self.config.seed, step, ranks.rank + number * ranks.size)
-            self.micro_step(batch, 1 / loaded.num_tgt_tokens)
+            self.micro_step(batch, 1 / loaded.num_tgt_tokens, number == 0)
         self.strategy.reduce_gradients(self.micro_step.sums)
         return self.update_weights(rate)
 
@@ -337,8 +336,7 @@ class Trainer(Run):
         return reason or self.schedule.reason_to_stop(self.state, now_s)
 
     def _plan(self, now_s: float) -> None:
-        plan = self.schedule.plan_cooldown(self.state, now_s)
-        if self.state.cooldown is None and plan is not None:
+        if plan := self.schedule.plan_cooldown(self.state, now_s):
             self.state = replace(self.state, cooldown=plan)
             logger.info(f"the learning rate falls to zero from step {plan.first} to step {plan.last} ({plan.reason})")
             self.record("cooldown", first=plan.first, last=plan.last, reason=plan.reason)

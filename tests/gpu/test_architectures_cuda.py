@@ -35,8 +35,7 @@ def test_a_step_has_the_gradients_of_the_cpu(
         model = tiny_model(NUM_IDS, dtype=torch.float32, d_model=64, **changes).to(device).train()
         model.prepare_positions(64)  # on this device
         step = MicroStep(model, 0.1, precision if device == "cuda" else "fp32")
-        step.start_step()
-        step(batch, 1 / 25_000)  # as in a large step: gradients that fp16 would not hold
+        step(batch, 1 / 25_000, is_first=True)  # as in a large step: gradients that fp16 would not hold
         gradients.append({name: p.grad.float().cpu() for name, p in model.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()
     norm = sum(float(gradient.square().sum()) for gradient in gradients[1].values()) ** 0.5

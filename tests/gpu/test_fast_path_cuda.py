@@ -141,8 +141,7 @@ def test_the_loaders_allocation_does_not_end_the_capture_of_a_step(monkeypatch: 
     micro_step = RecordedStep(model_on("cuda"), 0.1, "bf16")
     batch = random_batch([5, 7], [6, 4], 100, tail=20)
     for _ in range(2):
-        micro_step.start_step()
-        micro_step(batch, 0.1)
+        micro_step(batch, 0.1, is_first=True)
     torch.cuda.synchronize()
     assert num_pinned == 1
 

@@ -38,10 +38,9 @@ def batches() -> list[PackedBatch]:
 
 def one_step(micro_step: MicroStep, parts: list[PackedBatch], seed: int) -> list[Tensor]:
     """Sums and gradients of a step of several micro-batches."""
-    micro_step.start_step()
     for number, batch in enumerate(parts):
         torch.manual_seed(seed + number)
-        micro_step(batch, 0.01)
+        micro_step(batch, 0.01, number == 0)
     return [micro_step.sums.clone(), *(p.grad.clone() for p in micro_step.model.parameters() if p.grad is not None)]
 
 

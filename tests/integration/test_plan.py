@@ -84,6 +84,22 @@ def test_the_plan_is_recorded_with_its_reason_and_resumed(
     assert resolve([str(paths.root)]).config.sizes == 10_000
 
 
+@pytest.mark.parametrize(
+    ("limit", "row", "reason"),
+    [
+        ("45m", 10_000, "the time has room for 70% of what the sizes for 29,000 pairs need; nearly sizes=29000"),
+        ("51m", 29_000, "the measured size nearest to the text; nearly sizes=10000"),
+    ],
+)
+def test_near_a_boundary_the_log_names_both_rows(
+    text: Path, tmp_path: Path, measured: list[int], caplog: pytest.LogCaptureFixture, limit: str, row: int, reason: str
+) -> None:
+    """The boundary of these speeds lies at 48 minutes; a measured speed may be wrong by 15%."""
+    caplog.set_level("INFO")
+    run.train(resolve(arguments(text, tmp_path / "run", f"training.time_limit={limit}")).config)
+    assert f"sizes for about {row:,} pairs: {reason}" in caplog.text
+
+
 @pytest.mark.parametrize("where", ["before the plan", "before chosen.json", "before config.yaml"])
 @pytest.mark.parametrize("by_run", [False, pytest.param(True, marks=pytest.mark.extended)])
 def test_a_start_that_ended_between_preparation_and_plan_is_resumed(

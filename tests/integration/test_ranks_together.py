@@ -53,8 +53,8 @@ def at_step(step: int, action: Callable[[Any], object]) -> None:
         steps.append(number)
         begin(self, number)
 
-    def called(self: Any, batch: Any, scale: float) -> None:
-        original(self, batch, scale)
+    def called(self: Any, *micro_batch: Any) -> None:
+        original(self, *micro_batch)
         if steps and steps[-1] == step:
             steps.clear()
             action(self)

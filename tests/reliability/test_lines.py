@@ -19,7 +19,7 @@ import pytest
 
 from mtx import cli
 from mtx.config.schema import TokenizerConfig
-from mtx.data.cleaning import clean_text
+from mtx.data.markup import clean_text
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions
 from mtx.decoding.translator import Hypothesis, Part

@@ -25,8 +25,8 @@ from mtx.config import settings
 from mtx.config.schema import DataConfig, TokenizerConfig
 from mtx.data import prepare as preparing
 from mtx.data import tables
-from mtx.data.cleaning import clean_pair, clean_text
-from mtx.data.markup import strip_codes
+from mtx.data.cleaning import clean_pair
+from mtx.data.markup import clean_text, strip_codes
 from mtx.data.packing import assign, load_steps, micro_batch_shape, pack
 from mtx.data.prepare import prepare
 from mtx.data.sampler import BatchSampler, SamplerState, epoch_order, steps

@@ -140,7 +140,7 @@ def test_the_rarest_options_are_hidden_and_still_there() -> None:
     assert {name: names for name, names in hidden.items() if names} == {
         "translate": {"prefix", "top_k", "top_p", "epsilon", "mbr", "batch_tokens"},
         "back-translate": {"length_penalty", "top_k", "top_p", "epsilon", "precision", "batch_tokens"},
-        "evaluate": {"beam", "length_penalty", "batch_tokens"},
+        "evaluate": {"beam_size", "length_penalty", "batch_tokens"},
         "compare": {"as_json"},
         "distil": {"threads", "engine", "batch_tokens"},
         "logprob": {"length_penalty"},

@@ -1,4 +1,4 @@
-"""Typer's options of a search and of where it runs become two values, and only those that a command takes are there."""
+"""Typer's options become those of `Translator.load`, and only those that a command takes are there."""
 
 import shlex
 from typing import Any
@@ -6,29 +6,30 @@ from typing import Any
 import typer
 from typer.testing import CliRunner
 
-from mtx.commands.translator_options import ALL, takes
+from mtx.commands.translator_options import ALL, LoadOptions, takes
 from mtx.decoding.options import MBR_EPSILON, Placement, Sampling, SearchOptions
 
 
 def run(names: tuple[str, ...], options: str = "") -> tuple[SearchOptions, Placement]:
-    found = list[Any]()
+    found = dict[str, Any]()
 
     @takes(*names)
-    def command(text: str, *, search: SearchOptions, place: Placement) -> None:
+    def command(text: str, *, options: LoadOptions) -> None:
         assert text == "x"
-        found.extend([search, place])
+        found.update(options)
 
     app = typer.Typer(rich_markup_mode=None)
     app.command()(command)
     result = CliRunner().invoke(app, ["x", *shlex.split(options)])
     assert result.exit_code == 0, result.output
-    return found[0], found[1]
+    place = {name: found.pop(name) for name in vars(Placement()) if name in found}
+    return SearchOptions(**found), Placement(**place)
 
 
 def test_nothing_given_leaves_everything_to_the_model() -> None:
     assert run(ALL) == (SearchOptions(), Placement())
     assert run(()) == (SearchOptions(), Placement(precision="tf32", engine="torch"))
-    assert run(("beam",)) == (SearchOptions(), Placement()), "what searches does as mtx translate"
+    assert run(("beam_size",)) == (SearchOptions(), Placement()), "what searches does as mtx translate"
 
 
 def test_each_option_has_its_place() -> None:
@@ -45,8 +46,8 @@ def test_a_command_has_the_options_that_it_takes_with_their_help() -> None:
     app = typer.Typer(rich_markup_mode=None)
 
     @app.command()
-    @takes("beam")
-    def command(*, search: SearchOptions, place: Placement) -> None:
+    @takes("beam_size")
+    def command(*, options: LoadOptions) -> None:
         """Search."""
 
     shown = CliRunner().invoke(app, ["--help"]).output
@@ -54,5 +55,5 @@ def test_a_command_has_the_options_that_it_takes_with_their_help() -> None:
         "--beam INT" in shown
         and "Beam size.  [default: as in the run]" in shown
         and "--device" not in shown
-        and "--search" not in shown
+        and "--options" not in shown
     )

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from mtx.config.schema import DataConfig
-from mtx.data.cleaning import clean_pair, clean_text, find_first, hash_pairs, hash_texts
+from mtx.data.cleaning import clean_pair, find_first, hash_pairs, hash_texts
+from mtx.data.markup import clean_text
 
 LIMITS = DataConfig(max_tokens=10, max_length_ratio=4.0)
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mtx.data.cleaning import clean_text
 from mtx.data.glossary import MAX_TERM_CHARS, TERM_MARKS, Glossary, find_words
+from mtx.data.markup import clean_text
 from mtx.errors import DataError, UsageError
 
 EXPECTED = "expected source term TAB target term, each of 1 to 200 characters without control characters"

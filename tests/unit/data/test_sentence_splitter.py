@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtx.data.cleaning import clean_text
+from mtx.data.markup import clean_text
 from mtx.data.sentence_splitter import multi_sentence_share, sentence_splitter, space_between
 from mtx.storage.text_files import replace_surrogates
 

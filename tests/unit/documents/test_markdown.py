@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 
 from mtx.data.markup import Marked, Tag
 from mtx.documents import markdown
-from mtx.documents.edits import apply, segments
+from mtx.documents.edits import apply
 from tests.unit.documents.test_document import shout, translated
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -100,7 +100,7 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
     edits = list(markdown.read("word\n", Counter()))
-    assert apply("word\n", edits, [[translation]]) == f"{result}\n" and segments(edits) == [["word"]]
+    assert apply("word\n", edits, [[translation]]) == f"{result}\n" and [edit.segment for edit in edits] == [["word"]]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_a_translation_that_changes_nothing_renders_the_same() -> None:
     for _ in range(1000):
         text = "".join(rng.choices(marks, k=rng.randint(1, 25)))
         edits = list(markdown.read(text, Counter()))
-        result = apply(text, edits, unchanged(segments(edits)))
+        result = apply(text, edits, unchanged([edit.segment for edit in edits]))
         assert rendered(result) == rendered(text), (text, result)
 
 
@@ -197,7 +197,7 @@ def test_every_fence_and_every_line_of_code_is_the_source_s() -> None:
             text += f"{first}{fences[-1]}\n"
         text += "\nlast words\n"
         edits = list(markdown.read(text, Counter()))
-        result = apply(text, edits, shout(segments(edits)))
+        result = apply(text, edits, shout([edit.segment for edit in edits]))
         at = 0
         for fence in fences:
             assert fence in result[at:], (text, result)

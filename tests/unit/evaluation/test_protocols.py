@@ -7,7 +7,7 @@ import pytest
 from mtx.decoding.metrics import Scores
 from mtx.errors import UsageError
 from mtx.evaluation import protocols
-from mtx.evaluation.protocols import find, split_compounds
+from mtx.evaluation.protocols import Protocol, split_compounds
 from mtx.evaluation.test_set_scores import score_lines, score_translations
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import install_command
@@ -15,12 +15,12 @@ from mtx.formatting import install_command
 
 def score(hypothesis: str, reference: str, name: str) -> Scores:
     """The scores of a German translation, with that of a protocol."""
-    return score_translations([hypothesis], TestSet("t", "de", [], [reference]), "none", find(name, "de"))
+    return score_translations([hypothesis], TestSet("t", "de", [], [reference]), "none", Protocol(name, "de"))
 
 
 def tokens(name: str, tgt: str, *lines: str) -> list[str]:
     """A protocol's tokens of raw lines."""
-    [_, tokenized], _ = find(name, tgt).tokenized(["Ein Satz."], lines)
+    [_, tokenized], _ = Protocol(name, tgt).tokenized(["Ein Satz."], lines)
     return tokenized
 
 
@@ -70,7 +70,7 @@ def test_multi30k_tokens(tgt: str, line: str, expected: str) -> None:
 @pytest.mark.parametrize("tgt", ["de", "en", "fr"])
 def test_tokenised_text_is_not_tokenised_again(tgt: str) -> None:
     raw = ["Ein Mann's \"Hut\" & 'ne [Q&amp;A]...", "L'homme, 5% (z.B. „Fabrik.“) 1990's", "<a> | b-c.", ""]
-    protocol = find("multi30k-lc", tgt)
+    protocol = Protocol("multi30k-lc", tgt)
     [once], steps = protocol.tokenized(raw)
     assert once != raw and steps == f"normalize-punctuation+moses-{tgt}-sacremoses-{version()}"
     hypotheses = [*once[:-1], "nicht , was &quot; das Protokoll&quot; schreibt."]
@@ -86,7 +86,7 @@ def version() -> str:
 def test_the_majority_of_references_decides_whether_text_is_tokenised() -> None:
     """One raw line among tokenised ones does not make the text raw, nor one tokenised line a raw text tokenised."""
     lines = ["ein mann .", "das &quot; hook &quot; .", "Ein Hund."]
-    protocol = find("multi30k-lc", "de")
+    protocol = Protocol("multi30k-lc", "de")
     assert protocol.tokenized(lines)[0] == [lines]
     assert protocol.tokenized([*lines, "Eine Frau."])[0][0][1:3] == [
         "das &amp; quot ; hook &amp; quot ; .",
@@ -95,7 +95,7 @@ def test_the_majority_of_references_decides_whether_text_is_tokenised() -> None:
 
 
 def test_a_tokenised_reference_of_aiayn_is_only_split_at_hyphens() -> None:
-    texts, steps = find("aiayn", "de").tokenized(["Der &quot; Rich-Text &quot; ."], ["Rich-Text."])
+    texts, steps = Protocol("aiayn", "de").tokenized(["Der &quot; Rich-Text &quot; ."], ["Rich-Text."])
     assert texts == [["Der &quot; Rich ##AT##-##AT## Text &quot; ."], ["Rich ##AT##-##AT## Text."]]
     assert steps == "none+compound-split"
 
@@ -128,16 +128,16 @@ def test_without_a_common_4_gram_the_score_is_0(hypothesis: str) -> None:
 @pytest.mark.parametrize("name, tgt, words", [("aiayn", "zh", "got zh"), ("multi30k-lc", "", "language is unknown")])
 def test_languages_without_published_scores_are_refused(name: str, tgt: str, words: str) -> None:
     with pytest.raises(UsageError, match=words):
-        find(name, tgt)
+        Protocol(name, tgt)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(UsageError, match="sacremoses is not installed") as caught:
-        find("aiayn", "de")
+        Protocol("aiayn", "de")
     assert caught.value.help == install_command("sacremoses")
 
 
 def test_references_without_punctuation_do_not_decide_whether_text_is_tokenised() -> None:
     references = ["Ein Mann liest", "Zwei Hunde laufen", "Drei Kinder", "Er sagt, er kommt nicht."]
-    assert find("aiayn", "de").tokenized(references)[0][0][-1] == "Er sagt , er kommt nicht ."
+    assert Protocol("aiayn", "de").tokenized(references)[0][0][-1] == "Er sagt , er kommt nicht ."

@@ -119,8 +119,7 @@ def test_a_compiled_step_uses_the_fused_form(monkeypatch: pytest.MonkeyPatch) ->
     sums = []
     for compiled in (False, True):
         step = MicroStep(model, 0.1, "fp32", compiled)
-        step.start_step()
-        step(random_batch(SRC, TGT, num_ids=50, tail=9), 0.01)
+        step(random_batch(SRC, TGT, num_ids=50, tail=9), 0.01, is_first=True)
         sums.append(step.sums)
         assert bool(called) == compiled
     torch.testing.assert_close(*sums)

@@ -60,8 +60,7 @@ def model() -> Iterator[Any]:
 
 def train(model: Any) -> None:
     micro_step, optimizer = MicroStep(model.train(), 0.1, "fp32"), new_optimizer(list(model.parameters()))
-    micro_step.start_step()
-    micro_step(random_batch([5, 3, 8], [4, 6, 2], NUM_IDS, tail=4), 0.1)
+    micro_step(random_batch([5, 3, 8], [4, 6, 2], NUM_IDS, tail=4), 0.1, is_first=True)
     norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
     torch.nn.utils.clip_grads_with_norm_(model.parameters(), 1.0, norm)
     assert norm.dtype == torch.float32 and all(len(values) == 3 for values in optimizer.state.values())

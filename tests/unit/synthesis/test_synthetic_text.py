@@ -2,8 +2,8 @@
 
 import io
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,11 +21,11 @@ from mtx.synthesis.synthetic_text import (
     DISTILLED,
     KEPT,
     TRAIN,
-    SyntheticText,
     described,
     nearest_by_chrf,
     source_lines,
     translate_text,
+    write_pairs,
     write_text,
 )
 
@@ -34,8 +34,13 @@ class _Stopped(Exception):
     pass
 
 
-def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") -> SyntheticText:
-    """The translation of a line is the line in other letters; the process dies after the line `last`."""
+def work(
+    directory: Path, lines: list[str], last: int = 1000, about: str = "a", done: Callable[[int], object] = bool
+) -> tuple[Counter[str], str]:
+    """The translation of a line is the line in other letters; the process dies after the line `last`.
+
+    Returns the counts and the TSV.
+    """
     (directory / "mono").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def translate(block: list[str], references: list[str | None]) -> list[str]:
@@ -43,80 +48,74 @@ def work(directory: Path, lines: list[str], last: int = 1000, about: str = "a") 
             raise _Stopped
         return [line.swapcase() for line in block]
 
-    kept = ResumableRows(directory / "out", {"model": about}, 3)
-    return SyntheticText(lambda: ((line, None) for line in read_lines(directory / "mono")), kept, translate)
+    kept, sink = ResumableRows(directory / "out", {"model": about}, 3), io.BytesIO()
+    text = lambda: ((line, None) for line in read_lines(directory / "mono"))  # noqa: E731
+    counts = write_pairs(text, kept, translate, nullcontext(sink), done)
+    return counts, sink.getvalue().decode()
 
 
 def test_a_killed_process_goes_on_with_whole_blocks(tmp_path: Path) -> None:
     lines = [f"line {n}" for n in range(8)]
     done = list[int]()
     with pytest.raises(_Stopped):
-        work(tmp_path, lines, last=4).run(done.append)
+        work(tmp_path, lines, last=4)
     part = tmp_path / "out.part"
     for cut in (b"", b'["half'):
         part.write_bytes(part.read_bytes() + cut)
         done.clear()
         with pytest.raises(_Stopped):
-            work(tmp_path, lines, last=6).run(done.append)
+            work(tmp_path, lines, last=6, done=done.append)
         assert done == [6]
-    whole, sink, direct = work(tmp_path, lines), io.BytesIO(), io.BytesIO()
-    whole.run(done.append)
-    assert whole.write_pairs(sink) == Counter({KEPT: 8})
-    assert sink.getvalue().decode() == "".join(f"{line.swapcase()}\t{line}\n" for line in lines)
-    part.unlink()
-    whole.run(done.append)
-    whole.write_pairs(direct)
-    assert direct.getvalue() == sink.getvalue()
+    counts, text = work(tmp_path, lines)
+    assert counts == Counter({KEPT: 8}) and not part.exists()
+    assert text == "".join(f"{line.swapcase()}\t{line}\n" for line in lines)
+    assert work(tmp_path, lines, done=done.append) == (counts, text) and done == [6, 0, 3, 3, 2]
 
 
 def test_a_process_that_was_killed_while_it_began(tmp_path: Path) -> None:
-    (tmp_path / "out.part").write_bytes(b'{"form')
-    whole, sink = work(tmp_path, ["a b"]), io.BytesIO()
-    whole.run(lambda number: None)
-    assert whole.write_pairs(sink) == Counter({KEPT: 1})
-    (tmp_path / "out.part").unlink()
-    nothing = work(tmp_path, [])
-    nothing.run(lambda number: None)
-    assert nothing.write_pairs(sink) == Counter() and not nothing.translated.path.exists()
+    part = tmp_path / "out.part"
+    part.write_bytes(b'{"form')
+    assert work(tmp_path, ["a b"])[0] == Counter({KEPT: 1})
+    assert work(tmp_path, []) == (Counter(), "") and not part.exists()
 
 
 def test_other_translations_are_not_continued(tmp_path: Path) -> None:
-    work(tmp_path, ["a b"]).run(lambda number: None)
+    lines = ["a b", "c d", "e f", "g h"]
+    with pytest.raises(_Stopped):
+        work(tmp_path, lines, last=3)
     with pytest.raises(UsageError, match="part: was started with another model, text or search"):
-        work(tmp_path, ["a b"], about="b").run(lambda number: None)
-    (tmp_path / "out.part").write_bytes((tmp_path / "out.part").read_bytes()[:-5] + b"\n")
-    with pytest.raises(DamagedFileError, match="part: its row 1 is damaged"):
-        work(tmp_path, ["a b"]).write_pairs(io.BytesIO())
+        work(tmp_path, lines, about="b")
+    part = tmp_path / "out.part"
+    part.write_bytes(part.read_bytes()[:-5] + b"\n")
+    with pytest.raises(DamagedFileError, match="part: its row 3 is damaged"):
+        work(tmp_path, lines)
 
 
 def test_what_is_left_out(tmp_path: Path) -> None:
     lines = ["ein Hund läuft", "no no no", "Haus", "", "das ist gut", "c\td"]
     translations = ["a dog runs", "ja ja ja ja", "x" * 60, "", "das ist gut", "a b"]
-    made = SyntheticText(
-        lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "out", {}, 9), lambda *_: translations
-    )
-    made.run(lambda number: None)
-    sink = io.BytesIO()
-    counts = made.write_pairs(sink)
-    assert counts == Counter({KEPT: 2, "repetition": 1, "length ratio": 1, "empty": 1, "identical": 1})
-    assert sink.getvalue().decode() == "a dog runs\tein Hund läuft\na b\tc d\n"
-    for_student, sink = replace(made, side="src"), io.BytesIO()
-    assert for_student.write_pairs(sink) == counts
-    assert sink.getvalue().decode() == "ein Hund läuft\ta dog runs\nc d\ta b\n"
     told = "2 pairs of 6 lines (repetition 1, length ratio 1, empty 1, identical 1)"
-    assert sorted(described(counts)) == sorted(told)
+    for side, text in {
+        "tgt": "a dog runs\tein Hund läuft\na b\tc d\n",
+        "src": "ein Hund läuft\ta dog runs\nc d\ta b\n",
+    }.items():
+        sink: Any = io.BytesIO()
+        counts = write_pairs(
+            lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "out", {}, 9), lambda *_: translations,
+            nullcontext(sink), bool, side=side,
+        )  # type: ignore[arg-type]  # fmt: skip
+        assert counts == Counter({KEPT: 2, "repetition": 1, "length ratio": 1, "empty": 1, "identical": 1})
+        assert sink.getvalue().decode() == text
+        assert sorted(described(counts)) == sorted(told)
 
 
 def test_the_worst_by_a_forward_model_are_left_out(tmp_path: Path) -> None:
-    lines = [f"line {number}" for number in range(40)]
-    made = SyntheticText(
+    lines, sink = [f"line {number}" for number in range(40)], io.BytesIO()
+    counts = write_pairs(
         lambda: [(line, None) for line in lines], ResumableRows(tmp_path / "out", {}, 50),
-        lambda block, _: [f"x {line}" for line in block],
+        lambda block, _: [f"x {line}" for line in block], nullcontext(sink), bool,
         lambda translations, block: [None if line == "line 7" else -float(line.split()[1]) for line in block],
     )  # fmt: skip
-    made.run(lambda number: None)
-    sink = io.BytesIO()
-    counts = made.write_pairs(sink)
     kept = {line.split("\t")[1] for line in sink.getvalue().decode().split("\n")[:-1]}
     assert set(lines) - kept == {"line 39"} and counts["improbable"] == 1
 

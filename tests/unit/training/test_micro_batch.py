@@ -74,8 +74,7 @@ def test_the_step_has_no_graph_break_and_is_compiled_once(varlen: None, monkeypa
     for batch in batches():
         results = []
         for micro_step in (compiled, eager):
-            micro_step.start_step()
-            micro_step(batch, 0.1)
+            micro_step(batch, 0.1, is_first=True)
             results.append([micro_step.sums.clone(), *(p.grad for p in model.parameters())])
         for got, expected in zip(*results, strict=True):
             torch.testing.assert_close(got, expected, rtol=0, atol=1e-6)
@@ -89,10 +88,9 @@ def test_micro_batches_add_up_and_a_new_step_starts_from_nothing() -> None:
     model = tiny_model(NUM_IDS, dtype=torch.float32).train()
     micro_step = MicroStep(model, 0.1, "fp32")
     parts = [random_batch(src, tgt, NUM_IDS, seed=i, tail=4) for i, (src, tgt) in enumerate(LENGTHS)]
-    micro_step(parts[2], 1.0)
-    micro_step.start_step()
-    for batch in parts[:2]:
-        micro_step(batch, 0.05)
+    micro_step(parts[2], 1.0, is_first=True)
+    for number, batch in enumerate(parts[:2]):
+        micro_step(batch, 0.05, number == 0)
     got = [p.grad.clone() for p in model.parameters() if p.grad is not None]
     model.zero_grad()
     loss, nll = torch.zeros(()), torch.zeros(())
@@ -113,8 +111,7 @@ def test_two_passes_without_dropout_are_one(src: list[int], tgt: list[int], tail
     results = []
     for rdrop_alpha in (0.0, 5.0):
         micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
-        micro_step.start_step()
-        micro_step(batch, 0.5)
+        micro_step(batch, 0.5, is_first=True)
         results.append([micro_step.sums, *(p.grad for p in model.parameters())])
     for one, two in zip(*results, strict=True):
         torch.testing.assert_close(two, one, rtol=1e-5, atol=1e-6)
@@ -125,9 +122,8 @@ def test_two_passes_have_masks_of_their_own() -> None:
     losses = []
     for rdrop_alpha in (1e-9, 5.0):
         micro_step = MicroStep(model, 0.1, "fp32", rdrop_alpha=rdrop_alpha)
-        micro_step.start_step()
         torch.manual_seed(1)
-        micro_step(batch, 1.0)
+        micro_step(batch, 1.0, is_first=True)
         losses.append(float(micro_step.sums[0]))
     assert losses[1] > 1.01 * losses[0], "two equal passes would have no divergence"
 

@@ -41,10 +41,9 @@ class Training:
         )
 
     def step(self, number: int) -> list[float]:
-        self.micro_step.start_step()
         for place in range(self.num_batches):
             seed_micro_step(torch.device("cpu"), 1, number, place)
-            self.micro_step(self.batch(number, place), 0.02)
+            self.micro_step(self.batch(number, place), 0.02, place == 0)
         figures: list[float] = self.update(2**-10 * (1 + number % 5)).tolist()  # exact in fp32
         return figures
 
@@ -65,7 +64,7 @@ def test_a_recorded_update_has_the_bits_of_the_eager_one(num_batches: int, rdrop
         assert recorded.step(number) == eager.step(number)
         assert all(map(torch.equal, recorded.tensors(), eager.tensors())), number
     rest = num_batches - 1
-    assert StandIn.replays == 2 * (NUM_STEPS - 1) + (rest * NUM_STEPS - 1 if rest else 0)
+    assert StandIn.replays == 2 * NUM_STEPS - 3 + (rest * NUM_STEPS - 1 if rest else 0)
 
 
 @pytest.mark.usefixtures("on_a_cpu")
