@@ -102,7 +102,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         help = mtx_command("train", "adapt", "training.init_from=MODEL", "data.train=my.tsv")
         raise UsageError("adapt: training.init_from must name the model to adapt", help)
     paths = RunLayout(Path(resolved.config.run_dir))
-    if name and settings.find_config(name) == paths.config:
+    if name and settings.exists(paths.config) and settings.find_config(name).samefile(paths.config):
         load_config(paths)  # raises if the run's own configuration was changed
     if languages := describe_languages(resolved):
         overrides[1:1] = languages  # after data.train

@@ -26,7 +26,7 @@ from mtx.commands.command_line import (
     resolve_output,
 )
 from mtx.commands.translator_options import ALL, PLACE, LoadOptions, load_translator, takes
-from mtx.errors import DataError, UsageError
+from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import counted
 from mtx.storage.streams import shows_progress
 from mtx.storage.text_files import CONVERT, Invalid, InvalidLines, decoded_lines, read_lines
@@ -287,13 +287,21 @@ def progress(total: int | None = None, unit: str = " lines") -> Any:
 
 
 def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list[T]]:
-    """The lines, or segments, in blocks of `BLOCK_LINES`, or of all that have arrived when one is there."""
+    """The lines, or segments, in blocks of `BLOCK_LINES`, or of all that have arrived when one is there.
 
-    def read() -> list[T]:
-        first = list(itertools.islice(lines, 1))
-        return [*first, *itertools.islice(lines, BLOCK_LINES - 1 if arrived is None else len(arrived))]
-
-    return iter(read, [])
+    Those before an error of the text are still a block.
+    """
+    while True:
+        block = list[T]()
+        try:
+            block += itertools.islice(lines, 1)
+            block += itertools.islice(lines, BLOCK_LINES - 1 if arrived is None else len(arrived))
+        except MtxError:
+            yield block
+            raise
+        if not block:
+            return
+        yield block
 
 
 def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[tuple[str, ...]]:

@@ -313,7 +313,9 @@ def edit_tmx(
 ) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
     for unit in read_units(path, "TMX", document):
-        variants = [variant for variant in unit.named("tuv") if variant.named("seg")]
+        variants = unit.named("tuv")
+        if not all(variant.named("seg") for variant in variants):
+            continue  # it is damaged
         source, target = (_find_segment(variants, language) for language in languages)
         if source is None:
             continue  # no text in this language

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtx.data.languages import code_of, name_of
+from mtx.data.languages import KNOWN, code_of
 from mtx.data.sentence_splitter import MOSTLY_SINGLE
 from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
@@ -57,9 +57,9 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
         "argos_version": "1.9.0",
         "type": "translate",
         "from_code": src,
-        "from_name": name_of(src) or src,
+        "from_name": KNOWN[src][0] if src in KNOWN else src,
         "to_code": tgt,
-        "to_name": name_of(tgt) or tgt,
+        "to_name": KNOWN[tgt][0] if tgt in KNOWN else tgt,
     }
     splitter = _SPLITTER.read_bytes()
     if loaded.info.get("multi_sentence_share", 0.0) >= MOSTLY_SINGLE:

@@ -6,6 +6,7 @@ two starts does not count as training.
 """
 
 import contextlib
+import math
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -70,11 +71,13 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
     history = TrainingHistory([], {})
     timed, points = history.events, history.points
-    started_at = hours_before = 0.0
+    started_at, hours_before = math.nan, 0.0
     for event in events:
         if not (_is_number(event.get("time")) and _is_number(event.get("step"))):
             continue
         kind, step = event["event"], event["step"]
+        if math.isnan(started_at):  # the event of the start may be damaged
+            started_at = event["time"]
         if kind == "start":
             while timed and timed[-1]["step"] > step:
                 timed.pop()

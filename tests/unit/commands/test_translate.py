@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +119,17 @@ def test_each_line_has_its_prefix_also_in_a_shard_and_after_a_kill(place: Path) 
         with pytest.raises(DataError, match=message):
             run(place, "other.txt", prefix=prefix)
     assert not (place / "other.txt.part").exists()
+
+
+def test_lines_before_an_error_of_the_text_are_still_a_block() -> None:
+    def lines() -> Iterator[str]:
+        yield from "abc"
+        raise DataError("no more")
+
+    blocks = list[list[str]]()
+    with pytest.raises(DataError):
+        blocks.extend(translate.in_blocks(lines()))
+    assert blocks == [["a", "b", "c"]]
 
 
 def test_a_file_of_somebody_else_is_not_replaced(place: Path) -> None:

@@ -54,6 +54,14 @@ def test_a_package_has_all_that_argos_reads(model: Path, tmp_path: Path) -> None
     assert file.read_bytes() == first
 
 
+def test_a_language_has_its_own_name_or_its_code(model: Path, tmp_path: Path) -> None:
+    loaded = model_directory.load(model)
+    loaded.info["tgt"] = "sr"
+    write_argos(loaded, tmp_path / "a.argosmodel", "int8", "")
+    about = json.loads(contents(tmp_path / "a.argosmodel")["metadata.json"])
+    assert (about["to_code"], about["to_name"]) == ("sr", "sr"), "not Croatian, whose profile it shares"
+
+
 def test_its_model_and_pieces_are_those_of_mtx(model: Path, tmp_path: Path) -> None:
     loaded = model_directory.load(model)
     write_argos(loaded, tmp_path / "a.argosmodel", "fp32", "")
