@@ -74,7 +74,7 @@ def _temporary(path: Path) -> Path:
 
 
 def name_destination(error: BaseException, temporary: Path, path: Path) -> None:
-    """Remove the temporary file or directory on an OSError, and put the destination `path` into the error."""
+    """Put the destination `path` into an OSError that names the temporary file or directory."""
     if isinstance(error, OSError) and error.filename is not None:
         error.filename = str(error.filename).replace(str(temporary), str(path))
 
@@ -302,7 +302,7 @@ def remove_directory(path: Path) -> None:
 
     It is renamed first, so that no one finds half a directory under its name.
     """
-    if not path.is_dir() or foreign_entries(path):
+    if path.is_symlink() or not path.is_dir() or foreign_entries(path):
         logger.warning(f"{set_aside(path, 'kept')}: kept, because it contains files that mtx did not write")
         return
     removed = _temporary(path)

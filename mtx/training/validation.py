@@ -7,6 +7,7 @@ fp32, on CUDA with TF32, BLEU and chrF2 by greedy decoding.
 import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,8 @@ def validate_part(
     engine = TorchEngine([model], data.tokenizer, Placement(precision="tf32"))
     scores = engine.log_probs(data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
     translator = Translator(engine, data.tokenizer, info_of(config, data.report), SearchOptions(beam_size=1))
+    is_split = translator.splitter is not None  # as decided, so that each validation does not say so again
+    translator.options = replace(translator.options, split_sentences=is_split)
     return {
         "nll": -sum(score.log_prob for score in scores),
         "hypotheses": translator.translate(data.valid.src_texts()[number::size]),

@@ -270,6 +270,10 @@ def test_a_directory_behind_a_link_is_not_emptied(tmp_path: Path) -> None:
     write(path, "second")
     assert (path / "a").read_text() == "second" and not path.is_symlink()
     assert (tmp_path / "elsewhere" / "a").read_text() == "first" and (tmp_path / "elsewhere" / "notes").exists()
+    link = tmp_path / "link"
+    link.symlink_to("directory")
+    durable.remove_directory(link)
+    assert (tmp_path / "kept-link").is_symlink() and (path / "a").exists()
 
 
 def test_a_directory_with_anything_of_others_is_not_removed(directory: Path) -> None:
