@@ -297,7 +297,8 @@ def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list
             block += itertools.islice(lines, 1)
             block += itertools.islice(lines, BLOCK_LINES - 1 if arrived is None else len(arrived))
         except MtxError:
-            yield block
+            if block:
+                yield block
             raise
         if not block:
             return

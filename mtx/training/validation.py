@@ -57,7 +57,7 @@ def validate_part(
     engine = TorchEngine([model], data.tokenizer, Placement(precision="tf32"))
     scores = engine.log_probs(data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
     translator = Translator(engine, data.tokenizer, info_of(config, data.report), SearchOptions(beam_size=1))
-    is_split = translator.splitter is not None  # as decided, so that each validation does not say so again
+    is_split = translator.splitter is not None  # an explicit choice, which is not logged at each validation
     translator.options = replace(translator.options, split_sentences=is_split)
     return {
         "nll": -sum(score.log_prob for score in scores),

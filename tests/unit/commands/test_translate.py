@@ -130,6 +130,10 @@ def test_lines_before_an_error_of_the_text_are_still_a_block() -> None:
     with pytest.raises(DataError):
         blocks.extend(translate.in_blocks(lines()))
     assert blocks == [["a", "b", "c"]]
+    blocks.clear()
+    with pytest.raises(DataError):
+        blocks.extend(translate.in_blocks(iter(translate.paired(["a"], Path(os.devnull)))))
+    assert not blocks
 
 
 def test_a_file_of_somebody_else_is_not_replaced(place: Path) -> None:
