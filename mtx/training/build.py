@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 # that begins one token too late put the gradient 0.08 off.
 _LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
 # Compiling took 45 seconds on an H100 and halved the time of a step. Recorded, one took 3 ms and 1 s for 1.4e14 FLOP.
-_REPAYS_S = 120
+_REPAYS_S = 180  # less may not, since a short step of a small model also waits for the host
 _STEP_S, _FLOPS = 0.003, 1.4e14
 _CPU_TOKENS = 4096  # of a micro-batch on a CPU: larger ones are not faster, and take more memory
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
