@@ -24,6 +24,7 @@ _MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldow
 _TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
 _SAVING_SHARE, _SAVING_S = 0.03, 10  # of a time limit, and seconds, for the last checkpoint and the model directory
 _DECODING_SHARE = 0.2  # of a time limit, after which a validation must have shown how long decoding takes
+_LEAST_SCORING = 0.5  # of what it is reckoned with: one validation took 1.8 times as long as the one before it
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
 
 
@@ -125,7 +126,7 @@ class Schedule:
             return "max_steps"
         if cooldown is not None and state.step >= cooldown.last:
             return cooldown.reason
-        if state.step and now_s > self.usable_s(state):
+        if state.step and now_s > self.usable_s(state, 1.0 if cooldown is None else _LEAST_SCORING):
             if cooldown is not None:
                 logger.warning(f"training slowed down: the time limit ends it {cooldown.last - state.step} steps early")
             return "time_limit"
@@ -190,15 +191,19 @@ class Schedule:
         needs_time = not state.validation_s and now_s > _DECODING_SHARE * (self._training.time_limit or math.inf)
         return needs_time or state.step % self._training.validate_every == 0
 
-    def usable_s(self, state: State) -> float:
+    def usable_s(self, state: State, share: float = 1.0) -> float:
         """The seconds of the time limit in which steps can be taken; infinity without a limit.
 
-        The rest, at most half of it, is for saving, averaging and scoring with beam search.
+        The rest, at most half of it, is for saving, averaging and scoring with beam search; see `scoring_s`.
         """
         limit = self._training.time_limit
-        return math.inf if limit is None else limit - min(self.scoring_s(state), _MOST_RESERVED * limit)
+        return math.inf if limit is None else limit - min(self.scoring_s(state, share), _MOST_RESERVED * limit)
 
-    def scoring_s(self, state: State) -> float:
-        """The seconds from the last step to the end: of saving, averaging and scoring, by those of a validation."""
+    def scoring_s(self, state: State, share: float = 1.0) -> float:
+        """The seconds from the last step to the end: of saving, averaging and scoring, by those of a validation.
+
+        Args:
+            share: of what averaging and scoring are expected to take.
+        """
         saving_s = _SAVING_SHARE * (self._training.time_limit or 0) + _SAVING_S
-        return saving_s + self._validations_at_end * state.validation_s
+        return saving_s + share * self._validations_at_end * state.validation_s

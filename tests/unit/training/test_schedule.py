@@ -123,6 +123,9 @@ def test_a_cooldown_ends_with_the_time(caplog: pytest.LogCaptureFixture) -> None
     assert schedule.reason_to_stop(State(step + 1, cooldown=plan), now_s) is None and not caplog.text
     assert schedule.reason_to_stop(State(last - 9, cooldown=plan), 961.0) == "time_limit", "steps became slower"
     assert "training slowed down: the time limit ends it 9 steps early" in caplog.text
+    longer = State(800, cooldown=Cooldown(598, 853, "time_limit", 1000.0), validation_s=30.0)
+    assert schedule.reason_to_stop(longer, 800.0) is None, "a validation of 30 s leaves 780 s, and 870 in a cooldown"
+    assert schedule.reason_to_stop(longer, 871.0) == "time_limit"
 
 
 def test_a_cooldown_after_a_validation_uses_the_margin() -> None:
