@@ -40,5 +40,5 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> s
 
 def space_before(text: str, at: int) -> str:
     """The white space before a character, such as the line break and the indentation of a tag."""
-    before = text[max(0, at - 200) : at]
+    before = text[max(0, at - 200) : at]  # more would make a search of the whole text for each edit
     return before[len(before.rstrip()) :]

@@ -70,6 +70,7 @@ def groups_of(systems: Sequence[Path], names: Sequence[str]) -> list[Group]:
     runs = [first for first in labels if is_run(systems[first])]
     keys = sorted(differing_settings([systems[first] for first in runs]).keys() - {"seed", TEXT})
     settings = {run: ", ".join(f"{key}={setting_text(values[run].get(key))}" for key in keys) for run in runs}
+    # a label of more than three settings would not be read
     if len(groups) < len(systems) and len(keys) <= 3 and len({*settings.values()}) == len(runs):
         labels |= settings
     return [Group(labels[members[0]], members) for members in groups.values()]

@@ -18,7 +18,7 @@ class ReportWriter(Hook):
         if (started := time.monotonic()) >= self._next_at:
             self._write(run)
             ended = time.monotonic()
-            self._next_at = ended + (ended - started) / 0.02
+            self._next_at = ended + (ended - started) / 0.02  # the share of the time
 
     def on_end(self, run: Run) -> None:
         self._write(run)

@@ -231,7 +231,8 @@ def measure(translator: Translator, model: str, test_set: TestSet) -> dict[str, 
         "bleu": scores["bleu"]["score"],
         "chrf": scores["chrf"]["score"],
         "megabytes": sum(file.stat().st_size for file in files if file.is_file()) / 1e6,
-        "rate": len(sources) / min(seconds(sources), seconds(sources)),
+        "rate": len(sources) / min(seconds(sources), seconds(sources)),  # the faster of two rounds
+        # some sentences one by one, for the latency
         "milliseconds": 1e3 * statistics.median(seconds([source]) for source in sources[:30]),
     }
 
