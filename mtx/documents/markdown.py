@@ -232,7 +232,8 @@ def _is_read_as(parse: Parse, text: str, prefix: str, translation: Marked) -> bo
     if [token.type for token in tokens] != ["paragraph_open", "inline", "paragraph_close"]:
         return False
     # text of a translation may look like a code, such as %50 in Turkish
-    return _texts_and_kinds(_mark_up(tokens[1])) == _texts_and_kinds(with_tags(translation, _KEPT, _kept_tag))
+    meant = translation, with_tags(translation, CODE, Tag)
+    return _texts_and_kinds(_mark_up(tokens[1])) in map(_texts_and_kinds, meant)
 
 
 def _texts_and_kinds(marked: Marked) -> list[str]:

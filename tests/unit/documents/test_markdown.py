@@ -97,6 +97,7 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
         ("2. a", "2\\. a"), ("# a", "\\# a"), ("- a", "\\- a"), ("> a", "\\> a"), ("*a* b", "\\*a\\* b"),
         ("a `b`", "a \\`b\\`"), ("2 * 3 [x]", "2 * 3 [x]"), ("<b>", "\\<b>"), ("&amp;", "\\&amp;"), ("C# 2.", "C# 2."),
         ("Bugün %50 indirim.", "Bugün %50 indirim."), ("100 $US", "100 $US"), ("an a@b.org", "an a@b.org"),
+        ("Array<String>", "Array\\<String>"), ("a <B/> b", "a \\<B/> b"), ("a %50 <B/>", "a %50 \\<B/>"),
     ],
 )  # fmt: skip
 def test_a_translation_makes_no_marks(translation: str, result: str) -> None:
