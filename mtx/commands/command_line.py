@@ -111,8 +111,8 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
     directory, run = path.parent, RunLayout(path.parent)
     if path.is_dir() or not directory.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {directory}'}")
-    is_ours = path.is_file() and b'name="generator" content="mtx"' in path.read_bytes()[:1000]
-    if is_page and path.exists() and not is_ours:
+    page = path.read_bytes()[:1000] if is_page and path.is_file() else b""
+    if is_page and path.exists() and b'name="generator" content="mtx"' not in page:
         problem = f"{path}: was not written by mtx, and would be overwritten"
         raise UsageError(problem, "-o FILE names another file, or this one to overwrite it")
     needed = {run.config, run.chosen, run.lock, run.status, run.metrics, run.sources} if is_run(directory) else set()

@@ -313,8 +313,9 @@ def edit_tmx(
 ) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
     for unit in read_units(path, "TMX", document):
-        variants = unit.named("tuv")
-        if not all(variant.named("seg") for variant in variants):
+        variants = [variant for variant in unit.named("tuv") if variant.named("seg")]
+        empty = (language_of(variant) for variant in unit.named("tuv") if not variant.named("seg"))
+        if any(match_rank(language, languages[1]) is not None for language in empty):
             continue  # it is damaged
         source, target = (_find_segment(variants, language) for language in languages)
         if source is None:

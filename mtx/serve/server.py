@@ -336,13 +336,18 @@ class Server:
     ) -> list[Translation]:
         """The translations in the order of the texts; texts of one source language are one job of the queue."""
         translate = translate_html if fields.format == "html" else translate_plain
-        results = dict[int, Translation]()
-        for source in dict.fromkeys(sources):
+        pairs = {source: self.pairs.get(source, fields.target) for source in dict.fromkeys(sources)}
+        bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
+        chars = sum(len(text) for text, source in zip(bare, sources, strict=True) if pairs[source])
+        self.queue.require_room(chars // 4)  # about as many tokens, of all languages
+        results, is_admitted = dict[int, Translation](), False
+        for source, pair in pairs.items():
             numbers = [number for number, language in enumerate(sources) if language == source]
-            pair, batch = self.pairs.get(source, fields.target), [texts[number] for number in numbers]
+            batch = [texts[number] for number in numbers]
             translations = list(map(Translation, batch))
             if pair:
-                translations = await translate(self.queue, pair, batch, fields.alternatives, bool(results))
+                translations = await translate(self.queue, pair, batch, fields.alternatives, is_admitted)
+                is_admitted = True
             results |= zip(numbers, translations, strict=True)
         return [results[number] for number in sorted(results)]
 

@@ -267,8 +267,6 @@ async def translate_plain(
     Raises:
         HTTPException: see `TranslationQueue.submit`.
     """
-    if not is_admitted:
-        queue.require_room(sum(map(len, texts)) // 4)  # about as many tokens
     lines = [line for text in texts for line in _LINE_END.split(text)]
     function = pair.translator.decode_parts if num_alternatives else pair.best
     hypotheses = iter(await _search(queue, pair, function, lines, is_admitted))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtx import cli
-from mtx.commands.command_line import open_output
+from mtx.commands.command_line import open_output, resolve_output
 from tests.integration.commands import TINY, check_error, flip_bit, mtx, tree, write_sides, write_tsv
 
 Refused = Callable[..., None]
@@ -271,6 +271,13 @@ def test_a_page_of_somebody_else_is_not_replaced(trained: Path, here: Path, refu
         (here / name).write_text(page)
         refused(2, [f"{name}: was not written by mtx"], *command)
         assert (here / name).read_text() == page
+
+
+def test_an_output_that_is_named_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path.resolve() / "large.txt"
+    file.write_text("mine")
+    monkeypatch.setattr(Path, "read_bytes", pytest.fail)
+    assert resolve_output(file) == file
 
 
 @pytest.mark.parametrize("name", [

@@ -116,6 +116,7 @@ def test_tmx(tmp_path: Path) -> None:
 def test_a_memory_of_only_an_emoji_gets_its_translation(tmp_path: Path) -> None:
     damaged = TMX.format('<tuv xml:lang="en"><seg>a</seg></tuv><tuv xml:lang="DE"></tuv>')
     assert translated(tmp_path / "damaged.tmx", damaged) == damaged
+    assert "<seg>A</seg>" in translated(tmp_path / "other.tmx", damaged.replace("DE", "FR"))
     text = TMX.format('<tuv xml:lang="en"><seg>👍</seg></tuv>')
     assert '<tuv xml:lang="de"><seg>👍</seg></tuv></tu>' in translated(tmp_path / "a.tmx", text)
 

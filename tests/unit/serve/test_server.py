@@ -364,6 +364,8 @@ def test_a_full_queue() -> None:
         assert client.post("/translate", json={"q": "a", "source": "en", "target": "xx"}).status_code == 400
         page = {"q": f'<p class="{"x" * 200}">1</p>', "source": "en", "target": "de", "format": "html"}
         assert client.post("/translate", json=page).status_code == 200, "only text takes room"
+        mixed = {"q": ["das Haus ist sehr alt und steht auf einem Berg", "the house is very old. " * 20]}
+        assert client.post("/translate", json={**mixed, "source": "auto", "target": "de"}).status_code == 503
         translator.may_go_on.set()
         for thread in threads:
             thread.join()
