@@ -56,7 +56,7 @@ class EvalSet:
     name: str
     store: str
     is_held_out: bool
-    directions: Sequence[int] = (0,)
+    directions: Sequence[int]
     blocks: list[tuple[int, PairBlock]] = field(default_factory=list)
     would_drop: Counter[str] = field(default_factory=Counter)
     num_cut: int = 0
@@ -84,13 +84,13 @@ def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
     Raises:
         DataError: if a configured set is empty or not UTF-8.
     """
-    directions = range(len(data.language_pairs))
+    directions = [*dict.fromkeys(corpus.direction for corpus in corpora.own)]
     sets = [("valid", VALID_STORE, directions, corpora.valid)]
     for name, text in (corpora.tests or {HELD_OUT_TEST: []}).items():
         for number in [corpus.direction for corpus in text] or directions:
             key = f"{name}.{data.directions[number]}" if data.directions else name
             of_direction = [corpus for corpus in text if corpus.direction == number]
-            sets.append((key, test_store(key), range(number, number + 1), of_direction))
+            sets.append((key, test_store(key), [number], of_direction))
     for name, store, numbers, text in sets:
         eval_set = EvalSet(name, store, not text, numbers)
         for corpus in text:
@@ -136,7 +136,7 @@ def hold_out(
     is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
     for eval_set in sets:
         if eval_set.is_held_out:
-            if eval_set.directions[0] == 0:
+            if eval_set.directions[0] == corpora.own[0].direction:
                 names = ", ".join(dict.fromkeys(corpus.name for corpus in corpora.own))
                 log.info(f"no {eval_set.kind} set configured: holding out {size:,} source sentences of {names}")
             chosen = different[-size:] if eval_set.store == VALID_STORE else different[:size]

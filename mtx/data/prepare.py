@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, compress, repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -286,24 +286,23 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
     epoch (Arivazhagan et al. 2019, arXiv 1907.05019, section 4.2). General text is used at most as often as own text.
     """
     own_tallies = [tally for tally in tallies if tally.is_own]
-    num_own = sum(tally.kept for tally in own_tallies)
-    is_open = [tally.is_own and tally.corpus.weight is None for tally in tallies]
-    num_pairs = Counter[int]()
-    for tally in compress(tallies, is_open):
-        num_pairs[tally.corpus.direction] += tally.kept
-    for tally in compress(tallies, is_open):
-        ratio = max(num_pairs.values()) / max(1, num_pairs[tally.corpus.direction])
-        tally.weight = min(_MAX_REPEATS, ratio ** (1 - 1 / data.temperature))
-        if data.directions:
-            name = data.directions[tally.corpus.direction]
-            log.info(f"{tally.corpus.name}: its {tally.kept:,} pairs of {name} get the weight {tally.weight:.3g}")
+    num_own, num_open = Counter[int](), Counter[int]()  # own pairs of each direction, and those without a weight
+    for tally in own_tallies:
+        num_own[tally.corpus.direction] += tally.kept
+        num_open[tally.corpus.direction] += tally.kept * (tally.corpus.weight is None)
     for tally in tallies:
-        if not tally.is_own and tally.corpus.weight is None:
-            tally.weight = min(1.0, num_own / max(1, tally.kept))
-            log.info(
-                f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
-                f"used at most as often as the {num_own:,} of {own_tallies[0].corpus.name}"
-            )
+        direction, why = tally.corpus.direction, "since small directions are used more often"
+        if tally.corpus.weight is not None or (tally.is_own and not data.directions):
+            continue
+        if tally.is_own:
+            ratio = max(num_open.values()) / max(1, num_open[direction])
+            tally.weight = min(_MAX_REPEATS, ratio ** (1 - 1 / data.temperature))
+        else:
+            num_pairs = num_own[direction] or max(num_own.values())
+            tally.weight = min(1.0, num_pairs / max(1, tally.kept))
+            why = f"so that they are used at most as often as the {num_pairs:,} of {own_tallies[0].corpus.name}"
+        name = f"{tally.corpus.name} {data.directions[direction]}" if data.directions else tally.corpus.name
+        log.info(f"{name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, {why}")
 
 
 def _check_weights(tallies: list[Tally]) -> None:

@@ -354,8 +354,8 @@ def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> dict[str, An
     it, so that the hash of the data depends only on what a run learns from, wherever its files were.
     """
     paths = [*(path for corpus in corpora.all() for path in corpus.files), *given_models(tokenizer)]
-    files = [{"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]
-    return {"files": files}
+    files = dict.fromkeys(path.absolute() for path in paths)  # a side of several directions is there once
+    return {"files": [{"path": str(p), **_size_and_time(p), "sha256": durable.sha256(p)} for p in files]}
 
 
 def find_changed_files(record: Path) -> list[Path]:
@@ -441,14 +441,13 @@ def describe_languages(resolved: Resolved) -> list[str]:
         UsageError: if a given one is not a language of the text, or not a code; or the languages are unclear.
     """
     data = resolved.config.data
-    if resolved.is_explicit("data.directions"):
-        return []
     sides = ("data.src", data.src), ("data.tgt", data.tgt)
     explicit = {key: language for key, language in sides if resolved.is_explicit(key)}
     for key, language in explicit.items():
         if (code := tag_of(language)) != language:
             raise UsageError(f"{key}={language}: expected the code of a language", f"{key}={code}")
-    if len(explicit) == 2 or not data.train or resolved.config.training.init_from:
+    is_named = len(explicit) == 2 or resolved.is_explicit("data.directions")
+    if is_named or not data.train or resolved.config.training.init_from:
         return []
     files = find_corpora(data).train[0].files
     if len(files) != 1:

@@ -28,7 +28,10 @@ def test_a_twentieth_of_the_different_sources_is_held_out(num_sources: int, monk
         "src_hash": hash_texts(src),
         "tgt_hash": hash_texts(tgt),
     }
-    valid, test, given = EvalSet("valid", VALID_STORE, True), EvalSet("a", "a.arrow", True), EvalSet("b", "b", False)
+    valid, test, given = (
+        EvalSet(name, store, is_held_out, [0])
+        for name, store, is_held_out in (("valid", VALID_STORE, True), ("a", "a.arrow", True), ("b", "b", False))
+    )
     corpora, all_pairs = Corpora([Corpus("own", lambda: iter(()))], [], {}), np.ones(len(src), np.bool_)
     hold_out([valid, test, given], corpora, DataConfig(), pa.table(columns), all_pairs, all_pairs)
     size = min(3, max(1, num_sources // 20))
