@@ -143,15 +143,13 @@ def _find_corpora(data: DataConfig) -> Corpora:
     train = [
         replace(corpus, weight=text.weight, tag=text.tag)
         for text in texts
-        for corpus in _find_directions(data, text.name, "train", partial(_find, data, text.name, "train"), text)
+        for corpus in _find_directions(data, "train", text)
     ]
-
-    def find_set(name: str, key: str) -> list[Corpus]:
-        return _find_directions(data, name, key, partial(_find, data, name, key))
-
-    valid = [] if data.valid is None else find_set(data.valid, "valid")
-    names = _name_test_sets(data.test)
-    tests = {key: [] if name == HELD_OUT_TEST else find_set(name, "test") for key, name in names}
+    valid = [] if data.valid is None else _find_directions(data, "valid", TrainText(name=data.valid))
+    tests = {
+        key: [] if name == HELD_OUT_TEST else _find_directions(data, "test", TrainText(name=name))
+        for key, name in _name_test_sets(data.test)
+    }
     corpora = Corpora(train, valid, tests)
     if data.columns and not any(len(corpus.files) == 1 and not corpus.is_memory for corpus in corpora.all()):
         raise UsageError("data.columns: none of these files is a table")
@@ -173,26 +171,21 @@ def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _find_directions(
-    data: DataConfig,
-    name: str,
-    key: str,
-    find: Callable[[Languages, Columns], Corpus],
-    text: TrainText | None = None,
+    data: DataConfig, key: str, text: TrainText, find: Callable[[Languages, Columns], Corpus] | None = None
 ) -> list[Corpus]:
-    """The text of an entry of data.train, data.valid, data.test (the `key`) or of a split, in each direction it has.
+    """An entry of data.train, data.valid or data.test (the `key`), or a split of the hub, in each direction it has.
 
     Two files, or a name with `{src}` and `{tgt}`, have the direction of their names. In another file, units or columns
     must name the languages, unless the direction is the only one.
 
     Args:
-        find: finds the text of two languages, with the columns of a table.
-        text: the entry, which may have languages of its own.
+        find: finds the text of two languages, with the columns of a table; None: `_find`.
     """
-    wanted = (text.src, text.tgt) if text else (None, None)
+    name, find = text.name, find or partial(_find, data, text.name, key)
     directions = [
-        (number, pair)
-        for number, pair in enumerate(data.language_pairs)
-        if all(language in (None, side) for language, side in zip(wanted, pair, strict=True))
+        (number, (src, tgt))
+        for number, (src, tgt) in enumerate(data.language_pairs)
+        if text.src in (None, src) and text.tgt in (None, tgt)
     ]
     if len(directions) == 1:
         [(number, pair)] = directions
@@ -323,7 +316,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
             sides = find_columns(name, rows.features.arrow_schema, languages, columns)
             return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides))
 
-        return _find_directions(data, name, "hub", find_sides)
+        return _find_directions(data, "hub", TrainText(name=name), find_sides)
 
     try:
         # The branch of the hub's own Parquet copies has a folder for each subset
