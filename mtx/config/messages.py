@@ -17,6 +17,7 @@ precision: fp16 bf16 fp32 amp mixed_precision half dtype
 data.src: source source_lang source_language src_lang
 data.tgt: target trg target_lang target_language tgt_lang trg_lang
 data.src data.tgt: lang langs language languages lang_pair language_pair direction
+data.directions: lang_pairs language_pairs pairs
 data.dir: data_dir data_path
 data.train: train_data train_file train_set training_data corpus
 data.valid: dev dev_data dev_set dev_file val validation valid_data valid_set validation_data eval_data

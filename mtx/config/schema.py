@@ -64,6 +64,12 @@ def _read_path(value: str) -> str:
     return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
 
 
+def _distinct(value: tuple[str, ...]) -> tuple[str, ...]:
+    if twice := [item for item in value if value.count(item) > 1 or len({*item.split("-")}) < 2]:
+        raise ValueError(f"{twice[0]} names a language or a direction twice")
+    return value
+
+
 def two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
     if value and (len(value) != 2 or value[0] == value[1] or not all(value)):
         raise ValueError("expected two different columns, SRC,TGT")
@@ -72,6 +78,8 @@ def two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
 
 TAG = re.compile("[A-Za-z0-9_]+")
 # Languages become file extensions
+DIRECTION = re.compile("([A-Za-z0-9_]+)-([A-Za-z0-9_]+)")
+Direction = Annotated[str, matching(DIRECTION.pattern, "SRC-TGT with one hyphen, such as en-de or en-zh_Hans")]
 Language = Annotated[str, matching(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}", "1 to 100 characters without /")]
 Licence = Annotated[str, matching(r"[^\x00-\x1f\x7f-\x9f]{1,200}", "1 to 200 characters on one line")]
 PathText = Annotated[str, AfterValidator(_read_path)]
@@ -180,6 +188,16 @@ class TrainText(Section):
     tag: Annotated[str, matching(TAG.pattern, "letters, digits and _")] | None = None
     """mark before each source sentence, such as BT for back-translated text; no pairs are held out of a tagged
     corpus"""
+    src: Language | None = None
+    """source language of this text, where data.directions has several; null: each that the text has"""
+    tgt: Language | None = None
+    """target language of this text, where data.directions has several; null: each that the text has"""
+
+    @classmethod
+    def _fill(cls, values: Values) -> Values:
+        """A text with languages of its own gets the weight of its direction, like a name alone."""
+        is_named = any(values.get(side) not in (None, *NULL) for side in ("src", "tgt"))
+        return {"weight": None, **values} if is_named else values
 
 
 # The two forms of an item of data.train. pydantic puts these labels into error locations; `messages` drops them.
@@ -197,6 +215,12 @@ class DataConfig(Section):
     """source language by its code, also the extension of local files"""
     tgt: Language = "tgt"
     """target language by its code, also the extension of local files"""
+    directions: Annotated[tuple[Direction, ...], AfterValidator(_distinct)] = ()
+    """directions of one model for several languages, such as en-de,en-fr,de-en, instead of data.src and data.tgt; each
+    text is read in every direction that it has"""
+    temperature: float = Field(5.0, ge=1)
+    """with several directions: small ones are drawn more often, in proportion to the root of this degree of their
+    pairs, but no pair more than 10 times per epoch; 1: all pairs once"""
     dir: Place[Resumable[PathText | None]] = None
     """directory of the local files; null: the current directory"""
     hub: HubConfig | None = None
@@ -227,10 +251,26 @@ class DataConfig(Section):
     licence: Local[Licence | None] = None
     """licence of the training text, for the model card: an SPDX name such as CC-BY-4.0, or free text"""
 
+    @classmethod
+    def _fill(cls, values: Values) -> Values:
+        """A single direction is `src` and `tgt`; of several, these are the first."""
+        directions = cls._read_value("directions", values.get("directions"))
+        if not isinstance(directions, list | tuple) or not directions:
+            return values
+        if not (first := DIRECTION.fullmatch(str(directions[0]))):
+            return values
+        several = directions if len(directions) > 1 or first[1] == first[2] else ()
+        return {**values, "src": first[1], "tgt": first[2], "directions": several}
+
     @property
     def direction(self) -> str:
-        """The languages in short, such as en-de."""
-        return f"{self.src}-{self.tgt}"
+        """The languages in short, such as en-de, or en-de+en-fr."""
+        return "+".join(self.directions) or f"{self.src}-{self.tgt}"
+
+    @property
+    def language_pairs(self) -> list[tuple[str, str]]:
+        """Source and target of each direction; the number of a direction is its place in this list."""
+        return [(src, tgt) for src, _, tgt in (name.partition("-") for name in self.directions)] or [self.languages]
 
     @property
     def languages(self) -> tuple[str, str]:
@@ -466,6 +506,8 @@ class Config(Section):
         data, training = self.data, self.training
         if training.max_steps is None and training.max_epochs is None:
             raise ValueError("training.max_steps and training.max_epochs are both null; set one of them")
+        if data.directions and training.copied_target_ratio:
+            raise ValueError("training.copied_target_ratio is for one direction, and data.directions has several")
         if self.tokenizer.model and training.init_from is not None:
             raise ValueError("tokenizer.model: the model of training.init_from has its own tokenizer; set only one")
         for name in ("batch_tokens", "micro_batch_tokens"):

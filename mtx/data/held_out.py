@@ -6,13 +6,17 @@ sources therefore stay together, and if the corpus changes, no sentence moves fr
 back. Training text loses all pairs that share a side with them: back-translated text has their targets with other
 sources. k is a twentieth of the number of different sources, at most MAX_HELD_OUT. If the corpus grows beyond that
 limit, sentences with smaller or larger hashes enter these sets, and the displaced ones become training text.
+With several directions, the side that counts is in the language that most directions share, so that the translations of
+a sentence fall into the sets of their directions together. Training text then loses every pair that has a side of any
+held-out pair on any of its sides: the source of one direction is the target of another.
 Flow: corpora -> `EvalSet` -> `prepare`, which removes the held-out pairs from the training text.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,6 +37,7 @@ log = logging.getLogger(__name__)
 
 MAX_HELD_OUT = 1000
 SIDES = {"src": "source held out", "tgt": "target held out"}  # and why a pair is dropped that shares it
+HELD_OUT = "held out"  # the pairs of a set
 
 
 @dataclass
@@ -41,7 +46,8 @@ class EvalSet:
 
     Attributes:
         is_held_out: whether it is taken from the training text instead of being configured.
-        blocks: its text.
+        directions: the numbers of its directions (`DataConfig.language_pairs`).
+        blocks: its text, with the number of its direction.
         would_drop: the number of pairs that cleaning would drop, by reason; none is dropped.
         num_cut: sides cut to `data.max_tokens`.
         leaks: the number of training pairs with a source or target of a configured set, and the first as an example.
@@ -50,7 +56,8 @@ class EvalSet:
     name: str
     store: str
     is_held_out: bool
-    blocks: list[PairBlock] = field(default_factory=list)
+    directions: Sequence[int]
+    blocks: list[tuple[int, PairBlock]] = field(default_factory=list)
     would_drop: Counter[str] = field(default_factory=Counter)
     num_cut: int = 0
     leaks: dict[str, Any] = field(default_factory=lambda: {"train_pairs": 0, "example": None})
@@ -63,7 +70,7 @@ class EvalSet:
     def report(self) -> dict[str, Any]:
         """The set's entry in report.json."""
         return {
-            "pairs": sum(len(block.src) for block in self.blocks),
+            "pairs": sum(len(block.src) for _, block in self.blocks),
             "held_out": self.is_held_out,
             "cut_to_max_tokens": self.num_cut,
             "would_drop": dict(self.would_drop.most_common()),
@@ -72,15 +79,21 @@ class EvalSet:
 
 
 def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
-    """The validation set, then the test sets; those that are not configured are still empty.
+    """The validation set, then the test sets, one for each direction; those that are not configured are still empty.
 
     Raises:
         DataError: if a configured set is empty or not UTF-8.
     """
-    tests = ((name, test_store(name), corpus) for name, corpus in (corpora.tests or {HELD_OUT_TEST: None}).items())
-    for name, store, corpus in (("valid", VALID_STORE, corpora.valid), *tests):
-        eval_set = EvalSet(name, store, is_held_out=corpus is None)
-        if corpus is not None:
+    directions = [*dict.fromkeys(corpus.direction for corpus in corpora.own)]
+    sets = [("valid", VALID_STORE, directions, corpora.valid)]
+    for name, text in (corpora.tests or {HELD_OUT_TEST: []}).items():
+        for number in [corpus.direction for corpus in text] or directions:
+            key = f"{name}.{data.directions[number]}" if data.directions else name
+            of_direction = [corpus for corpus in text if corpus.direction == number]
+            sets.append((key, test_store(key), [number], of_direction))
+    for name, store, numbers, text in sets:
+        eval_set = EvalSet(name, store, not text, numbers)
+        for corpus in text:
             _read(eval_set, corpus, data)
         yield eval_set
 
@@ -95,15 +108,17 @@ def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
                 raise corpus.not_utf8(line)
             if isinstance(outcome := clean_pair(src, tgt, data), str):
                 eval_set.would_drop[outcome] += 1
-        eval_set.blocks.append(block)
+        eval_set.blocks.append((corpus.direction, block))
     for reason, count in left_out.items():
         log.info(f"the {eval_set.kind} set {corpus.name}: {counted(count, 'unit')} skipped, {reason}")
-    if not any(block.src for block in eval_set.blocks):
+    if not any(block.src for number, block in eval_set.blocks if number == corpus.direction):
         raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
 
 
-def hold_out(sets: list[EvalSet], corpora: Corpora, pairs: Any, is_own: Mask, is_left: Mask) -> dict[str, Mask]:
-    """Choose the held-out pairs; returns the masks of the training pairs that share a side with one, by reason.
+def hold_out(
+    sets: list[EvalSet], corpora: Corpora, data: DataConfig, pairs: Any, is_own: Mask, is_left: Mask
+) -> dict[str, Mask]:
+    """Choose the held-out pairs; returns their mask, and those of the training pairs that share a side with one.
 
     They are the own pairs with the chosen sources. A pair that shares a side with a configured set is only counted.
 
@@ -112,24 +127,34 @@ def hold_out(sets: list[EvalSet], corpora: Corpora, pairs: Any, is_own: Mask, is
         is_own: its pairs of `Corpora.own`.
         is_left: its pairs that are neither older translations nor duplicates.
     """
-    src_hashes = np.unique(pairs["src_hash"].to_numpy()[is_own])
-    size = min(MAX_HELD_OUT, max(1, src_hashes.size // 20))
-    is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in SIDES.values()}
+    directions = np.array([corpus.direction for corpus in corpora.train])[pairs["corpus"].to_numpy()]
+    languages = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()]
+    is_by_target = np.array([languages.index(tgt) < languages.index(src) for src, tgt in data.language_pairs])
+    hashes = np.where(is_by_target[directions], pairs["tgt_hash"].to_numpy(), pairs["src_hash"].to_numpy())
+    different = np.unique(hashes[is_own])
+    size = min(MAX_HELD_OUT, max(1, different.size // 20))
+    is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
     for eval_set in sets:
         if eval_set.is_held_out:
-            log.info(
-                f"no {eval_set.kind} set configured: holding out {size:,} source sentences of "
-                f"{', '.join(corpus.name for corpus in corpora.own)}"
-            )
-            chosen = src_hashes[-size:] if eval_set.store == VALID_STORE else src_hashes[:size]
-            is_in_set = is_own & is_left & pc.is_in(pairs["src_hash"], pa.array(chosen)).to_numpy()
-            chosen_pairs = pairs.select(["line", *SIDES]).filter(pa.array(is_in_set))
-            eval_set.blocks.append(PairBlock(*(column.to_pylist() for column in chosen_pairs.columns)))
+            if eval_set.directions[0] == corpora.own[0].direction:
+                names = ", ".join(dict.fromkeys(corpus.name for corpus in corpora.own))
+                log.info(f"no {eval_set.kind} set configured: holding out {size:,} source sentences of {names}")
+            chosen = different[-size:] if eval_set.store == VALID_STORE else different[:size]
+            is_chosen = is_own & is_left & np.isin(hashes, chosen)
+            for number in eval_set.directions:
+                is_in_set = is_chosen & (directions == number)
+                if data.directions and not is_in_set.any():
+                    raise DataError(f"data.directions: too little text is {data.directions[number]} to hold out a part")
+                is_held_out[HELD_OUT] |= is_in_set
+                in_set = pairs.select(["line", *SIDES]).filter(pa.array(is_in_set))
+                eval_set.blocks.append((number, PairBlock(*(column.to_pylist() for column in in_set.columns))))
         is_leak = np.zeros(pairs.num_rows, np.bool_)
         for side, reason in SIDES.items():
-            hashes = hash_texts(clean_text(text) for block in eval_set.blocks for text in getattr(block, side))
+            sides = SIDES if data.directions else (side,)
+            texts = (text for _, block in eval_set.blocks for side in sides for text in getattr(block, side))
+            hashes_of_set = hash_texts(map(clean_text, texts))
             mask = is_held_out[reason] if eval_set.is_held_out else is_leak
-            mask |= is_left & pc.is_in(pairs[f"{side}_hash"], pa.array(hashes)).to_numpy()
+            mask |= is_left & pc.is_in(pairs[f"{side}_hash"], pa.array(hashes_of_set)).to_numpy()
         if is_leak.any():
             leaks = PairGroup.of(pairs, is_leak)
             corpus = corpora.train[pairs["corpus"][int(is_leak.argmax())].as_py()]

@@ -128,7 +128,8 @@ def choose_sizes(resolved: Resolved) -> Resolved:
     if isinstance(config.sizes, int):
         row, why = config.sizes, "as sizes says"
     # a model that starts from another, and a model of short pairs, use their sources without copies
-    if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES:
+    # and a copy has no direction
+    if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES or config.data.directions:
         explicit.add("training.copied_target_ratio")
     values = row_values(row)
     values["training.batch_tokens"] = max(values["training.batch_tokens"], config.data.max_tokens)

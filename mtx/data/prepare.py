@@ -38,13 +38,13 @@ from mtx.data.cleaning import (
     omission,
 )
 from mtx.data.glossary import learn_lexicon
-from mtx.data.held_out import SIDES, EvalSet, hold_out, read_sets
+from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
 from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
-from mtx.data.tokenizer import EOS_ID, Frame, Tokenizer, given_tokenizer, train_tokenizer
+from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
 from mtx.storage import disk, durable
@@ -57,6 +57,7 @@ MAX_TOKENIZER_PAIRS = 500_000
 _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and trains the tokenizer
 _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and omissions are counted
 _LEARNED = 20  # pairs of these in which both sides have a code that a model learns like a word
+_MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
 # Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of
@@ -153,10 +154,13 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         sets = list(read_sets(corpora, data))
         _clean(tallies, data, cleaned)
-        is_chosen = _choose(cleaned, tallies, sets, corpora)
-        text = ChosenText(cleaned, is_chosen, MAX_TOKENIZER_PAIRS, config.seed)
+        is_chosen = _choose(cleaned, tallies, sets, corpora, data)
         _log_kept("cleaning", tallies)
-        _choose_weights(tallies)
+        _choose_weights(tallies, data)
+        weights = [tally.weight if data.directions else 1.0 for tally in tallies]
+        num_drawn = sum(weight * tally.kept for weight, tally in zip(weights, tallies, strict=True))
+        share = min(1.0, MAX_TOKENIZER_PAIRS / num_drawn)
+        text = ChosenText(cleaned, is_chosen, [share * weight for weight in weights], config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
@@ -165,9 +169,10 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         disk.unlink(cleaned)
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data)
-            write_store(directory / eval_set.store, tokenizer.num_ids, [1.0], encoded)
-        figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
-        report = _report(tallies, sets) | figures | {"pieces": tokenizer.num_pieces} | terms
+            write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
+        sources_of = [data.language_pairs[tally.corpus.direction][0] for tally in tallies]
+        figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), sources_of)
+        report = _report(tallies, sets, data) | figures | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
     return sources
@@ -179,6 +184,9 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
     if missing := [tag for tag in tags if tag not in tokenizer.tags]:
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
+    for src, tgt in config.data.language_pairs:
+        if tokenizer.frame(src, tgt) == PLAIN and config.data.directions:
+            raise UsageError(f"data.directions: the tokenizer of {origin} has no token for {tgt}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "set data.terms=null")
     if config.training.bpe_dropout and not all(tokenizer.models.merges(side)[1] for side in (False, True)):
@@ -240,13 +248,14 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     return number, dropped, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
-def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora) -> Mask:
+def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora, data: DataConfig) -> Mask:
     """Whether each cleaned pair is used for training; older translations, duplicates and held-out pairs are not.
 
     Counts the pairs that are not used, and adds held-out pairs to their sets.
     """
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned))).read_all()
-    corpus, src_hashes = table["corpus"].to_numpy(), table["src_hash"].to_numpy()
+    corpus, directions = table["corpus"].to_numpy(), np.array([tally.corpus.direction for tally in tallies], np.uint64)
+    src_hashes = hash_pairs(directions[corpus], table["src_hash"].to_numpy())  # other ones in each direction
     is_newest = np.ones(table.num_rows, np.bool_)
     has_older = np.array([tally.keeps_newest for tally in tallies])[corpus]
     is_newest[has_older] = find_newest(src_hashes[has_older], table["date"].to_numpy()[has_older])
@@ -254,7 +263,7 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     is_first[is_newest] = find_first(hash_pairs(src_hashes, table["tgt_hash"].to_numpy())[is_newest])
     is_own = np.array([tally.is_own for tally in tallies])[corpus]
     masks = {"older translation": ~is_newest, "duplicate": ~is_first}
-    masks |= hold_out(sets, corpora, table, is_own, is_first)
+    masks |= hold_out(sets, corpora, data, table, is_own, is_first)
     is_chosen = np.ones(table.num_rows, np.bool_)
     stop = 0
     for tally in tallies:  # the pairs of a corpus are consecutive
@@ -263,24 +272,37 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
         for reason, mask in masks.items():  # the first reason counts
             is_dropped = mask[rows] & is_chosen[rows]
             is_chosen[rows] ^= is_dropped
-            if tally.is_own and reason == SIDES["src"]:
+            if reason == HELD_OUT:
                 tally.held_out = int(is_dropped.sum())
             elif is_dropped.any():
                 tally.drop(reason, PairGroup.of(table[rows], is_dropped))
     return is_chosen
 
 
-def _choose_weights(tallies: list[Tally]) -> None:
-    """Set missing weights of general text: at most 1, so that it is used at most as often as the own text."""
+def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
+    """Set missing weights: for small directions above 1, for general text at most 1.
+
+    The pairs n of a direction are drawn in proportion to n^(1 / temperature), from 1 to `_MAX_REPEATS` times each per
+    epoch (Arivazhagan et al. 2019, arXiv 1907.05019, section 4.2). General text is used at most as often as own text.
+    """
     own_tallies = [tally for tally in tallies if tally.is_own]
-    num_own = sum(tally.kept for tally in own_tallies)
+    num_own, num_open = Counter[int](), Counter[int]()  # own pairs of each direction, and those without a weight
+    for tally in own_tallies:
+        num_own[tally.corpus.direction] += tally.kept
+        num_open[tally.corpus.direction] += tally.kept * (tally.corpus.weight is None)
     for tally in tallies:
-        if not tally.is_own and tally.corpus.weight is None:
-            tally.weight = min(1.0, num_own / max(1, tally.kept))
-            log.info(
-                f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
-                f"used at most as often as the {num_own:,} of {own_tallies[0].corpus.name}"
-            )
+        direction, why = tally.corpus.direction, "since small directions are used more often"
+        if tally.corpus.weight is not None or (tally.is_own and not data.directions):
+            continue
+        if tally.is_own:
+            ratio = max(num_open.values()) / max(1, num_open[direction])
+            tally.weight = min(_MAX_REPEATS, ratio ** (1 - 1 / data.temperature))
+        else:
+            num_pairs = num_own[direction] or max(num_own.values())
+            tally.weight = min(1.0, num_pairs / max(1, tally.kept))
+            why = f"so that they are used at most as often as the {num_pairs:,} of {own_tallies[0].corpus.name}"
+        name = f"{tally.corpus.name} {data.directions[direction]}" if data.directions else tally.corpus.name
+        log.info(f"{name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, {why}")
 
 
 def _check_weights(tallies: list[Tally]) -> None:
@@ -301,13 +323,16 @@ def _check_weights(tallies: list[Tally]) -> None:
 class ChosenText:
     """The training pairs in the file of cleaned pairs. Iterating yields the sentences of a sample of them.
 
-    Tokenizer and terms are learned from the sample: both sides of all pairs, or of about `max_sample` evenly drawn
-    ones. Every iteration yields the same sentences.
+    Tokenizer and terms are learned from the sample: both sides of all pairs, or of some that are drawn. Every iteration
+    yields the same sentences.
+
+    Attributes:
+        shares: how often the sample has a pair of each corpus, on average.
     """
 
     cleaned: Path
     is_chosen: Mask
-    max_sample: int
+    shares: list[float]
     seed: int
 
     @property
@@ -329,11 +354,9 @@ class ChosenText:
     def sample(self) -> Iterator[tuple[list[str], list[str]]]:
         """The source and the target texts of the sample, in blocks."""
         rng = np.random.default_rng(self.seed)
-        share = self.max_sample / self.num_pairs
         for batch in self.batches():
-            if share < 1:
-                batch = batch.filter(pa.array(rng.random(batch.num_rows) < share))
-            yield _texts(batch)
+            counts = np.ceil(self.shares[batch["corpus"][0].as_py()] - rng.random(batch.num_rows)).astype(np.int64)
+            yield _texts(batch.take(pa.array(np.repeat(np.arange(batch.num_rows), counts))))
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
@@ -342,7 +365,9 @@ class ChosenText:
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
     """Train the tokenizer, on large text in another process: SentencePiece ignores signals and keeps all of it."""
     has_marks = config.data.terms is not None
+    languages = [tgt for _, tgt in config.data.language_pairs if config.data.directions]
     learn = partial(train_tokenizer, config=config.tokenizer, num_pairs=text.num_pairs, tags=tags, has_marks=has_marks)
+    learn = partial(learn, languages=languages)
     [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=text.num_pairs <= _FEW_PAIRS)
     log.info(f"tokenizer: {tokenizer.num_pieces:,} subwords")
     return tokenizer
@@ -366,7 +391,7 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]
 
 def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], data: DataConfig, path: Path) -> None:
     """Write the training store without the pairs that are too long."""
-    frames = [tokenizer.frame(data.src, data.tgt, tally.corpus.tag) for tally in tallies]
+    frames = [tokenizer.frame(*data.language_pairs[of.direction], of.tag) for of in (tally.corpus for tally in tallies)]
     threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # workers encode large text
     encode = partial(encode_block, tokenizer=tokenizer, frames=frames, max_tokens=data.max_tokens, num_threads=threads)
 
@@ -409,22 +434,24 @@ def _texts(batch: Batch) -> tuple[list[str], list[str]]:
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, data: DataConfig) -> Iterator[Any]:
     """Encode a validation or test set. Ids beyond the maximum are cut: only the loss uses ids; BLEU uses the text."""
-    frame = tokenizer.frame(data.src, data.tgt)
-    for block in eval_set.blocks:
+    frames = [tokenizer.frame(*languages) for languages in data.language_pairs]
+    for number, block in eval_set.blocks:
+        frame = frames[number]
         src_ids = tokenizer.encode(block.src, frame)
         tgt_ids = tokenizer.encode(block.tgt, frame, target=True)
         for ids in (*src_ids, *tgt_ids):
             if len(ids) > data.max_tokens:
                 ids[data.max_tokens - 1 :] = [EOS_ID]
                 eval_set.num_cut += 1
-        corpus = [0] * len(block.src)  # these stores have a single corpus
+        corpus = [number] * len(block.src)  # in these stores it is the direction
         yield store_batch(tokenizer.num_ids, src_ids, tgt_ids, block.lines, corpus, block.src, block.tgt)
 
 
-def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
-    """The entry of report.json about the text in the training store; `language` is the source language."""
+def _describe_text(store: TokenStore, languages: list[str]) -> dict[str, Any]:
+    """The entry of report.json about the text in the training store; `languages` are the sources of its corpora."""
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
-    src, tgt = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES)))
+    sample = np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES))
+    src, tgt = store.texts(sample)
     codes = Counter(
         code for pair in zip(src, tgt, strict=True) for code in set.intersection(*map(set, map(codes_of, pair)))
     )
@@ -433,22 +460,27 @@ def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
         "src_tokens": src_tokens,
         "tgt_tokens": tgt_tokens,
         "src_tgt_ratio": src_tokens / tgt_tokens,
-        "multi_sentence_share": multi_sentence_share(src, language),
+        "multi_sentence_share": multi_sentence_share(src, [languages[number] for number in store.corpus[sample]]),
         "codes": sorted(code for code, count in codes.items() if count >= _LEARNED),
         "suspicious": {kind: number / len(src) for kind, number in omissions.items()},
     }
 
 
-def _report(tallies: list[Tally], sets: list[EvalSet]) -> dict[str, Any]:
+def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dict[str, Any]:
     """The entry of report.json about the pairs that were read."""
+
+    def languages(number: int) -> dict[str, str]:
+        return dict(zip(SIDES, data.language_pairs[number], strict=True)) if data.directions else {}
+
     examples = ChainMap(*(tally.examples for tally in tallies))  # the first of each reason
     dropped = _dropped(tallies).most_common()
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
-        "corpora": [tally.report() for tally in tallies],
+        "corpora": [tally.report() | languages(tally.corpus.direction) for tally in tallies],
         "valid": sets[0].report(),
-        "tests": {test.name: test.report() for test in sets[1:]},
+        "tests": {test.name: test.report() | languages(test.directions[0]) for test in sets[1:]},
+        **({"directions": data.language_pairs} if data.directions else {}),
     }
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerCon
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
-from mtx.data.languages import tag_of
+from mtx.data.languages import Languages, tag_of
 from mtx.data.readers import FILE_ENDING, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
+    Columns,
     PairBlock,
     column_blocks,
     find_columns,
@@ -43,20 +45,23 @@ _is_dir = os.path.isdir  # unlike `Path.is_dir`, False for a name that no file c
 
 _CONFIG_LINE = re.compile(r"\s*(?:#.*|---|\w+:(?: \S+)?)?")  # of a file that may be a configuration
 _RENAME = "correct the names of its files, or the languages that its columns or units name"
+_SIDE = re.compile(r"[-._]?\{(?:src|tgt)\}")  # in the name of a text that has a file for each direction
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
 DEMO = Path(__file__).with_name("demo.tsv.gz")  # lines of part TAB source TAB target; scripts/demo_grammar writes it
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Parallel text under its name in the configuration; `weight` and `tag` are for training text only.
+    """Parallel text of one direction, under its name in the configuration; `weight` and `tag` are for training only.
 
     Attributes:
         blocks: streams the pairs; every call starts from the first. It raises a DataError at a line or record that is
             not a pair, or if the sides have different lengths.
         files: the local files that it is read from.
         is_memory: whether it is a translation memory or similar, which may also contain older translations.
-        weight: None is 1, or with `training.init_from` the weight that keeps it from outweighing the own text.
+        weight: None is 1, or with several directions the weight of its direction, or with `training.init_from` the one
+            that keeps it from outweighing the own text.
+        direction: the number of its direction (`DataConfig.language_pairs`).
     """
 
     name: str
@@ -65,6 +70,7 @@ class Corpus:
     is_memory: bool = False
     weight: float | None = 1.0
     tag: str | None = None
+    direction: int = 0
 
     def not_utf8(self, line: int) -> DataError:
         """The error for a corpus that is not UTF-8, with the first such line of its files, or `line` of a table."""
@@ -80,7 +86,7 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Corpora:
-    """The text of a run. For `valid` or a test set that is None, a part of `own` will be held out.
+    """The text of a run, in each direction that it has. For a set without text, a part of `own` will be held out.
 
     Attributes:
         tests: if empty, the only test set is held out.
@@ -88,32 +94,41 @@ class Corpora:
     """
 
     train: list[Corpus]
-    valid: Corpus | None
-    tests: Mapping[str, Corpus | None]
+    valid: list[Corpus]
+    tests: Mapping[str, list[Corpus]]
     is_adaptation: bool = False
 
     @property
     def own(self) -> list[Corpus]:
         """The training text that translations should resemble: corpora without a tag; in an adaptation the first."""
         untagged = [corpus for corpus in self.train if corpus.tag is None] or self.train
-        return untagged[:1] if self.is_adaptation else untagged
+        return [corpus for corpus in untagged if not self.is_adaptation or corpus.name == untagged[0].name]
 
     def all(self) -> list[Corpus]:
         """Every corpus: of training, validation and test text."""
-        return [corpus for corpus in (*self.train, self.valid, *self.tests.values()) if corpus]
+        return [*self.train, *self.valid, *chain.from_iterable(self.tests.values())]
 
 
 def find_corpora(data: DataConfig) -> Corpora:
     """Find all text that the configuration names. Downloads a dataset from the hub.
 
     Raises:
-        UsageError: if no training text is configured, or a file is missing or of another kind.
+        UsageError: if no training text is configured, a file is missing or of another kind, or a text has no direction,
+            or a direction no text.
         MtxError: if the hub's dataset cannot be loaded.
         DataError: if it has no columns for the two languages.
     """
+    corpora = _find_corpora(data)
+    present = {corpus.direction for corpus in corpora.train}
+    if missing := [name for number, name in enumerate(data.directions) if number not in present]:
+        raise UsageError(f"data.directions: no training text is {missing[0]}")
+    return corpora
+
+
+def _find_corpora(data: DataConfig) -> Corpora:
     if data.generator:
-        demo = {part: Corpus("grammar", partial(_read_demo, part)) for part in ("train", "valid", "test")}
-        return Corpora([demo["train"]], demo["valid"], {"grammar": demo["test"]})
+        train, valid, test = ([Corpus("grammar", partial(_read_demo, part))] for part in ("train", "valid", "test"))
+        return Corpora(train, valid, {"grammar": test})
     if data.hub is not None and data.dir is None:
         return _find_hub_corpora(data, data.hub)
     if not data.train:
@@ -125,10 +140,16 @@ def find_corpora(data: DataConfig) -> Corpora:
     if data.dir is not None and not _is_dir(data.dir):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     texts = [text if isinstance(text, TrainText) else TrainText(name=text, weight=None) for text in data.train]
-    train = [replace(_find(data, text.name, "train"), weight=text.weight, tag=text.tag) for text in texts]
-    valid = None if data.valid is None else _find(data, data.valid, "valid")
-    names = _name_test_sets(data.test)
-    tests = {key: None if name == HELD_OUT_TEST else _find(data, name, "test") for key, name in names}
+    train = [
+        replace(corpus, weight=text.weight, tag=text.tag)
+        for text in texts
+        for corpus in _find_directions(data, "train", text)
+    ]
+    valid = [] if data.valid is None else _find_directions(data, "valid", TrainText(name=data.valid))
+    tests = {
+        key: [] if name == HELD_OUT_TEST else _find_directions(data, "test", TrainText(name=name))
+        for key, name in _name_test_sets(data.test)
+    }
     corpora = Corpora(train, valid, tests)
     if data.columns and not any(len(corpus.files) == 1 and not corpus.is_memory for corpus in corpora.all()):
         raise UsageError("data.columns: none of these files is a table")
@@ -139,7 +160,7 @@ def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Pairs of a key and a name: file names and scores.json refer to the test set by its key."""
     used = {"run", "format"}  # the other keys of scores.json
     for name in names:
-        base = FILE_ENDING.sub("", Path(name).name)
+        base = FILE_ENDING.sub("", Path(_SIDE.sub("", name)).name)
         key = stem = re.sub(r"[^A-Za-z0-9._-]", "_", base).lstrip(".")[:100] or "test"
         number = 1
         while key.lower() in used:  # some file systems ignore case
@@ -149,25 +170,64 @@ def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
         yield key, name
 
 
-def _find(data: DataConfig, name: str, key: str) -> Corpus:
-    """The text of `name`, an entry of data.train, data.valid or data.test (the `key`).
+def _find_directions(
+    data: DataConfig, key: str, text: TrainText, find: Callable[[Languages, Columns], Corpus] | None = None
+) -> list[Corpus]:
+    """An entry of data.train, data.valid or data.test (the `key`), or a split of the hub, in each direction it has.
+
+    Two files, or a name with `{src}` and `{tgt}`, have the direction of their names. In another file, units or columns
+    must name the languages, unless the direction is the only one.
+
+    Args:
+        find: finds the text of two languages, with the columns of a table; None: `_find`.
+    """
+    name, find = text.name, find or partial(_find, data, text.name, key)
+    directions = [
+        (number, (src, tgt))
+        for number, (src, tgt) in enumerate(data.language_pairs)
+        if text.src in (None, src) and text.tgt in (None, tgt)
+    ]
+    if len(directions) == 1:
+        [(number, pair)] = directions
+        return [_in_order(replace(find(pair, data.columns), direction=number), data)]
+    is_named = "{src}" in name and "{tgt}" in name
+    found, problem = list[Corpus](), f"its src and tgt are not among {data.direction}"
+    for number, pair in directions:
+        try:
+            corpus = find(pair, data.columns if is_named else pair)
+            has_pairs = is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks())
+        except (UsageError, DataError) as error:
+            problem = str(error)
+        else:
+            found += [_in_order(replace(corpus, direction=number), data)] * has_pairs
+    if not found:
+        help = f"put {{src}} and {{tgt}} into its name, or: data.{key}: [{{name: {name}, src: en, tgt: de}}]"
+        raise UsageError(f"data.{key}: {name!r} has no text in any of the directions: {problem}", help)
+    return found
+
+
+def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: Columns) -> Corpus:
+    """The text of `name`, an entry of data.train, data.valid or data.test (the `key`), in two languages.
 
     Without one of the usual extensions it is two files, or else one file whose first line shows its format.
 
     Raises:
         UsageError: if there is no such file, or it is not text.
     """
+    entry, name = name, name.replace("{src}", languages[0]).replace("{tgt}", languages[1])
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
     missing = " or ".join(map(str, candidates))
     if not FILE_ENDING.search(name):
         absent = list[Path]()
         for stem in (name, *(_VALID_NAMES if key == "valid" and name in _VALID_NAMES else ())):
-            sides = [Path(data.dir or ".", f"{stem}.{language}") for language in data.languages]
+            sides = [Path(data.dir or ".", f"{stem}.{language}") for language in languages]
             src, tgt = (next(filter(_is_file, (side, Path(f"{side}.gz"))), None) for side in sides)
             if src and src == tgt:
-                raise UsageError(f"data.src and data.tgt are both {data.src!r}: {src} would be both sides of each pair")
+                raise UsageError(
+                    f"data.src and data.tgt are both {languages[0]!r}: {src} would be both sides of each pair"
+                )
             if src and tgt:
-                return _in_order(Corpus(name, partial(read_text, src, tgt), (src, tgt)), data)
+                return Corpus(entry, partial(read_text, src, tgt), (src, tgt))
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
         candidates = [path for path in candidates if not _is_dir(path)]
@@ -178,8 +238,7 @@ def _find(data: DataConfig, name: str, key: str) -> Corpus:
             help = f"data.valid=null holds out a part of the training text; {help}"
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     reader = reader_of(path)
-    read = partial(reader, path, data.languages, data.columns)
-    return _in_order(Corpus(name, read, (path,), isinstance(reader, BilingualReader)), data)
+    return Corpus(entry, partial(reader, path, languages, columns), (path,), isinstance(reader, BilingualReader))
 
 
 def _in_order(corpus: Corpus, data: DataConfig) -> Corpus:
@@ -188,16 +247,18 @@ def _in_order(corpus: Corpus, data: DataConfig) -> Corpus:
     If data.columns, the names of two files, columns or units name the sides, it raises a UsageError instead.
     """
 
+    languages = data.language_pairs[corpus.direction]
+
     def blocks() -> Iterator[PairBlock]:
         is_swapped = None
         for block in corpus.blocks():
             if is_swapped is None:
-                is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), data.languages)
+                is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
                     if data.columns or len(corpus.files) != 1 or names_languages(*corpus.files):
                         help = f"data.columns={','.join(data.columns[::-1])}" if data.columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", help)
-                    log_once(f"{corpus.name}: the second text of each pair is {data.src}, so it is the source")
+                    log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
             yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
 
     return replace(corpus, blocks=blocks)
@@ -248,10 +309,14 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     if not shows_progress():
         datasets.disable_progress_bars()
 
-    def find(split: str) -> Corpus:
+    def find(split: str) -> list[Corpus]:
         name, rows = f"{hub.name} {split}", builder.as_dataset(split=split).with_format("arrow")
-        columns = find_columns(name, rows.features.arrow_schema, data.languages, data.columns)
-        return _in_order(Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), columns)), data)
+
+        def find_sides(languages: Languages, columns: Columns) -> Corpus:
+            sides = find_columns(name, rows.features.arrow_schema, languages, columns)
+            return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides))
+
+        return _find_directions(data, "hub", TrainText(name=name), find_sides)
 
     try:
         # The branch of the hub's own Parquet copies has a folder for each subset
@@ -260,9 +325,9 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         log.info(f"{hub.name}: reading from the cache; {unreachable or 'missing files are downloaded'}")
         builder.download_and_prepare()
         train = find(hub.train)
-        valid = None if hub.valid is None else find(hub.valid)
+        valid = [] if hub.valid is None else find(hub.valid)
         names = _name_test_sets([*data.test[: len(hub.test)], *hub.test[len(data.test) :]])
-        return Corpora([train], valid, {key: find(split) for (key, _), split in zip(names, hub.test, strict=True)})
+        return Corpora(train, valid, {key: find(split) for (key, _), split in zip(names, hub.test, strict=True)})
     except MtxError:
         raise
     except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
@@ -282,8 +347,8 @@ def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> dict[str, An
     it, so that the hash of the data depends only on what a run learns from, wherever its files were.
     """
     paths = [*(path for corpus in corpora.all() for path in corpus.files), *given_models(tokenizer)]
-    files = [{"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]
-    return {"files": files}
+    files = dict.fromkeys(path.absolute() for path in paths)  # a side of several directions is there once
+    return {"files": [{"path": str(p), **_size_and_time(p), "sha256": durable.sha256(p)} for p in files]}
 
 
 def find_changed_files(record: Path) -> list[Path]:
@@ -374,7 +439,8 @@ def describe_languages(resolved: Resolved) -> list[str]:
     for key, language in explicit.items():
         if (code := tag_of(language)) != language:
             raise UsageError(f"{key}={language}: expected the code of a language", f"{key}={code}")
-    if len(explicit) == 2 or not data.train or resolved.config.training.init_from:
+    is_named = len(explicit) == 2 or resolved.is_explicit("data.directions")
+    if is_named or not data.train or resolved.config.training.init_from:
         return []
     files = find_corpora(data).train[0].files
     if len(files) != 1:

@@ -8,8 +8,9 @@ A `Frame` has the ids around a pair, which follow from its languages and its tag
 one training corpus (`tag` in data.train, such as BT for back-translated text); each tag uses one reserved symbol,
 starting with the first. The marks around terms (`glossary`) use the last three, if the model learns them. Published
 models with one SentencePiece model for each side have no reserved symbols (`sentencepiece_models`), but perhaps pieces
-that name the language to translate into, such as `>>deu<<`. Text never becomes a control id: `</s>` typed in a sentence
-is ordinary text. NFC is applied here and not in SentencePiece, whose own rules rewrite m² to m2.
+that name the language to translate into, such as `>>deu<<`. In a model of several directions, each target language has
+a control symbol of SentencePiece. Text never becomes a control id: `</s>` typed in a sentence is ordinary text. NFC is
+applied here and not in SentencePiece, whose own rules rewrite m² to m2.
 """
 
 import io
@@ -45,6 +46,7 @@ from mtx.storage.text_files import replace_surrogates
 NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
+Rule = Literal["target", "both"]  # which languages a frame names: see `Tokenizer.frame`
 
 # SentencePiece's messages about more pieces than a text can fill, and about fewer than its characters need.
 _WRONG_SIZE = re.compile(
@@ -79,6 +81,9 @@ class Tokenizer:
 
     Args:
         num_reserved: symbols after the pieces, for tags and marks; None: the usual number of such models.
+        languages: the id of each language of a model of several directions; empty: the model has one, or the names of
+            its pieces are all that is known.
+        rule: how its frames name them.
 
     Attributes:
         num_pieces: pieces of the vocabulary, including `</s>` and `<unk>`.
@@ -96,6 +101,8 @@ class Tokenizer:
         tags: list[str],
         has_marks: bool = False,
         num_reserved: int | None = None,
+        languages: dict[str, int] | None = None,
+        rule: Rule = "target",
     ):
         self.models = models
         self.normalization = normalization
@@ -106,7 +113,8 @@ class Tokenizer:
         if has_marks:
             reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
         self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
-        self._starts = {**self.tags, **models.languages}
+        self.languages, self.rule = languages or {}, rule
+        self._starts = {**self.tags, **models.languages, **{f">>{name}<<": i for name, i in self.languages.items()}}
         marks = TERM_MARKS if has_marks else ""
         self.marks = {mark: token for token, mark in enumerate(marks, self.num_ids - len(marks))}
         self._names = [*models.pieces, *(f"<{name}>" for name in reserved), PAD]
@@ -118,10 +126,19 @@ class Tokenizer:
     def frame(self, src: str, tgt: str, tag: str | None = None) -> Frame:
         """The ids around the pairs of a direction, or of a corpus of it with a tag.
 
-        A model with pieces that name the language to translate into has the one of `tgt` before the source, if there
-        is one; other models have one direction.
+        By the rule "target", the language `tgt` is before the source, if the model has ids of languages (mtx, OPUS-MT).
+        By "both", `src` is before the source, and `tgt` before the target (M2M-100, NLLB).
+
+        Raises:
+            UsageError: if a model of several directions does not have the language.
         """
-        return Frame(tuple(self._starts[name] for name in (tag or "", f">>{tgt}<<") if name in self._starts))
+        is_both = self.rule == "both"
+        for name in (src, tgt) if is_both else (tgt,):
+            if self.languages and name not in self.languages:
+                raise UsageError(f"the model has no language {name}; it has {', '.join(self.languages)}")
+        names = tag or "", f">>{src if is_both else tgt}<<"
+        before_src = tuple(self._starts[name] for name in names if name in self._starts)
+        return Frame(before_src, before_tgt=(self.languages[tgt],) if is_both else ())
 
     def named_frame(self, source: str, frame: Frame) -> tuple[Frame, str]:
         """The frame of a source and its text: `frame`, unless the source begins with the name of a language."""
@@ -211,25 +228,34 @@ class Tokenizer:
         tags: Any = description.get("tags")
         num_reserved: Any = description.get("reserved", models.num_reserved)
         has_marks = "marks" in description
+        languages: Any = description.get("languages", {"ids": {}, "rule": "target"})
+        ids: Any = languages.get("ids") if isinstance(languages, dict) else None
+        rule: Any = languages.get("rule") if isinstance(languages, dict) else None
         is_valid = (
             form in get_args(Form)
             and isinstance(tags, dict)
             and all(map(TAG.fullmatch, tags))
             and type(num_reserved) is int
             and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
+            and isinstance(ids, dict)
+            and bool(ids) == ("languages" in description)
+            and all(map(TAG.fullmatch, ids))
+            and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())
+            and rule in get_args(Rule)
         )
         if is_valid:
-            tokenizer = cls(models, form, list(tags), has_marks, num_reserved)
+            tokenizer = cls(models, form, list(tags), has_marks, num_reserved, ids, rule)
             if description == {**description, **tokenizer._description()}:
                 return tokenizer
-        raise DamagedFileError(f"{json_path}: its normalization, tags or pieces do not match {first.name}")
+        raise DamagedFileError(f"{json_path}: its normalization, tags, languages or pieces do not match {first.name}")
 
     def _description(self) -> dict[str, Any]:
         num_reserved = self.num_ids - self.num_pieces
         reserved = {"reserved": num_reserved} if num_reserved != self.models.num_reserved else {}
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
-        pieces = self.models.vocabulary
-        return {"normalization": self.normalization, "tags": self.tags, **marks, **reserved, "pieces": pieces}
+        languages = {"languages": {"rule": self.rule, "ids": self.languages}} if self.languages else {}
+        optional = {**marks, **reserved, **languages}
+        return {"normalization": self.normalization, "tags": self.tags, **optional, "pieces": self.models.vocabulary}
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
@@ -265,7 +291,12 @@ def auto_vocab_sizes(num_pairs: int) -> list[int]:
 
 
 def train_tokenizer(
-    sentences: Iterable[str], config: TokenizerConfig, num_pairs: int, tags: list[str], has_marks: bool = False
+    sentences: Iterable[str],
+    config: TokenizerConfig,
+    num_pairs: int,
+    tags: list[str],
+    has_marks: bool = False,
+    languages: Iterable[str] = (),
 ) -> Tokenizer:
     """Train a joint BPE model with byte fallback; the same sentences give the same bytes on every machine.
 
@@ -273,11 +304,12 @@ def train_tokenizer(
     it gives a model with fewer pieces.
 
     Args:
-        sentences: both languages, in any order; kept in memory.
+        sentences: of all languages, in any order; kept in memory.
         config: the vocabulary size and the normalization.
         num_pairs: the size of the corpus, which determines the vocabulary size with `vocab_size: auto`.
         tags: names that get a reserved symbol each, in this order.
         has_marks: whether the model learns terms, whose marks use three reserved symbols.
+        languages: those that get a control symbol each, which count as pieces.
 
     Raises:
         DataError: if there is no text, or it has too few pieces or too many characters for `vocab_size`.
@@ -285,6 +317,7 @@ def train_tokenizer(
     tags = list(dict.fromkeys(tags))
     if len(tags) > (room := NUM_RESERVED - len(TERM_MARKS) * has_marks):
         raise UsageError(f"data.train: expected at most {room} tags, got {len(tags)} ({', '.join(tags)})")
+    symbols = {name: f">>{name}<<" for name in languages}
     vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
     text = [_CONTROLS.sub(" ", normalize(line, config.normalization)) for line in sentences]
     for vocab_size in vocab_sizes:
@@ -303,6 +336,7 @@ def train_tokenizer(
                 unk_id=UNK_ID,
                 bos_id=-1,
                 pad_id=-1,
+                control_symbols=[*symbols.values()],
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -311,7 +345,9 @@ def train_tokenizer(
                 raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}") from None
             most, least = wrong_size.groups()
         else:
-            return Tokenizer(JointModel(model.getvalue()), config.normalization, tags, has_marks)
+            models = JointModel(model.getvalue())
+            ids = {name: models.vocabulary[symbol] for name, symbol in symbols.items()}
+            return Tokenizer(models, config.normalization, tags, has_marks, languages=ids)
     problem = f"is too large for this corpus; the maximum is {most}"
     if least:
         problem = f"is too small for its characters; the minimum is {least}"

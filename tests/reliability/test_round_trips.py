@@ -162,7 +162,8 @@ HUB = st.fixed_dictionaries(
 )
 WEIGHT = st.floats(0, MAX_EPOCH_PAIRS, exclude_min=True)
 PART = st.fixed_dictionaries(
-    {"name": TEXT}, optional={"weight": WEIGHT | st.none(), "tag": st.text("aZ0_", min_size=1)}
+    {"name": TEXT},
+    optional={"weight": WEIGHT | st.none(), "tag": st.text("aZ0_", min_size=1), "src": TEXT, "tgt": TEXT},
 )
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "run_dir": TEXT, "sizes": st.sampled_from(["given", "corpus", 29_000]), "undecided": st.lists(TEXT),
@@ -170,7 +171,8 @@ VALUES: dict[str, st.SearchStrategy[Any]] = {
     "precision": st.sampled_from(["auto", "fp32", "bf16"]),
     "device": st.sampled_from(["auto", "cpu", "cuda", "cuda:3", "mps"]),
     "data.src": TEXT, "data.tgt": TEXT, "data.dir": TEXT, "data.hub": HUB,
-    "data.generator": st.just("grammar"),
+    "data.directions": st.lists(st.sampled_from(["en-de", "de-en", "en-fr", "zh_Hans-en"]), unique=True),
+    "data.temperature": st.floats(1, allow_infinity=False), "data.generator": st.just("grammar"),
     "data.train": st.lists(TEXT | PART), "data.valid": TEXT, "data.test": st.lists(TEXT),
     "data.columns": st.lists(TEXT, min_size=2, max_size=2, unique=True), "data.licence": TEXT, "model.licence": TEXT,
     "data.max_tokens": st.integers(8, 4096),
@@ -244,7 +246,7 @@ def test_a_configuration_comes_back(tmp_path: Path, tally: Tally) -> None:
 
 
 def test_a_single_value_is_the_same_on_the_command_line_and_in_a_file(tally: Tally) -> None:
-    lists = ("undecided", "data.hub", "data.train", "data.test", "data.columns", "tokenizer.model")
+    lists = ("undecided", "data.hub", "data.train", "data.test", "data.columns", "data.directions", "tokenizer.model")
     plain = {key: values for key, values in VALUES.items() if key not in lists}
     one = st.sampled_from(sorted(plain)).flatmap(lambda key: st.tuples(st.just(key), plain[key]))
 

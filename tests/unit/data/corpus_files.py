@@ -20,8 +20,9 @@ def find(directory: Path | None = None, **keys: Any) -> Corpora:
     return find_corpora(DataConfig.model_validate(values))
 
 
-def pairs_of(corpus: Corpus | None) -> Pairs:
-    assert corpus is not None
+def pairs_of(corpus: Corpus | list[Corpus]) -> Pairs:
+    if isinstance(corpus, list):
+        (corpus,) = corpus
     pairs, line = Pairs(), None
     for block in corpus.blocks():
         assert line is None or block.lines == range(line, line + len(block.src))

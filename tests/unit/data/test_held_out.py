@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from mtx.config.schema import DataConfig
 from mtx.data import held_out
 from mtx.data.cleaning import hash_texts
 from mtx.data.held_out import EvalSet, hold_out
@@ -21,15 +22,19 @@ def test_a_twentieth_of_the_different_sources_is_held_out(num_sources: int, monk
     tgt = [f"target {number}" for number in range(len(src))]
     columns = {
         "line": range(len(src)),
+        "corpus": [0] * len(src),
         "src": src,
         "tgt": tgt,
         "src_hash": hash_texts(src),
         "tgt_hash": hash_texts(tgt),
     }
-    valid, test, given = EvalSet("valid", VALID_STORE, True), EvalSet("a", "a.arrow", True), EvalSet("b", "b", False)
-    corpora, all_pairs = Corpora([Corpus("own", lambda: iter(()))], None, {}), np.ones(len(src), np.bool_)
-    hold_out([valid, test, given], corpora, pa.table(columns), all_pairs, all_pairs)
+    valid, test, given = (
+        EvalSet(name, store, is_held_out, [0])
+        for name, store, is_held_out in (("valid", VALID_STORE, True), ("a", "a.arrow", True), ("b", "b", False))
+    )
+    corpora, all_pairs = Corpora([Corpus("own", lambda: iter(()))], [], {}), np.ones(len(src), np.bool_)
+    hold_out([valid, test, given], corpora, DataConfig(), pa.table(columns), all_pairs, all_pairs)
     size = min(3, max(1, num_sources // 20))
-    assert sorted(valid.blocks[0].src) == sorted(by_hash[-size:] * 3)
-    assert sorted(test.blocks[0].src) == sorted(by_hash[:size] * 3)
+    assert sorted(valid.blocks[0][1].src) == sorted(by_hash[-size:] * 3)
+    assert sorted(test.blocks[0][1].src) == sorted(by_hash[:size] * 3)
     assert not given.blocks

@@ -57,7 +57,7 @@ def test_hub_with_json(tmp_path: Path, shape: Callable[[str, str], dict[str, Any
     write(tmp_path / "ds" / "train.jsonl", "".join(json.dumps(shape(*pair)) + "\n" for pair in PAIRS))
     corpora = find(hub={"name": str(tmp_path / "ds")})
     assert pairs_of(corpora.train[0]) == PAIRS
-    assert corpora.valid is None
+    assert corpora.valid == []
     assert corpora.tests == {}
 
 
@@ -81,7 +81,7 @@ def test_hub_with_subsets_in_folders(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("hub_cache")
 def test_hub_without_validation(tmp_path: Path) -> None:
     corpora = find(hub=hub_dataset(tmp_path / "ds") | {"valid": None})
-    assert corpora.valid is None
+    assert corpora.valid == []
     assert list(corpora.tests) == ["test", "train_1_3_"]
     assert pairs_of(corpora.tests["test"]) == [("test", "test"), *PAIRS]
 

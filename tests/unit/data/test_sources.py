@@ -44,7 +44,7 @@ def test_names_are_looked_up_in_the_current_folder(tmp_path: Path, monkeypatch: 
         ("parts/news.2014", None, None),
     ]
     assert pairs_of(corpora.train[0]) == PAIRS
-    assert corpora.valid is None
+    assert corpora.valid == []
     assert corpora.tests == {}
 
 
@@ -75,7 +75,7 @@ def test_the_text_shows_which_side_is_the_source(name: str, tmp_path: Path, capl
     rows = "".join(ROWS[name](*pair) for pair in SWAPPED)
     path = write(tmp_path / name, header + rows)
     expected = [(src, tgt) for tgt, src in SWAPPED]
-    for corpus in (corpora := find(train=(str(path),), valid=str(path))).train[0], corpora.valid:
+    for corpus in find(train=(str(path),), valid=str(path)).all():
         assert pairs_of_memory(corpus) == expected
     told = [message for message in caplog.messages if "the second text of each pair is en" in message]
     assert told == [f"{path}: the second text of each pair is en, so it is the source"]
@@ -95,8 +95,7 @@ def test_what_names_its_languages_is_refused_if_the_text_is_swapped(name: str, t
         write_sides(tmp_path, "t", SWAPPED)
     else:
         write(tmp_path / name, headers.get(name, "") + "".join(rows[name](*pair) for pair in SWAPPED))
-    corpora = find(tmp_path, train=(name,), valid=name)
-    for corpus in corpora.train[0], corpora.valid:
+    for corpus in find(tmp_path, train=(name,), valid=name).all():
         with pytest.raises(UsageError, match=f"^{name}: source and target are swapped$") as error:
             pairs_of_memory(corpus)
         assert error.value.help == "correct the names of its files, or the languages that its columns or units name"
@@ -220,7 +219,7 @@ def test_names_of_test_sets(tmp_path: Path) -> None:
     corpora = find(tmp_path, train=("train.tsv",), test=(*files, "news.2014"))
     expected = ["t", "t-2", "T-3", "t-2-2", "n__w_", "run-2", "test", "x", "news.2014"]
     assert list(corpora.tests) == expected
-    assert [corpus.name for corpus in corpora.tests.values()] == [*files, "news.2014"]
+    assert [corpus.name for (corpus,) in corpora.tests.values()] == [*files, "news.2014"]
 
 
 def test_equal_languages_cannot_name_two_files(tmp_path: Path) -> None:
@@ -233,7 +232,7 @@ def test_a_folder_goes_before_the_hub(tmp_path: Path) -> None:
     write_sides(tmp_path, "train")
     corpora = find(tmp_path, hub={"name": "no/where", "valid": "x"}, train=("train",))
     assert pairs_of(corpora.train[0]) == PAIRS
-    assert corpora.valid is None
+    assert corpora.valid == []
 
 
 def test_the_demo_s_text_is_in_the_package() -> None:
@@ -249,7 +248,7 @@ def test_the_demo_s_text_is_in_the_package() -> None:
         "Where has the young actress lost the beautiful key?",
         "Wo hat die junge Schauspielerin den schönen Schlüssel verloren?",
     )
-    assert [next(corpus.blocks()).lines[0] for corpus in (corpora.train[0], *corpora.tests.values())] == [1, 1]
+    assert [next(corpus.blocks()).lines[0] for corpus in (*corpora.train, *corpora.tests["grammar"])] == [1, 1]
 
 
 MEMORY = """<tmx version="1.4"><header/><body>
@@ -264,11 +263,10 @@ def test_what_a_file_holds_counts_before_its_name(tmp_path: Path) -> None:
         memory = find(tmp_path, train=(name,)).train[0]
         assert pairs_of_memory(memory) == [("a dog", "ein Hund")] and memory.is_memory
         corpora = find(tmp_path, train=(name,), valid=name, test=(name,))
-        assert pairs_of_memory(corpora.valid) == [("a dog", "ein Hund")] == pairs_of_memory(*corpora.tests.values())
+        assert all(pairs_of_memory(corpus) == [("a dog", "ein Hund")] for corpus in corpora.all())
 
 
-def pairs_of_memory(corpus: Corpus | None) -> Pairs:
-    assert corpus is not None
+def pairs_of_memory(corpus: Corpus) -> Pairs:
     return [pair for block in corpus.blocks() for pair in zip(block.src, block.tgt, strict=True)]
 
 

@@ -29,7 +29,7 @@ FIXED: dict[str, Any] = {
     "seed": 2, "precision": "fp32",
     "data.src": "fr", "data.tgt": "nl", "data.generator": "grammar", "data.train": ("a.tsv",),
     "data.valid": "v.tsv", "data.test": ("t.tsv",), "data.columns": ("2", "1"), "data.max_tokens": 64,
-    "data.max_length_ratio": 9.0,
+    "data.max_length_ratio": 9.0, "data.directions": ("en-de", "en-fr"), "data.temperature": 2.0,
     "data.hub.name": "owner/other", "data.hub.subset": "de-en", "data.hub.revision": "v2", "data.hub.train": "all",
     "data.hub.valid": "dev", "data.hub.test": ("test",),
     "tokenizer.model": ("other.model",), "tokenizer.vocab_size": 8000, "tokenizer.normalization": "nfc",

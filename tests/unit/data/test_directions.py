@@ -1,0 +1,334 @@
+"""Several directions in one model: what each text has, what is held out, how often a pair is used, and its ids."""
+
+import json
+import random
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mtx.config import settings
+from mtx.config.schema import Config, DataConfig, TokenizerConfig
+from mtx.data import prepare as module
+from mtx.data.augmentation import epoch_text
+from mtx.data.prepare import prepare
+from mtx.data.sources import Corpora, find_corpora
+from mtx.data.token_store import PreparedData, TokenStore, load_prepared
+from mtx.data.tokenizer import Frame, Tokenizer, train_tokenizer
+from mtx.errors import DamagedFileError, DataError, UsageError
+
+from .corpus_files import write, write_parquet
+
+SIX = "en-de,en-fr,en-it,de-en,fr-en,it-en"
+WORDS = ["".join(random.Random(n).choices("abcdefghijklmnop", k=3 + n % 5)) for n in range(200)]
+
+
+def line(number: int, language: str) -> str:
+    """Sentence `number` in a made-up language."""
+    return " ".join(f"{word}{language}" for word in random.Random(number).choices(WORDS, k=6))
+
+
+def write_lines(directory: Path, name: str, languages: str, numbers: range) -> None:
+    for language in languages.split():
+        write(directory / f"{name}.{language}", "".join(f"{line(number, language)}\n" for number in numbers))
+
+
+def make_config(directory: Path, directions: str, *overrides: str, train: Any = "train") -> Config:
+    keys = [f"data.dir={directory}", f"data.directions={directions}", "tokenizer.vocab_size=400", *overrides]
+    config = settings.resolve(None, keys).config
+    data = config.data.model_dump() | {"train": train}
+    return config.model_copy(update={"data": DataConfig.model_validate(data)})
+
+
+def run(directory: Path, directions: str, *overrides: str, train: Any = "train") -> PreparedData:
+    prepare(make_config(directory, directions, *overrides, train=train), directory / "out")
+    return load_prepared(directory / "out")
+
+
+def find(directory: Path, directions: str, train: Any, **keys: Any) -> Corpora:
+    return find_corpora(
+        DataConfig.model_validate({"dir": str(directory), "directions": directions, "train": train, **keys})
+    )
+
+
+def texts(store: TokenStore) -> set[str]:
+    return {*store.src_texts(), *store.tgt_texts()}
+
+
+ROWS = {"en": "a dog", "de": "ein Hund", "fr": "un chien"}
+UNIT = "".join(f'<tuv xml:lang="{language}"><seg>{text}</seg></tuv>' for language, text in ROWS.items())
+
+
+def test_each_text_is_read_in_every_direction_that_it_has(tmp_path: Path) -> None:
+    for language, text in ROWS.items():
+        write(tmp_path / f"sides.{language}", f"{text}\n")
+    write(tmp_path / "of.en-de.tsv", "a dog\tein Hund\n")
+    write(tmp_path / "of.fr-en.tsv", "un chien\ta dog\n")
+    write(tmp_path / "memory.tmx", f'<tmx version="1.4"><header/><body><tu>{UNIT}</tu></body></tmx>')
+    write(tmp_path / "table.tsv", "id\tfr\ten\n1\tun chien\ta dog\n")
+    write(tmp_path / "table.jsonl", json.dumps({"translation": ROWS}) + "\n")
+    write_parquet(tmp_path / "table.parquet", {language: [text] for language, text in ROWS.items()})
+    expected = {
+        "sides": [0, 1, 2],
+        "of.{src}-{tgt}.tsv": [0, 2],
+        "memory.tmx": [0, 1, 2],
+        "table.tsv": [1, 2],
+        "table.jsonl": [0, 1, 2],
+        "table.parquet": [0, 1, 2],
+    }
+    corpora = find(tmp_path, "en-de,en-fr,fr-en", list(expected), valid="sides", test=["sides", "of.{src}-{tgt}.tsv"])
+    assert [(corpus.name, corpus.direction) for corpus in corpora.train] == [
+        (name, number) for name, numbers in expected.items() for number in numbers
+    ]
+    assert [corpus.direction for corpus in corpora.valid] == [0, 1, 2]
+    assert {name: [corpus.direction for corpus in of_name] for name, of_name in corpora.tests.items()} == {
+        "sides": [0, 1, 2],
+        "of": [0, 2],
+    }
+    for corpus in corpora.all():
+        src, tgt = [("en", "de"), ("en", "fr"), ("fr", "en")][corpus.direction]
+        assert [(block.src, block.tgt) for block in corpus.blocks()] == [([ROWS[src]], [ROWS[tgt]])], corpus.name
+
+
+def test_a_text_may_name_its_own_languages(tmp_path: Path) -> None:
+    write(tmp_path / "one.tsv", "a dog\tein Hund\n")
+    write(tmp_path / "two.tsv", "un chien\ta dog\n")
+    train = [{"name": "one.tsv", "src": "en"}, {"name": "two.tsv", "src": "fr", "tgt": "en", "weight": 3.0}]
+    corpora = find(tmp_path, "en-de,fr-en", train)
+    assert [(corpus.direction, corpus.weight) for corpus in corpora.train] == [(0, None), (1, 3.0)]
+
+
+@pytest.mark.parametrize(
+    ("directions", "train", "message"),
+    [
+        (
+            "en-de-fr",
+            "a",
+            r"data.directions.0.: expected SRC-TGT with one hyphen, such as en-de or en-zh_Hans, got 'en-de",
+        ),
+        ("en-de,en-de", "a", "en-de names a language or a direction twice"),
+        ("en-en", "a", "en-en names a language or a direction twice"),
+        ("en-de,en-it", "a", "^data.directions: no training text is en-it$"),
+        ("en-de,en-fr", "plain.tsv", "^data.train: 'plain.tsv' has no text in any of the directions: .* 'en'"),
+        ("en-de,en-fr", "no", "^data.train: 'no' has no text in any of the directions: .*'no' not found"),
+        ("en-de,en-fr", [{"name": "a", "src": "it"}], "its src and tgt are not among en-de.en-fr$"),
+    ],
+)
+def test_a_direction_without_text_and_a_text_without_direction(
+    directions: str, train: Any, message: str, tmp_path: Path
+) -> None:
+    for language, text in ROWS.items():
+        write(tmp_path / f"a.{language}", f"{text}\n")
+    write(tmp_path / "plain.tsv", "a dog\tein Hund\n")
+    with pytest.raises(UsageError, match=message):
+        config = settings.resolve(None, [f"data.directions={directions}"]).config  # its messages have the key
+        find(tmp_path, ",".join(config.data.directions), train)
+
+
+def test_one_direction_is_the_source_and_the_target(tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de", range(200))
+    one = run(tmp_path, "en-de")
+    prepare(make_config(tmp_path, "", "data.src=en", "data.tgt=de"), tmp_path / "usual")
+    assert one.sha256 == load_prepared(tmp_path / "usual").sha256
+    assert not one.tokenizer.languages and "directions" not in one.report and "src" not in one.report["corpora"][0]
+
+
+def leaks(data: PreparedData) -> int:
+    """Lines of validation and test sets on any side of the training text."""
+    return len(texts(data.train) & {text for store in (data.valid, *data.tests.values()) for text in texts(store)})
+
+
+def test_a_held_out_target_is_not_the_source_of_another_direction(tmp_path: Path) -> None:
+    """No language is in all directions, and none is reversed."""
+    write_lines(tmp_path, "train", "en de fr it", range(400))
+    assert leaks(run(tmp_path, "en-de,de-fr,fr-it")) == 0
+
+
+def test_no_line_that_is_held_out_is_on_any_side_of_the_training_text(tmp_path: Path) -> None:
+    """Some lines are equal in two languages, so that they are sides of other pairs too."""
+    write_lines(tmp_path, "train", "en de fr it", range(400))
+    shared = "".join(f"{line(number, 'x')}\n" for number in range(1000, 1200))
+    others = {"en": "".join(f"{line(number, 'en')}\n" for number in range(2000, 2200)), "de": shared, "fr": shared}
+    for language, text in others.items():
+        write(tmp_path / f"more.{language}", text)
+    data = run(tmp_path, SIX, train=("train", "more"))
+    assert leaks(data) == 0
+    assert list(data.tests) == [f"heldout.{direction}" for direction in SIX.split(",")]
+    assert data.report["kept"] >= 0.88 * data.report["read"]
+    pairs = {name: {*zip(s.src_texts(), s.tgt_texts(), strict=True)} for name, s in data.tests.items()}
+    for direction in ("en-de", "en-fr", "en-it"):
+        reverse = "-".join(direction.split("-")[::-1])
+        assert pairs[f"heldout.{direction}"] == {(src, tgt) for tgt, src in pairs[f"heldout.{reverse}"]}
+    valid = [*zip(data.valid.corpus.tolist(), data.valid.src_texts(), data.valid.tgt_texts(), strict=True)]
+    for number, (src, tgt) in enumerate(data.report["directions"]):
+        of_direction = [(s, t) for n, s, t in valid if n == number]
+        assert all(s.endswith((src, "x")) and t.endswith((tgt, "x")) for s, t in of_direction)
+        assert len(of_direction) >= 20
+        starts = {
+            ids[0]
+            for ids, n in zip(data.valid.src.sentences(np.arange(len(valid))), data.valid.corpus, strict=True)
+            if n == number
+        }
+        assert starts == {data.tokenizer.languages[tgt]}
+        corpora = [corpus for corpus in data.report["corpora"] if (corpus["src"], corpus["tgt"]) == (src, tgt)]
+        assert sum(corpus["held_out"] for corpus in corpora) == len(of_direction) + len(pairs[f"heldout.{src}-{tgt}"])
+        entry = data.report["tests"][f"heldout.{src}-{tgt}"]
+        assert (entry["src"], entry["tgt"], entry["held_out"]) == (src, tgt, True)
+
+
+def test_leaks_of_configured_sets_are_counted_on_both_sides(tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de fr", range(100))
+    write_lines(tmp_path, "dev", "en de", range(500, 510))
+    write(tmp_path / "dev.fr", "".join(f"{line(number, 'en')}\n" for number in range(10)))  # the sources of ten pairs
+    data = run(tmp_path, "en-de,en-fr", "data.valid=dev", "data.test=dev")
+    assert data.report["valid"]["leaks"]["train_pairs"] == 20
+    of_test = {name: entry["leaks"]["train_pairs"] for name, entry in data.report["tests"].items()}
+    assert of_test == {"dev.en-de": 0, "dev.en-fr": 20} and data.report["kept"] == 200
+
+
+def test_equal_pairs_of_two_directions_both_stay(tmp_path: Path) -> None:
+    """Neither a duplicate nor an older translation is one of another direction."""
+    write_lines(tmp_path, "train", "en de", range(100))
+    write(tmp_path / "train.fr", (tmp_path / "train.de").read_bytes())
+    write_lines(tmp_path, "dev", "en de fr", range(500, 510))
+    given = ("data.valid=dev", "data.test=dev", "data.duplicates=newest")
+    data = run(tmp_path, "en-de,en-fr", *given)
+    assert data.report["kept"] == data.train.num_pairs == 200 and not data.report["dropped"]
+
+
+def test_a_direction_with_too_little_text_to_hold_out(tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de", range(300))
+    write_lines(tmp_path, "few", "en fr", range(600, 602))
+    with pytest.raises(DataError, match="^data.directions: too little text is en-fr to hold out a part$"):
+        run(tmp_path, "en-de,en-fr", train=("train", "few"))
+
+
+def test_small_directions_are_drawn_more_often(tmp_path: Path) -> None:
+    for language, size in {"de": 900, "fr": 100, "it": 10}.items():
+        write_lines(tmp_path, language, f"en {language}", range(size))
+    write_lines(tmp_path, "own", "en fr", range(2000, 2050))
+    write_lines(tmp_path, "dev", "en de", range(5000, 5010))
+    given = ("data.valid=dev", "data.test=dev")
+    own = {"name": "own", "weight": 0.5}
+    data = run(tmp_path, "en-de,en-fr,en-it", *given, "data.temperature=2", train=("de", "fr", "it", own))
+    assert data.train.weights.tolist() == [1.0, 3.0, pytest.approx(90**0.5), 0.5]
+    assert [corpus["weight"] for corpus in data.report["corpora"]] == data.train.weights.tolist()
+    config = make_config(tmp_path, "en-de,en-fr,en-it", *given, train=("de", "fr", "it"))
+    prepare(config, tmp_path / "five")  # 100 pairs 9^0.8 times, 10 pairs not 90^0.8 times
+    assert load_prepared(tmp_path / "five").train.weights.tolist() == [1.0, pytest.approx(9**0.8), 10.0]
+
+
+def test_the_tokenizer_learns_from_a_weighted_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for language, size in {"de": 900, "fr": 100}.items():
+        write_lines(tmp_path, language, f"en {language}", range(size))
+    write_lines(tmp_path, "dev", "en de", range(5000, 5010))
+    learned = list[str]()
+
+    def learn(sentences: Any, *arguments: Any, **options: Any) -> Tokenizer:
+        learned[:] = sentences
+        return train_tokenizer(iter(learned), *arguments, **options)
+
+    monkeypatch.setattr(module, "train_tokenizer", learn)
+    given = ("data.valid=dev", "data.test=dev", "data.temperature=2")
+    run(tmp_path, "en-de,en-fr", *given, train=("de", "fr"))
+    assert [sum(text.endswith(language) for text in learned) for language in ("de", "fr")] == [900, 300]
+    monkeypatch.setattr(module, "MAX_TOKENIZER_PAIRS", 400)  # a third of the weighted pairs
+    prepare(make_config(tmp_path, "en-de,en-fr", *given, train=("de", "fr")), tmp_path / "few")
+    assert [sum(text.endswith(language) for text in learned) for language in ("de", "fr")] == [
+        pytest.approx(300, abs=40),
+        100,
+    ]
+
+
+def test_copies_of_the_target_have_no_direction() -> None:
+    with pytest.raises(UsageError, match="^training.copied_target_ratio is for one direction"):
+        settings.resolve(None, ["data.directions=en-de,en-fr", "training.copied_target_ratio=0.5"])
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    lines = [line(number, language) for number in range(300) for language in ("en", "de")]
+    return train_tokenizer(lines, TokenizerConfig(vocab_size=300), 300, ["BT"], languages=["de", "fr", "de"])
+
+
+def test_a_direction_is_a_control_symbol_before_the_source(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    de, fr = tokenizer.languages["de"], tokenizer.languages["fr"]
+    assert tokenizer.pieces([de, fr]) == [">>de<<", ">>fr<<"] and tokenizer.num_pieces == 300
+    assert tokenizer.frame("en", "fr", "BT") == Frame((tokenizer.tags["BT"], fr))
+    text = f">>fr<< {line(1, 'en')}"
+    (ids,) = tokenizer.encode([text], tokenizer.frame("en", "de"))
+    assert ids[0] == de and not {de, fr} & {*ids[1:]} and tokenizer.decode([ids]) == [text]
+    with pytest.raises(UsageError, match="^the model has no language it; it has de, fr$"):
+        tokenizer.frame("en", "it")
+    tokenizer.save(tmp_path)
+    assert Tokenizer.load(tmp_path).is_same(tokenizer)
+
+
+def name_both(tokenizer: Tokenizer) -> Tokenizer:
+    """The same pieces, by the rule of M2M-100 and NLLB."""
+    return Tokenizer(tokenizer.models, "nfc", ["BT"], languages=tokenizer.languages, rule="both")
+
+
+def test_the_other_rule_names_both_sides(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    both, de, fr = name_both(tokenizer), tokenizer.languages["de"], tokenizer.languages["fr"]
+    assert both.frame("fr", "de", "BT") == Frame((both.tags["BT"], fr), before_tgt=(de,))
+    assert not both.is_same(tokenizer)
+    for name in (("it", "de"), ("de", "it")):
+        with pytest.raises(UsageError, match="no language it"):
+            both.frame(*name)
+    both.save(tmp_path)
+    assert Tokenizer.load(tmp_path).frame("fr", "de") == both.frame("fr", "de")
+
+
+@pytest.mark.parametrize(
+    "languages",
+    [
+        [],
+        {},
+        {"rule": "both", "ids": {}},
+        {"rule": "x", "ids": {"de": 2}},
+        {"rule": "target"},
+        {"rule": "target", "ids": {"de": 0}},
+        {"rule": "target", "ids": {"de": 300}},
+        {"rule": "target", "ids": {"de": "2"}},
+        {"rule": "target", "ids": {"d e": 2}},
+        {"rule": ["target"], "ids": {"de": 2}},
+    ],
+)
+def test_wrong_languages_of_a_tokenizer_are_damage(languages: Any, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    tokenizer.save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"languages": languages}))
+    with pytest.raises(DamagedFileError, match="languages or pieces do not match"):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("rule", ["target", "both"])
+def test_changed_text_keeps_its_direction(rule: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de fr", range(200))
+    write_lines(tmp_path, "dev", "en de fr", range(500, 510))
+    directions = list(permutations(("de", "fr"), 2))
+    names = ",".join(map("-".join, directions))
+    overrides = ("data.valid=dev", "data.test=dev", "training.upper_case=0.5", "training.bpe_dropout=0.3")
+    config = make_config(tmp_path, names, *overrides).model_copy(update={"tokenizer": TokenizerConfig()})
+    of_rule = name_both(tokenizer) if rule == "both" else tokenizer
+    prepare(config, tmp_path / "out", of_rule)
+    data = load_prepared(tmp_path / "out")
+    encode = epoch_text(config, data.train, data.tokenizer, None)
+    assert encode is not None
+    pairs = np.arange(data.train.num_pairs)
+    usual = zip(data.train.src.sentences(pairs), data.train.tgt.sentences(pairs), strict=True)
+    new = encode(1, 0, pairs).sides
+    changed = zip(*(side.sentences(pairs) for side in new), strict=True)
+    assert sum(before != after for before, after in zip(usual, changed, strict=True)) > 150
+    for ids, number in zip(zip(*(side.sentences(pairs) for side in new), strict=True), data.train.corpus, strict=True):
+        assert data.tokenizer.frame_of(*ids) == of_rule.frame(*directions[number])
+
+
+def test_a_given_tokenizer_needs_the_languages(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de fr", range(200))
+    plain = Tokenizer(tokenizer.models, "nfc", [])
+    with pytest.raises(UsageError, match="^data.directions: the tokenizer of training.init_from has no token for de$"):
+        prepare(make_config(tmp_path, "en-de,en-fr"), tmp_path / "out", plain)
