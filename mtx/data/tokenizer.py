@@ -16,7 +16,7 @@ import io
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -45,6 +45,7 @@ from mtx.storage.text_files import replace_surrogates
 NUM_RESERVED = JointModel.num_reserved
 
 Form = Literal["nfc", "nmt_nfkc", "none"]
+Rule = Literal["target first", "both"]
 
 # SentencePiece's messages about more pieces than a text can fill, and about fewer than its characters need.
 _WRONG_SIZE = re.compile(
@@ -79,6 +80,7 @@ class Tokenizer:
 
     Args:
         num_reserved: symbols after the pieces, for tags and marks; None: the usual number of such models.
+        languages: see below.
 
     Attributes:
         num_pieces: pieces of the vocabulary, including `</s>` and `<unk>`.
@@ -86,6 +88,9 @@ class Tokenizer:
         pad_id: the last id, equal to `num_ids`.
         tags: the reserved id of each tag.
         marks: the reserved id of each of `TERM_MARKS`; empty if the model does not learn terms.
+        languages: the id of each language of a model with several, whose pieces are control symbols; else empty.
+        rule: where they are: the target's before the source, or the source's before the source and the target's before
+            the target (M2M-100 and NLLB).
         models: the joint model, or the models of the two sides.
     """
 
@@ -96,6 +101,8 @@ class Tokenizer:
         tags: list[str],
         has_marks: bool = False,
         num_reserved: int | None = None,
+        languages: Mapping[str, int] | None = None,
+        rule: Rule = "target first",
     ):
         self.models = models
         self.normalization = normalization
@@ -106,7 +113,8 @@ class Tokenizer:
         if has_marks:
             reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
         self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
-        self._starts = {**self.tags, **models.languages}
+        self.languages, self.rule = dict(languages or {}), rule
+        self._starts = {**self.tags, **models.languages, **self.languages}
         marks = TERM_MARKS if has_marks else ""
         self.marks = {mark: token for token, mark in enumerate(marks, self.num_ids - len(marks))}
         self._names = [*models.pieces, *(f"<{name}>" for name in reserved), PAD]
@@ -119,8 +127,16 @@ class Tokenizer:
         """The ids around the pairs of a direction, or of a corpus of it with a tag.
 
         A model with pieces that name the language to translate into has the one of `tgt` before the source, if there
-        is one; other models have one direction.
+        is one; with `languages` it is their rule; other models have one direction.
+
+        Raises:
+            UsageError: if the model has `languages`, but not these.
         """
+        if self.languages:
+            if missing := [name for name in (src, tgt) if name not in self.languages]:
+                raise UsageError(f"the model has no language {missing[0]}; it has {', '.join(self.languages)}")
+            ids, tags = (self.languages[src], self.languages[tgt]), (self.tags[tag],) if tag else ()
+            return Frame((*tags, ids[0]), before_tgt=ids[1:]) if self.rule == "both" else Frame((*tags, ids[1]))
         return Frame(tuple(self._starts[name] for name in (tag or "", f">>{tgt}<<") if name in self._starts))
 
     def named_frame(self, source: str, frame: Frame) -> tuple[Frame, str]:
@@ -211,15 +227,21 @@ class Tokenizer:
         tags: Any = description.get("tags")
         num_reserved: Any = description.get("reserved", models.num_reserved)
         has_marks = "marks" in description
+        languages = description.get("languages", {"rule": "target first", "tokens": {}})
+        rule: Any
+        rule, tokens = (languages.get(key) if isinstance(languages, dict) else None for key in ("rule", "tokens"))
         is_valid = (
             form in get_args(Form)
             and isinstance(tags, dict)
             and all(map(TAG.fullmatch, tags))
             and type(num_reserved) is int
             and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
+            and isinstance(tokens, dict)
+            and all(type(token) is int and 1 < token < len(models.pieces) for token in tokens.values())
+            and rule in get_args(Rule)
         )
         if is_valid:
-            tokenizer = cls(models, form, list(tags), has_marks, num_reserved)
+            tokenizer = cls(models, form, list(tags), has_marks, num_reserved, tokens, rule)
             if description == {**description, **tokenizer._description()}:
                 return tokenizer
         raise DamagedFileError(f"{json_path}: its normalization, tags or pieces do not match {first.name}")
@@ -229,7 +251,15 @@ class Tokenizer:
         reserved = {"reserved": num_reserved} if num_reserved != self.models.num_reserved else {}
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
         pieces = self.models.vocabulary
-        return {"normalization": self.normalization, "tags": self.tags, **marks, **reserved, "pieces": pieces}
+        languages = {"languages": {"rule": self.rule, "tokens": self.languages}} if self.languages else {}
+        return {
+            "normalization": self.normalization,
+            "tags": self.tags,
+            **marks,
+            **reserved,
+            **languages,
+            "pieces": pieces,
+        }
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
