@@ -26,8 +26,15 @@ def main() -> None:
     if tokenizer["normalization"] == "nfc":
         lines = [unicodedata.normalize("NFC", line) for line in lines]
     pieces = source.encode(lines, out_type=str)
+    starts, prefixes = [], None
+    if "languages" in tokenizer:  # their tokens, from the model's first language into its second
+        names, ids = {token: name for name, token in tokenizer["pieces"].items()}, tokenizer["languages"]["tokens"]
+        src, tgt = (names[ids[settings[side]]] for side in ("src", "tgt"))
+        is_both = tokenizer["languages"]["rule"] == "both"
+        starts, prefixes = [src if is_both else tgt], [[tgt]] * len(lines) if is_both else None
     results = translator.translate_batch(
-        pieces,
+        [starts + line for line in pieces],
+        target_prefix=prefixes,
         max_batch_size=512,
         batch_type="tokens",
         max_input_length=settings["max_tokens"],

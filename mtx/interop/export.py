@@ -106,6 +106,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         logger.warning("no validation set to compare translations on; use mtx compare with any text")
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
+    if to == "argos" and loaded.tokenizer.languages:
+        raise UsageError("Argos Translate has no language tokens, which this model needs", "--to ctranslate2")
     is_fairseq = to == "huggingface" and is_m2m_100(loaded.model.config)
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
     output.parent.mkdir(parents=True, exist_ok=True)

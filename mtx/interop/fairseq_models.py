@@ -59,17 +59,17 @@ BOS, MASK = "<s>", "<mask>"
 _SPECIAL = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
 _MAX_TOKENIZER_JSON_BYTES = 1 << 26  # that of NLLB
 _MAX_UNUSED = 16  # rows without a piece; NLLB has 4, M2M-100 has 9
+_FIXED_BYTES = {1: 8, 5: 4}  # of the kinds of fields in a protocol buffer
 _NUM_SHOWN = 20  # characters
 _NEW_NAME = re.compile(r"[\w-]{1,40}")
-_RULE = "languages_rule"  # in the tokenizer_config.json of mtx's exports
 # The names of languages: of NLLB, of M2M-100, and of languages that mtx added.
 _NAME = re.compile(r"([a-z]{3})_([A-Z][a-z]{3})|__([a-z]{2,3})__|>>(.+)<<")
 # What NLLB's names begin with for languages whose code is that of several languages, or has changed.
-_INDIVIDUAL = {
-    "ar": "arb", "ay": "ayr", "az": "azj", "et": "est", "fa": "pes", "ff": "fuv", "kr": "knc", "ku": "kmr ckb",
-    "lv": "lvs", "mg": "plt", "mn": "khk", "ms": "zsm", "ne": "npi", "no": "nob", "ns": "nso", "om": "gaz",
-    "or": "ory", "ps": "pbt", "qu": "quy", "sq": "als", "sw": "swh", "uz": "uzn", "yi": "ydd",
-}  # fmt: skip
+_INDIVIDUAL = (
+    "ar arb, ay ayr, az azj, et est, fa pes, ff fuv, kr knc, ku kmr ckb, lv lvs, mg plt, mn khk, ms zsm, ne npi, "
+    "no nob, ns nso, om gaz, or ory, ps pbt, qu quy, sq als, sw swh, uz uzn, yi ydd"
+)
+_NAMES_OF = {code: names.split() for code, _, names in (entry.partition(" ") for entry in _INDIVIDUAL.split(", "))}
 
 # The languages of M2M-100, and of a model of WMT 2021, in the order of their ids.
 _M2M_100 = (
@@ -112,22 +112,20 @@ class _Token(BaseModel):
     content: str
 
 
-class _AddedTokens(BaseModel):
+class _TokenizerJson(BaseModel):
     """The key of tokenizer.json that mtx reads."""
 
     added_tokens: list[_Token] = []
 
 
-class _SpecialTokens(BaseModel):
-    """The keys of tokenizer_config.json and special_tokens_map.json that name the languages."""
+class _Settings(BaseModel):
+    """The keys of tokenizer_config.json that mtx reads."""
 
-    added_tokens_decoder: dict[Annotated[str, Field(pattern="^[0-9]{1,9}$")], _Token] = {}
-    additional_special_tokens: list[Any] | None = None
-    extra_special_tokens: list[Any] | dict[str, Any] | None = None
-
-    def names(self) -> list[Any]:
-        """The special tokens; most are languages."""
-        return [*(self.additional_special_tokens or ()), *(self.extra_special_tokens or ())]
+    tokenizer_class: Any = None
+    language_codes: Any = None
+    languages_rule: Any = None
+    legacy_behaviour: Any = None
+    added_tokens_decoder: dict[Annotated[int, Field(ge=0)], _Token] = {}
 
 
 class _Family(NamedTuple):
@@ -201,7 +199,7 @@ def import_fairseq(
         logger.info("%s needs %s of %s pieces", keep_pieces_of, f"{len(kept):,}", f"{len(family.ids):,}")
     try:
         joint = JointModel(rewrite(family.model, [EOS, UNK, *kept, *tokens]))
-    except (RuntimeError, ValueError, IndexError) as error:
+    except (RuntimeError, ValueError, LookupError) as error:
         raise DamagedFileError(f"{source / FAIRSEQ_PIECES}: cannot rewrite it: {error}") from None
     ids = {name: 2 + len(kept) + number for number, name in enumerate(names)}
     tokenizer = Tokenizer(joint, "none", [], False, len(family.unused), ids, family.rule)
@@ -245,7 +243,7 @@ def _code_of(token: str) -> tuple[str, str]:
 
 def _codes(code: str) -> set[str]:
     """All codes of the language that a code denotes, without a guess for one of several."""
-    codes = {code, *_INDIVIDUAL.get(code, "").split()}
+    codes = {code, *_NAMES_OF.get(code, ())}
     with contextlib.suppress(LookupError, ValueError):
         codes.add(Language.get(code, normalize=False).to_alpha3())
     return codes
@@ -267,54 +265,41 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     if pieces[:3] != [UNK, BOS, EOS]:
         raise DamagedFileError(f"{path}: its first pieces are not {UNK}, {BOS} and {EOS}")
     path = source / TOKENIZER_CONFIG
-    settings = read_json(path) if path.is_file() else {}
+    settings = _read(_Settings, path)
     vocabulary = source / VOCABULARY
     ids: dict[str, Any] = {piece: number for number, piece in enumerate([*_SPECIAL, *pieces[3:]])}
     if vocabulary.is_file():
         ids = read_json(vocabulary)
         if any(type(token) is not int for token in ids.values()) or not _SPECIAL.items() <= ids.items():
             raise DamagedFileError(f"{vocabulary}: expected the id of each piece, and {_SPECIAL}")
-        codes = _WMT21 if settings.get("language_codes") == "wmt21" else _M2M_100
+        codes = _WMT21 if settings.language_codes == "wmt21" else _M2M_100
         languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes.split())}
     else:
-        languages = _read_languages(source, settings, len(ids))
+        tokens = {token.content: number for number, token in settings.added_tokens_decoder.items()}
+        for token in _read(_TokenizerJson, source / TOKENIZER_JSON).added_tokens:
+            tokens.setdefault(token.content, token.id)
+        languages = {name: token for name, token in tokens.items() if _NAME.fullmatch(name)}
+    if not languages:
+        raise DamagedFileError(f"{source}: neither {TOKENIZER_JSON} nor {TOKENIZER_CONFIG} names the languages")
     used = [*ids.values(), *languages.values()]
     unused = sorted({*range(num_rows)} - {*used}) if max(used) < num_rows else []
     if len({*used}) < len(used) or min(used) < 0 or max(used) >= num_rows or len(unused) > _MAX_UNUSED:
         text = f"{len(ids):,} pieces and {len(languages)} languages with ids up to {max(used):,}"
         raise DamagedFileError(f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {text}")
-    if settings.get("legacy_behaviour") is True:
+    if settings.legacy_behaviour is True:
         logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
     is_nllb = any(_code_of(name)[1] for name in languages)
     rule: Rule = "both"
-    if "small100" in str(settings.get("tokenizer_class")).lower() or settings.get(_RULE) == "target first":
+    if "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target first":
         rule = "target first"
     unused = [_SPECIAL[BOS], *unused]
     of_text = {piece: ids[piece] for piece in pieces[3:] if piece in ids}
     return _Family(model, of_text, languages, unused, rule, "CC-BY-NC-4.0" if is_nllb else "MIT")
 
 
-def _read_languages(source: Path, values: dict[str, Any], num_pieces: int) -> dict[str, int]:
-    """The id of each language of NLLB: of the added tokens, or else by its place in the special ones, after the pieces.
-
-    Raises:
-        DamagedFileError: if there is none.
-    """
-    path, special = source / TOKENIZER_JSON, source / "special_tokens_map.json"
-    tokens = validate(_AddedTokens, path, read_json(path, _MAX_TOKENIZER_JSON_BYTES) if path.is_file() else {})
-    added = {token.content: token.id for token in tokens.added_tokens}
-    path = source / TOKENIZER_CONFIG
-    settings = validate(_SpecialTokens, path, values)
-    added |= {token.content: int(number) for number, token in settings.added_tokens_decoder.items()}
-    languages = {name: token for name, token in added.items() if _NAME.fullmatch(name)}
-    if not languages:
-        other = validate(_SpecialTokens, special, read_json(special) if special.is_file() else {})
-        names = [*settings.names(), *other.names()]
-        in_order = dict.fromkeys(name for name in names if isinstance(name, str) and _NAME.fullmatch(name))
-        languages = {name: num_pieces + number for number, name in enumerate(in_order)}
-    if not languages:
-        raise DamagedFileError(f"{source}: no file names the languages (added_tokens, additional_special_tokens)")
-    return languages
+def _read(kind: Any, path: Path) -> Any:
+    """The values of a file of the tokenizer, which may be missing."""
+    return validate(kind, path, read_json(path, _MAX_TOKENIZER_JSON_BYTES) if path.is_file() else {})
 
 
 def _read_text(path: Path, languages: Sequence[str]) -> Iterator[str]:
@@ -362,7 +347,7 @@ def rewrite(model: bytes, pieces: Sequence[str]) -> bytes:
     """A SentencePiece model with these pieces in this order; those that `model` lacks become control symbols.
 
     Raises:
-        ValueError, IndexError: if the bytes are not those of a protocol buffer.
+        ValueError, LookupError: if the bytes are not those of a protocol buffer.
     """
     entries, others = dict[str, bytes](), list[bytes]()
     for number, content, whole in _fields(model):
@@ -378,21 +363,18 @@ def rewrite(model: bytes, pieces: Sequence[str]) -> bytes:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yields the fields of a protocol buffer: the number, the content, and the bytes of the whole field."""
+    """Yields the fields of a protocol buffer: the number, the content, and the bytes of the whole field.
+
+    Raises:
+        ValueError, LookupError: if the bytes are not one.
+    """
     at = 0
     while at < len(message):
         key, begin = _read_varint(message, at)
-        size = 0
-        match key & 7:
-            case 0:
-                _, begin = _read_varint(message, begin)
-            case 1 | 5:
-                size = 8 if key & 7 == 1 else 4
-            case 2:
-                size, begin = _read_varint(message, begin)
-            case kind:
-                raise ValueError(f"field of kind {kind}")
-        end = begin + size
+        value = end = 0
+        if key & 7 in (0, 2):
+            value, end = _read_varint(message, begin)
+        begin, end = (end, end + value) if key & 7 == 2 else (begin, end or begin + _FIXED_BYTES[key & 7])
         if end > len(message):
             raise ValueError("a field is cut off")
         yield key >> 3, message[begin:end], message[at:end]
@@ -440,13 +422,13 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
         dropout=config.dropout,
         **sizes,
     )
-    ends = {"bos_token_id": 0, "pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
     generation = {
-        **ends,
+        **{key: value for key, value in theirs.model_dump().items() if key.endswith("token_id")},
         "forced_bos_token_id": forced[0] if forced else None,  # that of tgt_lang
         "bad_words_ids": [[_SPECIAL[PAD]]],
         "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,
         "num_beams": info["beam_size"],
+        "early_stopping": info["beam_size"] > 1,
         "length_penalty": info["length_penalty"],
     }
     src, tgt = (names[tokenizer.languages[info[side]]] for side in ("src", "tgt"))
@@ -460,7 +442,7 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
         "clean_up_tokenization_spaces": False,
         "additional_special_tokens": [*ids],
         "added_tokens_decoder": {str(token): {"content": name, "special": True} for name, token in added.items()},
-        _RULE: tokenizer.rule,
+        "languages_rule": tokenizer.rule,
     }
     objects = {MODEL_CONFIG: theirs.model_dump(), GENERATION_CONFIG: generation, TOKENIZER_CONFIG: settings}
     weights = {name: tensor.cpu().float().contiguous() for name, tensor in model.state_dict().items()}

@@ -91,14 +91,13 @@ def describe(name: str) -> dict[str, Any]:
     else:
         model = model_description.read(directory, (WEIGHTS,))
     tokenizer = Tokenizer.load(model.tokenizer_dir)
-    scores = read_json(directory / SCORES) if (directory / SCORES).is_file() else {}
-    licence = scores.get("run", {}).get("licence")
+    scored = read_json(directory / SCORES).get("run") if (directory / SCORES).is_file() else None
     size = tokenizer.num_pieces
     return {
         **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": tokenizer.normalization,
-        "model.licence": licence,
+        "model.licence": scored.get("licence") if isinstance(scored, dict) else None,
         "data.src": model.info["src"],
         "data.tgt": model.info["tgt"],
         "data.terms": "auto" if tokenizer.marks else None,  # it would forget to follow a glossary
