@@ -45,9 +45,12 @@ def main() -> None:
         length_penalty=1e-9,  # CTranslate2's is |Y|^alpha; the model's setting is for ((5 + |Y|) / 6)^alpha
         return_scores=True,
     )
+    num_forced = len(prefixes[0]) if prefixes else 0
     for line, result in zip(pieces, results, strict=True):
         scored = zip(result.scores, result.hypotheses, strict=True)
-        best = max(scored, key=lambda pair: pair[0] / ((6 + len(pair[1])) / 6) ** settings["length_penalty"])
+        best = max(
+            scored, key=lambda pair: pair[0] / ((6 + len(pair[1]) - num_forced) / 6) ** settings["length_penalty"]
+        )
         text = target.decode(best[1]) if line else ""
         sys.stdout.buffer.write(BREAKS.sub(" ", text).encode("utf-8") + b"\n")
 
