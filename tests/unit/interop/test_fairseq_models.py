@@ -29,6 +29,7 @@ from mtx.interop.export import export
 from mtx.interop.fairseq_models import find_language, import_fairseq
 from mtx.training import init_from
 from tests.integration.commands import mtx
+from tests.models import tiny_config
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("google.protobuf")  # NllbTokenizer reads a SentencePiece model by it
@@ -227,6 +228,8 @@ def test_hugging_face_and_back_is_the_same_model(published: Path, tmp_path: Path
     names = first.tokenizer.vocabulary()[: first.tokenizer.num_pieces]
     ids = theirs.tokenizer.convert_tokens_to_ids(names)
     assert [[ids[token] for token in line] for line in src] == theirs.tokenizer(lines).input_ids
+    mask = theirs.model.model.shared.weight[theirs.tokenizer.mask_token_id]
+    assert torch.equal(mask, first.model.embedding[first.tokenizer.num_pieces + 1])
     moved = theirs.model.model.shared.weight[ids]
     assert torch.equal(moved, first.model.embedding[: len(ids)])  # a new language's row equals another one
     assert "forced_bos_token_id" in (tmp_path / "theirs" / "generation_config.json").read_text()
@@ -304,6 +307,17 @@ def test_the_cut_keeps_the_pieces_of_the_text_and_other_text_falls_apart(publish
     assert exported.tokenizer(lines[:9]).input_ids == [
         [exported.rows(ours)[token] for token in ids] for ids in ours.tokenizer.encode(lines[:9], frame)
     ]
+
+
+def test_the_cut_keeps_what_a_piece_is_merged_from(nllb: Path, tmp_path: Path) -> None:
+    whole = imported(nllb, tmp_path / "whole", ["sw", "en"])
+    words = [piece for piece in whole.tokenizer.models.pieces if len(piece) == 3 and piece.startswith("▁")][:9]
+    assert len(words) > 3
+    for word in words:
+        (tmp_path / "my.txt").write_text(word[1:] + "\n")
+        ours = imported(nllb, tmp_path / "ours", ["sw", "en"], keep_pieces_of=tmp_path / "my.txt")
+        assert ours.tokenizer.pieces(ours.tokenizer.encode_text([word[1:]])[0]) == [word]
+        assert ours.tokenizer.num_pieces < 12
 
 
 def test_a_cut_for_pairs_names_the_characters_that_the_model_lacks(
@@ -409,6 +423,12 @@ def test_the_licence_comes_first_and_stays(published: Path, tmp_path: Path, capl
     card = (tmp_path / "theirs" / "README.md").read_text()
     assert f"license: {licence.lower()}\n" in card and "M2M100ForConditionalGeneration.from_pretrained" in card
     assert init_from.describe(str(tmp_path / "ours"))["model.licence"] == licence
+
+
+def test_only_models_that_start_from_eos_name_their_start(nllb: Path, tmp_path: Path) -> None:
+    """An earlier mtx reads the models of this one."""
+    assert imported(nllb, tmp_path / "ours", ["sw", "en"]).model.config.stored()["start"] == "eos"
+    assert "start" not in tiny_config().stored()
 
 
 # --- refused ---
