@@ -58,6 +58,7 @@ _EXAMPLES = {
         mtx export runs/my --to huggingface -o exported
         mtx export runs/my --to argos -o en_de.argosmodel
         mtx import opus-mt-en-de -o models/en-de
+        mtx import nllb-200-distilled-600M --languages en,yo -o models/en-yo
     """,
 }
 EXAMPLES = {

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from mtx.commands.command_line import AS_JSON, MODEL, argument, logger, option, print_result
+from mtx.errors import UsageError
 
 
 def export(
@@ -28,14 +29,30 @@ def export(
 
 
 def import_(
-    directory: Path = argument("DIR", "Directory of a MarianMT model."),
+    directory: Path = argument("DIR", "Directory of a MarianMT, M2M-100 or NLLB model."),
     output: Path = option("MODEL", "Model directory to write.", "-o", "--output", default=...),
+    languages: str | None = option("LANGUAGES", "M2M-100, NLLB: the languages to keep, such as en,sw,yo."),
+    keep_pieces_of: Path | None = option(
+        "FILE", "M2M-100, NLLB: keep only the subwords that this text or file of pairs needs."
+    ),
+    new_language: list[str] = option(
+        "CODE=RELATED", "M2M-100, NLLB: add a language that starts as a related one (fon=yo).", default=[]
+    ),
 ) -> None:
-    """Import a published MarianMT model, such as OPUS-MT.
+    """Import a published MarianMT model, such as OPUS-MT, or M2M-100 or NLLB.
 
     You can then translate with it, evaluate it, or adapt it to your text.
     """
-    from mtx.interop.huggingface import import_marian
+    from mtx.interop.fairseq_models import import_fairseq
+    from mtx.interop.huggingface import import_marian, model_type
 
-    import_marian(directory, output)
+    if model_type(directory) != "m2m_100":
+        if languages or keep_pieces_of or new_language:
+            raise UsageError(
+                f"{directory}: --languages, --keep-pieces-of and --new-language need an M2M-100 or NLLB model"
+            )
+        import_marian(directory, output)
+    else:
+        names = [name.strip() for name in (languages or "").split(",")] if languages else []
+        import_fairseq(directory, output, names, keep_pieces_of, new_language)
     logger.info("model: %s", output)

@@ -357,8 +357,10 @@ class ModelConfig(Section):
     """activation function of the feed-forward layers; unused by rnn"""
     tie: Literal["all", "target", "none"] = "all"
     """embeddings that share the weights of the output layer"""
-    positions: Literal["sinusoidal", "learned"] = "sinusoidal"
-    """position encoding (paper 3.5); unused by rnn"""
+    positions: Literal["sinusoidal", "learned", "fairseq"] = "sinusoidal"
+    """position encoding (paper 3.5); fairseq: the sinusoids of M2M-100 and NLLB; unused by rnn"""
+    start: Literal["pad", "eos"] = "pad"
+    """what the decoder starts from: zeros (pad) or the embedding of </s> (eos, as in M2M-100 and NLLB)"""
     cell: Literal["lstm", "gru"] = "lstm"
     """recurrent cell; rnn only"""
     score: Literal["additive", "scaled_dot_product", "multiplicative"] = "additive"
@@ -376,7 +378,8 @@ class ModelConfig(Section):
 
     def stored(self) -> Tree:
         """The values stored in a model directory; the licence may change and is in its scores.json."""
-        return self.model_dump(exclude={"licence"})
+        is_usual = self.start == "pad"  # an earlier mtx knows no such key
+        return self.model_dump(exclude={"licence", "start"} if is_usual else {"licence"})
 
     @model_validator(mode="after")
     def _check_together(self, info: ValidationInfo) -> "ModelConfig":

@@ -63,6 +63,10 @@ class JointModel:
         self.vocabulary = self._ids = {piece: token for token, piece in enumerate(self.pieces)}
         self.languages = dict[str, int]()
 
+    def split(self, texts: list[str], target: bool = False, num_threads: int = -1) -> list[list[str]]:
+        """The pieces of texts; what no piece has is itself."""
+        return _encoded(self._processors[target], texts, num_threads, out_type=str)
+
     def encode(self, texts: list[str], target: bool, num_threads: int) -> Encoded:
         """Token ids without `</s>`, by the model of the source or target side."""
         return _encoded(self._processors[target], texts, num_threads)
@@ -117,7 +121,7 @@ class SplitModel(JointModel):
 
     def encode(self, texts: list[str], target: bool, num_threads: int) -> Encoded:
         """Token ids without `</s>`, by the model of the source or target side."""
-        sentences = _encoded(self._processors[target], texts, num_threads, out_type=str)
+        sentences = self.split(texts, target, num_threads)
         return [[self._ids.get(piece, UNK_ID) for piece in sentence] for sentence in sentences]
 
     def decode(self, ids: Encoded) -> list[str]:
@@ -148,7 +152,7 @@ def read_joint(path: Path) -> JointModel:
     Raises:
         DamagedFileError: if it is missing, damaged or has other control ids.
     """
-    model, processor = _read_model(path)
+    model, processor = read_model(path)
     if (processor.eos_id(), processor.unk_id()) != (EOS_ID, UNK_ID):
         raise DamagedFileError(f"{path}: the ids of </s> and <unk> are not {EOS_ID} and {UNK_ID}")
     return JointModel(model)
@@ -171,7 +175,7 @@ def read_split(src_path: Path, tgt_path: Path, path: Path, vocabulary: Any) -> S
     ):
         known = "</s> 0, <unk> 1, <pad> last"
         raise DamagedFileError(f"{path}: expected 3 to {MAX_PIECES:,} pieces with ids from 0, {known}")
-    return SplitModel(_read_model(src_path)[0], _read_model(tgt_path)[0], vocabulary)
+    return SplitModel(read_model(src_path)[0], read_model(tgt_path)[0], vocabulary)
 
 
 def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
@@ -184,7 +188,7 @@ def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
     """
     vocabulary = {EOS: EOS_ID, UNK: UNK_ID}
     for path in dict.fromkeys((src_path, tgt_path)):
-        _, model = _read_model(path)
+        _, model = read_model(path)
         for token in range(len(model)):
             if not (model.is_control(token) or model.is_unknown(token) or model.is_unused(token)):
                 vocabulary.setdefault(model.id_to_piece(token), len(vocabulary))
@@ -192,7 +196,7 @@ def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:
     return read_split(src_path, tgt_path, tgt_path, vocabulary)
 
 
-def _read_model(path: Path) -> tuple[bytes, Any]:
+def read_model(path: Path) -> tuple[bytes, Any]:
     """The bytes of a file that SentencePiece accepts as a model, and the model."""
     require_file(path)
     require_size(path, MAX_TOKENIZER_BYTES)

@@ -72,7 +72,7 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
         activation=specs.common_spec.Activation[config.activation.upper()],
         alignment_heads=config.num_heads,
     )
-    sinusoids = sinusoidal_positions(num_positions, config.d_model)
+    sinusoids = sinusoidal_positions(num_positions, config.d_model, config.positions == "fairseq")
     weights = {"src_positions": sinusoids, "tgt_positions": sinusoids, **model.state_dict()}
     arrays = {name: weight.detach().float().cpu().numpy() for name, weight in weights.items()}
     if not all(float(np.abs(array).max(initial=0)) < _LARGEST_WEIGHT for array in arrays.values()):  # NaN is not less

@@ -7,7 +7,7 @@ licences are untrusted: they are formatted as code, file names without directori
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -72,6 +72,18 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
     )
 
 
+def imported_card(config: ModelConfig, languages: Sequence[str], scores: Mapping[str, Any], source: str) -> str:
+    """README.md of an imported model.
+
+    Args:
+        languages: all that it translates between.
+        scores: the content of scores.json, with the licence of the model.
+        source: the name of the directory that it was imported from.
+    """
+    what, sizes = _describe(config)
+    return _card("imported", languages, scores, what=what, sizes=sizes, source=source)
+
+
 def _describe(config: ModelConfig) -> tuple[str, str]:
     """What a model is, and how large its parts are."""
     layers, width = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers", f"width {config.d_model}"
@@ -119,7 +131,7 @@ def export_card(
     """README.md of an export, for people who have neither mtx nor the run.
 
     Args:
-        kind: ctranslate2 or marian.
+        kind: ctranslate2, marian or m2m_100.
         scores: the content of scores.json next to the model.
         comparison: the comparison of the export's translations with the model's; None if there is none.
     """
@@ -132,11 +144,11 @@ def shown(text: str) -> str:
     return f"`{_on_one_line(text).replace('`', ' ')}`"
 
 
-def _card(kind: str, languages: tuple[str, str], scores: Mapping[str, Any], **values: Any) -> str:
+def _card(kind: str, languages: Sequence[str], scores: Mapping[str, Any], **values: Any) -> str:
     """A card with the metadata for the hub. `scores` is the untrusted content of scores.json.
 
     Args:
-        kind: mtx, ctranslate2 or marian.
+        kind: mtx, imported, ctranslate2, marian or m2m_100.
     """
     run = scores.get("run")
     licences = [run.get(key) if isinstance(run, Mapping) else None for key in ("licence", "data_licence")]
@@ -145,6 +157,7 @@ def _card(kind: str, languages: tuple[str, str], scores: Mapping[str, Any], **va
         kind=kind,
         src=languages[0],
         tgt=languages[1],
+        languages=languages,
         hub_languages=[code for code in dict.fromkeys(languages) if _LANGUAGE_CODE.fullmatch(code)],
         hub_licence=re.sub("-(only|or-later)$", "", licence.strip().lower()),
         scores=[  # test set, metric, and its score with sacreBLEU's signature

@@ -30,13 +30,13 @@ from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argos
 from mtx.interop.cards import Comparison, export_card
-from mtx.interop.huggingface import check_replaceable, export_huggingface
+from mtx.interop.fairseq_models import export_fairseq
+from mtx.interop.huggingface import TOKENIZER_CONFIG, check_replaceable, export_huggingface, is_m2m_100
 from mtx.storage import durable
 from mtx.storage.run_files import (
     CARD,
     EXPORT_CONFIG,
     EXPORT_EXAMPLE,
-    MARIAN_SOURCE_MODEL,
     SCORES,
     RunLayout,
     find_model,
@@ -93,7 +93,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         ending = {"argos": ENDING, "ctranslate2": f"-{to}-{precision}", "huggingface": f"-{to}"}[to]
         output = original.with_name(original.name + ending)
     if to != "argos":
-        check_replaceable(output, {EXPORT_CONFIG} if to == "ctranslate2" else {MARIAN_SOURCE_MODEL})
+        check_replaceable(output, {EXPORT_CONFIG} if to == "ctranslate2" else {TOKENIZER_CONFIG})
     elif output.exists() and not is_package(output):
         raise UsageError(f"{output}: not an earlier package, so it is not replaced", "use another -o FILE")
     if to != "huggingface":
@@ -106,6 +106,9 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         logger.warning("no validation set to compare translations on; use mtx compare with any text")
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
+    if to == "argos" and loaded.tokenizer.languages:
+        raise UsageError("Argos Translate has no language tokens, which this model needs", "--to ctranslate2")
+    is_fairseq = to == "huggingface" and is_m2m_100(loaded.model.config)
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
@@ -113,6 +116,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         try:
             if to == "ctranslate2":
                 write_ctranslate2(loaded, new, precision)
+            elif is_fairseq:
+                export_fairseq(loaded, new)
             elif to == "huggingface":
                 export_huggingface(loaded, new)
             else:
@@ -124,7 +129,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         if comparison is not None:  # Argos Translate searches differently: only BLEU counts
             check_tolerances(comparison, "int8" if to == "argos" else precision)
         if new.is_dir():
-            kind = "marian" if to == "huggingface" else to
+            kind = to if to != "huggingface" else "m2m_100" if is_fairseq else "marian"
             durable.write_text(new / CARD, export_card(kind, loaded, precision, scores, comparison))
             if to == "ctranslate2":
                 durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
@@ -199,8 +204,8 @@ def _translate_with_transformers(ours: Translator, new: Path, sources: Sequence[
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)
     transformers.utils.logging.disable_progress_bar()
-    tokenizer = transformers.MarianTokenizer.from_pretrained(new)
-    model = transformers.MarianMTModel.from_pretrained(new).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(new)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(new).eval()
     with torch.inference_mode():
         ids = model.generate(
             **tokenizer(sources, return_tensors="pt", padding=True),

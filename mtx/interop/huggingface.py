@@ -1,5 +1,7 @@
 """MarianMT directories (transformers' MarianMTModel and MarianTokenizer): export and import.
 
+Parts of it also serve `fairseq_models`, which has M2M-100 and NLLB.
+
 transformers is not needed: the files have the format of version 4.48 and later. The logits equal the logits of mtx,
 which has the same architecture: a layer norm (eps 1e-5) after each residual sum, embeddings times sqrt(d_model), and
 position vectors with all sines first and then all cosines. MarianMT also scores pad, so its output layer has one more
@@ -14,6 +16,7 @@ import json
 import logging
 import os
 import reprlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -107,8 +110,16 @@ class ExportNote(Hook):
             logger.info("note: this model cannot be exported to huggingface (%s)", "; ".join(obstacles))
 
 
+def is_m2m_100(config: ModelConfig) -> bool:
+    """Whether transformers' M2M100 has this architecture."""
+    expected = {"architecture": "transformer", "norm": "pre", "positions": "fairseq", "start": "eos", "tie": "all"}
+    return not config.output_bias and expected.items() <= config.model_dump().items()
+
+
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
-    """Why MarianMT cannot represent this architecture; empty if it can."""
+    """Why neither MarianMT nor M2M100 can represent this architecture; empty if one can."""
+    if is_m2m_100(config):
+        return []
     obstacles = []
     if config.architecture != "transformer":
         obstacles.append(f"model.architecture={config.architecture}: only a Transformer can be exported")
@@ -116,6 +127,8 @@ def huggingface_obstacles(config: ModelConfig) -> list[str]:
         obstacles.append(f"model.norm={config.norm}: MarianMT has norms after each residual sum (model.norm=post)")
     if config.positions != "sinusoidal":
         obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
+    if config.start != "pad":
+        obstacles.append(f"model.start={config.start}: MarianMT starts from pad")
     return obstacles
 
 
@@ -200,7 +213,7 @@ def tensors_of(model: Transformer) -> dict[str, Tensor]:
     bias = weights.get("output_bias", torch.zeros(model.pad_id))
     if "projection" in weights:
         weights["projection"] = pad(weights["projection"], (0, 0, 0, 1))
-    tensors = {p.marian[0]: weights[p.name] for p in parameters(model.config, model.pad_id)}
+    tensors = {p.huggingface[0]: weights[p.name] for p in parameters(model.config, model.pad_id)}
     return {**tensors, OUTPUT_BIAS: pad(bias, (0, 1), value=PAD_BIAS)[None]}
 
 
@@ -241,38 +254,68 @@ def import_marian(source: Path, target: Path) -> None:
         UsageError: if `source` is not such a directory, or needs an unsupported feature.
         DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
+    values = read_config(source, target, "MarianMTModel")
+    marian_config = validate(MarianConfig, source / MODEL_CONFIG, values)
+    info = read_info(source, marian_config.max_position_embeddings, values)
+    path = source / VOCABULARY
+    vocabulary, order = _reorder(read_json(path))
+    models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, vocabulary)
+    if (size := len(models.vocabulary)) != marian_config.vocab_size:
+        raise DamagedFileError(f"{path}: expected {marian_config.vocab_size} entries ({MODEL_CONFIG}), got {size}")
+    config = _model_config(source / MODEL_CONFIG, marian_config, order[EOS_ID], order[-1])
+    weights = read_weights(source / WEIGHTS, config, [[token] for token in order], len(order))
+    config = config.model_copy(update={"output_bias": "output_bias" in weights})
+    model_directory.write(target, weights, config, Tokenizer(models, "none", []), info)
+
+
+def _reorder(vocabulary: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
+    """The vocabulary with mtx's ids, `</s>` 0, `<unk>` 1, `<pad>` last, and the file's id of each of them.
+
+    A vocabulary that does not name each id from 0 on, or lacks these, is unchanged, and `read_split` refuses it.
+    """
+    known = [vocabulary.get(piece) for piece in (EOS, UNK, PAD)]
+    is_whole = all(type(token) is int for token in (*vocabulary.values(), *known))
+    if not is_whole or sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        return vocabulary, []
+    eos, unk, last = known
+    order: Any = [eos, unk, *(token for token in range(len(vocabulary)) if token not in known), last]
+    ids = {token: place for place, token in enumerate(order)}
+    return {piece: ids[token] for piece, token in vocabulary.items()}, order
+
+
+def model_type(source: Path) -> Any:
+    """What config.json of a directory calls the model, such as marian or m2m_100; None if there is none."""
+    path = source / MODEL_CONFIG
+    return read_json(path).get("model_type") if path.is_file() else None
+
+
+def read_config(source: Path, target: Path, kind: str) -> dict[str, Any]:
+    """Returns config.json of a directory of transformers, whose class is `kind`, that is to become `target`.
+
+    Raises:
+        UsageError: if there is no such directory, its weights are pickled, or `target` has something else.
+        DamagedFileError: if the file is missing or damaged.
+    """
     if not source.is_dir():
         raise UsageError(f"{source}: no such directory")
     check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():
         place = repr(str(source))
-        convert = f"with transformers: MarianMTModel.from_pretrained({place}).save_pretrained({place})"
+        convert = f"with transformers: {kind}.from_pretrained({place}).save_pretrained({place})"
         raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
-    path = source / MODEL_CONFIG
-    values = _read_json(path)
-    marian_config = _validate(MarianConfig, path, values)
-    config = _model_config(path, marian_config)
-    num_ids = marian_config.vocab_size - 1  # without pad
-    info = _read_info(source, marian_config, values)
-    path = source / VOCABULARY
-    models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, _read_json(path))
-    if (size := len(models.vocabulary)) != num_ids + 1:
-        raise DamagedFileError(f"{path}: expected {num_ids + 1} entries ({MODEL_CONFIG}), got {size}")
-    weights = _read_weights(source / WEIGHTS, config, num_ids)
-    config = config.model_copy(update={"output_bias": "output_bias" in weights})
-    model_directory.write(target, weights, config, Tokenizer(models, "none", []), info)
+    return read_json(source / MODEL_CONFIG)
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path, max_bytes: int = durable.MAX_JSON_BYTES) -> dict[str, Any]:
     """Read a JSON object of another program, without mtx's format number."""
-    value = durable.read_untrusted_json(path)
+    value = durable.read_untrusted_json(path, max_bytes)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: not a JSON object")
     return value
 
 
-def _validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
+def validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
     """Check the values of a file.
 
     Raises:
@@ -287,17 +330,16 @@ def _validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Value
     is_unsupported = problem["type"] in ("literal_error", "value_error")
     raise (UsageError if is_unsupported else DamagedFileError)(
         f"{path}: {where}is {reprlib.repr(problem['input'])}: {problem['msg']}",
-        "mtx imports MarianMT models, such as those of OPUS-MT, but not NLLB, M2M-100 and mBART",
+        "mtx imports MarianMT (OPUS-MT), M2M-100 and NLLB models, but not NLLB's experts, mBART and T5",
     )
 
 
-def _model_config(path: Path, marian: MarianConfig) -> ModelConfig:
+def _model_config(path: Path, marian: MarianConfig, eos_id: int, pad_id: int) -> ModelConfig:
     """The architecture, without the output bias, which only the weights show.
 
     Raises:
-        UsageError: for unsupported variants, such as pad elsewhere than at the end of the vocabulary.
+        UsageError: for unsupported variants, such as ids that differ from those of the vocabulary.
     """
-    pad_id = marian.vocab_size - 1
     expected = {
         "decoder_attention_heads": marian.encoder_attention_heads,
         "decoder_ffn_dim": marian.encoder_ffn_dim,
@@ -305,44 +347,54 @@ def _model_config(path: Path, marian: MarianConfig) -> ModelConfig:
         "tie_word_embeddings": marian.tie_word_embeddings or marian.share_encoder_decoder_embeddings,
         "pad_token_id": pad_id,
         "decoder_start_token_id": pad_id,
-        "eos_token_id": EOS_ID,
+        "eos_token_id": eos_id,
     }
     for key, value in expected.items():
         if (actual := getattr(marian, key)) != value:
             raise UsageError(f"{path}: {key} is {reprlib.repr(actual)}, but mtx requires {value}")
-    values = {name: getattr(marian, key) for key, name in SIZES.items()}
     ties = {flags: tie for tie, flags in TIES.items()}
-    values["tie"] = ties[marian.share_encoder_decoder_embeddings, marian.tie_word_embeddings]
-    values["activation"] = marian.activation_function.replace("silu", "swish")
-    return _validate(ModelConfig, path, {**values, "dropout": marian.dropout})
+    return read_sizes(path, marian, tie=ties[marian.share_encoder_decoder_embeddings, marian.tie_word_embeddings])
 
 
-def _read_info(source: Path, marian_config: MarianConfig, values: dict[str, Any]) -> dict[str, Any]:
+def read_sizes(path: Path, theirs: Any, **values: Any) -> ModelConfig:
+    """The architecture with the sizes of a checked config.json, and other values."""
+    values |= {name: getattr(theirs, key) for key, name in SIZES.items()}
+    values["activation"] = theirs.activation_function.replace("silu", "swish")
+    return validate(ModelConfig, path, {**values, "dropout": theirs.dropout})
+
+
+def read_info(source: Path, num_positions: int, values: dict[str, Any]) -> dict[str, Any]:
     """Languages, longest source and search settings, with defaults for missing values.
 
     Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
     mtx's penalty with the same alpha is the closest.
     """
     path = source / TOKENIZER_CONFIG
-    text = _validate(_TokenizerConfig, path, _read_json(path) if path.is_file() else {})
+    text = validate(_TokenizerConfig, path, read_json(path) if path.is_file() else {})
     path = source / GENERATION_CONFIG
-    search = _validate(_GenerationConfig, path, {**values, **(_read_json(path) if path.is_file() else {})})
+    search = validate(_GenerationConfig, path, {**values, **(read_json(path) if path.is_file() else {})})
     return {
         "src": text.source_lang or "src",
         "tgt": text.target_lang or "tgt",
-        "max_tokens": int(min(marian_config.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
+        "max_tokens": int(min(num_positions, text.model_max_length, MAX_TOKENS)),
         "beam_size": search.num_beams or 4,
         "length_penalty": search.length_penalty,
     }
 
 
-def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Tensor]:
+def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]], num_rows: int) -> dict[str, Tensor]:
     """Read the weights in fp32 under mtx's names, without an output bias of zeros.
+
+    Args:
+        order: for each of mtx's ids, pad last, the rows in the file whose mean is its row.
+        num_rows: the number of rows in the file.
 
     Raises:
         DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
+    num_ids, is_fairseq = len(order) - 1, config.positions == "fairseq"
+    first = [rows[0] for rows in order]
     durable.require_file(path)
     durable.require_size(path, 1 << 34)
     tensors = model_directory.load_tensors(path)
@@ -352,21 +404,31 @@ def _read_weights(path: Path, config: ModelConfig, num_ids: int) -> dict[str, Te
         if not tensor.isfinite().all():
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     for table in position_tables(config, 0):
-        positions = tensors.pop(table.marian[0], torch.empty(0, config.d_model)).float()
-        # The tolerance is above bfloat16's rounding of a sine, far below any other table.
-        expected = sinusoidal_positions(positions.numel() // config.d_model, config.d_model)
-        if positions.shape != expected.shape or not torch.allclose(positions, expected, rtol=0, atol=1e-2):
-            raise UsageError(f"{path}: {table.marian[0]} is not mtx's table of sinusoids")
-    tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_ids + 1))
-    bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_ids + 1))[0, :num_ids]
+        for name in table.huggingface:
+            positions = tensors.pop(name, torch.empty(0, config.d_model)).float()
+            if is_fairseq:
+                positions = positions[2:]  # no token has these positions
+            # The tolerance is above bfloat16's rounding of a sine, far below any other table.
+            expected = sinusoidal_positions(positions.numel() // config.d_model, config.d_model, is_fairseq)
+            if positions.shape != expected.shape or not torch.allclose(positions, expected, rtol=0, atol=1e-2):
+                raise UsageError(f"{path}: {name} is not mtx's table of sinusoids")
+    tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_rows))
+    bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_rows))[0, first[:-1]]
     weights = {"output_bias": bias} if bias.any() else {}
     for parameter in parameters(config.model_copy(update={"output_bias": False}), num_ids):
-        rows = parameter.shape[0] + (parameter.name == "projection")  # MarianMT's has a row for pad
-        weight = _take(path, tensors, parameter.marian, (rows, *parameter.shape[1:]))
-        if parameter.has_pad_row and weight[num_ids].any():
-            name = parameter.marian[0]
-            raise UsageError(f"{path}: row {num_ids} of {name} (<pad>) is not zero")
-        weights[parameter.name] = weight[: parameter.shape[0]]
+        is_by_token = parameter.has_pad_row or parameter.name == "projection"  # theirs has a row for pad too
+        rows = num_rows if is_by_token else parameter.shape[0]
+        weight = _take(path, tensors, parameter.huggingface, (rows, *parameter.shape[1:]))
+        if is_by_token:
+            means = {place: weight[[*rows]].mean(0) for place, rows in enumerate(order) if len(rows) > 1}
+            weight = weight[first[: parameter.shape[0]]]
+            for place, mean in means.items():
+                weight[place] = mean
+        if parameter.has_pad_row and weight[-1].any():
+            if config.start == "pad":
+                raise UsageError(f"{path}: row {first[-1]} of {parameter.huggingface[0]} (<pad>) is not zero")
+            weight[-1] = 0  # the logit of pad may have trained it; no decoder starts from it
+        weights[parameter.name] = weight
     if tensors:
         raise DamagedFileError(f"{path}: unknown tensor {min(tensors)}")
     return weights

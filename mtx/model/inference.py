@@ -179,7 +179,7 @@ class Embeddings:
     def __init__(self, model: AttentionModel, source: bool, dtype: torch.dtype):
         tokens, learned = model.source_embedding if source else model.embedding, model.learned_positions(source)
         self._tokens = tokens.detach().to(dtype)
-        self._is_learned = learned is not None
+        self._is_learned, self._is_fairseq = learned is not None, model.config.positions == "fairseq"
         self._positions = torch.empty(0) if learned is None else learned.detach().to(dtype)
 
     def positions(self, num_positions: int) -> Tensor:
@@ -189,7 +189,8 @@ class Embeddings:
         """
         positions = self._positions  # another worker may replace it
         if not self._is_learned and len(positions) < num_positions:
-            self._positions = positions = sinusoidal_positions(num_positions, self._tokens.shape[1]).to(self._tokens)
+            table = sinusoidal_positions(num_positions, self._tokens.shape[1], self._is_fairseq)
+            self._positions = positions = table.to(self._tokens)
         return positions
 
     def __call__(self, ids: Tensor, positions: Tensor) -> Tensor:

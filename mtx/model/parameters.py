@@ -19,19 +19,20 @@ class Parameter(NamedTuple):
 
     Attributes:
         name: its name in the model's state_dict.
-        marian: its names in MarianMT. mtx writes the first; other files may hold equal tensors under the rest.
+        huggingface: its names in MarianMT and M2M100. mtx writes the first; other files may hold equal tensors under
+            the rest.
         ctranslate2: the CTranslate2 variables that hold it. Several parameters of one variable are concatenated.
         has_pad_row: whether the last row is the embedding of pad; CTranslate2 has no such row.
     """
 
     name: str
     shape: Shape
-    marian: tuple[str, ...]
+    huggingface: tuple[str, ...]
     ctranslate2: tuple[str, ...]
     has_pad_row: bool = False
 
 
-# The parts of a layer: names in mtx, MarianMT and CTranslate2, and the weight's shape as keys of `ModelConfig`.
+# The parts of a layer: names in mtx, Hugging Face and CTranslate2, and the weight's shape as keys of `ModelConfig`.
 _SQUARE = ("d_model", "d_model")
 _LAYER = (
     ("self_attention.query", "self_attn.q_proj", "self_attention/linear_0", _SQUARE),
@@ -52,7 +53,7 @@ _DECODER_LAYER = (
     ("cross_attention_norm", "encoder_attn_layer_norm", "attention/layer_norm", ("d_model",)),
 )
 
-# The matrices with a row for each token: for each `model.tie`, their names in MarianMT and CTranslate2.
+# The matrices with a row for each token: for each `model.tie`, their names in Hugging Face and CTranslate2.
 _SHARED = "model.shared.weight"
 _SOURCE = "model.encoder.embed_tokens.weight", "encoder/embeddings_0/weight"
 _TARGET = "model.decoder.embed_tokens.weight", "decoder/embeddings/weight"
@@ -67,9 +68,9 @@ _TOKENS: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
 def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
     """Yields the parameters of a Transformer whose output layer has `num_ids` rows."""
     for name, uses in _TOKENS[config.tie].items():
-        marian, ctranslate2 = zip(*uses, strict=True)
+        huggingface, ctranslate2 = zip(*uses, strict=True)
         has_pad_row = name != "projection"
-        names = (_SHARED, *marian) if config.tie == "all" else marian
+        names = (_SHARED, *huggingface) if config.tie == "all" else huggingface
         yield Parameter(name, (num_ids + has_pad_row, config.d_model), names, ctranslate2, has_pad_row)
     if config.output_bias:
         yield Parameter("output_bias", (num_ids,), ("final_logits_bias",), ("decoder/projection/bias",))
@@ -77,25 +78,26 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
         yield from position_tables(config, MAX_LEARNED_POSITIONS)
     stacks = ("encoder", _LAYER, config.num_encoder_layers), ("decoder", _DECODER_LAYER, config.num_decoder_layers)
     for stack, layer, num_layers in stacks:
-        for number, (name, marian_name, variable, keys) in itertools.product(range(num_layers), layer):
+        for number, (name, part, variable, keys) in itertools.product(range(num_layers), layer):
             shape = tuple(int(getattr(config, key)) for key in keys)
-            names = (f"model.{stack}.layers.{number}.{marian_name}",)
+            names = (f"model.{stack}.layers.{number}.{part}",)
             yield from _weight_and_bias(f"{stack}.{number}.{name}", shape, names, f"{stack}/layer_{number}/{variable}")
         if config.norm == "pre":  # MarianMT has no final norms
-            yield from _weight_and_bias(f"{stack}_norm", (config.d_model,), (), f"{stack}/layer_norm")
+            names = (f"model.{stack}.layer_norm",)
+            yield from _weight_and_bias(f"{stack}_norm", (config.d_model,), names, f"{stack}/layer_norm")
 
 
 def position_tables(config: ModelConfig, num_positions: int) -> list[Parameter]:
     """Returns the position tables of source and target; they are parameters only if positions are learned."""
-    shape = (num_positions, config.d_model)
-    return [
-        Parameter(name, shape, (f"model.{stack}.embed_positions.weight",), (f"{stack}/position_encodings/encodings",))
-        for name, stack in (("src_positions", "encoder"), ("tgt_positions", "decoder"))
-    ]
+    shape, tables = (num_positions, config.d_model), []
+    for name, stack in (("src_positions", "encoder"), ("tgt_positions", "decoder")):
+        names = tuple(f"model.{stack}.embed_positions.{weight}" for weight in ("weight", "weights"))
+        tables.append(Parameter(name, shape, names, (f"{stack}/position_encodings/encodings",)))
+    return tables
 
 
-def _weight_and_bias(name: str, shape: Shape, marian: tuple[str, ...], variable: str) -> Iterator[Parameter]:
+def _weight_and_bias(name: str, shape: Shape, names: tuple[str, ...], variable: str) -> Iterator[Parameter]:
     """Yields the parameters of a linear layer, or of a LayerNorm if the weight's shape has one dimension."""
     suffixes = ("weight", "bias") if len(shape) > 1 else ("gamma", "beta")
     for kind, suffix, size in zip(("weight", "bias"), suffixes, (shape, shape[:1]), strict=True):
-        yield Parameter(f"{name}.{kind}", size, tuple(f"{m}.{kind}" for m in marian), (f"{variable}/{suffix}",))
+        yield Parameter(f"{name}.{kind}", size, tuple(f"{part}.{kind}" for part in names), (f"{variable}/{suffix}",))

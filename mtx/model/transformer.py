@@ -25,10 +25,15 @@ RESIDUAL_GAIN = 0.25  # with it, early training with post-norm needs half as man
 _ACTIVATIONS = {"relu": F.relu, "swish": F.silu, "gelu": F.gelu}
 
 
-def sinusoidal_positions(num_positions: int, d_model: int) -> Tensor:
-    """Returns the table of 3.5, [num_positions, D]: sines, then cosines (Marian's order; the paper alternates them)."""
-    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / d_model))
-    angle = torch.arange(num_positions, dtype=torch.float64)[:, None] * frequency
+def sinusoidal_positions(num_positions: int, d_model: int, is_fairseq: bool = False) -> Tensor:
+    """Returns the table of 3.5, [num_positions, D]: sines, then cosines (Marian's order; the paper alternates them).
+
+    fairseq's positions begin with 2, and the lowest of its frequencies is 1 / 10000.
+    """
+    num_frequencies = max(1, d_model - 2 * is_fairseq)
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / num_frequencies))
+    first = 2 * is_fairseq
+    angle = torch.arange(first, first + num_positions, dtype=torch.float64)[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 
 
@@ -166,7 +171,8 @@ class AttentionModel(TranslationModel):
         A longer table replaces the one before, which a recorded training step still reads: `RecordedStep` holds it.
         """
         if len(self._sinusoids) < num_positions:
-            self._sinusoids = sinusoidal_positions(num_positions, self.config.d_model).to(self.embedding.device)
+            table = sinusoidal_positions(num_positions, self.config.d_model, self.config.positions == "fairseq")
+            self._sinusoids = table.to(self.embedding.device)
 
     def layout(self, queries: Tensor, keys: Tensor, batch: Batch, causal: bool) -> Layout:
         """Prepares attention of sentences that begin at these offsets, see `make_layout`."""

@@ -79,7 +79,8 @@ class TranslationModel(nn.Module):
     def __init__(self, config: ModelConfig, num_ids: int):
         super().__init__()
         self.config = config
-        self.pad_id = self.start_id = num_ids
+        self.pad_id = num_ids
+        self.start_id = num_ids if config.start == "pad" else 0  # `</s>`
         self.kernel: Kernel = "padded"
         d_model = config.d_model
         self.embedding = nn.Parameter(torch.empty(num_ids + 1, d_model))

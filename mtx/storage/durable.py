@@ -159,10 +159,10 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> Json:
     return values
 
 
-def read_untrusted_json(path: Path) -> Any:
+def read_untrusted_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """The value of a JSON file of any program. Raises DamagedFileError if the file is damaged or huge."""
     require_file(path)
-    require_size(path, MAX_JSON_BYTES)
+    require_size(path, max_bytes)
     try:
         return parse_json(path.read_bytes())
     except ValueError as error:

@@ -48,6 +48,7 @@ CTRANSLATE2_VOCABULARY = "shared_vocabulary.json"
 
 # In a MarianMT directory, as transformers has it and an export to Hugging Face is
 MARIAN_SOURCE_MODEL = "source.spm"
+FAIRSEQ_PIECES = "sentencepiece.bpe.model"  # of M2M-100 and NLLB
 
 
 def test_store(name: str) -> str:

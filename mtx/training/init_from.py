@@ -16,8 +16,8 @@ from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.storage import model_description
-from mtx.storage.durable import MANIFEST
-from mtx.storage.run_files import WEIGHTS, RunLayout, find_model, has_begun, is_run
+from mtx.storage.durable import MANIFEST, read_json
+from mtx.storage.run_files import SCORES, WEIGHTS, RunLayout, find_model, has_begun, is_run
 
 if TYPE_CHECKING:
     from mtx.decoding.model_directory import LoadedModel
@@ -28,7 +28,15 @@ logger = logging.getLogger(__name__)
 _FIXED = [f"model.{name}" for name in ModelConfig.model_fields if name not in ("dropout", "licence")]
 _FIXED += ["tokenizer.vocab_size", "tokenizer.normalization"]
 # Inherited only if no recipe, file or command line sets them.
-_FREE = ["model.dropout", "data.src", "data.tgt", "data.terms", "decoding.beam_size", "decoding.length_penalty"]
+_FREE = [
+    "model.dropout",
+    "model.licence",
+    "data.src",
+    "data.tgt",
+    "data.terms",
+    "decoding.beam_size",
+    "decoding.length_penalty",
+]
 _LINE = "command line"
 _MIN_VOCAB_SIZE = 270  # the smallest tokenizer.vocab_size
 _HELP = "use another run_dir=DIR to start from it"
@@ -83,11 +91,13 @@ def describe(name: str) -> dict[str, Any]:
     else:
         model = model_description.read(directory, (WEIGHTS,))
     tokenizer = Tokenizer.load(model.tokenizer_dir)
+    scored = read_json(directory / SCORES).get("run") if (directory / SCORES).is_file() else None
     size = tokenizer.num_pieces
     return {
-        **{f"model.{name}": value for name, value in model.config.stored().items()},
+        **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": tokenizer.normalization,
+        "model.licence": scored.get("licence") if isinstance(scored, dict) else None,
         "data.src": model.info["src"],
         "data.tgt": model.info["tgt"],
         "data.terms": "auto" if tokenizer.marks else None,  # it would forget to follow a glossary

@@ -147,6 +147,34 @@ def test_in_and_out_again(published: Path, tmp_path: Path) -> None:
     assert dict(back.info) == dict(loaded.info)
 
 
+def reverse_ids(directory: Path) -> None:
+    """Gives every piece another id, and so the files of the same model in another order."""
+    ids = json.loads((directory / "vocab.json").read_text())
+    last = len(ids) - 1
+    (directory / "vocab.json").write_text(json.dumps({piece: last - token for piece, token in ids.items()}))
+    change_json(
+        directory / "config.json", eos_token_id=last, forced_eos_token_id=last, pad_token_id=0, decoder_start_token_id=0
+    )
+    with_rows = "model.shared.weight", "final_logits_bias"
+    change_weights(directory, lambda t: t.update({n: t[n].flip(int(n.startswith("final"))) for n in with_rows}))
+
+
+def test_ids_in_another_order_are_the_same_model(published: Path, copy: Path, tmp_path: Path) -> None:
+    reverse_ids(copy)
+    import_marian(published, tmp_path / "first")
+    import_marian(copy, tmp_path / "second")
+    first, second = (model_directory.load(tmp_path / name) for name in ("first", "second"))
+    _, theirs = peers.marian(copy)
+    assert first.tokenizer.encode(TEXTS) != second.tokenizer.encode(TEXTS)  # the pieces between are in file order
+    pieces = [list(map(loaded.tokenizer.pieces, loaded.tokenizer.encode(TEXTS))) for loaded in (first, second)]
+    assert pieces[0] == pieces[1] == list(map(theirs.convert_ids_to_tokens, theirs(TEXTS).input_ids))
+    for name, tensor in first.model.state_dict().items():
+        other = second.model.state_dict()[name]
+        rows = sorted(range(first.tokenizer.num_ids), key=lambda row: first.tokenizer.pieces([row]))
+        others = sorted(range(first.tokenizer.num_ids), key=lambda row: second.tokenizer.pieces([row]))
+        assert torch.equal(tensor[rows], other[others]) if len(tensor) > 60 else torch.equal(tensor, other), name
+
+
 # --- older and other files of the same model ---
 
 
@@ -268,7 +296,8 @@ REFUSED: list[tuple[Callable[[Path], None], type[MtxError], str]] = [
     (truncated("vocab.json"), DamagedFileError, r"vocab\.json: invalid JSON"),
     (lambda d: (d / "vocab.json").unlink(), DamagedFileError, r"vocab\.json: missing file"),
     (vocabulary(**{"</s>": 5}), DamagedFileError, r"vocab\.json: .*with ids from 0"),
-    (vocabulary(**{"</s>": 1, "<unk>": 0}), DamagedFileError, r"vocab\.json: .*with ids from 0"),
+    (vocabulary(**{"</s>": 1, "<unk>": 0}), UsageError, "eos_token_id is 0, but mtx requires 1"),
+    (vocabulary(**{"</s>": 200}), DamagedFileError, r"vocab\.json: .*with ids from 0"),
     (vocabulary(another=7.5), DamagedFileError, r"vocab\.json: .*with ids from 0"),
     (vocabulary(**{"\ud800": 7}), DamagedFileError, r"vocab\.json: .*with ids from 0"),
     (lambda d: (d / "vocab.json").write_text('{"</s>": 0, "<unk>": 1, "<pad>": 2}') and None, DamagedFileError,

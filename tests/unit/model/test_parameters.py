@@ -36,8 +36,8 @@ def test_the_table_has_every_parameter_once_with_its_shape(changes: dict[str, An
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
 def test_every_parameter_has_a_name_of_its_own_in_other_formats(tie: str) -> None:
     table = list(parameters(tiny_config(tie=tie, output_bias=True), NUM_IDS))
-    assert all(parameter.ctranslate2 and parameter.marian for parameter in table)
-    marian = Counter(name for parameter in table for name in parameter.marian)
+    assert all(parameter.ctranslate2 and parameter.huggingface for parameter in table)
+    marian = Counter(name for parameter in table for name in parameter.huggingface)
     assert max(marian.values()) == 1
     tables = {"model.encoder.embed_tokens.weight", "model.decoder.embed_tokens.weight", "lm_head.weight"}
     assert tables <= {*marian}

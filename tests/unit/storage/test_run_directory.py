@@ -36,7 +36,7 @@ FIXED: dict[str, Any] = {
     "model.preset": "big", "model.num_encoder_layers": 3, "model.num_decoder_layers": 3, "model.d_model": 256,
     "model.architecture": "decoder", "model.cell": "gru", "model.score": "multiplicative",
     "model.d_ff": 64, "model.num_heads": 4, "model.dropout": 0.2, "model.norm": "pre", "model.activation": "gelu",
-    "model.tie": "none", "model.positions": "learned", "model.output_bias": True,
+    "model.tie": "none", "model.positions": "learned", "model.start": "eos", "model.output_bias": True,
     "training.init_from": "runs/other", "training.batch_tokens": 1000, "training.micro_batch_tokens": 500,
     "training.learning_rate": 0.1, "training.warmup_steps": 5, "training.label_smoothing": 0.2,
     "training.clip_norm": 1.0, "training.cooldown": 0.5, "training.bpe_dropout": 0.2, "training.rdrop_alpha": 3.0,
