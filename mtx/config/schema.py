@@ -8,7 +8,7 @@ import enum
 import functools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
@@ -68,6 +68,11 @@ def _distinct(value: tuple[str, ...]) -> tuple[str, ...]:
     if twice := [item for item in value if value.count(item) > 1 or len({*item.split("-")}) < 2]:
         raise ValueError(f"{twice[0]} names a language or a direction twice")
     return value
+
+
+def pairs_of(directions: Iterable[str]) -> list[tuple[str, str]]:
+    """Source and target of directions."""
+    return [(src, tgt) for src, _, tgt in (name.partition("-") for name in directions)]
 
 
 def two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -270,7 +275,7 @@ class DataConfig(Section):
     @property
     def language_pairs(self) -> list[tuple[str, str]]:
         """Source and target of each direction; the number of a direction is its place in this list."""
-        return [(src, tgt) for src, _, tgt in (name.partition("-") for name in self.directions)] or [self.languages]
+        return pairs_of(self.directions) or [self.languages]
 
     @property
     def languages(self) -> tuple[str, str]:

@@ -5,14 +5,14 @@ A directory is untrusted: every file is compared with the manifest, and its size
 """
 
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_PIECES, MAX_TOKENS
-from mtx.config.schema import Config, Language, ModelConfig
+from mtx.config.schema import Config, Direction, Language, ModelConfig, pairs_of
 from mtx.errors import DamagedFileError, UsageError
 from mtx.formatting import mtx_command
 from mtx.machine import total_bytes
@@ -42,13 +42,20 @@ class _Info(BaseModel):
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
-    src: Language
-    tgt: Language
+    src: Language | None = None
+    tgt: Language | None = None
+    directions: list[Direction] = []  # in place of src and tgt: an earlier mtx would translate without a token
     max_tokens: int = Field(ge=4, le=MAX_TOKENS)  # a language token, two pieces and `</s>`
     beam_size: int = Field(ge=1, le=MAX_BEAM_SIZE)
     length_penalty: float = Field(ge=0, le=MAX_LENGTH_PENALTY)
     multi_sentence_share: float = Field(0.0, ge=0, le=1)  # imported models have no record of it
     codes: list[str] = []  # of the training text, which the model writes like words
+
+    @model_validator(mode="after")
+    def _has_languages(self) -> Self:
+        if not (self.directions or (self.src and self.tgt)):
+            raise ValueError("neither src and tgt nor directions")
+        return self
 
 
 class _Stored(_Info):
@@ -62,7 +69,7 @@ class ModelDescription(NamedTuple):
     """A model directory without its weights.
 
     Attributes:
-        info: src, tgt, max_tokens, the run's beam_size and length_penalty, and perhaps multi_sentence_share
+        info: src and tgt, or directions, max_tokens, the run's beam_size and length_penalty, and perhaps multi_sentence_share
             and codes.
         tokenizer_dir: the directory with the files of the tokenizer.
     """
@@ -149,4 +156,10 @@ def info_of(config: Config, report: Json) -> Json:
         report: the report.json of the run's data.
     """
     known = {**report, **config.data.model_dump(), **config.decoding.model_dump()}
-    return {key: known[key] for key in _Info.model_fields if key in known}
+    unused = ("src", "tgt") if config.data.directions else ("directions",)
+    return {key: known[key] for key in _Info.model_fields if key in known and key not in unused}
+
+
+def language_pairs(info: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Source and target of each direction of a model, by the `info` of its directory."""
+    return pairs_of(info.get("directions", ())) or [(info["src"], info["tgt"])]
