@@ -89,8 +89,7 @@ def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
     for name, text in (corpora.tests or {HELD_OUT_TEST: []}).items():
         for number in [corpus.direction for corpus in text] or directions:
             key = f"{name}.{data.directions[number]}" if data.directions else name
-            of_direction = [corpus for corpus in text if corpus.direction == number]
-            sets.append((key, test_store(key), [number], of_direction))
+            sets.append((key, test_store(key), [number], [corpus for corpus in text if corpus.direction == number]))
     for name, store, numbers, text in sets:
         eval_set = EvalSet(name, store, not text, numbers)
         for corpus in text:
@@ -116,7 +115,7 @@ def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
 
 
 def hold_out(
-    sets: list[EvalSet], corpora: Corpora, data: DataConfig, pairs: Any, is_own: Mask, is_left: Mask
+    sets: list[EvalSet], corpora: Corpora, data: DataConfig, pairs: Any, directions: Any, is_own: Mask, is_left: Mask
 ) -> dict[str, Mask]:
     """Choose the held-out pairs; returns their mask, and those of the training pairs that share a side with one.
 
@@ -124,10 +123,10 @@ def hold_out(
 
     Args:
         pairs: a table of `prepare.CLEANED`.
+        directions: the number of the direction of each.
         is_own: its pairs of `Corpora.own`.
         is_left: its pairs that are neither older translations nor duplicates.
     """
-    directions = np.array([corpus.direction for corpus in corpora.train])[pairs["corpus"].to_numpy()]
     languages = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()]
     is_by_target = np.array([languages.index(tgt) < languages.index(src) for src, tgt in data.language_pairs])
     hashes = np.where(is_by_target[directions], pairs["tgt_hash"].to_numpy(), pairs["src_hash"].to_numpy())
@@ -143,8 +142,8 @@ def hold_out(
             is_chosen = is_own & is_left & np.isin(hashes, chosen)
             for number in eval_set.directions:
                 is_in_set = is_chosen & (directions == number)
-                if data.directions and not is_in_set.any():
-                    raise DataError(f"data.directions: too little text is {data.directions[number]} to hold out a part")
+                if not is_in_set.any():
+                    raise DataError(f"too little text is {'-'.join(data.language_pairs[number])} to hold out a part")
                 is_held_out[HELD_OUT] |= is_in_set
                 in_set = pairs.select(["line", *SIDES]).filter(pa.array(is_in_set))
                 eval_set.blocks.append((number, PairBlock(*(column.to_pylist() for column in in_set.columns))))

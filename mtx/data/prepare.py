@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mtx.config.limits import MAX_EPOCH_PAIRS
-from mtx.config.schema import Config, DataConfig
+from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
 from mtx.data.cleaning import (
     NOT_UTF8,
@@ -136,6 +137,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         raise UsageError(f"{data_dir}: not empty", "delete it to prepare the data again")
     data = config.data
     corpora = replace(find_corpora(data), is_adaptation=config.training.init_from is not None)
+    _require_directions(corpora.train, data)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
@@ -155,12 +157,11 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         sets = list(read_sets(corpora, data))
         _clean(tallies, data, cleaned)
         is_chosen = _choose(cleaned, tallies, sets, corpora, data)
-        _log_kept("cleaning", tallies)
+        _log_kept("cleaning", tallies, data)
         _choose_weights(tallies, data)
-        weights = [tally.weight if data.directions else 1.0 for tally in tallies]
-        num_drawn = sum(weight * tally.kept for weight, tally in zip(weights, tallies, strict=True))
-        share = min(1.0, MAX_TOKENIZER_PAIRS / num_drawn)
-        text = ChosenText(cleaned, is_chosen, [share * weight for weight in weights], config.seed)
+        weights = np.array([tally.weight if data.directions else 1.0 for tally in tallies])
+        num_drawn = weights @ [tally.kept for tally in tallies]
+        text = ChosenText(cleaned, is_chosen, weights * min(1.0, MAX_TOKENIZER_PAIRS / num_drawn), config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
@@ -170,12 +171,19 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
-        sources_of = [data.language_pairs[tally.corpus.direction][0] for tally in tallies]
+        sources_of = [data.language_pairs[corpus.direction][0] for corpus in corpora.train]
         figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), sources_of)
         report = _report(tallies, sets, data) | figures | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
     return sources
+
+
+def _require_directions(corpora: Iterable[Corpus], data: DataConfig) -> None:
+    present = {corpus.direction for corpus in corpora}
+    for number, name in enumerate(data.directions):
+        if number not in present:
+            raise DataError(f"data.directions: no training text is {name}")
 
 
 def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
@@ -184,9 +192,9 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
     if missing := [tag for tag in tags if tag not in tokenizer.tags]:
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
-    for src, tgt in config.data.language_pairs:
-        if tokenizer.frame(src, tgt) == PLAIN and config.data.directions:
-            raise UsageError(f"data.directions: the tokenizer of {origin} has no token for {tgt}")
+    for pair in config.data.language_pairs:
+        if tokenizer.frame(*pair) == PLAIN and config.data.directions:
+            raise UsageError(f"data.directions: the tokenizer of {origin} has no token for {pair[1]}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "set data.terms=null")
     if config.training.bpe_dropout and not all(tokenizer.models.merges(side)[1] for side in (False, True)):
@@ -254,8 +262,9 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     Counts the pairs that are not used, and adds held-out pairs to their sets.
     """
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned))).read_all()
-    corpus, directions = table["corpus"].to_numpy(), np.array([tally.corpus.direction for tally in tallies], np.uint64)
-    src_hashes = hash_pairs(directions[corpus], table["src_hash"].to_numpy())  # other ones in each direction
+    corpus = table["corpus"].to_numpy()
+    directions = np.array([tally.corpus.direction for tally in tallies], np.uint64)[corpus]
+    src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
     is_newest = np.ones(table.num_rows, np.bool_)
     has_older = np.array([tally.keeps_newest for tally in tallies])[corpus]
     is_newest[has_older] = find_newest(src_hashes[has_older], table["date"].to_numpy()[has_older])
@@ -263,7 +272,7 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     is_first[is_newest] = find_first(hash_pairs(src_hashes, table["tgt_hash"].to_numpy())[is_newest])
     is_own = np.array([tally.is_own for tally in tallies])[corpus]
     masks = {"older translation": ~is_newest, "duplicate": ~is_first}
-    masks |= hold_out(sets, corpora, data, table, is_own, is_first)
+    masks |= hold_out(sets, corpora, data, table, directions, is_own, is_first)
     is_chosen = np.ones(table.num_rows, np.bool_)
     stop = 0
     for tally in tallies:  # the pairs of a corpus are consecutive
@@ -291,18 +300,19 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
         num_own[tally.corpus.direction] += tally.kept
         num_open[tally.corpus.direction] += tally.kept * (tally.corpus.weight is None)
     for tally in tallies:
-        direction, why = tally.corpus.direction, "since small directions are used more often"
-        if tally.corpus.weight is not None or (tally.is_own and not data.directions):
-            continue
-        if tally.is_own:
-            ratio = max(num_open.values()) / max(1, num_open[direction])
+        direction = tally.corpus.direction
+        if tally.corpus.weight is None and tally.is_own:
+            ratio = max(1, *num_open.values()) / max(1, num_open[direction])
             tally.weight = min(_MAX_REPEATS, ratio ** (1 - 1 / data.temperature))
-        else:
+            if tally.weight > 1:
+                log.info(f"{tally.corpus.name}: the {tally.kept:,} pairs of {data.directions[direction]} get the weight {tally.weight:.3g}")
+        elif tally.corpus.weight is None:
             num_pairs = num_own[direction] or max(num_own.values())
             tally.weight = min(1.0, num_pairs / max(1, tally.kept))
-            why = f"so that they are used at most as often as the {num_pairs:,} of {own_tallies[0].corpus.name}"
-        name = f"{tally.corpus.name} {data.directions[direction]}" if data.directions else tally.corpus.name
-        log.info(f"{name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, {why}")
+            log.info(
+                f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
+                f"used at most as often as the {num_pairs:,} of {own_tallies[0].corpus.name}"
+            )
 
 
 def _check_weights(tallies: list[Tally]) -> None:
@@ -332,7 +342,7 @@ class ChosenText:
 
     cleaned: Path
     is_chosen: Mask
-    shares: list[float]
+    shares: NDArray[np.float64]
     seed: int
 
     @property
@@ -356,7 +366,7 @@ class ChosenText:
         rng = np.random.default_rng(self.seed)
         for batch in self.batches():
             counts = np.ceil(self.shares[batch["corpus"][0].as_py()] - rng.random(batch.num_rows)).astype(np.int64)
-            yield _texts(batch.take(pa.array(np.repeat(np.arange(batch.num_rows), counts))))
+            yield _texts(batch.take(np.repeat(np.arange(batch.num_rows), counts)))
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
@@ -365,9 +375,15 @@ class ChosenText:
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
     """Train the tokenizer, on large text in another process: SentencePiece ignores signals and keeps all of it."""
     has_marks = config.data.terms is not None
-    languages = [tgt for _, tgt in config.data.language_pairs if config.data.directions]
-    learn = partial(train_tokenizer, config=config.tokenizer, num_pairs=text.num_pairs, tags=tags, has_marks=has_marks)
-    learn = partial(learn, languages=languages)
+    languages = [tgt for _, tgt in pairs_of(config.data.directions)]
+    learn = partial(
+        train_tokenizer,
+        config=config.tokenizer,
+        num_pairs=text.num_pairs,
+        tags=tags,
+        has_marks=has_marks,
+        languages=languages,
+    )
     [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=text.num_pairs <= _FEW_PAIRS)
     log.info(f"tokenizer: {tokenizer.num_pieces:,} subwords")
     return tokenizer
@@ -391,7 +407,8 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]
 
 def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], data: DataConfig, path: Path) -> None:
     """Write the training store without the pairs that are too long."""
-    frames = [tokenizer.frame(*data.language_pairs[of.direction], of.tag) for of in (tally.corpus for tally in tallies)]
+    corpora = [tally.corpus for tally in tallies]
+    frames = [tokenizer.frame(*data.language_pairs[corpus.direction], corpus.tag) for corpus in corpora]
     threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # workers encode large text
     encode = partial(encode_block, tokenizer=tokenizer, frames=frames, max_tokens=data.max_tokens, num_threads=threads)
 
@@ -402,7 +419,7 @@ def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], 
 
     with closing(map_in_workers(encode, text.batches())) as results:
         write_store(path, tokenizer.num_ids, [tally.weight for tally in tallies], kept_pairs(results))
-    _log_kept("encoding", tallies)
+    _log_kept("encoding", tallies, data)
 
 
 def encode_block(
@@ -468,19 +485,16 @@ def _describe_text(store: TokenStore, languages: list[str]) -> dict[str, Any]:
 
 def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dict[str, Any]:
     """The entry of report.json about the pairs that were read."""
-
-    def languages(number: int) -> dict[str, str]:
-        return dict(zip(SIDES, data.language_pairs[number], strict=True)) if data.directions else {}
-
+    languages = [dict(zip(SIDES, pair, strict=True)) for pair in pairs_of(data.directions)] or [{}]
     examples = ChainMap(*(tally.examples for tally in tallies))  # the first of each reason
     dropped = _dropped(tallies).most_common()
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
-        "corpora": [tally.report() | languages(tally.corpus.direction) for tally in tallies],
+        "corpora": [tally.report() | languages[tally.corpus.direction] for tally in tallies],
         "valid": sets[0].report(),
-        "tests": {test.name: test.report() | languages(test.directions[0]) for test in sets[1:]},
-        **({"directions": data.language_pairs} if data.directions else {}),
+        "tests": {test.name: test.report() | languages[test.directions[0]] for test in sets[1:]},
+        **({"directions": data.directions} if data.directions else {}),
     }
 
 
@@ -495,9 +509,10 @@ def _counts(tallies: list[Tally]) -> str:
     return f"{sum(tally.read for tally in tallies):,} read" + f" ({reasons})" * bool(reasons)
 
 
-def _log_kept(stage: str, tallies: list[Tally]) -> None:
-    """Log how many pairs a stage has kept; raises DataError if none of the own text is left."""
+def _log_kept(stage: str, tallies: list[Tally], data: DataConfig) -> None:
+    """Log how many pairs a stage has kept; raises DataError if none of the own text, or of a direction, is left."""
     log.info(f"{stage}: {sum(tally.kept for tally in tallies):,} pairs kept of {_counts(tallies)}")
     own_tallies = [tally for tally in tallies if tally.is_own]
     if not any(tally.kept for tally in own_tallies):
         raise DataError(f"{own_tallies[0].corpus.name}: no pairs left to train on: {_counts(own_tallies)}")
+    _require_directions((tally.corpus for tally in tallies if tally.kept), data)

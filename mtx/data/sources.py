@@ -113,19 +113,11 @@ def find_corpora(data: DataConfig) -> Corpora:
     """Find all text that the configuration names. Downloads a dataset from the hub.
 
     Raises:
-        UsageError: if no training text is configured, a file is missing or of another kind, or a text has no direction,
-            or a direction no text.
+        UsageError: if no training text is configured, a file is missing or of another kind, or a text has none of the
+            directions.
         MtxError: if the hub's dataset cannot be loaded.
         DataError: if it has no columns for the two languages.
     """
-    corpora = _find_corpora(data)
-    present = {corpus.direction for corpus in corpora.train}
-    if missing := [name for number, name in enumerate(data.directions) if number not in present]:
-        raise UsageError(f"data.directions: no training text is {missing[0]}")
-    return corpora
-
-
-def _find_corpora(data: DataConfig) -> Corpora:
     if data.generator:
         train, valid, test = ([Corpus("grammar", partial(_read_demo, part))] for part in ("train", "valid", "test"))
         return Corpora(train, valid, {"grammar": test})
@@ -175,34 +167,32 @@ def _find_directions(
 ) -> list[Corpus]:
     """An entry of data.train, data.valid or data.test (the `key`), or a split of the hub, in each direction it has.
 
-    Two files, or a name with `{src}` and `{tgt}`, have the direction of their names. In another file, units or columns
-    must name the languages, unless the direction is the only one.
+    Two files, or a name with `{src}` and `{tgt}`, have the direction of their names. In another file, columns or units
+    must name both languages, unless the entry can have only one direction.
 
     Args:
         find: finds the text of two languages, with the columns of a table; None: `_find`.
     """
-    name, find = text.name, find or partial(_find, data, text.name, key)
-    directions = [
+    find = find or partial(_find, data, text.name, key)
+    possible = [
         (number, (src, tgt))
         for number, (src, tgt) in enumerate(data.language_pairs)
-        if text.src in (None, src) and text.tgt in (None, tgt)
+        if (text.src or src, text.tgt or tgt) == (src, tgt)
     ]
-    if len(directions) == 1:
-        [(number, pair)] = directions
-        return [_in_order(replace(find(pair, data.columns), direction=number), data)]
-    is_named = "{src}" in name and "{tgt}" in name
-    found, problem = list[Corpus](), f"its src and tgt are not among {data.direction}"
-    for number, pair in directions:
+    is_named = len(possible) == 1 or ("{src}" in text.name and "{tgt}" in text.name)
+    found, problem = list[Corpus](), f"data.{key}: {text.name}: its src and tgt are not among {data.direction}"
+    for number, pair in possible:
         try:
             corpus = find(pair, data.columns if is_named else pair)
-            has_pairs = is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks())
+            if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
+                found.append(_in_order(replace(corpus, name=text.name, direction=number), pair, data.columns))
         except (UsageError, DataError) as error:
+            if len(possible) == 1:
+                raise
             problem = str(error)
-        else:
-            found += [_in_order(replace(corpus, direction=number), data)] * has_pairs
     if not found:
-        help = f"put {{src}} and {{tgt}} into its name, or: data.{key}: [{{name: {name}, src: en, tgt: de}}]"
-        raise UsageError(f"data.{key}: {name!r} has no text in any of the directions: {problem}", help)
+        where = "in its columns or units; by {src} and {tgt} in its name; or in data.train: [{name: NAME, src: en, tgt: de}]"
+        raise UsageError(problem, f"with several directions, name the languages of a text {where}")
     return found
 
 
@@ -214,7 +204,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
     Raises:
         UsageError: if there is no such file, or it is not text.
     """
-    entry, name = name, name.replace("{src}", languages[0]).replace("{tgt}", languages[1])
+    name = name.replace("{src}", languages[0]).replace("{tgt}", languages[1])
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
     missing = " or ".join(map(str, candidates))
     if not FILE_ENDING.search(name):
@@ -227,7 +217,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
                     f"data.src and data.tgt are both {languages[0]!r}: {src} would be both sides of each pair"
                 )
             if src and tgt:
-                return Corpus(entry, partial(read_text, src, tgt), (src, tgt))
+                return Corpus(name, partial(read_text, src, tgt), (src, tgt))
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
         candidates = [path for path in candidates if not _is_dir(path)]
@@ -238,16 +228,14 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
             help = f"data.valid=null holds out a part of the training text; {help}"
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     reader = reader_of(path)
-    return Corpus(entry, partial(reader, path, languages, columns), (path,), isinstance(reader, BilingualReader))
+    return Corpus(name, partial(reader, path, languages, columns), (path,), isinstance(reader, BilingualReader))
 
 
-def _in_order(corpus: Corpus, data: DataConfig) -> Corpus:
+def _in_order(corpus: Corpus, languages: Languages, columns: Columns) -> Corpus:
     """The corpus; if its first pairs are surely swapped, all are yielded with their sides swapped.
 
     If data.columns, the names of two files, columns or units name the sides, it raises a UsageError instead.
     """
-
-    languages = data.language_pairs[corpus.direction]
 
     def blocks() -> Iterator[PairBlock]:
         is_swapped = None
@@ -255,8 +243,8 @@ def _in_order(corpus: Corpus, data: DataConfig) -> Corpus:
             if is_swapped is None:
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
-                    if data.columns or len(corpus.files) != 1 or names_languages(*corpus.files):
-                        help = f"data.columns={','.join(data.columns[::-1])}" if data.columns else _RENAME
+                    if columns or len(corpus.files) != 1 or names_languages(*corpus.files):
+                        help = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", help)
                     log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
             yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
@@ -346,9 +334,9 @@ def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> dict[str, An
     These are the text files and the SentencePiece models of `tokenizer.model`. It is next to the prepared data, not in
     it, so that the hash of the data depends only on what a run learns from, wherever its files were.
     """
-    paths = [*(path for corpus in corpora.all() for path in corpus.files), *given_models(tokenizer)]
-    files = dict.fromkeys(path.absolute() for path in paths)  # a side of several directions is there once
-    return {"files": [{"path": str(p), **_size_and_time(p), "sha256": durable.sha256(p)} for p in files]}
+    paths = dict.fromkeys([*(path for corpus in corpora.all() for path in corpus.files), *given_models(tokenizer)])
+    files = [{"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]
+    return {"files": files}
 
 
 def find_changed_files(record: Path) -> list[Path]:
