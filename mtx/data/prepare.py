@@ -40,6 +40,7 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
+from mtx.data.languages import Languages
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
@@ -137,7 +138,6 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         raise UsageError(f"{data_dir}: not empty", "delete it to prepare the data again")
     data = config.data
     corpora = replace(find_corpora(data), is_adaptation=config.training.init_from is not None)
-    _require_directions(corpora.train, data)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
@@ -157,7 +157,9 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         sets = list(read_sets(corpora, data))
         _clean(tallies, data, cleaned)
         is_chosen = _choose(cleaned, tallies, sets, corpora, data)
-        _log_kept("cleaning", tallies, data)
+        _log_kept("cleaning", tallies)
+        if missing := {*data.language_pairs} - {tally.corpus.languages for tally in tallies if tally.kept}:
+            raise DataError(f"data.directions: no training text is {'-'.join(min(missing))}")
         _choose_weights(tallies, data)
         weights = np.array([tally.weight if data.directions else 1.0 for tally in tallies])
         num_drawn = weights @ [tally.kept for tally in tallies]
@@ -171,19 +173,11 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
-        sources_of = [data.language_pairs[corpus.direction][0] for corpus in corpora.train]
-        figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), sources_of)
+        figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
         report = _report(tallies, sets, data) | figures | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
     return sources
-
-
-def _require_directions(corpora: Iterable[Corpus], data: DataConfig) -> None:
-    present = {corpus.direction for corpus in corpora}
-    for number, name in enumerate(data.directions):
-        if number not in present:
-            raise DataError(f"data.directions: no training text is {name}")
 
 
 def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
@@ -263,7 +257,7 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     """
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned))).read_all()
     corpus = table["corpus"].to_numpy()
-    directions = np.array([tally.corpus.direction for tally in tallies], np.uint64)[corpus]
+    directions = np.array([data.language_pairs.index(tally.corpus.languages) for tally in tallies], np.uint64)[corpus]
     src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
     is_newest = np.ones(table.num_rows, np.bool_)
     has_older = np.array([tally.keeps_newest for tally in tallies])[corpus]
@@ -295,19 +289,19 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
     epoch (Arivazhagan et al. 2019, arXiv 1907.05019, section 4.2). General text is used at most as often as own text.
     """
     own_tallies = [tally for tally in tallies if tally.is_own]
-    num_own, num_open = Counter[int](), Counter[int]()  # own pairs of each direction, and those without a weight
+    num_own = Counter[Languages]()
     for tally in own_tallies:
-        num_own[tally.corpus.direction] += tally.kept
-        num_open[tally.corpus.direction] += tally.kept * (tally.corpus.weight is None)
+        num_own[tally.corpus.languages] += tally.kept
     for tally in tallies:
-        direction = tally.corpus.direction
+        num_pairs = num_own[tally.corpus.languages]
         if tally.corpus.weight is None and tally.is_own:
-            ratio = max(1, *num_open.values()) / max(1, num_open[direction])
+            ratio = max(num_own.values()) / max(1, num_pairs)
             tally.weight = min(_MAX_REPEATS, ratio ** (1 - 1 / data.temperature))
             if tally.weight > 1:
-                log.info(f"{tally.corpus.name}: the {tally.kept:,} pairs of {data.directions[direction]} get the weight {tally.weight:.3g}")
+                direction = "-".join(tally.corpus.languages)
+                log.info(f"{tally.corpus.name}: its {tally.kept:,} pairs {direction} get the weight {tally.weight:.3g}")
         elif tally.corpus.weight is None:
-            num_pairs = num_own[direction] or max(num_own.values())
+            num_pairs = num_pairs or max(num_own.values())
             tally.weight = min(1.0, num_pairs / max(1, tally.kept))
             log.info(
                 f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
@@ -407,8 +401,7 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]
 
 def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], data: DataConfig, path: Path) -> None:
     """Write the training store without the pairs that are too long."""
-    corpora = [tally.corpus for tally in tallies]
-    frames = [tokenizer.frame(*data.language_pairs[corpus.direction], corpus.tag) for corpus in corpora]
+    frames = [tokenizer.frame(*tally.corpus.languages, tally.corpus.tag) for tally in tallies]
     threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # workers encode large text
     encode = partial(encode_block, tokenizer=tokenizer, frames=frames, max_tokens=data.max_tokens, num_threads=threads)
 
@@ -419,7 +412,7 @@ def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], 
 
     with closing(map_in_workers(encode, text.batches())) as results:
         write_store(path, tokenizer.num_ids, [tally.weight for tally in tallies], kept_pairs(results))
-    _log_kept("encoding", tallies, data)
+    _log_kept("encoding", tallies)
 
 
 def encode_block(
@@ -451,24 +444,26 @@ def _texts(batch: Batch) -> tuple[list[str], list[str]]:
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, data: DataConfig) -> Iterator[Any]:
     """Encode a validation or test set. Ids beyond the maximum are cut: only the loss uses ids; BLEU uses the text."""
-    frames = [tokenizer.frame(*languages) for languages in data.language_pairs]
-    for number, block in eval_set.blocks:
-        frame = frames[number]
+    for languages, block in eval_set.blocks:
+        frame = tokenizer.frame(*languages)
         src_ids = tokenizer.encode(block.src, frame)
         tgt_ids = tokenizer.encode(block.tgt, frame, target=True)
         for ids in (*src_ids, *tgt_ids):
             if len(ids) > data.max_tokens:
                 ids[data.max_tokens - 1 :] = [EOS_ID]
                 eval_set.num_cut += 1
-        corpus = [number] * len(block.src)  # in these stores it is the direction
+        corpus = [data.language_pairs.index(languages)] * len(block.src)  # in these stores it is the direction
         yield store_batch(tokenizer.num_ids, src_ids, tgt_ids, block.lines, corpus, block.src, block.tgt)
 
 
-def _describe_text(store: TokenStore, languages: list[str]) -> dict[str, Any]:
-    """The entry of report.json about the text in the training store; `languages` are the sources of its corpora."""
+def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
+    """The entry of report.json about the text in the training store.
+
+    Args:
+        language: the source language, or the first of several: the sentences of German are 1% more by English rules.
+    """
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
-    sample = np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES))
-    src, tgt = store.texts(sample)
+    src, tgt = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES)))
     codes = Counter(
         code for pair in zip(src, tgt, strict=True) for code in set.intersection(*map(set, map(codes_of, pair)))
     )
@@ -477,7 +472,7 @@ def _describe_text(store: TokenStore, languages: list[str]) -> dict[str, Any]:
         "src_tokens": src_tokens,
         "tgt_tokens": tgt_tokens,
         "src_tgt_ratio": src_tokens / tgt_tokens,
-        "multi_sentence_share": multi_sentence_share(src, [languages[number] for number in store.corpus[sample]]),
+        "multi_sentence_share": multi_sentence_share(src, language),
         "codes": sorted(code for code, count in codes.items() if count >= _LEARNED),
         "suspicious": {kind: number / len(src) for kind, number in omissions.items()},
     }
@@ -485,15 +480,18 @@ def _describe_text(store: TokenStore, languages: list[str]) -> dict[str, Any]:
 
 def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dict[str, Any]:
     """The entry of report.json about the pairs that were read."""
-    languages = [dict(zip(SIDES, pair, strict=True)) for pair in pairs_of(data.directions)] or [{}]
+
+    def sides(languages: Languages) -> dict[str, str]:
+        return dict(zip(SIDES, languages, strict=True)) if data.directions else {}
+
     examples = ChainMap(*(tally.examples for tally in tallies))  # the first of each reason
     dropped = _dropped(tallies).most_common()
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
-        "corpora": [tally.report() | languages[tally.corpus.direction] for tally in tallies],
+        "corpora": [tally.report() | sides(tally.corpus.languages) for tally in tallies],
         "valid": sets[0].report(),
-        "tests": {test.name: test.report() | languages[test.directions[0]] for test in sets[1:]},
+        "tests": {test.name: test.report() | sides(test.directions[0]) for test in sets[1:]},
         **({"directions": data.directions} if data.directions else {}),
     }
 
@@ -509,10 +507,9 @@ def _counts(tallies: list[Tally]) -> str:
     return f"{sum(tally.read for tally in tallies):,} read" + f" ({reasons})" * bool(reasons)
 
 
-def _log_kept(stage: str, tallies: list[Tally], data: DataConfig) -> None:
-    """Log how many pairs a stage has kept; raises DataError if none of the own text, or of a direction, is left."""
+def _log_kept(stage: str, tallies: list[Tally]) -> None:
+    """Log how many pairs a stage has kept; raises DataError if none of the own text is left."""
     log.info(f"{stage}: {sum(tally.kept for tally in tallies):,} pairs kept of {_counts(tallies)}")
     own_tallies = [tally for tally in tallies if tally.is_own]
     if not any(tally.kept for tally in own_tallies):
         raise DataError(f"{own_tallies[0].corpus.name}: no pairs left to train on: {_counts(own_tallies)}")
-    _require_directions((tally.corpus for tally in tallies if tally.kept), data)

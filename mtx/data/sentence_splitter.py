@@ -8,7 +8,6 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import accumulate
 
 from sentencex import segment
@@ -27,7 +26,6 @@ _INITIAL_OR_ORDINAL = re.compile(r"([^\W\d_]|\d\d?)\.")  # `im 19. Jahrhundert`
 _DOTTED_ORDINALS = "bs cs da de et eu fi fo hr hu is lb lv mk nb nn no pl sk sl sr tr"
 
 
-@cache
 def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     """A function that splits a line into its sentences, without the spaces between them.
 
@@ -65,10 +63,10 @@ def lead_pattern(language: str) -> re.Pattern[str]:
     return re.compile(rf"\s*(?:(?:[-*+•–]|\(?\d{{1,3}}[){dot}])[ \t]+)*")
 
 
-def multi_sentence_share(lines: Sequence[str], languages: Sequence[str]) -> float:
-    """The share of lines with more than one sentence, from 0 to 1, by the language of each line."""
-    numbers = (len(sentence_splitter(language)(line)) for line, language in zip(lines, languages, strict=True))
-    return sum(number > 1 for number in numbers) / max(1, len(lines))
+def multi_sentence_share(lines: Sequence[str], language: str) -> float:
+    """The share of lines with more than one sentence, from 0 to 1."""
+    split = sentence_splitter(language)
+    return sum(len(split(line)) > 1 for line in lines) / max(1, len(lines))
 
 
 def space_between(before: str, after: str) -> str:

@@ -24,6 +24,7 @@ from mtx.data.languages import Languages, tag_of
 from mtx.data.readers import FILE_ENDING, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
+    PLAIN_NAMES,
     Columns,
     PairBlock,
     column_blocks,
@@ -61,7 +62,7 @@ class Corpus:
         is_memory: whether it is a translation memory or similar, which may also contain older translations.
         weight: None is 1, or with several directions the weight of its direction, or with `training.init_from` the one
             that keeps it from outweighing the own text.
-        direction: the number of its direction (`DataConfig.language_pairs`).
+        languages: its direction, one of `DataConfig.language_pairs`.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Corpus:
     is_memory: bool = False
     weight: float | None = 1.0
     tag: str | None = None
-    direction: int = 0
+    languages: Languages = PLAIN_NAMES
 
     def not_utf8(self, line: int) -> DataError:
         """The error for a corpus that is not UTF-8, with the first such line of its files, or `line` of a table."""
@@ -119,7 +120,10 @@ def find_corpora(data: DataConfig) -> Corpora:
         DataError: if it has no columns for the two languages.
     """
     if data.generator:
-        train, valid, test = ([Corpus("grammar", partial(_read_demo, part))] for part in ("train", "valid", "test"))
+        train, valid, test = (
+            [Corpus("grammar", partial(_read_demo, part), languages=data.languages)]
+            for part in ("train", "valid", "test")
+        )
         return Corpora(train, valid, {"grammar": test})
     if data.hub is not None and data.dir is None:
         return _find_hub_corpora(data, data.hub)
@@ -174,25 +178,21 @@ def _find_directions(
         find: finds the text of two languages, with the columns of a table; None: `_find`.
     """
     find = find or partial(_find, data, text.name, key)
-    possible = [
-        (number, (src, tgt))
-        for number, (src, tgt) in enumerate(data.language_pairs)
-        if (text.src or src, text.tgt or tgt) == (src, tgt)
-    ]
+    possible = [pair for pair in data.language_pairs if (text.src or pair[0], text.tgt or pair[1]) == pair]
     is_named = len(possible) == 1 or ("{src}" in text.name and "{tgt}" in text.name)
     found, problem = list[Corpus](), f"data.{key}: {text.name}: its src and tgt are not among {data.direction}"
-    for number, pair in possible:
+    for pair in possible:
         try:
             corpus = find(pair, data.columns if is_named else pair)
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
-                found.append(_in_order(replace(corpus, name=text.name, direction=number), pair, data.columns))
+                found.append(_in_order(replace(corpus, name=text.name, languages=pair), data.columns))
         except (UsageError, DataError) as error:
             if len(possible) == 1:
                 raise
             problem = str(error)
     if not found:
-        where = "in its columns or units; by {src} and {tgt} in its name; or in data.train: [{name: NAME, src: en, tgt: de}]"
-        raise UsageError(problem, f"with several directions, name the languages of a text {where}")
+        help = "name the languages in its columns or units, {src} and {tgt} in its name, or: {name: NAME, src: en, tgt: de}"
+        raise UsageError(problem, help)
     return found
 
 
@@ -231,11 +231,13 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
     return Corpus(name, partial(reader, path, languages, columns), (path,), isinstance(reader, BilingualReader))
 
 
-def _in_order(corpus: Corpus, languages: Languages, columns: Columns) -> Corpus:
+def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
     """The corpus; if its first pairs are surely swapped, all are yielded with their sides swapped.
 
     If data.columns, the names of two files, columns or units name the sides, it raises a UsageError instead.
     """
+
+    languages = corpus.languages
 
     def blocks() -> Iterator[PairBlock]:
         is_swapped = None
@@ -246,7 +248,9 @@ def _in_order(corpus: Corpus, languages: Languages, columns: Columns) -> Corpus:
                     if columns or len(corpus.files) != 1 or names_languages(*corpus.files):
                         help = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", help)
-                    log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
+                    log_once(
+                        f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source"
+                    )
             yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
 
     return replace(corpus, blocks=blocks)

@@ -222,29 +222,24 @@ class Tokenizer:
         description = read_json(json_path)
         pieces = description.get("pieces")
         models = read_split(first, others[0], json_path, pieces) if others else read_joint(first)
-        form: Any = description.get("normalization")
-        tags: Any = description.get("tags")
         num_reserved: Any = description.get("reserved", models.num_reserved)
         has_marks = "marks" in description
-        named: Any = description.get("languages", {"rule": "target", "ids": {}})
-        is_valid = (
-            form in get_args(Form)
-            and isinstance(tags, dict)
-            and all(map(TAG.fullmatch, tags))
-            and type(num_reserved) is int
-            and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
-            and isinstance(named, dict)
-            and named.keys() == {"rule", "ids"}
-            and named["rule"] in get_args(Rule)
-            and isinstance(ids := named["ids"], dict)
-            and bool(ids) == ("languages" in description)
-            and all(map(TAG.fullmatch, ids))
-            and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())
-        )
-        if is_valid:
-            tokenizer = cls(models, form, list(tags), has_marks, num_reserved, ids, named["rule"])
-            if description == {**description, **tokenizer._description()}:
-                return tokenizer
+        match {"languages": {"rule": "target", "ids": {}}, **description}:
+            case {
+                "normalization": form,
+                "tags": dict(tags),
+                "languages": {"rule": "target" | "both" as rule, "ids": dict(ids)},
+            } if (
+                form in get_args(Form)
+                and all(map(TAG.fullmatch, [*tags, *ids]))
+                and type(num_reserved) is int
+                and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
+                and bool(ids) == ("languages" in description)
+                and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())
+            ):
+                tokenizer = cls(models, form, list(tags), has_marks, num_reserved, ids, rule)
+                if description == {**description, **tokenizer._description()}:
+                    return tokenizer
         raise DamagedFileError(f"{json_path}: its normalization, tags, languages or pieces do not match {first.name}")
 
     def _description(self) -> dict[str, Any]:
@@ -252,8 +247,14 @@ class Tokenizer:
         reserved = {"reserved": num_reserved} if num_reserved != self.models.num_reserved else {}
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
         languages = {"languages": {"rule": self.rule, "ids": self.languages}} if self.languages else {}
-        optional = {**marks, **reserved, **languages}
-        return {"normalization": self.normalization, "tags": self.tags, **optional, "pieces": self.models.vocabulary}
+        return {
+            "normalization": self.normalization,
+            "tags": self.tags,
+            **marks,
+            **reserved,
+            **languages,
+            "pieces": self.models.vocabulary,
+        }
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
@@ -315,7 +316,7 @@ def train_tokenizer(
     tags = list(dict.fromkeys(tags))
     if len(tags) > (room := NUM_RESERVED - len(TERM_MARKS) * has_marks):
         raise UsageError(f"data.train: expected at most {room} tags, got {len(tags)} ({', '.join(tags)})")
-    ids = {name: token for token, name in enumerate(dict.fromkeys(languages), UNK_ID + 1)}  # where SentencePiece puts them
+    ids = {name: token for token, name in enumerate(dict.fromkeys(languages), UNK_ID + 1)}  # as SentencePiece does
     vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
     text = [_CONTROLS.sub(" ", normalize(line, config.normalization)) for line in sentences]
     for vocab_size in vocab_sizes:
