@@ -248,9 +248,7 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
                     if columns or len(corpus.files) != 1 or names_languages(*corpus.files):
                         help = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", help)
-                    log_once(
-                        f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source"
-                    )
+                    log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
             yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
 
     return replace(corpus, blocks=blocks)

@@ -98,7 +98,10 @@ def test_a_text_may_name_its_own_languages(tmp_path: Path) -> None:
     write(tmp_path / "two.tsv", "un chien\ta dog\n")
     train = [{"name": "one.tsv", "src": "en"}, {"name": "two.tsv", "src": "fr", "tgt": "en", "weight": 3.0}]
     corpora = find(tmp_path, "en-de,fr-en", train)
-    assert [(corpus.languages, corpus.weight) for corpus in corpora.train] == [(("en", "de"), None), (("fr", "en"), 3.0)]
+    assert [(corpus.languages, corpus.weight) for corpus in corpora.train] == [
+        (("en", "de"), None),
+        (("fr", "en"), 3.0),
+    ]
 
 
 PO = 'msgid ""\nmsgstr ""\n"Language: de\\n"\n\nmsgid "a dog"\nmsgstr "ein Hund"\n'
@@ -125,9 +128,11 @@ def test_an_unnamed_language_is_not_guessed(name: str, text: str, directions: st
 
 def test_units_that_name_both_languages_have_both_directions(tmp_path: Path) -> None:
     write(tmp_path / "a.xliff", XLIFF.format('target-language="de-DE" '))
-    write(tmp_path / "a.po", PO.replace("Language: de", "Language: de\\n\"\n\"X-Source-Language: en_US"))
+    write(tmp_path / "a.po", PO.replace("Language: de", 'Language: de\\n"\n"X-Source-Language: en_US'))
     for corpus in find(tmp_path, "en-de,de-en,en-fr", ["a.xliff", "a.po"]).train:
-        assert [(block.src, block.tgt) for block in corpus.blocks()] == [tuple([ROWS[side]] for side in corpus.languages)]
+        assert [(block.src, block.tgt) for block in corpus.blocks()] == [
+            tuple([ROWS[side]] for side in corpus.languages)
+        ]
 
 
 def test_a_direction_whose_text_is_empty_or_dropped(tmp_path: Path) -> None:
@@ -138,7 +143,13 @@ def test_a_direction_whose_text_is_empty_or_dropped(tmp_path: Path) -> None:
     write(tmp_path / "empty.en-fr.tsv", "")
     for name in ("same", "empty"):
         with pytest.raises(DataError, match="^data.directions: no training text is en-fr$"):
-            run(tmp_path, "en-de,en-fr", "data.valid=dev", "data.test=dev", train=("train", f"{name}.{{src}}-{{tgt}}.tsv"))
+            run(
+                tmp_path,
+                "en-de,en-fr",
+                "data.valid=dev",
+                "data.test=dev",
+                train=("train", f"{name}.{{src}}-{{tgt}}.tsv"),
+            )
         assert not (tmp_path / "out").exists()
 
 
@@ -157,9 +168,7 @@ def test_a_direction_whose_text_is_empty_or_dropped(tmp_path: Path) -> None:
         ("en-de,en-fr", [{"name": "a", "src": "it"}], "its src and tgt are not among en-de.en-fr$"),
     ],
 )
-def test_wrong_directions_and_a_text_without_one(
-    directions: str, train: Any, message: str, tmp_path: Path
-) -> None:
+def test_wrong_directions_and_a_text_without_one(directions: str, train: Any, message: str, tmp_path: Path) -> None:
     for language, text in ROWS.items():
         write(tmp_path / f"a.{language}", f"{text}\n")
     write(tmp_path / "plain.tsv", "a dog\tein Hund\n")
