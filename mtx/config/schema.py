@@ -251,12 +251,12 @@ class DataConfig(Section):
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
-        """`src` and `tgt` are those of the first direction, which is nothing else if it is the only one."""
-        names = [*map(str, cls._read_value("directions", values.get("directions") or ()))]
+        """`src` and `tgt` are those of the first direction; a single direction is only these."""
+        names = [*map(str, cls._read_value("directions", values.get("directions", ())))]
         if len({*names}) < len(names):
             raise ValueError(f"data.directions: {','.join(names)} has a direction twice")
         for src, tgt in pairs_of(names[:1]):
-            values = {**values, "src": src, "tgt": tgt, "directions": names if len(names) > 1 else ()}
+            values = {**values, "src": src, "tgt": tgt, "directions": names[1:] and names}
         return values
 
     @property

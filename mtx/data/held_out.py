@@ -128,8 +128,8 @@ def hold_out(
         is_own: its pairs of `Corpora.own`.
         is_left: its pairs that are neither older translations nor duplicates.
     """
-    languages = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()]
-    is_by_target = np.array([languages.index(tgt) < languages.index(src) for src, tgt in data.language_pairs])
+    rank = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()].index
+    is_by_target = np.array([rank(tgt) < rank(src) for src, tgt in data.language_pairs])
     hashes = np.where(is_by_target[directions], pairs["tgt_hash"].to_numpy(), pairs["src_hash"].to_numpy())
     different = np.unique(hashes[is_own])
     size = min(MAX_HELD_OUT, max(1, different.size // 20))
@@ -143,7 +143,7 @@ def hold_out(
             is_chosen = is_own & is_left & np.isin(hashes, chosen)
             for pair in eval_set.directions:
                 is_in_set = is_chosen & (directions == data.language_pairs.index(pair))
-                if not is_in_set.any():
+                if data.directions and not is_in_set.any():
                     raise DataError(f"too little text is {'-'.join(pair)} to hold out a part")
                 is_held_out[HELD_OUT] |= is_in_set
                 in_set = pairs.select(["line", *SIDES]).filter(pa.array(is_in_set))

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 from tqdm import tqdm
 
 from mtx.config.limits import MAX_EPOCH_PAIRS
@@ -40,7 +39,6 @@ from mtx.data.cleaning import (
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
-from mtx.data.languages import Languages
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
 from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
@@ -186,8 +184,8 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
     if missing := [tag for tag in tags if tag not in tokenizer.tags]:
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
-    for pair in config.data.language_pairs:
-        if tokenizer.frame(*pair) == PLAIN and config.data.directions:
+    for pair in pairs_of(config.data.directions):
+        if tokenizer.frame(*pair) == PLAIN:
             raise UsageError(f"data.directions: the tokenizer of {origin} has no token for {pair[1]}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "set data.terms=null")
@@ -289,7 +287,7 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
     epoch (Arivazhagan et al. 2019, arXiv 1907.05019, section 4.2). General text is used at most as often as own text.
     """
     own_tallies = [tally for tally in tallies if tally.is_own]
-    num_own = Counter[Languages]()
+    num_own = Counter[Any]()  # of each direction
     for tally in own_tallies:
         num_own[tally.corpus.languages] += tally.kept
     for tally in tallies:
@@ -297,7 +295,7 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
         if tally.corpus.weight is None and tally.is_own:
             ratio = max(num_own.values()) / max(1, num_pairs)
             tally.weight = min(_MAX_REPEATS, ratio ** (1 - 1 / data.temperature))
-            if tally.weight > 1:
+            if tally.weight >= 1.01:
                 direction = "-".join(tally.corpus.languages)
                 log.info(f"{tally.corpus.name}: its {tally.kept:,} pairs {direction} get the weight {tally.weight:.3g}")
         elif tally.corpus.weight is None:
@@ -331,12 +329,12 @@ class ChosenText:
     yields the same sentences.
 
     Attributes:
-        shares: how often the sample has a pair of each corpus, on average.
+        shares: an array, how often the sample has a pair of each corpus, on average.
     """
 
     cleaned: Path
     is_chosen: Mask
-    shares: NDArray[np.float64]
+    shares: Any
     seed: int
 
     @property
@@ -360,7 +358,7 @@ class ChosenText:
         rng = np.random.default_rng(self.seed)
         for batch in self.batches():
             counts = np.ceil(self.shares[batch["corpus"][0].as_py()] - rng.random(batch.num_rows)).astype(np.int64)
-            yield _texts(batch.take(np.repeat(np.arange(batch.num_rows), counts)))
+            yield _texts(batch.take(np.repeat(range(batch.num_rows), counts)))
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
@@ -480,19 +478,16 @@ def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
 
 def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dict[str, Any]:
     """The entry of report.json about the pairs that were read."""
-
-    def sides(languages: Languages) -> dict[str, str]:
-        return dict(zip(SIDES, languages, strict=True)) if data.directions else {}
-
+    sides = {pair: dict(zip(SIDES, pair, strict=True)) for pair in pairs_of(data.directions)}
     examples = ChainMap(*(tally.examples for tally in tallies))  # the first of each reason
     dropped = _dropped(tallies).most_common()
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
-        "corpora": [tally.report() | sides(tally.corpus.languages) for tally in tallies],
+        "corpora": [tally.report() | sides.get(tally.corpus.languages, {}) for tally in tallies],
         "valid": sets[0].report(),
-        "tests": {test.name: test.report() | sides(test.directions[0]) for test in sets[1:]},
-        **({"directions": data.directions} if data.directions else {}),
+        "tests": {test.name: test.report() | sides.get(test.directions[0], {}) for test in sets[1:]},
+        **({"directions": data.directions} if sides else {}),
     }
 
 

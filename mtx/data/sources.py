@@ -136,11 +136,7 @@ def find_corpora(data: DataConfig) -> Corpora:
     if data.dir is not None and not _is_dir(data.dir):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     texts = [text if isinstance(text, TrainText) else TrainText(name=text, weight=None) for text in data.train]
-    train = [
-        replace(corpus, weight=text.weight, tag=text.tag)
-        for text in texts
-        for corpus in _find_directions(data, "train", text)
-    ]
+    train = [corpus for text in texts for corpus in _find_directions(data, "train", text)]
     valid = [] if data.valid is None else _find_directions(data, "valid", TrainText(name=data.valid))
     tests = {
         key: [] if name == HELD_OUT_TEST else _find_directions(data, "test", TrainText(name=name))
@@ -179,19 +175,23 @@ def _find_directions(
     """
     find = find or partial(_find, data, text.name, key)
     possible = [pair for pair in data.language_pairs if (text.src or pair[0], text.tgt or pair[1]) == pair]
-    is_named = len(possible) == 1 or ("{src}" in text.name and "{tgt}" in text.name)
+    is_only = len(possible) == 1
+    is_named = is_only or ("{src}" in text.name and "{tgt}" in text.name)
     found, problem = list[Corpus](), f"data.{key}: {text.name}: its src and tgt are not among {data.direction}"
     for pair in possible:
         try:
             corpus = find(pair, data.columns if is_named else pair)
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
-                found.append(_in_order(replace(corpus, name=text.name, languages=pair), data.columns))
+                corpus = replace(corpus, name=text.name, languages=pair, weight=text.weight, tag=text.tag)
+                found.append(_in_order(corpus, data.columns))
         except (UsageError, DataError) as error:
-            if len(possible) == 1:
+            if is_only:
                 raise
             problem = str(error)
     if not found:
-        help = "name the languages in its columns or units, {src} and {tgt} in its name, or: {name: NAME, src: en, tgt: de}"
+        help = (
+            "name its languages by columns or units, by {src} and {tgt} in its name, or: {name: NAME, src: en, tgt: de}"
+        )
         raise UsageError(problem, help)
     return found
 
@@ -429,8 +429,8 @@ def describe_languages(resolved: Resolved) -> list[str]:
     for key, language in explicit.items():
         if (code := tag_of(language)) != language:
             raise UsageError(f"{key}={language}: expected the code of a language", f"{key}={code}")
-    is_named = len(explicit) == 2 or resolved.is_explicit("data.directions")
-    if is_named or not data.train or resolved.config.training.init_from:
+    is_given = resolved.is_explicit("data.directions") or resolved.config.training.init_from
+    if len(explicit) == 2 or is_given or not data.train:
         return []
     files = find_corpora(data).train[0].files
     if len(files) != 1:

@@ -222,17 +222,16 @@ class Tokenizer:
         description = read_json(json_path)
         pieces = description.get("pieces")
         models = read_split(first, others[0], json_path, pieces) if others else read_joint(first)
-        num_reserved: Any = description.get("reserved", models.num_reserved)
         has_marks = "marks" in description
-        match {"languages": {"rule": "target", "ids": {}}, **description}:
+        match {"reserved": models.num_reserved, "languages": {"rule": "target", "ids": {}}, **description}:
             case {
                 "normalization": form,
                 "tags": dict(tags),
+                "reserved": int(num_reserved),
                 "languages": {"rule": "target" | "both" as rule, "ids": dict(ids)},
             } if (
                 form in get_args(Form)
                 and all(map(TAG.fullmatch, [*tags, *ids]))
-                and type(num_reserved) is int
                 and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
                 and bool(ids) == ("languages" in description)
                 and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())
