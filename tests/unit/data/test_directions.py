@@ -14,7 +14,7 @@ from mtx.config.schema import Config, DataConfig, TokenizerConfig, pairs_of
 from mtx.data import prepare as module
 from mtx.data.augmentation import epoch_text
 from mtx.data.prepare import prepare
-from mtx.data.sources import Corpora, find_corpora
+from mtx.data.sources import Corpora, describe_files, find_corpora
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.data.tokenizer import Frame, Tokenizer, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, UsageError
@@ -133,6 +133,20 @@ def test_units_that_name_both_languages_have_both_directions(tmp_path: Path) -> 
         assert [(block.src, block.tgt) for block in corpus.blocks()] == [
             tuple([ROWS[side]] for side in corpus.languages)
         ]
+
+
+def test_a_damaged_pair_of_files_is_no_missing_direction(tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de fr", range(100))
+    for language, text in {"en": "a\nb\n", "de": "c\n", "fr": "d\ne\n"}.items():
+        write(tmp_path / f"more.{language}", text)
+    with pytest.raises(DataError, match="more.en has 2 lines, .*more.de has 1$"):
+        run(tmp_path, "en-de,en-fr", train=("train", "more"))
+
+
+def test_a_file_of_several_directions_is_recorded_once(tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de fr", range(10))
+    files = describe_files(find(tmp_path, "en-de,en-fr,de-en", "train"), TokenizerConfig())["files"]
+    assert [Path(file["path"]).name for file in files] == ["train.en", "train.de", "train.fr"]
 
 
 def test_a_direction_whose_text_is_empty_or_dropped(tmp_path: Path) -> None:
@@ -375,6 +389,20 @@ def test_changed_text_keeps_its_direction(rule: str, tokenizer: Tokenizer, tmp_p
     assert sum(before != after for before, after in zip(usual, changed, strict=True)) > 150
     for ids, number in zip(zip(*(side.sentences(pairs) for side in new), strict=True), data.train.corpus, strict=True):
         assert data.tokenizer.frame_of(*ids) == of_rule.frame(*directions[number])
+
+
+def test_the_own_text_of_an_adaptation_is_all_directions_of_its_first_item(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    for name, languages, numbers in (("own", "en de fr", range(100)), ("general", "en de fr", range(1000, 1500))):
+        write_lines(tmp_path, name, languages, numbers)
+    config = make_config(tmp_path, "en-de,en-fr", train=("own", "general"))
+    tree = config.model_dump() | {"tokenizer": {}}
+    tree["training"]["init_from"] = "model"
+    prepare(Config.model_validate(tree), tmp_path / "out", tokenizer)
+    data = load_prepared(tmp_path / "out")
+    assert [entry["held_out"] for entry in data.report["corpora"]] == [10, 10, 0, 0]
+    assert data.train.weights.tolist() == [1.0, 1.0, 0.18, 0.18]
 
 
 def test_a_given_tokenizer_needs_the_languages(tokenizer: Tokenizer, tmp_path: Path) -> None:
