@@ -52,6 +52,15 @@ def test_hub(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.Cap
 
 
 @pytest.mark.usefixtures("hub_cache")
+def test_hub_with_several_directions(tmp_path: Path) -> None:
+    corpora = find(hub=hub_dataset(tmp_path / "ds"), directions="en-de,de-en,en-fr")
+    assert [corpus.languages for corpus in corpora.all()] == [("en", "de"), ("de", "en")] * 4
+    assert pairs_of(corpora.train[1]) == [(tgt, src) for src, tgt in [("train", "train"), *PAIRS]]
+    with pytest.raises(UsageError, match="columns are .translation.de., .translation.en., expected en and fr"):
+        find(hub={"name": str(tmp_path / "ds")}, directions="fr-en,en-fr")
+
+
+@pytest.mark.usefixtures("hub_cache")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_hub_with_json(tmp_path: Path, shape: Callable[[str, str], dict[str, Any]]) -> None:
     write(tmp_path / "ds" / "train.jsonl", "".join(json.dumps(shape(*pair)) + "\n" for pair in PAIRS))
