@@ -10,6 +10,7 @@ them. The ref `mtx/REVISION` in the cache is the commit that was downloaded, so 
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
@@ -84,12 +85,7 @@ def fetch(name: str) -> tuple[Path, str]:
 
 
 def _download(name: str, repo: str, revision: str) -> Path:
-    api = HfApi()
-    info = api.model_info(repo, revision=revision, files_metadata=True)
-    has_weights = any(file.rfilename.endswith(".safetensors") for file in info.siblings)
-    if not has_weights and (commit := _find_conversion(api, repo, info.sha)):
-        logger.info("%s: weights of the hub's own conversion", name)
-        info = api.model_info(repo, revision=commit, files_metadata=True)
+    info = _describe(repo, revision)
     files = {file.rfilename: file for file in info.siblings}
     if WEIGHTS not in files:
         convert = "AutoModelForSeq2SeqLM.from_pretrained('DIR').save_pretrained('DIR', max_shard_size='20GB')"
@@ -114,14 +110,19 @@ def _download(name: str, repo: str, revision: str) -> Path:
     return path.parent
 
 
-def _find_conversion(api: HfApi, repo: str, commit: str) -> str | None:
-    """The commit in which the hub's bot adds safetensors to `commit`; what others propose is not trusted."""
+def _describe(repo: str, revision: str) -> Any:
+    """The `ModelInfo` of a revision, or of its conversion if it has no safetensors; only that of the bot is trusted."""
+    api = HfApi()
+    info = api.model_info(repo, revision=revision, files_metadata=True)
+    if any(file.rfilename.endswith(".safetensors") for file in info.siblings):
+        return info
     for pull in api.get_repo_discussions(repo):
         if (pull.author, pull.title, pull.status) == _CONVERSION:
-            commits = [entry.commit_id for entry in api.list_repo_commits(repo, revision=pull.git_reference)]
-            if commits[1:2] == [commit]:
-                return commits[0]
-    return None
+            head, *before = [commit.commit_id for commit in api.list_repo_commits(repo, revision=pull.git_reference)]
+            if before[:1] == [info.sha]:
+                logger.info("%s: the weights are the hub's own conversion, %s", repo, pull.git_reference)
+                return api.model_info(repo, revision=head, files_metadata=True)
+    return info
 
 
 def _fetch_large(repo: str, commit: str, name: str, sha256: str, size: int) -> None:
