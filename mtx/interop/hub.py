@@ -67,10 +67,11 @@ def fetch(name: str) -> tuple[Path, str]:
         disable_progress_bars()
     help = "HF_HOME=DIR sets the cache, HTTPS_PROXY=URL a proxy"
     if problem := unreachable():
-        found = [try_to_load_from_cache(repo, WEIGHTS, revision=ref) for ref in (f"mtx/{revision}", revision)]
-        directory = next((Path(path).parent for path in found if isinstance(path, str)), None)
-        if directory is None:
+        weights = try_to_load_from_cache(repo, WEIGHTS, revision=f"mtx/{revision}")
+        weights = weights or try_to_load_from_cache(repo, WEIGHTS, revision=revision)  # by another program
+        if not isinstance(weights, str):
             raise MtxError(f"{name}: {problem}, and it is not in the cache", help)
+        directory = Path(weights).parent
         logger.info("%s: %s; using commit %s of the cache", name, problem, directory.name)
     else:
         try:
@@ -79,7 +80,8 @@ def fetch(name: str) -> tuple[Path, str]:
             raise
         except Exception as error:  # of requests or httpx, or of the disk
             reason = _REASONS.get(type(error).__name__) or first_line(error)
-            help = f"hf auth login opens private models; the same command resumes a download; {help}"
+            page = f"{constants.ENDPOINT}/{repo} is its page; hf auth login opens what is private"
+            help = f"{page}; the same command resumes a download; {help}"
             raise MtxError(f"{name} cannot be downloaded: {reason}", help) from error
     return directory, f"hf:{repo}@{directory.name}"
 
@@ -96,7 +98,7 @@ def _download(name: str, repo: str, revision: str) -> Path:
     wanted = [files[file] for file in _FILES if file in files]
     size = format_size(sum(file.size for file in wanted))
     licence = ", ".join(tag[8:] for tag in info.tags if tag.startswith("license:")) or "not given"
-    logger.info("%s: %s in %s, licence %s, commit %s", name, size, constants.HF_HUB_CACHE, licence, info.sha)
+    logger.info("%s: %s, licence %s, commit %s, in %s", name, size, licence, info.sha, constants.HF_HUB_CACHE)
     for file in wanted:
         if file.lfs:
             _fetch_large(repo, info.sha, file.rfilename, file.lfs.sha256, file.lfs.size)
