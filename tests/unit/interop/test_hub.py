@@ -68,12 +68,14 @@ class Hub(ThreadingHTTPServer):
     def downloads(self) -> list[str]:
         return [path.rpartition("/")[2] for method, path, _ in self.asked if method == "GET" and "/resolve/" in path]
 
-    def convert(self, author: str = "SFconvertbot", status: str = "open", parent: str = SECOND) -> None:
+    def convert(
+        self, author: str = "SFconvertbot", title: str = TITLE, status: str = "open", parent: str = SECOND
+    ) -> None:
         """Take the safetensors out of main, and propose them."""
         weights = self.commits[SECOND].pop("model.safetensors", None) or self.commits[CONVERTED]["model.safetensors"]
         self.commits[SECOND]["pytorch_model.bin"] = b"pickle"
         self.commits[CONVERTED] = {**self.commits[SECOND], "model.safetensors": weights}
-        self.pulls.append((TITLE, author, status))
+        self.pulls.append((title, author, status))
         self.refs[f"refs/pr/{len(self.pulls)}"] = [CONVERTED, parent, FIRST]
 
 
@@ -250,7 +252,7 @@ def test_the_conversion_of_the_hub(hub: Hub, caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.parametrize(
     "pull",
-    [{"author": "somebody"}, {"status": "closed"}, {"parent": FIRST}],
+    [{"author": "somebody"}, {"title": "Better weights"}, {"status": "closed"}, {"parent": FIRST}],
     ids=lambda pull: next(iter(pull)),
 )
 def test_no_other_conversion(hub: Hub, pull: dict[str, str]) -> None:
