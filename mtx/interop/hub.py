@@ -116,7 +116,7 @@ def _describe(repo: str, revision: str) -> Any:
     """The `ModelInfo` of a revision, or of its conversion if it has no safetensors; only that of the bot is trusted."""
     api = HfApi()
     info = api.model_info(repo, revision=revision, files_metadata=True)
-    if any(file.rfilename.endswith(".safetensors") for file in info.siblings):
+    if any(file.rfilename == WEIGHTS for file in info.siblings):
         return info
     for pull in api.get_repo_discussions(repo):
         if (pull.author, pull.title, pull.status) == _CONVERSION:
