@@ -142,7 +142,8 @@ def _fetch_large(repo: str, commit: str, name: str, sha256: str, size: int) -> N
         with disk.append(partial) as file:
             url, done = hf_hub_url(repo, name, revision=commit), file.tell()
             if done < size:
-                http_get(url, file, resume_size=done, headers=build_hf_headers(), expected_size=size)
+                sizes = {"resume_size": done, "expected_size": size}
+                http_get(url, file, headers=build_hf_headers(), displayed_filename=name, **sizes)
         if durable.sha256(partial) != sha256:
             disk.unlink(partial)
             raise DamagedFileError(f"{repo}: {name} was damaged on the way", "repeat the command")
