@@ -268,13 +268,11 @@ def _read_demo(part: str) -> Iterator[PairBlock]:
     return in_blocks((src, tgt) for name, src, tgt in rows if name == part)
 
 
-def _unreachable(hub: HubConfig) -> str | None:
-    """The reason why the hub cannot be reached; None if it can, or if `hub` names a local folder.
+def unreachable() -> str | None:
+    """The reason why the hub cannot be reached; None if it can.
 
     A single request is enough; `datasets` itself would retry for half a minute to two minutes.
     """
-    if Path(hub.name).is_dir():
-        return None
     from huggingface_hub import constants, get_session
 
     try:
@@ -290,10 +288,10 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     The entries of `data.test`, if any, name the test splits in order. If the hub cannot be reached, only the cache is
     read.
     """
-    unreachable = _unreachable(hub)
+    problem = None if Path(hub.name).is_dir() else unreachable()
     import datasets  # the import takes seconds, which local files do not need
 
-    if unreachable:
+    if problem:
         datasets.config.HF_HUB_OFFLINE = True  # makes `datasets` read the cache without trying to connect many times
     logging.getLogger("datasets").setLevel(logging.CRITICAL)  # `datasets` also raises the errors that it logs
     if not shows_progress():
@@ -312,7 +310,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         # The branch of the hub's own Parquet copies has a folder for each subset
         subset = "data_dir" if hub.revision == "refs/convert/parquet" else "name"
         builder = datasets.load_dataset_builder(hub.name, revision=hub.revision, **{subset: hub.subset})
-        log.info(f"{hub.name}: reading from the cache; {unreachable or 'missing files are downloaded'}")
+        log.info(f"{hub.name}: reading from the cache; {problem or 'missing files are downloaded'}")
         builder.download_and_prepare()
         train = find(hub.train)
         valid = [] if hub.valid is None else find(hub.valid)
@@ -324,8 +322,8 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
         reason = first_line(cause or error)
         help = "to use local files: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
-        if unreachable and isinstance(error, ConnectionError):
-            reason = f"{unreachable}, and it is not in the cache"
+        if problem and isinstance(error, ConnectionError):
+            reason = f"{problem}, and it is not in the cache"
             help += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR sets the cache"
         raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", help) from error
 

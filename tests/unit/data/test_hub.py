@@ -25,7 +25,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr("mtx.data.sources._unreachable", lambda _: None)  # no test asks the hub
+    monkeypatch.setattr("mtx.data.sources.unreachable", lambda: None)  # no test asks the hub
 
 
 def hub_dataset(directory: Path) -> dict[str, Any]:
