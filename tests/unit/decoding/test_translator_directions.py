@@ -50,6 +50,10 @@ def test_a_direction_is_a_view_of_the_same_engine(both: Path) -> None:
     assert french.engine is german.engine is model.engine and french.torch is model.torch
     ids = model.tokenizer.languages
     assert french.frame.before_src == (ids["en"],) and french.frame.before_tgt == (ids["fr"],)
+    back = french.to("en", "de").frame
+    assert (back.before_src, back.before_tgt) == ((ids["de"],), (ids["en"],))
+    fast = Translator.load(both, engine="ctranslate2", threads=1)
+    assert fast.to("fr").torch is fast.to("de").torch
     texts = [view.translate(LINES) for view in (french, model.to("de"))]
     assert texts[0] != texts[1] and texts[0] == Translator.load(both, to="fr", engine="torch").translate(LINES)
     for use in (lambda: model.translate(LINES), lambda: model.src, lambda: model.log_probs(LINES, LINES)):
