@@ -9,6 +9,7 @@ usually written, if the tokenizer knows it better so, and its translation gets t
 sentence without a letter is its own translation (`needs_no_translation`). This module imports no engine.
 """
 
+import copy
 import functools
 import logging
 from collections import Counter
@@ -54,6 +55,7 @@ from mtx.decoding.options import (
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores
+from mtx.storage.model_description import language_pairs
 
 if TYPE_CHECKING:
     from mtx.decoding.torch_engine import AttentionMaps, ForcedScore, TorchEngine
@@ -159,7 +161,8 @@ class Translator:
     ):
         self.engine, self.tokenizer = engine, tokenizer
         self.options = (options or SearchOptions()).of_model(info)
-        self.src, self.tgt = str(info["src"]), str(info["tgt"])
+        self.directions = language_pairs(info)
+        self.src, self.tgt = self.directions[0]
         self.frame = tokenizer.frame(self.src, self.tgt)
         self.max_tokens = int(info["max_tokens"])
         is_split = self.options.split_sentences
@@ -195,6 +198,15 @@ class Translator:
         engine = open_engine(model, search, placement)
         load_torch = functools.partial(open_torch, model, replace(placement, engine="torch", precision="tf32"))
         return cls(engine, engine.tokenizer, engine.info, search, None if engine.name == "torch" else load_torch)
+
+    def to(self, tgt: str, src: str | None = None) -> "Translator":
+        """The same model in another direction."""
+        view = copy.copy(self)
+        view.src, view.tgt = next(pair for pair in self.directions if pair[1] == tgt and src in (None, pair[0]))
+        view.frame = self.tokenizer.frame(view.src, view.tgt)
+        view.splitter = self.splitter and sentence_splitter(view.src)
+        view._lead = lead_pattern(view.src)
+        return view
 
     @functools.cached_property
     def torch(self) -> "TorchEngine":

@@ -19,7 +19,7 @@ from mtx.config import settings
 from mtx.config.schema import Config, leaves
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.errors import DamagedFileError, UsageError
-from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, setting_text, words
+from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, mean_tables, setting_text, words
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.formatting import format_duration
@@ -67,7 +67,8 @@ def report_page(roots: Sequence[Path]) -> str:
         decider=decider,
         word_diff=word_diff,
         by_character=not writes_spaces(runs[0].config.data.tgt, references),
-        test_sets=[*test_set_values(roots, names)],
+        test_sets=(test_sets := [*test_set_values(roots, names)]),
+        means=mean_tables({each["name"]: each["comparison"] for each in test_sets}),
         differing=[row for row in rows if len({*row[1:]}) > 1],
         settings=[row for row in rows if row[0] in changed],
         machine=_table([*map(_machine, runs)]),
@@ -138,6 +139,7 @@ def test_set_values(roots: Sequence[Path], names: Sequence[str]) -> Iterator[dic
         sentences = telling_sentences(test_set, [system.hypotheses for system in systems], references)
         yield {
             "name": test_set.name,
+            "languages": (test_set.src, test_set.tgt),
             "comparison": compare(systems, references, tgt=test_set.tgt, groups=groups_of(roots, names)),
             "sentences": sentences[: 2000 // (1 + len(systems))],  # references and translations of a test set
             "typical": sentences[len(sentences) // 2],
