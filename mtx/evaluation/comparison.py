@@ -237,7 +237,10 @@ def mean_tables(comparisons: Mapping[str, Comparison]) -> dict[str, list[list[st
         by_part = [{metric.name: metric for metric in comparisons[part].metrics} for part in parts]
         names = [metric for metric in by_part[0] if all(metric in metrics for metrics in by_part)]
         tables[f"{name}, mean of {len(parts)} directions"] = [["", *names]] + [
-            [group.label, *(f"{fmean(metrics[metric].groups[row].mean for metrics in by_part):.2f}" for metric in names)]
+            [
+                group.label,
+                *(f"{fmean(metrics[metric].groups[row].mean for metrics in by_part):.2f}" for metric in names),
+            ]
             for row, group in enumerate(comparisons[parts[0]].groups)
         ]
     return tables

@@ -54,7 +54,8 @@ def report_page(roots: Sequence[Path]) -> str:
     values = [load_values(root) for root in roots]
     changed = {key for config in values for key in config if config[key] != default.get(key)} - {TEXT}
     rows = _table([{key: setting_text(config[key]) for key in config} for config in values])
-    references = [sample.ref for _, sentences in runs[0].samples for sample in sentences]
+    of_first = runs[0].config.data.language_pairs
+    tgt = of_first[0][1] if len(of_first) == 1 else ""
     facts, data = zip(*map(_overview, runs), strict=True)
     return render(
         "report.html",
@@ -66,7 +67,7 @@ def report_page(roots: Sequence[Path]) -> str:
         charts=[*learning_curves(runs, names)],
         decider=decider,
         word_diff=word_diff,
-        by_character=not writes_spaces(runs[0].config.data.tgt, references),
+        by_character=lambda text: not writes_spaces(tgt, [text]),
         test_sets=(test_sets := [*test_set_values(roots, names)]),
         means=mean_tables({each["name"]: each["comparison"] for each in test_sets}),
         differing=[row for row in rows if len({*row[1:]}) > 1],
