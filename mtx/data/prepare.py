@@ -135,12 +135,9 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
     if data_dir.exists() and any(data_dir.iterdir()):
         raise UsageError(f"{data_dir}: not empty", "delete it to prepare the data again")
     data = config.data
-    tokenizer = tokenizer or given_tokenizer(config.tokenizer)
-    if tokenizer is not None:
-        for languages in data.language_pairs:
-            tokenizer.frame(*languages)  # an unknown one is an error before anything is read
     corpora = replace(find_corpora(data), is_adaptation=config.training.init_from is not None)
     tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
+    tokenizer = tokenizer or given_tokenizer(config.tokenizer)
     if tokenizer is not None:
         _check_given(tokenizer, tags, config)
     sources = describe_files(corpora, config.tokenizer)  # first: what changes after it has changed

@@ -109,15 +109,15 @@ def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
     if not (report := run.data_report):
         return facts, ""
     try:
-        names = ", ".join(PurePath(corpus["name"]).name for corpus in report["corpora"])
+        names = ", ".join(dict.fromkeys(PurePath(corpus["name"]).name for corpus in report["corpora"]))
         facts["Trained on"] = f"{report['kept']:,} sentence pairs ({names})"
         if tests := [f"{name}: {leaks(test)}" for name, test in report["tests"].items()]:
             facts["Does the training text contain test sentences?"] = "; ".join(tests)
         corpora = []
         for corpus in report["corpora"]:
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in corpus["dropped"].items())
-            columns = ("name", "kept", "read", "held_out", "weight")
-            corpora.append((*map(corpus.__getitem__, columns), reasons))
+            name = f"{corpus['name']} {corpus['src']}-{corpus['tgt']}" if "src" in corpus else corpus["name"]
+            corpora.append((name, *map(corpus.__getitem__, ("kept", "read", "held_out", "weight")), reasons))
         dropped = [(reason, drop["pairs"], example(drop["example"])) for reason, drop in report["dropped"].items()]
         sets = [*set_lines(report)]
         return facts, render("report_data.html", report=report, corpora=corpora, dropped=dropped, sets=sets)

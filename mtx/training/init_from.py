@@ -57,8 +57,9 @@ def inherit(resolved: Resolved) -> Resolved:
         and (recorded := settings.load(run.config)).training.init_from == name
     ):
         values = {key: value for key, value in leaves(recorded.model_dump()) if key in _FIXED + _FREE}
+        tokenizer = None
     else:
-        values = describe(name)
+        values, tokenizer = describe(name)
         _check_overrides(resolved, values, name)
     given = {key for key in _FREE if resolved.is_explicit(key)}
     if "data.directions" in given or (values["data.directions"] and given & {*_DIRECTIONS}):
@@ -66,6 +67,9 @@ def inherit(resolved: Resolved) -> Resolved:
     inherited = {key: value for key, value in values.items() if resolved.origins[key] != _LINE and key not in given}
     resolved = settings.replace_values(resolved, inherited, "init_from")
     data = resolved.config.data
+    if tokenizer is not None:
+        for languages in data.language_pairs:
+            tokenizer.frame(*languages)  # raises for one that the model lacks
     of_model = values["data.directions"] or [f"{values['data.src']}-{values['data.tgt']}"]
     if {*data.language_pairs} - {*pairs_of(of_model)}:
         logger.warning(f"{name} translates {'+'.join(of_model)}, this run {data.direction}")
@@ -83,8 +87,8 @@ def _model_directory(name: str | None) -> Path:
     return directory
 
 
-def describe(name: str) -> dict[str, Any]:
-    """The settings of a model, by their keys; verifies its files."""
+def describe(name: str) -> tuple[dict[str, Any], Tokenizer]:
+    """The settings of a model, by their keys, and its tokenizer; verifies its files."""
     directory = _model_directory(name)
     if is_run(directory):
         model = model_description.read_run(RunLayout(directory))
@@ -93,7 +97,7 @@ def describe(name: str) -> dict[str, Any]:
     tokenizer = Tokenizer.load(model.tokenizer_dir)
     scored = read_json(directory / SCORES).get("run") if (directory / SCORES).is_file() else None
     size, [(src, tgt), *_] = tokenizer.num_pieces, model_description.language_pairs(model.info)
-    return {
+    values = {
         **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": tokenizer.normalization,
@@ -105,6 +109,7 @@ def describe(name: str) -> dict[str, Any]:
         "decoding.beam_size": model.info["beam_size"],
         "decoding.length_penalty": model.info["length_penalty"],
     }
+    return values, tokenizer
 
 
 def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -> None:
