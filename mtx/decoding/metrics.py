@@ -39,23 +39,19 @@ def score_line(name: str, scores: Scores) -> str:
 
 
 def parts_of(names: Iterable[str]) -> dict[str, list[str]]:
-    """The names of the test sets of several directions, by the name that they share: NAME.en-de and others by NAME."""
+    """The test sets among `names`; the parts of one with several directions are NAME.en-de and others, not its mean."""
     by_set = defaultdict[str, list[str]](list)
     for name in names:
         shared, _, direction = name.rpartition(".")
         if DIRECTION.fullmatch(direction):
             by_set[shared].append(name)
-    return {shared: parts for shared, parts in by_set.items() if len(parts) > 1}
-
-
-def first_set(names: Iterable[str]) -> tuple[str, list[str]]:
-    """The name of the first test set, and of its parts by `parts_of`."""
-    first, *others = names
-    return next((item for item in parts_of([first, *others]).items() if first in item[1]), (first, [first]))
+        elif name not in by_set:
+            by_set[name].append(name)
+    return {name if len(parts) > 1 else parts[0]: parts for name, parts in by_set.items()}
 
 
 def mean_scores(scores: Mapping[str, Scores]) -> dict[str, Scores]:
-    """The mean scores of each test set of several directions, with a signature that names the mean."""
+    """The mean scores of each test set with several directions."""
     return {
         name: {
             metric: {
@@ -66,6 +62,7 @@ def mean_scores(scores: Mapping[str, Scores]) -> dict[str, Scores]:
             if all(metric in scores[part] for part in parts)
         }
         for name, parts in parts_of(scores).items()
+        if len(parts) > 1
     }
 
 

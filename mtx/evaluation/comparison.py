@@ -231,18 +231,16 @@ def compare(
 
 
 def mean_tables(comparisons: Mapping[str, Comparison]) -> dict[str, list[list[str]]]:
-    """For each test set of several directions, the mean scores of each group over them, as a table with a head."""
+    """For each test set with several directions, the mean scores of the groups as a table with a head."""
     tables = {}
     for name, parts in parts_of(comparisons).items():
-        by_part = [{metric.name: metric for metric in comparisons[part].metrics} for part in parts]
-        names = [metric for metric in by_part[0] if all(metric in metrics for metrics in by_part)]
-        tables[f"{name}, mean of {len(parts)} directions"] = [["", *names]] + [
-            [
-                group.label,
-                *(f"{fmean(metrics[metric].groups[row].mean for metrics in by_part):.2f}" for metric in names),
-            ]
+        metrics = [*zip(*(comparisons[part].metrics for part in parts), strict=False)]  # TER, the last, may be missing
+        rows = [
+            [group.label, *(f"{fmean(each.groups[row].mean for each in metric):.2f}" for metric in metrics)]
             for row, group in enumerate(comparisons[parts[0]].groups)
         ]
+        if len(parts) > 1:
+            tables[f"{name}, mean of {len(parts)} directions"] = [["", *(metric[0].name for metric in metrics)], *rows]
     return tables
 
 

@@ -24,9 +24,9 @@ from mtx.data.languages import IDEOGRAPHS
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.metrics import (
     Scores,
-    first_set,
     mean_scores,
     normalize_lines,
+    parts_of,
     score,
     score_line,
     warn_if_too_short,
@@ -273,7 +273,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
     Args:
         tests: the entries of the test sets in report.json.
     """
-    adapted = [name for name, entry in tests.items() if entry["held_out"]] or first_set(tests)[1]
+    adapted = [name for name, entry in tests.items() if entry["held_out"]] or next(iter(parts_of(tests).values()), [])
     gains = []
     for name in tests:
         try:

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.schema import Config
+from mtx.config.schema import Config, DataConfig
 from mtx.data.language_detection import Profile
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.metrics import METRICS, first_set, normalize_lines, too_short_for_bleu
+from mtx.decoding.metrics import METRICS, normalize_lines, parts_of, too_short_for_bleu
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
 from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
@@ -136,7 +136,7 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                     f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
                     f"it is used unchanged; {_CHECK_LINES}",
                 )
-        for languages, rows in _rows_by_direction(store, config, [] if entry else data.report.get("corpora", [])):
+        for languages, rows in _rows_by_direction(store, config.data, [] if entry else data.report["corpora"]):
             texts = store.texts(rows[spread(len(rows), 2_000)])
             for key, language, lines in zip(("src", "tgt"), languages, texts, strict=True):
                 if not entry.get("held_out") and (other := Profile.of(lines).other_language(language)):
@@ -159,16 +159,14 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
 
 
 def _rows_by_direction(
-    store: TokenStore, config: Config, corpora: Sequence[Mapping[str, Any]]
+    store: TokenStore, data: DataConfig, corpora: Sequence[Mapping[str, Any]]
 ) -> Iterator[tuple[tuple[str, str], NDArray[np.int64]]]:
     """Source and target of each direction in a store, and its rows; `corpora`: the entries of the training text."""
-    pairs = config.data.language_pairs
-    of_corpora = [(corpus["src"], corpus["tgt"]) for corpus in corpora if "src" in corpus] or pairs
-    for pair in pairs:
-        numbers = [number for number, other in enumerate(of_corpora) if other == pair]
-        is_chosen = np.isin(store.corpus, numbers) if len(pairs) > 1 else np.ones(store.num_pairs, np.bool_)
-        if is_chosen.any():
-            yield pair, np.flatnonzero(is_chosen)
+    pairs = [(each.get("src", data.src), each.get("tgt", data.tgt)) for each in corpora] or data.language_pairs
+    for pair in dict.fromkeys(pairs):
+        rows = np.flatnonzero(np.array([other == pair for other in pairs])[store.corpus])
+        if rows.size:
+            yield pair, rows
 
 
 def length_correlation(store: TokenStore) -> float:
@@ -352,13 +350,13 @@ def usability(run: RunSummary) -> Advice | None:
     paths, config = run.paths, run.config
     if not (scores := stored_scores(paths)):
         return None
-    name, parts = first_set(scores)
-    score, by_part = scores[name], []
+    name, parts = next(iter(parts_of(scores).items()))
+    score, by_part = scores[name], dict[str, list[list[str]]]()
     for part in parts:
         files = [paths.evaluation / part / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]
         has_texts = all(file.is_file() for file in files)  # unless the user removed them
-        by_part.append([list(text_files.read_lines(file)) if has_texts else [] for file in files])
-    sources, hypotheses, references = ([*chain(*texts)] for texts in zip(*by_part, strict=True))
+        by_part[part] = [list(text_files.read_lines(file)) if has_texts else [] for file in files]
+    sources, hypotheses, references = ([*chain(*texts)] for texts in zip(*by_part.values(), strict=True))
     sources = normalize_lines(sources, config.tokenizer.normalization)
     faults = Counter[str](
         fault
@@ -366,10 +364,7 @@ def usability(run: RunSummary) -> Advice | None:
         if (fault := suspicion(src, hyp) if hyp.strip() else "empty") and fault != suspicion(src, ref) and hyp != ref
     )
     lines, num_faulty, is_alike = max(1, len(hypotheses)), faults.total(), are_alike(hypotheses, references)
-    is_short = (
-        too_short_for_bleu(texts[2], config.data.language_pair(part)[1])
-        for part, texts in zip(parts, by_part, strict=True)
-    )
+    is_short = (too_short_for_bleu(by_part[part][2], config.data.language_pair(part)[1]) for part in parts)
     metric = "chrf" if any(is_short) else "bleu"
     value, limits = (
         score[metric]["score"],

@@ -49,7 +49,7 @@ def held(pairs: int, leaked: int = 0, **would_drop: int) -> dict[str, Any]:
 
 def prepared(train: TokenStore, held_out: TokenStore, **report: Any) -> Any:
     """Prepared data with a clean report, but for what is told otherwise."""
-    clean = {"read": 10_000, "kept": 10_000, "dropped": {}, "valid": held(500), "tests": {}}
+    clean = {"read": 10_000, "kept": 10_000, "dropped": {}, "corpora": [{}], "valid": held(500), "tests": {}}
     tests = dict.fromkeys(report.get("tests", ()), held_out)
     return SimpleNamespace(train=train, valid=held_out, tests=tests, tokenizer=TOKENIZER, report={**clean, **report})
 
