@@ -148,6 +148,17 @@ def test_without_a_held_out_set_the_first_is_own(tmp_path: Path) -> None:
     assert [(each.test, each.is_own) for each in gains] == [("b", True), ("a", False)]
 
 
+def test_each_direction_of_the_first_set_is_own_and_scored_in_its_language(tmp_path: Path) -> None:
+    """In Japanese, BLEU counts characters, so it says something about two words."""
+    names = ["a.en-de", "a.en-ja", "b.en-ja"]
+    for name in names:
+        run_with(tmp_path, name, ["gut"] * 20, ["sehr gut"] * 20, ["sehr gut"] * 20)
+    data = DataConfig(directions=("en-de", "en-ja"))
+    gains = measure_gains(RunLayout(tmp_path), dict.fromkeys(names, CONFIGURED), data)
+    assert [(each.test, each.is_own) for each in gains] == [(names[0], True), (names[1], True), (names[2], False)]
+    assert [each.changes[0].metric for each in gains] == ["chrF2", "BLEU", "BLEU"]
+
+
 def test_chrf_decides_where_bleu_says_nothing(tmp_path: Path) -> None:
     run_with(tmp_path, "short", ["gut"] * 20, ["sehr gut"] * 20, ["sehr gut"] * 20)
     [short] = measure_gains(RunLayout(tmp_path), {"short": OWN}, DATA)
