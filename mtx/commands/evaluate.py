@@ -80,7 +80,7 @@ def evaluate(
             raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
         translator = load_translator(model, glossary, **options)
         if testset:
-            direction = f"{translator.src}-{translator.tgt}"
+            direction = direction or f"{translator.src}-{translator.tgt}"
     tgt = translator.tgt if translator and (ref or protocol) else test_sets.target_language(direction)
     published = protocol and protocols.Protocol(protocol, tgt)
     if ref:
