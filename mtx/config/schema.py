@@ -269,6 +269,10 @@ class DataConfig(Section):
         """Source and target of each direction; the number of a direction is its place in this list."""
         return pairs_of(self.directions) or [self.languages]
 
+    def language_pair(self, test: str) -> tuple[str, str]:
+        """Source and target of a test set; with several directions, its name ends in its own."""
+        return pairs_of([test.rpartition(".")[2]])[0] if self.directions else self.languages
+
     @property
     def languages(self) -> tuple[str, str]:
         """The languages that a model reads and writes."""

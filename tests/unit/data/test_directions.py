@@ -14,6 +14,7 @@ from mtx.config.schema import Config, DataConfig, TokenizerConfig, pairs_of
 from mtx.data import prepare as module
 from mtx.data.augmentation import epoch_text
 from mtx.data.prepare import prepare
+from mtx.data.sampler import epoch_order
 from mtx.data.sources import Corpora, describe_files, find_corpora
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.data.tokenizer import Frame, Tokenizer, train_tokenizer
@@ -282,6 +283,15 @@ def test_small_directions_are_drawn_more_often(tmp_path: Path) -> None:
     config = make_config(tmp_path, "en-de,en-fr,en-it", *given, train=("de", "fr", "it"))
     prepare(config, tmp_path / "five")  # 100 pairs 9^0.8 times, 10 pairs not 90^0.8 times
     assert load_prepared(tmp_path / "five").train.weights.tolist() == [1.0, pytest.approx(9**0.8), 10.0]
+    prepare(
+        make_config(tmp_path, "en-de,en-fr,en-it", *given, "data.temperature=2", train=("de", "fr", "it")),
+        tmp_path / "two",
+    )
+    store = load_prepared(tmp_path / "two").train
+    weights = store.weights[store.corpus]
+    drawn = np.concatenate([store.corpus[epoch_order(1, epoch, store.num_pairs, weights)] for epoch in range(20)])
+    sizes = np.array([900, 100, 10]) ** 0.5
+    np.testing.assert_allclose(np.bincount(drawn) / drawn.size, sizes / sizes.sum(), rtol=0.01)
 
 
 def test_the_tokenizer_learns_from_a_weighted_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -424,7 +424,7 @@ def test_the_licence_comes_first_and_stays(published: Path, tmp_path: Path, capl
     export(tmp_path / "ours", "huggingface", tmp_path / "theirs")
     card = (tmp_path / "theirs" / "README.md").read_text()
     assert f"license: {licence.lower()}\n" in card and "M2M100ForConditionalGeneration.from_pretrained" in card
-    assert init_from.describe(str(tmp_path / "ours"))["model.licence"] == licence
+    assert init_from.describe(str(tmp_path / "ours"))[0]["model.licence"] == licence
 
 
 def test_only_models_that_start_from_eos_name_their_start(nllb: Path, tmp_path: Path) -> None:
