@@ -19,7 +19,7 @@ from mtx.commands.command_line import (
     option,
     print_result,
 )
-from mtx.commands.translator_options import BEAM, LoadOptions, load_translator, takes
+from mtx.commands.translator_options import BEAM, DIRECTION, FROM, TO, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.run_files import is_run, require_models, require_run
@@ -28,7 +28,7 @@ from mtx.storage.text_files import printable
 Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
 
 
-@takes(*BEAM, "device", "batch_tokens")
+@takes(*DIRECTION, *BEAM, "device", "batch_tokens")
 def evaluate(
     model: str | None = argument("[MODEL]", "Run directory or model directory.", complete_runs),
     hyp: Path | None = option("FILE", "Score this file instead of a model."),
@@ -113,6 +113,8 @@ def compare(
     ref: list[Path] | None = option("FILE", "Reference translations, if no run has a test set."),
     src: Path | None = option("FILE", "Source text for models to translate."),
     direction: str | None = option("SRC-TGT", "Languages of the files, such as en-de."),
+    to: str | None = TO,
+    from_: str | None = FROM,
     test: str | None = option("NAME", "Test set of the runs.  [default: all that they share]"),
     metrics: list[Metric] | None = option(
         "NAME", "bleu, chrf or ter; may be repeated.  [default: all three]", "-m", "--metrics"
@@ -151,7 +153,9 @@ def compare(
     else:
         texts = test_sets.test_sets_of_runs(systems, test)
     translators = {
-        path: load_translator(str(path), device=device) for path in systems if path not in texts[0].hypotheses
+        path: load_translator(str(path), device=device, to=to, src=from_)
+        for path in systems
+        if path not in texts[0].hypotheses
     }
     groups = comparison.groups_of(systems, list(map(str, systems)))
     comparisons = {}

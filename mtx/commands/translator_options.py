@@ -24,13 +24,16 @@ SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
 PLACE = ("engine", "precision", "device")
 LoadOptions = dict[str, Any]  # what `Translator.load` takes
 
+TO = option("LANGUAGE", "Target language of a model with several directions.", "--to")
+FROM = option("LANGUAGE", "Source language, where several translate into that target.", "--from")
+
 
 @dataclass
 class Options:
     """The options of a search, and of where it runs. A command takes some of them, see `takes`."""
 
-    to: str | None = option("LANGUAGE", "Target language of a model with several directions.")
-    from_: str | None = option("LANGUAGE", "Source language, where several translate into that target.", "--from")
+    to: str | None = TO
+    from_: str | None = FROM
     n_best: int | None = option(
         "INT",
         "Hypotheses for each line, as JSON; at most the beam size.  [default: 1]",

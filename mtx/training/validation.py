@@ -100,10 +100,12 @@ def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, 
             for src, tgt, rows in _directions(config, data)
         }
 
+    num_forced = len(data.tokenizer.frame(*config.data.languages).before_tgt)  # which are not scored
+    num_tokens = int(data.valid.tgt.lengths.sum()) - num_forced * data.valid.num_pairs
     bleu = score(metrics.bleu)
     chrf = score(lambda lines, others, _: metrics.chrf(lines, others)) if metric == "chrf" else None
     return Validation(
-        nll=sum(part["nll"] for part in parts) / max(1, int(data.valid.tgt.lengths.sum())),
+        nll=sum(part["nll"] for part in parts) / max(1, num_tokens),
         bleu=statistics.fmean(bleu.values()),
         chrf=statistics.fmean(chrf.values()) if chrf else None,
         seconds=time.monotonic() - started,
