@@ -79,9 +79,8 @@ def serialize(tensors: Tensors) -> Iterator[Any]:
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for tensor in map(tensors.__getitem__, names):
-        if tensor.numel():
-            flat = tensor.detach().cpu().flatten().clone(memory_format=torch.contiguous_format)
-            yield flat.view(torch.uint8).numpy()
+        flat = tensor.detach().cpu().contiguous().as_strided((tensor.numel(),), (1,))
+        yield flat.view(torch.uint8).numpy()
 
 
 def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch.Tensor]:
