@@ -18,12 +18,21 @@ from mtx.commands.command_line import (
 )
 from mtx.commands.train import resolve, train_run
 from mtx.commands.translate import progress, shard_bounds
-from mtx.commands.translator_options import BEAM, PLACE, SAMPLES, LoadOptions, load_translator, takes
+from mtx.commands.translator_options import (
+    BEAM,
+    DIRECTION,
+    PLACE,
+    SAMPLES,
+    LoadOptions,
+    load_translator,
+    resumed_with,
+    takes,
+)
 from mtx.errors import UsageError
 from mtx.storage.run_files import RunLayout, find_model, is_prepared, is_run, model_identity, require_models
 
 
-@takes(*BEAM, *SAMPLES, *PLACE, "threads", "batch_tokens")
+@takes(*DIRECTION, *BEAM, *SAMPLES, *PLACE, "threads", "batch_tokens")
 def back_translate(
     model: str = MODEL,
     mono: Path = argument("FILE", "Text in the source language of MODEL, one sentence a line."),
@@ -52,6 +61,8 @@ def back_translate(
     translator = load_translator(model, **options)
     exact = {"device": options["device"], "threads": options.get("threads"), "engine": "torch", "precision": "tf32"}
     scorer: Any = forward and load_translator(forward, **exact)
+    if scorer and len(scorer.directions) > 1:
+        scorer = scorer.to(translator.src, translator.tgt)
 
     def score(translations: list[str], lines: list[str]) -> list[float | None]:
         """The log-probability per token of each line; None for one that the model cannot score."""
@@ -65,7 +76,7 @@ def back_translate(
     identity = {
         "text": durable.sha256(mono),
         "search": repr(translator.options),
-        "engine": [*map(options.get, PLACE)],
+        **resumed_with(options),
         "shard": [start, end],
         "models": [model_identity(name) for name in (model, forward) if name],
     }

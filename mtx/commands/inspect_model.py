@@ -15,7 +15,7 @@ from mtx.commands.command_line import (
     option,
 )
 from mtx.commands.translate import blocks, in_blocks, paired
-from mtx.commands.translator_options import LoadOptions, load_translator, takes
+from mtx.commands.translator_options import DIRECTION, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
 
-@takes("length_penalty", "precision", "threads", "device")
+@takes(*DIRECTION, "length_penalty", "precision", "threads", "device")
 def logprob(
     model: str = MODEL,
     src: Path = argument("SRC", "File with the source text."),
@@ -48,7 +48,7 @@ def logprob(
                 sink.write((json.dumps(value) if as_json else f"{score.log_prob:.6f}").encode() + b"\n")
 
 
-@takes("precision", "threads", "device")
+@takes(*DIRECTION, "precision", "threads", "device")
 def encode(
     model: str = MODEL,
     file: Path | None = argument("[FILE]", "Text to encode; stdin by default."),
@@ -108,7 +108,7 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
     return sums
 
 
-@takes("device")
+@takes(*DIRECTION, "device")
 def attention(
     model: str = MODEL,
     sentences: list[str] = argument("SENTENCE...", "Sentences to translate."),

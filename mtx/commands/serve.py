@@ -55,11 +55,12 @@ def serve(
         raise UsageError(f"--host {host} --port {port}: {getattr(error, 'strerror', None) or error}") from None
     with listener:
         server.log_as_json()
-        translators = [Translator.load(model, device=device) for model in models]
-        num_threads = max(translator.engine.num_calls for translator in translators)
+        loaded = [Translator.load(model, device=device) for model in models]
+        num_threads = max(translator.engine.num_calls for translator in loaded)
+        translators = [translator.to(tgt, src) for translator in loaded for src, tgt in translator.directions]
         pairs = Pairs(translators)
-        for translator in translators:
-            translator.translate(["."])  # the first translation takes longer than others
+        for translator in loaded:
+            translator.to(*translator.directions[0][::-1]).translate(["."])  # the first one takes longer than others
         names = ", ".join(f"{translator.src} to {translator.tgt}" for translator in translators)
         with TranslationQueue(limits.batch_tokens, limits.waiting_s, num_threads) as queue:
             app = server.Server(pairs, queue, keys, limits).app()

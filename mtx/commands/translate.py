@@ -25,7 +25,7 @@ from mtx.commands.command_line import (
     option,
     resolve_output,
 )
-from mtx.commands.translator_options import ALL, PLACE, LoadOptions, load_translator, takes
+from mtx.commands.translator_options import ALL, LoadOptions, load_translator, resumed_with, takes
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import counted
 from mtx.storage.streams import shows_progress
@@ -87,6 +87,11 @@ def translate(
         raise UsageError("--overwrite is for documents with translations in them: XLIFF, TMX and PO")
     translator = load_translator(model, glossary, **options)
     if text and kind:
+        if kind not in _ENDINGS and len(translator.directions) > 1 and not options.keys() & {"to", "src"}:
+            from mtx.documents.document import find_direction
+
+            src, tgt = find_direction(text, kind, translator.directions)
+            translator = translator.to(tgt, src)
         translate_document(text, kind, target, overwrite, translator, glossary)
         return
     if text and FILE_ENDING.search(text.name):
@@ -94,7 +99,7 @@ def translate(
     work = LineWork(translator, as_json, prefix)
     others = [*filter(None, (prefix, glossary))]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
-        identity = {"model": model, "json": as_json, "engine": [*map(options.get, PLACE)]}
+        identity = {"model": model, "json": as_json, **resumed_with(options)}
         translate_file(work, text, target, shard, identity, others)
     elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 BEAM = ("beam_size", "length_penalty")
+DIRECTION = ("to", "from_")
 SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
 PLACE = ("engine", "precision", "device")
 LoadOptions = dict[str, Any]  # what `Translator.load` takes
@@ -28,6 +29,8 @@ LoadOptions = dict[str, Any]  # what `Translator.load` takes
 class Options:
     """The options of a search, and of where it runs. A command takes some of them, see `takes`."""
 
+    to: str | None = option("LANGUAGE", "Target language of a model with several directions.")
+    from_: str | None = option("LANGUAGE", "Source language, where several translate into that target.", "--from")
     n_best: int | None = option(
         "INT",
         "Hypotheses for each line, as JSON; at most the beam size.  [default: 1]",
@@ -101,6 +104,8 @@ def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 def load_options(asked: dict[str, Any]) -> LoadOptions:
     """The options of loading for those on the command line; those of drawing become one."""
+    if "from_" in asked:
+        asked["src"] = asked.pop("from_")
     drawing = {name: asked.pop(name) for name in SAMPLES if name in asked}
     if num_samples := asked.pop("mbr", None):
         asked["sampling"] = Sampling(num_samples, **{"epsilon": MBR_EPSILON, **drawing}, mbr=True)
@@ -112,6 +117,11 @@ def load_options(asked: dict[str, Any]) -> LoadOptions:
         names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
         raise UsageError(f"--beam is for searching, but {names} sample", "--n-best N draws N samples")
     return asked
+
+
+def resumed_with(options: LoadOptions) -> dict[str, Any]:
+    """The options of loading that a translation must be resumed with."""
+    return {"engine": [*map(options.get, PLACE)]} | {name: options[name] for name in options.keys() & {"to", "src"}}
 
 
 def load_translator(model: str, glossary: Path | None = None, **options: Any) -> "Translator":

@@ -153,6 +153,10 @@ class Tokenizer:
         before_src, before_tgt = (tuple(takewhile(starts.__contains__, ids)) for ids in (src_ids, tgt_ids))
         return Frame(before_src, before_tgt=before_tgt)
 
+    def num_forced(self, tgt_ids: Sequence[int]) -> int:
+        """How many ids at the start of a target name its language; a model does not choose them."""
+        return int(self.rule == "both" and tgt_ids[0] in self.languages.values()) if tgt_ids else 0
+
     def encode(self, texts: list[str], frame: Frame = PLAIN, num_threads: int = -1, *, target: bool = False) -> Encoded:
         """Normalised token ids of texts, in their frame.
 

@@ -1,6 +1,7 @@
 """Beam search, greedy search and sampling (6.1 of the paper): from token ids to finished hypotheses.
 
-The score of a hypothesis is its log-probability / ((5 + |Y|) / 6)^alpha; |Y| counts `</s>`. A hypothesis finishes when
+The score of a hypothesis is its log-probability / ((5 + |Y|) / 6)^alpha; |Y| counts `</s>`, but not ids that name the
+language, whose probability does not count either. A hypothesis finishes when
 its `</s>` is among the top `beam_size` candidates. A sentence is done when `beam_size` hypotheses have finished, or
 when the best open hypothesis cannot beat the worst finished one even at the maximum length. At the maximum length only
 `</s>` is allowed. Greedy search is a beam of one; sampling is a beam of one whose token is drawn. `Slots` has these
@@ -128,6 +129,7 @@ class Slots:
         scores: its log-probability, -inf if there is no hypothesis, [B, J].
         lengths: number of tokens so far, [B].
         limits: largest number of tokens, [B].
+        num_forced: number of tokens at the start that do not count in a score, [B].
         required: the token that is required at each length, of a prefix or `</s>` at the limit; -1 if any is allowed,
             [B, T].
         history: the choice of each beam at each length, token * J + parent, [B, J, T].
@@ -153,7 +155,7 @@ class Slots:
         self.start_id, device = models[0].start_id, models[0].device
         self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
         self.ids, self.scores = full(self.start_id, num_beams), full(_MINUS_INF, num_beams)
-        self.lengths, self.limits = full(0), full(1)
+        self.lengths, self.limits, self.num_forced = full(0), full(1), full(0)
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
         self.finished, self.ends = full(_MINUS_INF, num_beams), full(0, num_beams)
@@ -175,6 +177,7 @@ class Slots:
         slot_ids = torch.tensor(slots, device=device)
         self.required[slot_ids] = torch.from_numpy(required).to(device)
         self.limits[slot_ids] = torch.tensor([request.limit for request in requests], device=device)
+        self.num_forced[slot_ids] = torch.tensor([request.num_forced for request in requests], device=device)
         self.ids[slot_ids] = self.start_id
         self.lengths[slot_ids] = 0
         self.done[slot_ids] = False
@@ -232,6 +235,7 @@ class Slots:
         if samples is not None:
             required = torch.where(required < 0, samples, required)
         scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
+        scores = scores.masked_fill((self.lengths < self.num_forced)[:, None], 0)
         scores, beams = (self.scores + scores).sort(-1, descending=True)
         rest = (0, best[0].shape[1] - num_beams)
         forced = F.pad(scores, rest, value=_MINUS_INF), F.pad(beams, rest), required.expand_as(best[2])
@@ -248,7 +252,7 @@ class Slots:
         is_end = tokens == EOS_ID
         may_end = top[:, :beams]  # the others are not good enough
         ends = is_end[:, :beams] & (may_end > _MINUS_INF) & ~self.done[:, None]
-        new = (may_end / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, _MINUS_INF)
+        new = (may_end / self.penalties[self.lengths + 1 - self.num_forced][:, None]).masked_fill_(~ends, _MINUS_INF)
         places = self.lengths[:, None] * beams + parents[:, :beams]
         finished, order = torch.cat([self.finished, new], 1).topk(beams, dim=1)
         self.ends.copy_(torch.cat([self.ends, places], 1).gather(1, order))
@@ -259,7 +263,7 @@ class Slots:
             is_finished = self.finished > _MINUS_INF
             worst = self.finished.masked_fill(~is_finished, math.inf).amin(1)
             best_open = top[:, 0]  # which cannot improve on the finished ones even at the maximum length
-            cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
+            cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits - self.num_forced] <= worst)
             self.done |= cannot_improve | is_finished[:, -1] | (best_open == _MINUS_INF)
         else:
             self.done |= is_end[:, 0]

@@ -130,7 +130,7 @@ class CTranslate2Engine:
         reach it are searched again, in batches of one limit, which wait behind the others so that all workers have
         work until the end. Then what CTranslate2 has not scored is scored.
         """
-        requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
+        requests = new_requests(sources, prefixes, options, self.num_tgt_positions, self.tokenizer.num_forced)
         busy = sum(runtime.num_active_batches for runtime in self._runtimes)
         runtime = self.runtime if busy or len(requests) > 1 else self._runtime_for_one()
         batches = self._batches(requests, max(1, self.num_calls - busy))
@@ -158,13 +158,16 @@ class CTranslate2Engine:
             [self._text(ids[:-1]) for _, ids in missing],
         )
         for (request, ids), result in zip(missing, runtime.score_batch(*sides, **self._batched), strict=True):
-            hypotheses[request.number][ids] = sum(result.log_probs)
+            hypotheses[request.number][ids] = sum(result.log_probs[request.num_forced :])
         return [
             sorted(
-                (Candidate([*ids], log_prob / penalty(len(ids), options.alpha)) for ids, log_prob in of_source.items()),
+                (
+                    Candidate([*ids], log_prob / penalty(len(ids) - request.num_forced, options.alpha))
+                    for ids, log_prob in hypotheses[request.number].items()
+                ),
                 key=lambda candidate: -candidate.score,
             )
-            for of_source in hypotheses
+            for request in requests
         ]
 
     def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
@@ -231,7 +234,9 @@ class CTranslate2Engine:
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit
             if not is_whole:
                 ids = [*ids[: request.limit - 1], EOS_ID]
-            hypotheses.setdefault(tuple(ids), score if is_whole and not request.prefix else math.nan)
+            hypotheses.setdefault(
+                tuple(ids), score if is_whole and len(request.prefix) == request.num_forced else math.nan
+            )
         return hypotheses
 
 

@@ -10,7 +10,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,10 @@ _MAX_LOGITS = 1 << 21
 
 @dataclass(frozen=True)
 class ForcedScore:
-    """An existing translation: natural log-probability, number of tokens with `</s>`, and penalised score."""
+    """An existing translation: natural log-probability, number of tokens with `</s>`, and penalised score.
+
+    Ids that name the language count in none of them.
+    """
 
     log_prob: float
     num_tokens: int
@@ -161,7 +164,7 @@ class TorchEngine:
 
     def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """See `Engine.search`."""
-        requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
+        requests = new_requests(sources, prefixes, options, self.num_tgt_positions, self.tokenizer.num_forced)
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self.use_models():
             candidates = self._search_in_memory(longest_first, options)
@@ -173,7 +176,7 @@ class TorchEngine:
     def log_probs(self, src: Sentences, tgt: Sentences, alpha: float) -> list[ForcedScore]:
         """Scores existing translations, each ending in `</s>`; see `score_pairs`."""
         with self.use_models():
-            return score_pairs(self.model, src, tgt, alpha, self._scores_precision)
+            return score_pairs(self.model, src, tgt, alpha, self._scores_precision, self.tokenizer.num_forced)
 
     def attention_maps(self, src: Sentences, tgt: Sentences) -> list[AttentionMaps]:
         """Returns all attention weights of each pair, both sides ending in `</s>`."""
@@ -274,9 +277,18 @@ def _num_read(request: Request) -> int:
 
 @torch.inference_mode()
 def score_pairs(
-    model: TranslationModel, src: Sentences, tgt: Sentences, alpha: float, precision: str = "fp32"
+    model: TranslationModel,
+    src: Sentences,
+    tgt: Sentences,
+    alpha: float,
+    precision: str = "fp32",
+    num_forced: Callable[[list[int]], int] = lambda ids: 0,
 ) -> list[ForcedScore]:
-    """Scores each target given its source, both ending in `</s>`, in batches of similar length."""
+    """Scores each target given its source, both ending in `</s>`, in batches of similar length.
+
+    Args:
+        num_forced: the number of ids at the start of a target that do not count.
+    """
     results: dict[int, ForcedScore] = {}
     for rows in batch_by_length(src, tgt, SCORED_TOKENS):
         batch = _pack(model, [src[row] for row in rows], [tgt[row] for row in rows])
@@ -284,7 +296,8 @@ def score_pairs(
             hidden = model.decode(batch, model.encode(batch))
             nll = target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
         for row, part in zip(rows, torch.split(nll, [len(tgt[r]) for r in rows]), strict=True):
-            log_prob, length = -float(part.numpy().sum()), len(tgt[row])
+            start = num_forced(tgt[row])
+            log_prob, length = -float(part[start:].numpy().sum()), len(tgt[row]) - start
             results[row] = ForcedScore(log_prob, length, log_prob / penalty(length, alpha))
     return [results[row] for row in range(len(src))]
 

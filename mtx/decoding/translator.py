@@ -9,8 +9,10 @@ usually written, if the tokenizer knows it better so, and its translation gets t
 sentence without a letter is its own translation (`needs_no_translation`). This module imports no engine.
 """
 
+import copy
 import functools
 import logging
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -54,6 +56,7 @@ from mtx.decoding.options import (
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores
+from mtx.storage.model_description import language_pairs
 
 if TYPE_CHECKING:
     from mtx.decoding.torch_engine import AttentionMaps, ForcedScore, TorchEngine
@@ -114,8 +117,10 @@ class Part:
 
 
 class LoadOptions(TypedDict, total=False):
-    """What `Translator.load` takes: the fields of `SearchOptions` and of `Placement`."""
+    """What `Translator.load` takes: a direction, and the fields of `SearchOptions` and of `Placement`."""
 
+    to: str | None
+    src: str | None
     engine: EngineName
     device: str
     precision: Precision | None
@@ -132,19 +137,15 @@ class Translator:
     """Translates lines of text with one model or an ensemble, by an engine; see `load`. Thread-safe.
 
     Args:
-        info: of the model's directory: src, tgt, max_tokens, and perhaps beam_size, length_penalty and
-            multi_sentence_share. An imported model without the last one counts as trained on single sentences,
-            like nearly all parallel text.
+        info: of the model's directory: src and tgt, or directions, max_tokens, and perhaps beam_size, length_penalty
+            and multi_sentence_share. An imported model without the last one counts as trained on single sentences, like
+            nearly all parallel text.
         load_torch: opens the same model with torch, which computes log-probabilities and attention maps; None if that
             is the engine.
 
     Attributes:
-        src, tgt: the languages.
-        frame: the ids around a source and before a target of these languages.
+        directions: source and target of each; one of a model of several must be chosen, see `to`.
         max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
-        splitter: splits a line into sentences, whose translations are joined again; None leaves lines whole. If the
-            model decided for it (`split_sentences=None`), splitting is logged once, and a line with a
-            prefix, which may be that of several sentences, stays whole.
         glossary: whose terms the translations use; see `use_glossary`.
         codes: what the model has learned to read and write like words; it does not see other codes.
     """
@@ -159,16 +160,18 @@ class Translator:
     ):
         self.engine, self.tokenizer = engine, tokenizer
         self.options = (options or SearchOptions()).of_model(info)
-        self.src, self.tgt = str(info["src"]), str(info["tgt"])
-        self.frame = tokenizer.frame(self.src, self.tgt)
+        pairs = language_pairs(info)
+        self._languages = pairs[0] if len(pairs) == 1 else None
+        # a published model names further targets by pieces such as >>deu<<
+        named = ((pairs[0][0], name.strip("<>")) for name in tokenizer.models.languages)
+        self.directions = [*dict.fromkeys([*pairs, *named])]
         self.max_tokens = int(info["max_tokens"])
         is_split = self.options.split_sentences
         if is_split is None:
             is_split = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
-        self.splitter = sentence_splitter(self.src) if is_split else None
+        self._is_split = is_split
         self.glossary: Glossary | None = None
         self._load_torch = load_torch
-        self._lead = lead_pattern(self.src)
         self.codes = frozenset(info.get("codes", ()))
         self._known_characters = {" ", *"".join(tokenizer.vocabulary())}
         self._log_once = functools.cache(logger.log)
@@ -179,22 +182,83 @@ class Translator:
     def load(cls, model: str | Path, **options: Unpack[LoadOptions]) -> "Translator":
         """Loads a model directory, the model of a run directory, an export, or an ensemble A+B of several models.
 
-        The options are the fields of `SearchOptions` and of `Placement`; `mtx.decoding.load` chooses the engine.
+        The options are those of `to`, and the fields of `SearchOptions` and of `Placement`; `mtx.decoding.load` chooses
+        the engine.
 
         Raises:
-            UsageError: there is no such model, engine, device or precision.
+            UsageError: there is no such model, direction, engine, device or precision.
             TypeError, ValueError: another argument is unknown, of another type, or out of its range.
             DamagedFileError: a file of the model is missing or damaged.
         """
         from mtx.decoding.load import open_engine, open_torch
 
         place: dict[str, Any] = dict(options)
+        direction = place.pop("to", None), place.pop("src", None)
         search = SearchOptions(**{name: place.pop(name) for name in vars(SearchOptions()) if name in place})
         placement = Placement(**place)
         placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
         engine = open_engine(model, search, placement)
-        load_torch = functools.partial(open_torch, model, replace(placement, engine="torch", precision="tf32"))
-        return cls(engine, engine.tokenizer, engine.info, search, None if engine.name == "torch" else load_torch)
+        torch_placement = replace(placement, engine="torch", precision="tf32")
+        load_torch = functools.cache(lambda: open_torch(model, torch_placement))
+        is_torch = engine.name == "torch"
+        translator = cls(engine, engine.tokenizer, engine.info, search, None if is_torch else load_torch)
+        return translator.to(*direction) if any(direction) else translator
+
+    def to(self, tgt: str | None, src: str | None = None) -> "Translator":
+        """This translator for one of its directions, with the same engine and glossary.
+
+        Args:
+            src: may be None if only one language translates into `tgt`.
+
+        Raises:
+            UsageError: there is no such direction, or several.
+        """
+        found = [pair for pair in self.directions if tgt in (None, pair[1]) and src in (None, pair[0])]
+        if len(found) != 1:
+            options = [f"--from {src}"] * bool(src) + [f"--to {tgt}"] * bool(tgt)
+            problem = "several directions" if found else "no such direction"
+            raise UsageError(f"{' '.join(options)}: {problem}; the model has {in_words(found or self.directions)}")
+        view = copy.copy(self)
+        view._languages = found[0]
+        for name in ("frame", "splitter", "_lead"):
+            view.__dict__.pop(name, None)
+        return view
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Source and target; UsageError if the model has several directions and none was chosen."""
+        if self._languages is None:
+            help = f"--to {self.directions[0][1]}, or in Python to={self.directions[0][1]!r}"
+            raise UsageError(f"choose a direction of the model; it has {in_words(self.directions)}", help)
+        return self._languages
+
+    @property
+    def src(self) -> str:
+        """The source language."""
+        return self.languages[0]
+
+    @property
+    def tgt(self) -> str:
+        """The target language."""
+        return self.languages[1]
+
+    @functools.cached_property
+    def frame(self) -> Frame:
+        """The ids around a source and before a target of these languages."""
+        return self.tokenizer.frame(*self.languages)
+
+    @functools.cached_property
+    def splitter(self) -> Callable[[str], list[str]] | None:
+        """Splits a line into sentences, whose translations are joined again; None leaves lines whole.
+
+        If the model decided for it (`split_sentences=None`), splitting is logged once, and a line with a prefix, which
+        may be that of several sentences, stays whole.
+        """
+        return sentence_splitter(self.src) if self._is_split else None
+
+    @functools.cached_property
+    def _lead(self) -> re.Pattern[str]:
+        return lead_pattern(self.src)
 
     @functools.cached_property
     def torch(self) -> "TorchEngine":
@@ -416,14 +480,20 @@ class Translator:
             and part.text != hypothesis.text != ""
             and not part.is_cut
         ]
-        src = self.tokenizer.encode([pairs[row][0].read for row in rows])
+        read = self.tokenizer.encode_text(pairs[row][0].read for row in rows)
+        frames = [pairs[row][0].frame for row in rows]
+        src = [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, read, strict=True)]
         ids, links = self.tokenizer.models.vocabulary, dict[int, list[Link]]()
         tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for row, src_ids, attention in zip(rows, src, attentions, strict=True):
             part, hypothesis = pairs[row]
-            sides = (self.tokenizer.pieces(src_ids), part.text), (hypothesis.pieces, hypothesis.text)
-            links[row] = link_pieces(attention, *sides)
+            start, tgt_start = len(part.frame.before_src), len(part.frame.before_tgt)
+            sides = (
+                (self.tokenizer.pieces(src_ids[start:]), part.text),
+                (hypothesis.pieces[tgt_start:], hypothesis.text),
+            )
+            links[row] = link_pieces(attention[tgt_start:, start:], *sides)
         whole = (self._with_codes(*pair, links.get(row, ())) for row, pair in enumerate(pairs))
         return [[next(whole) for _ in of_part] for of_part in by_part]
 
@@ -493,6 +563,11 @@ class Translator:
             if len(ids) > limit:
                 raise DataError(f"{name} {line[:40]!r} … has {len(ids)} subwords, the model supports {limit}")
         return encoded
+
+
+def in_words(directions: Sequence[tuple[str, str]]) -> str:
+    """Directions in words, such as en-de, en-fr."""
+    return ", ".join(map("-".join, directions))
 
 
 def require_lines(lines: Lines, others: Lines | None = None) -> None:

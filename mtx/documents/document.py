@@ -7,16 +7,29 @@ module and the parsers, lines of text do not.
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from mtx.data.bilingual import match_rank
+from mtx.data.language_detection import find_languages
+from mtx.data.languages import Languages
 from mtx.data.markup import Marked, Tag, accelerator, text_of
+from mtx.data.translation_memories import languages_of, messages, read_units
+from mtx.decoding.translator import in_words
 from mtx.documents import bilingual_documents, html, markdown, subtitles
 from mtx.documents.edits import Edit, apply
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, format_size, shell_command
-from mtx.storage.text_files import declared_encoding, errors_named, is_utf8, likely_encoding, wide_encoding
+from mtx.storage.text_files import (
+    declared_encoding,
+    errors_named,
+    is_utf8,
+    likely_encoding,
+    printable,
+    read_lines,
+    wide_encoding,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -80,6 +93,29 @@ def translate_document(
     logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), rest)
     # a character that the encoding lacks becomes a character reference of XML and HTML
     return (head + text).encode(codec, "xmlcharrefreplace")
+
+
+def find_direction(path: Path, kind: str, directions: Sequence[Languages]) -> Languages:
+    """The direction, source and target, of which an XLIFF, TMX or PO document names the languages.
+
+    Raises:
+        UsageError: if it is none of `directions`, or several.
+    """
+    if kind == "tmx":
+        *named, _ = find_languages(path)
+    elif kind == "po":
+        named = next(([*message.languages] for message in messages(path, read_lines(path)) if message.is_header), [])
+    else:
+        named = next(([*languages_of(unit)] for unit in read_units(path, "XLIFF")), [])
+    found = [
+        pair
+        for pair in directions
+        if all(not name or match_rank(name, own) is not None for name, own in zip(named, pair, strict=False))
+    ]
+    if len(found) != 1:
+        names = " to ".join(printable(name) or "?" for name in named or ["?"])
+        raise UsageError(f"{path}: is {names}, the model has {in_words(found or directions)}", "--to chooses")
+    return found[0]
 
 
 def without_accelerator(marked: Marked) -> tuple[Marked, str]:

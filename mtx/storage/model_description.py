@@ -69,8 +69,8 @@ class ModelDescription(NamedTuple):
     """A model directory without its weights.
 
     Attributes:
-        info: src and tgt, or directions, max_tokens, the run's beam_size and length_penalty, and perhaps multi_sentence_share
-            and codes.
+        info: src and tgt, or directions, max_tokens, the run's beam_size and length_penalty, and perhaps
+            multi_sentence_share and codes.
         tokenizer_dir: the directory with the files of the tokenizer.
     """
 

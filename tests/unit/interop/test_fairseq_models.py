@@ -383,7 +383,9 @@ def test_each_side_begins_with_its_language(nllb: Path, tmp_path: Path) -> None:
 def test_languages_of_a_tokenizer_must_fit_it(nllb: Path, tmp_path: Path, value: Any) -> None:
     imported(nllb, tmp_path / "ours", ["en", "sw"])
     change_json(tmp_path / "ours" / "tokenizer.json", languages=value)
-    with pytest.raises(DamagedFileError, match=r"tokenizer\.json: its normalization, tags, languages or pieces do not match"):
+    with pytest.raises(
+        DamagedFileError, match=r"tokenizer\.json: its normalization, tags, languages or pieces do not match"
+    ):
         Tokenizer.load(tmp_path / "ours")
 
 

@@ -37,7 +37,8 @@ class Upper(FakeTranslator):
 
     def __init__(self, src: str = "en", tgt: str = "de"):
         super().__init__(tokenizer(), 50, SearchOptions())
-        self.src, self.tgt = src, tgt
+        self.directions = [(src, tgt)]
+        self._languages = src, tgt
         self.calls, self.may_go_on, self.has_begun = list[list[str]](), threading.Event(), threading.Event()
 
     def split(self, lines: Sequence[str], *others: Any) -> list[list[Part]]:
