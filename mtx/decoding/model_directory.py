@@ -100,7 +100,7 @@ def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch
                 raise ValueError(f"a header of {size:,} bytes")
             durable.parse_json(opened.read(size))  # the library would accept a repeated name
         with safe_open(path, "pt") as file:  # which maps it into memory
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
+            tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # the last: odd shapes
         raise DamagedFileError(f"{path}: cannot read it: {error}") from None
     if expected is None:

@@ -9,6 +9,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -21,6 +22,7 @@ from mtx.decoding.metrics import METRICS
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError
 from mtx.storage import durable
+from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
 from mtx.training.hooks import Hook, Run
 
@@ -62,7 +64,7 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
     what, sizes = _describe(config.model)
     return _card(
         "mtx",
-        config.data.languages,
+        config.data.language_pairs,
         {**scores, "run": run},
         config=config,
         report=report,
@@ -81,7 +83,7 @@ def imported_card(config: ModelConfig, languages: Sequence[str], scores: Mapping
         source: the name of the directory that it was imported from.
     """
     what, sizes = _describe(config)
-    return _card("imported", languages, scores, what=what, sizes=sizes, source=source)
+    return _card("imported", [languages], scores, what=what, sizes=sizes, source=source)
 
 
 def _describe(config: ModelConfig) -> tuple[str, str]:
@@ -135,8 +137,8 @@ def export_card(
         scores: the content of scores.json next to the model.
         comparison: the comparison of the export's translations with the model's; None if there is none.
     """
-    languages = loaded.info["src"], loaded.info["tgt"]
-    return _card(kind, languages, scores, loaded=loaded, precision=precision, comparison=comparison)
+    pairs = language_pairs(loaded.info)
+    return _card(kind, pairs, scores, loaded=loaded, precision=precision, comparison=comparison)
 
 
 def shown(text: str) -> str:
@@ -144,21 +146,22 @@ def shown(text: str) -> str:
     return f"`{_on_one_line(text).replace('`', ' ')}`"
 
 
-def _card(kind: str, languages: Sequence[str], scores: Mapping[str, Any], **values: Any) -> str:
+def _card(kind: str, pairs: Sequence[Sequence[str]], scores: Mapping[str, Any], **values: Any) -> str:
     """A card with the metadata for the hub. `scores` is the untrusted content of scores.json.
 
     Args:
         kind: mtx, imported, ctranslate2, marian or m2m_100.
+        pairs: source and target of each direction; of an imported model all languages together.
     """
+    languages = [*dict.fromkeys(chain(*pairs))]
     run = scores.get("run")
     licences = [run.get(key) if isinstance(run, Mapping) else None for key in ("licence", "data_licence")]
     licence, data_licence = (licence if isinstance(licence, str) else "" for licence in licences)
     return _TEMPLATES.get_template("card.md.jinja").render(
         kind=kind,
-        src=languages[0],
-        tgt=languages[1],
+        direction=", ".join(" to ".join(map(shown, pair)) for pair in pairs),
         languages=languages,
-        hub_languages=[code for code in dict.fromkeys(languages) if _LANGUAGE_CODE.fullmatch(code)],
+        hub_languages=[code for code in languages if _LANGUAGE_CODE.fullmatch(code)],
         hub_licence=re.sub("-(only|or-later)$", "", licence.strip().lower()),
         scores=[  # test set, metric, and its score with sacreBLEU's signature
             (name, metric, value)

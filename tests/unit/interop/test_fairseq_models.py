@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
 from mtx.interop.export import export
 from mtx.interop.fairseq_models import find_language, import_fairseq
+from mtx.storage.model_description import language_pairs
 from mtx.training import init_from
 from tests.integration.commands import mtx
 from tests.models import tiny_config
@@ -202,6 +204,8 @@ def test_ids_logits_and_translations_are_those_of_transformers(
     frame, rows = ours.tokenizer.frame(*languages[:2]), theirs.rows(ours)
     lines = sentences(100, 2)
     names = [name if is_nllb else name.strip("_") for name in languages]
+    assert [*ours.tokenizer.languages] == languages
+    assert language_pairs(ours.info) == [*permutations(languages, 2)] and not {"src", "tgt"} & {*ours.info}
     theirs.tokenizer.src_lang, theirs.tokenizer.tgt_lang = names[:2]
     src = ours.tokenizer.encode(lines, frame)
     assert [[rows[token] for token in ids] for ids in src] == theirs.tokenizer(lines).input_ids
@@ -246,8 +250,9 @@ def test_ctranslate2_translates_the_same(published: Path, tmp_path: Path) -> Non
     config = json.loads((tmp_path / "ct2" / "config.json").read_text())
     assert config["decoder_start_token"] == "</s>"
     lines = sentences(100, 2)
-    ours = Translator.load(tmp_path / "ours", engine="torch", max_length=24, length_penalty=0.0).translate(lines)
-    theirs = Translator.load(tmp_path / "ct2", engine="ctranslate2", max_length=24, length_penalty=0.0).translate(lines)
+    options: Any = {"max_length": 24, "length_penalty": 0.0, "to": "en"}
+    ours = Translator.load(tmp_path / "ours", engine="torch", **options).translate(lines)
+    theirs = Translator.load(tmp_path / "ct2", engine="ctranslate2", **options).translate(lines)
     assert sum(a != b for a, b in zip(ours, theirs, strict=True)) <= 2
     assert len({*ours}) > 10
 
@@ -261,15 +266,19 @@ def test_the_example_of_an_export_has_the_language_tokens(copy: Path, tmp_path: 
     lines = [line[:12] for line in sentences(20, 2)]
     text = "".join(f"{line}\n" for line in lines).encode()
     command = [sys.executable, str(tmp_path / "ct2" / "example.py")]
-    done = subprocess.run(command, input=text, capture_output=True, check=True)
-    ours = Translator.load(tmp_path / "ct2", max_length=24 + 50).translate(lines)
-    got = done.stdout.decode().splitlines()
-    assert sum(a != b for a, b in zip(ours, got, strict=True)) <= 1 and len({*got}) > 5
+    translations = []
+    for src, tgt, arguments in (("sw", "en", []), ("en", "sw", ["en-sw"])):
+        done = subprocess.run([*command, *arguments], input=text, capture_output=True, check=True)
+        ours = Translator.load(tmp_path / "ct2", max_length=24 + 50, src=src, to=tgt).translate(lines)
+        got = done.stdout.decode().splitlines()
+        assert sum(a != b for a, b in zip(ours, got, strict=True)) <= 1 and len({*got}) > 5
+        translations.append(got)
+    assert translations[0] != translations[1]
 
 
 def test_argos_has_no_language_tokens(nllb: Path, tmp_path: Path) -> None:
     imported(nllb, tmp_path / "ours", ["sw", "en"])
-    with pytest.raises(UsageError, match="Argos Translate has no language tokens"):
+    with pytest.raises(UsageError, match="a package of Argos Translate has one direction and no language tokens"):
         export(tmp_path / "ours", "argos", tmp_path / "ours.argosmodel")
     assert not (tmp_path / "ours.argosmodel").exists()
 
@@ -424,6 +433,7 @@ def test_the_licence_comes_first_and_stays(published: Path, tmp_path: Path, capl
     export(tmp_path / "ours", "huggingface", tmp_path / "theirs")
     card = (tmp_path / "theirs" / "README.md").read_text()
     assert f"license: {licence.lower()}\n" in card and "M2M100ForConditionalGeneration.from_pretrained" in card
+    assert "translates `sw` to `en`, `en` to `sw`. mtx exported" in card and 'language: ["sw", "en"]' in card
     assert init_from.describe(str(tmp_path / "ours"))["model.licence"] == licence
 
 
