@@ -27,7 +27,7 @@ def main() -> None:
     if tokenizer["normalization"] == "nfc":
         lines = [unicodedata.normalize("NFC", line) for line in lines]
     pieces = source.encode(lines, out_type=str)
-    start, prefix = [], []
+    start, prefix = list[str](), list[str]()
     if "languages" in tokenizer:  # their tokens
         names, ids = {token: name for name, token in tokenizer["pieces"].items()}, tokenizer["languages"]["ids"]
         directions = settings.get("directions") or ["{src}-{tgt}".format_map(settings)]

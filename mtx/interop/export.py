@@ -115,7 +115,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
             texts[pair] = [[side[row] for row in rows] for side in sides]
     else:
         logger.warning("no validation set to compare translations on; use mtx compare with any text")
-    is_fairseq = to == "huggingface" and is_m2m_100(loaded.model.config)
+    transformers = "m2m_100" if is_m2m_100(loaded.model.config) else "marian"
+    kind = transformers if to == "huggingface" else to
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
@@ -123,7 +124,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         try:
             if to == "ctranslate2":
                 write_ctranslate2(loaded, new, precision)
-            elif is_fairseq:
+            elif kind == "m2m_100":
                 export_fairseq(loaded, new)
             elif to == "huggingface":
                 export_huggingface(loaded, new)
@@ -132,11 +133,10 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         except OSError as error:
             durable.name_destination(error, new, output)
             raise
-        comparison = compare_export(root, to, new, texts)
+        comparison = compare_export(root, to, new, texts) if texts else None
         if comparison is not None:  # Argos Translate searches differently: only BLEU counts
             check_tolerances(comparison, "int8" if to == "argos" else precision)
         if new.is_dir():
-            kind = to if to != "huggingface" else "m2m_100" if is_fairseq else "marian"
             durable.write_text(new / CARD, export_card(kind, loaded, precision, scores, comparison))
             if to == "ctranslate2":
                 durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
@@ -162,32 +162,31 @@ def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison |
     found = list[tuple[str, str, str]]()
     for pair, (sources, references) in texts.items():
         logger.info("comparing the translations of %d lines", len(sources))
-        found += zip(*_translations(root, to, new, pair, sources, references), strict=True)
-    ours, theirs, compared = zip(*found, strict=True) if found else ([], [], [])
-    return compare_translations(ours, theirs, compared, next(iter(texts))[1]) if found else None
-
-
-def _translations(
-    root: Path, to: str, new: Path, pair: tuple[str, str], sources: Sequence[str], references: Sequence[str]
-) -> list[Sequence[str]]:
-    """The translations of the model and of its export, and the references; nothing if there are none to compare."""
-    options: LoadOptions = {"src": pair[0], "to": pair[1], "device": "cpu", "split_sentences": False}
-    with_torch: LoadOptions = {**options, "engine": "torch"}
-    if to == "huggingface":
-        with_torch["beam_size"] = 1  # transformers' beam search has another length penalty
-    ours = Translator.load(root, **with_torch)
-    if to == "ctranslate2":
-        return [ours.translate(sources), Translator.load(new, **options).translate(sources), references]
-    lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
-    split = zip(ours.split(lines), ours.tokenizer.encode(lines, ours.frame), strict=True)
-    # mtx treats long lines, capitals, title case and codes specially
-    rows = [row for row, (parts, ids) in enumerate(split) if [part.ids for part in parts if not part.own] == [ids]]
-    if not rows:
+        options: LoadOptions = {"src": pair[0], "to": pair[1], "device": "cpu", "split_sentences": False}
+        search: LoadOptions = {**options, "engine": "torch"}
+        search["beam_size"] = 1 if to == "huggingface" else None  # transformers' has another length penalty
+        ours = Translator.load(root, **search)
+        if to == "ctranslate2":
+            theirs = Translator.load(new, **options).translate(sources)
+        else:
+            lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
+            split = enumerate(zip(ours.split(lines), ours.tokenizer.encode(lines, ours.frame), strict=True))
+            # mtx treats long lines, capitals, title case and codes specially
+            rows = [row for row, (parts, ids) in split if [part.ids for part in parts if not part.own] == [ids]]
+            if not rows:
+                continue
+            sources, references = ([side[row] for row in rows] for side in (lines, references))
+            theirs = (
+                translate_as_argos(new, sources) if to == "argos" else _translate_with_transformers(ours, new, sources)
+            )
+        if theirs is None:
+            return None
+        found += zip(ours.translate(sources), theirs, references, strict=True)
+    if not found:
         logger.warning("all lines are too long for the model, in capitals or codes: translations were not compared")
-        return []
-    sources, references = ([side[row] for row in rows] for side in (lines, references))
-    theirs = translate_as_argos(new, sources) if to == "argos" else _translate_with_transformers(ours, new, sources)
-    return [] if theirs is None else [ours.translate(sources), theirs, references]
+        return None
+    translations, others, compared = zip(*found, strict=True)
+    return compare_translations(translations, others, compared, next(iter(texts))[1])
 
 
 def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
@@ -235,6 +234,7 @@ def _translate_with_transformers(ours: Translator, new: Path, sources: Sequence[
             num_beams=1,
             do_sample=False,
             max_length=max_length + 1,  # transformers counts the start token
+            forced_eos_token_id=tokenizer.eos_token_id,
             forced_bos_token_id=tokenizer.convert_tokens_to_ids(forced[0]) if forced else None,
         )
     return tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -255,26 +255,24 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         codes = _WMT21 if settings.language_codes == "wmt21" else _M2M_100
         languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes.split())}
     else:
-        tokens = {token.content: number for number, token in settings.added_tokens_decoder.items()}
-        for token in _read(_TokenizerJson, source / TOKENIZER_JSON).added_tokens:
-            tokens.setdefault(token.content, token.id)
+        added = _read(_TokenizerJson, source / TOKENIZER_JSON).added_tokens
+        tokens = {token.content: token.id for token in added}
+        tokens |= {token.content: number for number, token in settings.added_tokens_decoder.items()}
         languages = {name: token for name, token in tokens.items() if _NAME.fullmatch(name)}
     if not languages:
         raise DamagedFileError(f"{source}: neither {TOKENIZER_JSON} nor {TOKENIZER_CONFIG} names the languages")
     used = [*ids.values(), *languages.values()]
-    unused = sorted({*range(num_rows)} - {*used}) if max(used) < num_rows else []
-    if len({*used}) < len(used) or min(used) < 0 or max(used) >= num_rows or len(unused) > _MAX_UNUSED:
+    unused = sorted({*range(num_rows)} - {*used})
+    if len(unused) != num_rows - len(used) or len(unused) > _MAX_UNUSED:  # else each has a row of its own
         text = f"{len(ids):,} pieces and {len(languages)} languages with ids up to {max(used):,}"
         raise DamagedFileError(f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {text}")
     if settings.legacy_behaviour is True:
         logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
     is_nllb = any(_code_of(name)[1] for name in languages)
-    rule: Rule = "both"
-    if "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target":
-        rule = "target"
-    unused = [_SPECIAL[BOS], *unused]
+    is_target = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
     of_text = {piece: ids[piece] for piece in pieces[3:] if piece in ids}
-    return _Family(model, of_text, languages, unused, rule, "CC-BY-NC-4.0" if is_nllb else "MIT")
+    licence = "CC-BY-NC-4.0" if is_nllb else "MIT"
+    return _Family(model, of_text, languages, [_SPECIAL[BOS], *unused], "target" if is_target else "both", licence)
 
 
 def _read(kind: Any, path: Path) -> Any:

@@ -124,7 +124,8 @@ def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapsh
     tensors = [tensor for part in parts for tensor in part.values()]
     is_copy = tensors[0].is_cuda or sum(tensor.nbytes for tensor in tensors) <= _MOST_COPIED_BYTES
     take = torch.clone if is_copy else torch.detach
-    return Snapshot(*({name: take(tensor.detach()) for name, tensor in part.items()} for part in parts), is_copy)
+    weights, adam = ({name: take(tensor.detach()) for name, tensor in part.items()} for part in parts)
+    return Snapshot(weights, adam, is_copy)
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
