@@ -31,7 +31,7 @@ def main() -> None:
     if "languages" in tokenizer:  # their tokens
         names, ids = {token: name for name, token in tokenizer["pieces"].items()}, tokenizer["languages"]["ids"]
         directions = settings.get("directions") or ["{src}-{tgt}".format_map(settings)]
-        src, tgt = (names.get(ids.get(name)) for name in (*sys.argv[1:], *directions)[0].split("-"))
+        src, tgt = (names[ids[name]] for name in (*sys.argv[1:], *directions)[0].split("-"))
         start, prefix = ([src], [tgt]) if tokenizer["languages"]["rule"] == "both" else ([tgt], [])
     results = translator.translate_batch(
         [start + line for line in pieces],

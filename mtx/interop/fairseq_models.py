@@ -95,20 +95,15 @@ class _Token(BaseModel):
     content: str
 
 
-class _TokenizerJson(BaseModel):
-    """The key of tokenizer.json that mtx reads."""
-
-    added_tokens: list[_Token] = []
-
-
 class _Settings(BaseModel):
-    """The keys of tokenizer_config.json that mtx reads."""
+    """The keys of tokenizer_config.json and tokenizer.json that mtx reads."""
 
     tokenizer_class: Any = None
     language_codes: Any = None
     languages_rule: Any = None
     legacy_behaviour: Any = None
     added_tokens_decoder: dict[Annotated[int, Field(ge=0)], _Token] = {}
+    added_tokens: list[_Token] = []
 
 
 class _Family(NamedTuple):
@@ -203,8 +198,8 @@ def find_language(name: str, languages: Iterable[str]) -> str:
     if name in known:
         return name
     code, _, script = name.replace("-", "_").partition("_")
-    found = [token for token in known if _codes(_code_of(token)[0]) & _codes(code)]
-    found = [token for token in found if script in ("", _code_of(token)[1])]
+    codes = {token: _code_of(token) for token in known}
+    found = [token for token, (other, of) in codes.items() if _codes(other) & _codes(code) and script in ("", of)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -245,7 +240,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     if pieces[:3] != [UNK, BOS, EOS]:
         raise DamagedFileError(f"{path}: its first pieces are not {UNK}, {BOS} and {EOS}")
     path = source / TOKENIZER_CONFIG
-    settings = _read(_Settings, path)
+    settings = _read_settings(path)
     vocabulary = source / VOCABULARY
     ids: dict[str, Any] = {piece: number for number, piece in enumerate([*_SPECIAL, *pieces[3:]])}
     if vocabulary.is_file():
@@ -255,7 +250,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         codes = _WMT21 if settings.language_codes == "wmt21" else _M2M_100
         languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes.split())}
     else:
-        added = _read(_TokenizerJson, source / TOKENIZER_JSON).added_tokens
+        added = _read_settings(source / TOKENIZER_JSON).added_tokens
         tokens = {token.content: token.id for token in added}
         tokens |= {token.content: number for number, token in settings.added_tokens_decoder.items()}
         languages = {name: token for name, token in tokens.items() if _NAME.fullmatch(name)}
@@ -275,9 +270,9 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     return _Family(model, of_text, languages, [_SPECIAL[BOS], *unused], "target" if is_target else "both", licence)
 
 
-def _read(kind: Any, path: Path) -> Any:
+def _read_settings(path: Path) -> _Settings:
     """The values of a file of the tokenizer, which may be missing."""
-    return validate(kind, path, read_json(path, _MAX_TOKENIZER_JSON_BYTES) if path.is_file() else {})
+    return validate(_Settings, path, read_json(path, _MAX_TOKENIZER_JSON_BYTES) if path.is_file() else {})
 
 
 def _read_text(path: Path, languages: Sequence[str]) -> Iterator[str]:
@@ -362,12 +357,10 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
         raise UsageError("this model cannot be exported to M2M100: its tokenizer was not imported from such a model")
     languages, names = [*tokenizer.languages.values()], tokenizer.vocabulary()
     text = [token for token in range(2, tokenizer.num_pieces) if token not in {*languages}]
-    bos, mask, *unused = [*range(tokenizer.num_pieces, pad_id), pad_id, pad_id]
-    unused = [token for token in unused if token != pad_id]
-    order = [bos, pad_id, EOS_ID, UNK_ID, *text, mask, *languages, *unused]
+    bos, mask, *unused = range(tokenizer.num_pieces, pad_id + 1)  # of which pad is the last
+    order = [bos, pad_id, EOS_ID, UNK_ID, *text, mask, *languages, *unused[:-1]]
     ids = {names[token]: place for place, token in enumerate(order) if token in {*languages}}
-    languages_of = language_pairs(loaded.info)[0]
-    src, tgt = (names[tokenizer.languages[name]] for name in languages_of)
+    src, tgt = (names[tokenizer.languages[name]] for name in language_pairs(loaded.info)[0])
     added = {**_SPECIAL, MASK: 4 + len(text), **ids}
     settings = {
         "tokenizer_class": "NllbTokenizer",
