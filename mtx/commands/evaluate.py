@@ -63,6 +63,7 @@ def evaluate(
     from mtx.evaluation import protocols, test_sets
     from mtx.evaluation.test_set_scores import (
         evaluate_run,
+        in_direction,
         score_file,
         score_lines,
         score_with_glossary,
@@ -78,8 +79,9 @@ def evaluate(
             help = f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME"
             raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
         translator = load_translator(model, glossary, **options)
-        direction = direction or f"{translator.src}-{translator.tgt}"
-    tgt = translator.tgt if translator and not testset else test_sets.target_language(direction)
+        if testset:
+            direction = direction or f"{translator.src}-{translator.tgt}"
+    tgt = translator.tgt if translator and (ref or protocol) else test_sets.target_language(direction)
     published = protocol and protocols.Protocol(protocol, tgt)
     if ref:
         sets = [test_sets.test_set_of_files([], src, ref, tgt)]
@@ -90,15 +92,16 @@ def evaluate(
         sets = test_sets.test_sets_of_runs([root]) if robust or glossary else []
     for test_set in sets:
         name = test_set.name
+        view = translator and in_direction(translator, test_set)
         if hyp:
             scores[hyp.name if ref else name] = score_file(hyp, test_set, published)
         elif glossary:
-            pair = score_with_glossary(translator, test_set, published)
+            pair = score_with_glossary(view, test_set, published)
             scores |= zip((name, f"{name}, {glossary}"), pair, strict=True)
         elif name not in scores:
-            scores[name] = translate_and_score(translator, test_set, protocol=published)
+            scores[name] = translate_and_score(view, test_set, protocol=published)
         for copy in test_sets.changed_copies(test_set) if robust else ():
-            scores[copy.name] = translate_and_score(translator, copy, protocol=published)
+            scores[copy.name] = translate_and_score(view, copy, protocol=published)
     lines = (line for name, values in scores.items() for line in score_lines(name, values))
     print_result(scores, lines, as_json)
 
@@ -150,10 +153,10 @@ def compare(
     translators = {
         path: load_translator(str(path), device=device) for path in systems if path not in texts[0].hypotheses
     }
-    tgt = texts[0].tgt or next((translator.tgt for translator in translators.values()), "")
     groups = comparison.groups_of(systems, list(map(str, systems)))
     comparisons = {}
     for text in texts:
+        tgt = text.tgt or next((translator.tgt for translator in translators.values()), "")
         outputs, references = system_outputs(text, systems, translators)
         warn_if_too_short(text.name, references, tgt)
         comparisons[text.name] = comparison.compare(outputs, references, metrics or METRICS, tgt, groups)

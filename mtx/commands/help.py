@@ -57,8 +57,8 @@ _EXAMPLES = {
         mtx export runs/my --to ctranslate2 --precision int8
         mtx export runs/my --to huggingface -o exported
         mtx export runs/my --to argos -o en_de.argosmodel
-        mtx import opus-mt-en-de -o models/en-de
-        mtx import nllb-200-distilled-600M --languages en,yo -o models/en-yo
+        mtx import hf:Helsinki-NLP/opus-mt-en-de -o models/en-de
+        mtx import hf:facebook/nllb-200-distilled-600M --languages en,yo -o models/yo
     """,
 }
 EXAMPLES = {

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from mtx.commands.command_line import AS_JSON, MODEL, argument, logger, option, print_result
 from mtx.errors import UsageError
+from mtx.storage.run_files import MODEL_CONFIG, WEIGHTS
 
 
 def export(
@@ -29,7 +30,7 @@ def export(
 
 
 def import_(
-    directory: Path = argument("DIR", "Directory of a MarianMT, M2M-100 or NLLB model."),
+    model: str = argument("DIR", "A MarianMT, M2M-100 or NLLB model: a directory, or hf:OWNER/NAME[@REVISION]."),
     output: Path = option("MODEL", "Model directory to write.", "-o", "--output", default=...),
     languages: str | None = option("LANGUAGES", "M2M-100, NLLB: the languages to keep, such as en,sw,yo."),
     keep_pieces_of: Path | None = option(
@@ -41,18 +42,23 @@ def import_(
 ) -> None:
     """Import a published MarianMT model, such as OPUS-MT, or M2M-100 or NLLB.
 
-    You can then translate with it, evaluate it, or adapt it to your text.
+    You can then translate with it, evaluate it, or adapt it to your text. With hf:OWNER/NAME, mtx shows the size and
+    the licence of the model, then downloads it from the Hugging Face hub. Later the same command works offline.
     """
     from mtx.interop.fairseq_models import import_fairseq
-    from mtx.interop.huggingface import import_marian, model_type
+    from mtx.interop.huggingface import check_replaceable, import_marian, model_type
 
+    directory, origin = Path(model), None
+    if model.startswith("hf:"):
+        from mtx.interop.hub import fetch
+
+        check_replaceable(output, {MODEL_CONFIG, WEIGHTS})
+        directory, origin = fetch(model)
     if model_type(directory) != "m2m_100":
         if languages or keep_pieces_of or new_language:
-            raise UsageError(
-                f"{directory}: --languages, --keep-pieces-of and --new-language need an M2M-100 or NLLB model"
-            )
+            raise UsageError(f"{model}: --languages, --keep-pieces-of and --new-language need an M2M-100 or NLLB model")
         import_marian(directory, output)
     else:
         names = [name.strip() for name in (languages or "").split(",")] if languages else []
-        import_fairseq(directory, output, names, keep_pieces_of, new_language)
+        import_fairseq(directory, output, names, keep_pieces_of, new_language, origin)
     logger.info("model: %s", output)

@@ -64,15 +64,9 @@ def _read_path(value: str) -> str:
     return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
 
 
-def _distinct(value: tuple[str, ...]) -> tuple[str, ...]:
-    if twice := [item for item in value if value.count(item) > 1 or len({*item.split("-")}) < 2]:
-        raise ValueError(f"{twice[0]} names a language or a direction twice")
-    return value
-
-
 def pairs_of(directions: Iterable[str]) -> list[tuple[str, str]]:
-    """Source and target of directions."""
-    return [(src, tgt) for src, _, tgt in (name.partition("-") for name in directions)]
+    """Source and target of directions, without names that are not SRC-TGT."""
+    return [(match[1], match[2]) for match in map(DIRECTION.fullmatch, directions) if match]
 
 
 def two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
@@ -83,8 +77,8 @@ def two_columns(value: tuple[str, ...]) -> tuple[str, ...]:
 
 TAG = re.compile("[A-Za-z0-9_]+")
 # Languages become file extensions
-DIRECTION = re.compile("([A-Za-z0-9_]+)-([A-Za-z0-9_]+)")
-Direction = Annotated[str, matching(DIRECTION.pattern, "SRC-TGT with one hyphen, such as en-de or en-zh_Hans")]
+DIRECTION = re.compile(r"([A-Za-z0-9_]+)-(?!\1$)([A-Za-z0-9_]+)")
+Direction = Annotated[str, matching(DIRECTION.pattern, "two languages and one hyphen, such as en-de or en-zh_Hans")]
 Language = Annotated[str, matching(r"[^/\\\x00-\x1f\x7f-\x9f]{1,100}", "1 to 100 characters without /")]
 Licence = Annotated[str, matching(r"[^\x00-\x1f\x7f-\x9f]{1,200}", "1 to 200 characters on one line")]
 PathText = Annotated[str, AfterValidator(_read_path)]
@@ -201,8 +195,7 @@ class TrainText(Section):
     @classmethod
     def _fill(cls, values: Values) -> Values:
         """A text with languages of its own gets the weight of its direction, like a name alone."""
-        is_named = any(values.get(side) not in (None, *NULL) for side in ("src", "tgt"))
-        return {"weight": None, **values} if is_named else values
+        return {"weight": None, **values} if {"src", "tgt"} & values.keys() else values
 
 
 # The two forms of an item of data.train. pydantic puts these labels into error locations; `messages` drops them.
@@ -220,7 +213,7 @@ class DataConfig(Section):
     """source language by its code, also the extension of local files"""
     tgt: Language = "tgt"
     """target language by its code, also the extension of local files"""
-    directions: Annotated[tuple[Direction, ...], AfterValidator(_distinct)] = ()
+    directions: tuple[Direction, ...] = ()
     """directions of one model for several languages, such as en-de,en-fr,de-en, instead of data.src and data.tgt; each
     text is read in every direction that it has"""
     temperature: float = Field(5.0, ge=1)
@@ -258,14 +251,13 @@ class DataConfig(Section):
 
     @classmethod
     def _fill(cls, values: Values) -> Values:
-        """A single direction is `src` and `tgt`; of several, these are the first."""
-        directions = cls._read_value("directions", values.get("directions"))
-        if not isinstance(directions, list | tuple) or not directions:
-            return values
-        if not (first := DIRECTION.fullmatch(str(directions[0]))):
-            return values
-        several = directions if len(directions) > 1 or first[1] == first[2] else ()
-        return {**values, "src": first[1], "tgt": first[2], "directions": several}
+        """`src` and `tgt` are those of the first direction; a single direction is only these."""
+        names = [*map(str, cls._read_value("directions", values.get("directions", ())))]
+        if len({*names}) < len(names):
+            raise ValueError(f"data.directions: {','.join(names)} has a direction twice")
+        for src, tgt in pairs_of(names[:1]):
+            values = {**values, "src": src, "tgt": tgt, "directions": names[1:] and names}
+        return values
 
     @property
     def direction(self) -> str:
@@ -276,6 +268,10 @@ class DataConfig(Section):
     def language_pairs(self) -> list[tuple[str, str]]:
         """Source and target of each direction; the number of a direction is its place in this list."""
         return pairs_of(self.directions) or [self.languages]
+
+    def language_pair(self, test: str) -> tuple[str, str]:
+        """Source and target of a test set; with several directions, its name ends in its own."""
+        return pairs_of([test.rpartition(".")[2]])[0] if self.directions else self.languages
 
     @property
     def languages(self) -> tuple[str, str]:

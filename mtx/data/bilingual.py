@@ -75,7 +75,7 @@ class BilingualReader:
             left_out = dict[str, PairGroup]()
             for unit in block:
                 present.update(variant.language for variant in unit.variants)
-                src, tgt = _sides(unit, languages)
+                src, tgt = _sides(unit, languages, columns)
                 if len(src) * len(tgt) > 1000:  # no real unit has that many pairs
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
                 for one, other in itertools.product(src, tgt):
@@ -117,10 +117,13 @@ def date_of(text: str) -> int:
     return int(re.sub(r"\D", "", text)[:14].ljust(14, "0"))
 
 
-def _sides(unit: Unit, languages: Languages) -> tuple[list[Variant], list[Variant]]:
-    """The variants of a unit that serve as source and as target; several if the unit has several translations."""
+def _sides(unit: Unit, languages: Languages, columns: Columns) -> tuple[list[Variant], list[Variant]]:
+    """The variants of a unit that serve as source and as target; several if the unit has several translations.
+
+    An unnamed text serves as any language, unless `columns` are the languages: then several directions are possible.
+    """
     src, tgt = (_find_serving(unit, language) for language in languages)
-    unnamed = [variant for variant in unit.variants if variant.language == UNKNOWN and variant.text]
+    unnamed = [v for v in unit.variants if v.language == UNKNOWN and v.text and columns != languages]
     if not src and not tgt:
         return unnamed[:1], unnamed[1:]
     return src or unnamed, tgt or unnamed

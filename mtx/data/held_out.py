@@ -14,7 +14,7 @@ Flow: corpora -> `EvalSet` -> `prepare`, which removes the held-out pairs from t
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig
 from mtx.data.cleaning import Mask, clean_pair, hash_texts
+from mtx.data.languages import Languages
 from mtx.data.markup import clean_text
 from mtx.data.sources import Corpora, Corpus
 from mtx.data.tables import PairBlock, PairGroup
@@ -46,8 +47,8 @@ class EvalSet:
 
     Attributes:
         is_held_out: whether it is taken from the training text instead of being configured.
-        directions: the numbers of its directions (`DataConfig.language_pairs`).
-        blocks: its text, with the number of its direction.
+        directions: the languages of each.
+        blocks: its text, with its languages.
         would_drop: the number of pairs that cleaning would drop, by reason; none is dropped.
         num_cut: sides cut to `data.max_tokens`.
         leaks: the number of training pairs with a source or target of a configured set, and the first as an example.
@@ -56,8 +57,8 @@ class EvalSet:
     name: str
     store: str
     is_held_out: bool
-    directions: Sequence[int]
-    blocks: list[tuple[int, PairBlock]] = field(default_factory=list)
+    directions: list[Languages]
+    blocks: list[tuple[Languages, PairBlock]] = field(default_factory=list)
     would_drop: Counter[str] = field(default_factory=Counter)
     num_cut: int = 0
     leaks: dict[str, Any] = field(default_factory=lambda: {"train_pairs": 0, "example": None})
@@ -84,15 +85,14 @@ def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
     Raises:
         DataError: if a configured set is empty or not UTF-8.
     """
-    directions = [*dict.fromkeys(corpus.direction for corpus in corpora.own)]
-    sets = [("valid", VALID_STORE, directions, corpora.valid)]
+    empty = {corpus.languages: list[Corpus]() for corpus in corpora.own}
+    sets = [("valid", VALID_STORE, [*empty], corpora.valid)]
     for name, text in (corpora.tests or {HELD_OUT_TEST: []}).items():
-        for number in [corpus.direction for corpus in text] or directions:
-            key = f"{name}.{data.directions[number]}" if data.directions else name
-            of_direction = [corpus for corpus in text if corpus.direction == number]
-            sets.append((key, test_store(key), [number], of_direction))
-    for name, store, numbers, text in sets:
-        eval_set = EvalSet(name, store, not text, numbers)
+        for languages, of_direction in ({corpus.languages: [corpus] for corpus in text} or empty).items():
+            key = f"{name}.{'-'.join(languages)}" if data.directions else name
+            sets.append((key, test_store(key), [languages], of_direction))
+    for name, store, directions, text in sets:
+        eval_set = EvalSet(name, store, not text, directions)
         for corpus in text:
             _read(eval_set, corpus, data)
         yield eval_set
@@ -108,15 +108,15 @@ def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
                 raise corpus.not_utf8(line)
             if isinstance(outcome := clean_pair(src, tgt, data), str):
                 eval_set.would_drop[outcome] += 1
-        eval_set.blocks.append((corpus.direction, block))
+        eval_set.blocks.append((corpus.languages, block))
     for reason, count in left_out.items():
         log.info(f"the {eval_set.kind} set {corpus.name}: {counted(count, 'unit')} skipped, {reason}")
-    if not any(block.src for number, block in eval_set.blocks if number == corpus.direction):
+    if not any(block.src for languages, block in eval_set.blocks if languages == corpus.languages):
         raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
 
 
 def hold_out(
-    sets: list[EvalSet], corpora: Corpora, data: DataConfig, pairs: Any, is_own: Mask, is_left: Mask
+    sets: list[EvalSet], corpora: Corpora, data: DataConfig, pairs: Any, directions: Any, is_own: Mask, is_left: Mask
 ) -> dict[str, Mask]:
     """Choose the held-out pairs; returns their mask, and those of the training pairs that share a side with one.
 
@@ -124,30 +124,30 @@ def hold_out(
 
     Args:
         pairs: a table of `prepare.CLEANED`.
+        directions: the number of the direction of each.
         is_own: its pairs of `Corpora.own`.
         is_left: its pairs that are neither older translations nor duplicates.
     """
-    directions = np.array([corpus.direction for corpus in corpora.train])[pairs["corpus"].to_numpy()]
-    languages = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()]
-    is_by_target = np.array([languages.index(tgt) < languages.index(src) for src, tgt in data.language_pairs])
+    rank = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()].index
+    is_by_target = np.array([rank(tgt) < rank(src) for src, tgt in data.language_pairs])
     hashes = np.where(is_by_target[directions], pairs["tgt_hash"].to_numpy(), pairs["src_hash"].to_numpy())
     different = np.unique(hashes[is_own])
     size = min(MAX_HELD_OUT, max(1, different.size // 20))
     is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
     for eval_set in sets:
         if eval_set.is_held_out:
-            if eval_set.directions[0] == corpora.own[0].direction:
+            if eval_set.directions[0] == corpora.own[0].languages:
                 names = ", ".join(dict.fromkeys(corpus.name for corpus in corpora.own))
                 log.info(f"no {eval_set.kind} set configured: holding out {size:,} source sentences of {names}")
             chosen = different[-size:] if eval_set.store == VALID_STORE else different[:size]
             is_chosen = is_own & is_left & np.isin(hashes, chosen)
-            for number in eval_set.directions:
-                is_in_set = is_chosen & (directions == number)
+            for pair in eval_set.directions:
+                is_in_set = is_chosen & (directions == data.language_pairs.index(pair))
                 if data.directions and not is_in_set.any():
-                    raise DataError(f"data.directions: too little text is {data.directions[number]} to hold out a part")
+                    raise DataError(f"too little text is {'-'.join(pair)} to hold out a part")
                 is_held_out[HELD_OUT] |= is_in_set
                 in_set = pairs.select(["line", *SIDES]).filter(pa.array(is_in_set))
-                eval_set.blocks.append((number, PairBlock(*(column.to_pylist() for column in in_set.columns))))
+                eval_set.blocks.append((pair, PairBlock(*(column.to_pylist() for column in in_set.columns))))
         is_leak = np.zeros(pairs.num_rows, np.bool_)
         for side, reason in SIDES.items():
             sides = SIDES if data.directions else (side,)

@@ -127,9 +127,10 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         why = f"the measured size nearest to {num_pairs:,} pairs{more} of {side_bytes:.0f} bytes per side"
     if isinstance(config.sizes, int):
         row, why = config.sizes, "as sizes says"
-    # a model that starts from another, and a model of short pairs, use their sources without copies
-    # and a copy has no direction
-    if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES or config.data.directions:
+    # a model that starts from another, and a model of short pairs, use their sources without copies; so does a model of
+    # several directions, since a copy has none
+    several = config.data.language_pairs[1:]
+    if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES or several:
         explicit.add("training.copied_target_ratio")
     values = row_values(row)
     values["training.batch_tokens"] = max(values["training.batch_tokens"], config.data.max_tokens)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from mtx.config.limits import MAX_EPOCH_PAIRS
-from mtx.config.schema import Config, DataConfig
+from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
 from mtx.data.cleaning import (
     NOT_UTF8,
@@ -156,11 +156,12 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         _clean(tallies, data, cleaned)
         is_chosen = _choose(cleaned, tallies, sets, corpora, data)
         _log_kept("cleaning", tallies)
+        if missing := {*data.language_pairs} - {tally.corpus.languages for tally in tallies if tally.kept}:
+            raise DataError(f"data.directions: no training text is {'-'.join(min(missing))}")
         _choose_weights(tallies, data)
-        weights = [tally.weight if data.directions else 1.0 for tally in tallies]
-        num_drawn = sum(weight * tally.kept for weight, tally in zip(weights, tallies, strict=True))
-        share = min(1.0, MAX_TOKENIZER_PAIRS / num_drawn)
-        text = ChosenText(cleaned, is_chosen, [share * weight for weight in weights], config.seed)
+        weights = np.array([tally.weight if data.directions else 1.0 for tally in tallies])
+        num_drawn = weights @ [tally.kept for tally in tallies]
+        text = ChosenText(cleaned, is_chosen, weights * min(1.0, MAX_TOKENIZER_PAIRS / num_drawn), config.seed)
         tokenizer = tokenizer or _learn_tokenizer(config, text, tags)
         tokenizer.save(directory)
         terms = _write_terms(text, directory / TERMS, config)
@@ -170,8 +171,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         for eval_set in sets:
             encoded = _encode_set(eval_set, tokenizer, data)
             write_store(directory / eval_set.store, tokenizer.num_ids, [1.0] * len(data.language_pairs), encoded)
-        sources_of = [data.language_pairs[tally.corpus.direction][0] for tally in tallies]
-        figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), sources_of)
+        figures = _describe_text(TokenStore.open(directory / TRAIN_STORE), data.src)
         report = _report(tallies, sets, data) | figures | {"pieces": tokenizer.num_pieces} | terms
         durable.write_json(directory / SETTINGS, {"settings": fixed_settings(config), "undecided": config.undecided})
         durable.write_json(directory / REPORT, report)
@@ -184,9 +184,9 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
     if missing := [tag for tag in tags if tag not in tokenizer.tags]:
         raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
-    for src, tgt in config.data.language_pairs:
-        if tokenizer.frame(src, tgt) == PLAIN and config.data.directions:
-            raise UsageError(f"data.directions: the tokenizer of {origin} has no token for {tgt}")
+    for pair in pairs_of(config.data.directions):
+        if tokenizer.frame(*pair) == PLAIN:
+            raise UsageError(f"data.directions: the tokenizer of {origin} has no token for {pair[1]}")
     if config.data.terms is not None and not tokenizer.marks:
         raise UsageError(f"data.terms: the tokenizer of {origin} has no marks for terms", "set data.terms=null")
     if config.training.bpe_dropout and not all(tokenizer.models.merges(side)[1] for side in (False, True)):
@@ -254,8 +254,9 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     Counts the pairs that are not used, and adds held-out pairs to their sets.
     """
     table = pa.ipc.open_file(pa.memory_map(os.fsencode(cleaned))).read_all()
-    corpus, directions = table["corpus"].to_numpy(), np.array([tally.corpus.direction for tally in tallies], np.uint64)
-    src_hashes = hash_pairs(directions[corpus], table["src_hash"].to_numpy())  # other ones in each direction
+    corpus = table["corpus"].to_numpy()
+    directions = np.array([data.language_pairs.index(tally.corpus.languages) for tally in tallies], np.uint64)[corpus]
+    src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
     is_newest = np.ones(table.num_rows, np.bool_)
     has_older = np.array([tally.keeps_newest for tally in tallies])[corpus]
     is_newest[has_older] = find_newest(src_hashes[has_older], table["date"].to_numpy()[has_older])
@@ -263,7 +264,7 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     is_first[is_newest] = find_first(hash_pairs(src_hashes, table["tgt_hash"].to_numpy())[is_newest])
     is_own = np.array([tally.is_own for tally in tallies])[corpus]
     masks = {"older translation": ~is_newest, "duplicate": ~is_first}
-    masks |= hold_out(sets, corpora, data, table, is_own, is_first)
+    masks |= hold_out(sets, corpora, data, table, directions, is_own, is_first)
     is_chosen = np.ones(table.num_rows, np.bool_)
     stop = 0
     for tally in tallies:  # the pairs of a corpus are consecutive
@@ -286,23 +287,24 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
     epoch (Arivazhagan et al. 2019, arXiv 1907.05019, section 4.2). General text is used at most as often as own text.
     """
     own_tallies = [tally for tally in tallies if tally.is_own]
-    num_own, num_open = Counter[int](), Counter[int]()  # own pairs of each direction, and those without a weight
+    num_own = Counter[Any]()  # of each direction
     for tally in own_tallies:
-        num_own[tally.corpus.direction] += tally.kept
-        num_open[tally.corpus.direction] += tally.kept * (tally.corpus.weight is None)
+        num_own[tally.corpus.languages] += tally.kept
     for tally in tallies:
-        direction, why = tally.corpus.direction, "since small directions are used more often"
-        if tally.corpus.weight is not None or (tally.is_own and not data.directions):
-            continue
-        if tally.is_own:
-            ratio = max(num_open.values()) / max(1, num_open[direction])
+        num_pairs = num_own[tally.corpus.languages]
+        if tally.corpus.weight is None and tally.is_own:
+            ratio = max(num_own.values()) / max(1, num_pairs)
             tally.weight = min(_MAX_REPEATS, ratio ** (1 - 1 / data.temperature))
-        else:
-            num_pairs = num_own[direction] or max(num_own.values())
+            if tally.weight >= 1.01:
+                direction = "-".join(tally.corpus.languages)
+                log.info(f"{tally.corpus.name}: its {tally.kept:,} pairs {direction} get the weight {tally.weight:.3g}")
+        elif tally.corpus.weight is None:
+            num_pairs = num_pairs or max(num_own.values())
             tally.weight = min(1.0, num_pairs / max(1, tally.kept))
-            why = f"so that they are used at most as often as the {num_pairs:,} of {own_tallies[0].corpus.name}"
-        name = f"{tally.corpus.name} {data.directions[direction]}" if data.directions else tally.corpus.name
-        log.info(f"{name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, {why}")
+            log.info(
+                f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
+                f"used at most as often as the {num_pairs:,} of {own_tallies[0].corpus.name}"
+            )
 
 
 def _check_weights(tallies: list[Tally]) -> None:
@@ -327,12 +329,12 @@ class ChosenText:
     yields the same sentences.
 
     Attributes:
-        shares: how often the sample has a pair of each corpus, on average.
+        shares: an array, how often the sample has a pair of each corpus, on average.
     """
 
     cleaned: Path
     is_chosen: Mask
-    shares: list[float]
+    shares: Any
     seed: int
 
     @property
@@ -356,7 +358,7 @@ class ChosenText:
         rng = np.random.default_rng(self.seed)
         for batch in self.batches():
             counts = np.ceil(self.shares[batch["corpus"][0].as_py()] - rng.random(batch.num_rows)).astype(np.int64)
-            yield _texts(batch.take(pa.array(np.repeat(np.arange(batch.num_rows), counts))))
+            yield _texts(batch.take(np.repeat(range(batch.num_rows), counts)))
 
     def __iter__(self) -> Iterator[str]:
         return chain.from_iterable(chain(*self.sample()))
@@ -365,9 +367,15 @@ class ChosenText:
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
     """Train the tokenizer, on large text in another process: SentencePiece ignores signals and keeps all of it."""
     has_marks = config.data.terms is not None
-    languages = [tgt for _, tgt in config.data.language_pairs if config.data.directions]
-    learn = partial(train_tokenizer, config=config.tokenizer, num_pairs=text.num_pairs, tags=tags, has_marks=has_marks)
-    learn = partial(learn, languages=languages)
+    languages = [tgt for _, tgt in pairs_of(config.data.directions)]
+    learn = partial(
+        train_tokenizer,
+        config=config.tokenizer,
+        num_pairs=text.num_pairs,
+        tags=tags,
+        has_marks=has_marks,
+        languages=languages,
+    )
     [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=text.num_pairs <= _FEW_PAIRS)
     log.info(f"tokenizer: {tokenizer.num_pieces:,} subwords")
     return tokenizer
@@ -391,7 +399,7 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]
 
 def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], data: DataConfig, path: Path) -> None:
     """Write the training store without the pairs that are too long."""
-    frames = [tokenizer.frame(*data.language_pairs[of.direction], of.tag) for of in (tally.corpus for tally in tallies)]
+    frames = [tokenizer.frame(*tally.corpus.languages, tally.corpus.tag) for tally in tallies]
     threads = -1 if text.num_pairs <= _FEW_PAIRS else 1  # workers encode large text
     encode = partial(encode_block, tokenizer=tokenizer, frames=frames, max_tokens=data.max_tokens, num_threads=threads)
 
@@ -434,24 +442,26 @@ def _texts(batch: Batch) -> tuple[list[str], list[str]]:
 
 def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, data: DataConfig) -> Iterator[Any]:
     """Encode a validation or test set. Ids beyond the maximum are cut: only the loss uses ids; BLEU uses the text."""
-    frames = [tokenizer.frame(*languages) for languages in data.language_pairs]
-    for number, block in eval_set.blocks:
-        frame = frames[number]
+    for languages, block in eval_set.blocks:
+        frame = tokenizer.frame(*languages)
         src_ids = tokenizer.encode(block.src, frame)
         tgt_ids = tokenizer.encode(block.tgt, frame, target=True)
         for ids in (*src_ids, *tgt_ids):
             if len(ids) > data.max_tokens:
                 ids[data.max_tokens - 1 :] = [EOS_ID]
                 eval_set.num_cut += 1
-        corpus = [number] * len(block.src)  # in these stores it is the direction
+        corpus = [data.language_pairs.index(languages)] * len(block.src)  # in these stores it is the direction
         yield store_batch(tokenizer.num_ids, src_ids, tgt_ids, block.lines, corpus, block.src, block.tgt)
 
 
-def _describe_text(store: TokenStore, languages: list[str]) -> dict[str, Any]:
-    """The entry of report.json about the text in the training store; `languages` are the sources of its corpora."""
+def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
+    """The entry of report.json about the text in the training store.
+
+    Args:
+        language: the source language, or the first of several: the sentences of German are 1% more by English rules.
+    """
     src_tokens, tgt_tokens = (int(side.lengths.sum()) for side in (store.src, store.tgt))
-    sample = np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES))
-    src, tgt = store.texts(sample)
+    src, tgt = store.texts(np.arange(0, store.num_pairs, -(-store.num_pairs // _SAMPLE_LINES)))
     codes = Counter(
         code for pair in zip(src, tgt, strict=True) for code in set.intersection(*map(set, map(codes_of, pair)))
     )
@@ -460,7 +470,7 @@ def _describe_text(store: TokenStore, languages: list[str]) -> dict[str, Any]:
         "src_tokens": src_tokens,
         "tgt_tokens": tgt_tokens,
         "src_tgt_ratio": src_tokens / tgt_tokens,
-        "multi_sentence_share": multi_sentence_share(src, [languages[number] for number in store.corpus[sample]]),
+        "multi_sentence_share": multi_sentence_share(src, language),
         "codes": sorted(code for code, count in codes.items() if count >= _LEARNED),
         "suspicious": {kind: number / len(src) for kind, number in omissions.items()},
     }
@@ -468,19 +478,16 @@ def _describe_text(store: TokenStore, languages: list[str]) -> dict[str, Any]:
 
 def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dict[str, Any]:
     """The entry of report.json about the pairs that were read."""
-
-    def languages(number: int) -> dict[str, str]:
-        return dict(zip(SIDES, data.language_pairs[number], strict=True)) if data.directions else {}
-
+    sides = {pair: dict(zip(SIDES, pair, strict=True)) for pair in pairs_of(data.directions)}
     examples = ChainMap(*(tally.examples for tally in tallies))  # the first of each reason
     dropped = _dropped(tallies).most_common()
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
-        "corpora": [tally.report() | languages(tally.corpus.direction) for tally in tallies],
+        "corpora": [tally.report() | sides.get(tally.corpus.languages, {}) for tally in tallies],
         "valid": sets[0].report(),
-        "tests": {test.name: test.report() | languages(test.directions[0]) for test in sets[1:]},
-        **({"directions": data.language_pairs} if data.directions else {}),
+        "tests": {test.name: test.report() | sides.get(test.directions[0], {}) for test in sets[1:]},
+        **({"directions": data.directions} if sides else {}),
     }
 
 

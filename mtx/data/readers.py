@@ -49,7 +49,8 @@ class Reader(Protocol):
 
         Args:
             languages: source and target, for a file that names its sides by languages.
-            columns: data.columns, for a file with more than two columns; other readers ignore it.
+            columns: data.columns, for a file with more than two columns; other readers ignore it. With several
+                directions it is `languages`: columns or units must name both.
 
         Raises:
             DataError: with `path:line: got, expected`, at anything that is not a pair.

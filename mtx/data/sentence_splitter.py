@@ -63,11 +63,10 @@ def lead_pattern(language: str) -> re.Pattern[str]:
     return re.compile(rf"\s*(?:(?:[-*+•–]|\(?\d{{1,3}}[){dot}])[ \t]+)*")
 
 
-def multi_sentence_share(lines: Sequence[str], languages: Sequence[str]) -> float:
-    """The share of lines with more than one sentence, from 0 to 1, by the language of each line."""
-    split = {language: sentence_splitter(language) for language in {*languages}}
-    counts = (len(split[language](line)) for line, language in zip(lines, languages, strict=True))
-    return sum(count > 1 for count in counts) / max(1, len(lines))
+def multi_sentence_share(lines: Sequence[str], language: str) -> float:
+    """The share of lines with more than one sentence, from 0 to 1."""
+    split = sentence_splitter(language)
+    return sum(len(split(line)) > 1 for line in lines) / max(1, len(lines))
 
 
 def space_between(before: str, after: str) -> str:

@@ -24,6 +24,7 @@ from mtx.data.languages import Languages, tag_of
 from mtx.data.readers import FILE_ENDING, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
+    PLAIN_NAMES,
     Columns,
     PairBlock,
     column_blocks,
@@ -61,7 +62,7 @@ class Corpus:
         is_memory: whether it is a translation memory or similar, which may also contain older translations.
         weight: None is 1, or with several directions the weight of its direction, or with `training.init_from` the one
             that keeps it from outweighing the own text.
-        direction: the number of its direction (`DataConfig.language_pairs`).
+        languages: its direction, one of `DataConfig.language_pairs`.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Corpus:
     is_memory: bool = False
     weight: float | None = 1.0
     tag: str | None = None
-    direction: int = 0
+    languages: Languages = PLAIN_NAMES
 
     def not_utf8(self, line: int) -> DataError:
         """The error for a corpus that is not UTF-8, with the first such line of its files, or `line` of a table."""
@@ -113,21 +114,16 @@ def find_corpora(data: DataConfig) -> Corpora:
     """Find all text that the configuration names. Downloads a dataset from the hub.
 
     Raises:
-        UsageError: if no training text is configured, a file is missing or of another kind, or a text has no direction,
-            or a direction no text.
+        UsageError: if no training text is configured, a file is missing or of another kind, or a text has none of the
+            directions.
         MtxError: if the hub's dataset cannot be loaded.
         DataError: if it has no columns for the two languages.
     """
-    corpora = _find_corpora(data)
-    present = {corpus.direction for corpus in corpora.train}
-    if missing := [name for number, name in enumerate(data.directions) if number not in present]:
-        raise UsageError(f"data.directions: no training text is {missing[0]}")
-    return corpora
-
-
-def _find_corpora(data: DataConfig) -> Corpora:
     if data.generator:
-        train, valid, test = ([Corpus("grammar", partial(_read_demo, part))] for part in ("train", "valid", "test"))
+        train, valid, test = (
+            [Corpus("grammar", partial(_read_demo, part), languages=data.languages)]
+            for part in ("train", "valid", "test")
+        )
         return Corpora(train, valid, {"grammar": test})
     if data.hub is not None and data.dir is None:
         return _find_hub_corpora(data, data.hub)
@@ -140,11 +136,7 @@ def _find_corpora(data: DataConfig) -> Corpora:
     if data.dir is not None and not _is_dir(data.dir):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
     texts = [text if isinstance(text, TrainText) else TrainText(name=text, weight=None) for text in data.train]
-    train = [
-        replace(corpus, weight=text.weight, tag=text.tag)
-        for text in texts
-        for corpus in _find_directions(data, "train", text)
-    ]
+    train = [corpus for text in texts for corpus in _find_directions(data, "train", text)]
     valid = [] if data.valid is None else _find_directions(data, "valid", TrainText(name=data.valid))
     tests = {
         key: [] if name == HELD_OUT_TEST else _find_directions(data, "test", TrainText(name=name))
@@ -175,34 +167,32 @@ def _find_directions(
 ) -> list[Corpus]:
     """An entry of data.train, data.valid or data.test (the `key`), or a split of the hub, in each direction it has.
 
-    Two files, or a name with `{src}` and `{tgt}`, have the direction of their names. In another file, units or columns
-    must name the languages, unless the direction is the only one.
+    Two files, or a name with `{src}` and `{tgt}`, have the direction of their names. In another file, columns or units
+    must name both languages, unless the entry can have only one direction.
 
     Args:
         find: finds the text of two languages, with the columns of a table; None: `_find`.
     """
-    name, find = text.name, find or partial(_find, data, text.name, key)
-    directions = [
-        (number, (src, tgt))
-        for number, (src, tgt) in enumerate(data.language_pairs)
-        if text.src in (None, src) and text.tgt in (None, tgt)
-    ]
-    if len(directions) == 1:
-        [(number, pair)] = directions
-        return [_in_order(replace(find(pair, data.columns), direction=number), data)]
-    is_named = "{src}" in name and "{tgt}" in name
-    found, problem = list[Corpus](), f"its src and tgt are not among {data.direction}"
-    for number, pair in directions:
+    find = find or partial(_find, data, text.name, key)
+    possible = [pair for pair in data.language_pairs if (text.src or pair[0], text.tgt or pair[1]) == pair]
+    is_only = len(possible) == 1
+    is_named = is_only or ("{src}" in text.name and "{tgt}" in text.name)
+    found, problem = list[Corpus](), f"data.{key}: {text.name}: its src and tgt are not among {data.direction}"
+    for pair in possible:
         try:
             corpus = find(pair, data.columns if is_named else pair)
-            has_pairs = is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks())
+            if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
+                corpus = replace(corpus, name=text.name, languages=pair, weight=text.weight, tag=text.tag)
+                found.append(_in_order(corpus, data.columns))
         except (UsageError, DataError) as error:
+            if is_only:
+                raise
             problem = str(error)
-        else:
-            found += [_in_order(replace(corpus, direction=number), data)] * has_pairs
     if not found:
-        help = f"put {{src}} and {{tgt}} into its name, or: data.{key}: [{{name: {name}, src: en, tgt: de}}]"
-        raise UsageError(f"data.{key}: {name!r} has no text in any of the directions: {problem}", help)
+        help = (
+            "name its languages by columns or units, by {src} and {tgt} in its name, or: {name: NAME, src: en, tgt: de}"
+        )
+        raise UsageError(problem, help)
     return found
 
 
@@ -214,7 +204,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
     Raises:
         UsageError: if there is no such file, or it is not text.
     """
-    entry, name = name, name.replace("{src}", languages[0]).replace("{tgt}", languages[1])
+    name = name.replace("{src}", languages[0]).replace("{tgt}", languages[1])
     candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
     missing = " or ".join(map(str, candidates))
     if not FILE_ENDING.search(name):
@@ -227,7 +217,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
                     f"data.src and data.tgt are both {languages[0]!r}: {src} would be both sides of each pair"
                 )
             if src and tgt:
-                return Corpus(entry, partial(read_text, src, tgt), (src, tgt))
+                return Corpus(name, partial(read_text, src, tgt), (src, tgt))
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
         candidates = [path for path in candidates if not _is_dir(path)]
@@ -238,16 +228,16 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
             help = f"data.valid=null holds out a part of the training text; {help}"
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     reader = reader_of(path)
-    return Corpus(entry, partial(reader, path, languages, columns), (path,), isinstance(reader, BilingualReader))
+    return Corpus(name, partial(reader, path, languages, columns), (path,), isinstance(reader, BilingualReader))
 
 
-def _in_order(corpus: Corpus, data: DataConfig) -> Corpus:
+def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
     """The corpus; if its first pairs are surely swapped, all are yielded with their sides swapped.
 
     If data.columns, the names of two files, columns or units name the sides, it raises a UsageError instead.
     """
 
-    languages = data.language_pairs[corpus.direction]
+    languages = corpus.languages
 
     def blocks() -> Iterator[PairBlock]:
         is_swapped = None
@@ -255,8 +245,8 @@ def _in_order(corpus: Corpus, data: DataConfig) -> Corpus:
             if is_swapped is None:
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
-                    if data.columns or len(corpus.files) != 1 or names_languages(*corpus.files):
-                        help = f"data.columns={','.join(data.columns[::-1])}" if data.columns else _RENAME
+                    if columns or len(corpus.files) != 1 or names_languages(*corpus.files):
+                        help = f"data.columns={','.join(columns[::-1])}" if columns else _RENAME
                         raise UsageError(f"{corpus.name}: source and target are swapped", help)
                     log_once(f"{corpus.name}: the second text of each pair is {languages[0]}, so it is the source")
             yield replace(block, src=block.tgt, tgt=block.src) if is_swapped else block
@@ -278,13 +268,11 @@ def _read_demo(part: str) -> Iterator[PairBlock]:
     return in_blocks((src, tgt) for name, src, tgt in rows if name == part)
 
 
-def _unreachable(hub: HubConfig) -> str | None:
-    """The reason why the hub cannot be reached; None if it can, or if `hub` names a local folder.
+def unreachable() -> str | None:
+    """The reason why the hub cannot be reached; None if it can.
 
     A single request is enough; `datasets` itself would retry for half a minute to two minutes.
     """
-    if Path(hub.name).is_dir():
-        return None
     from huggingface_hub import constants, get_session
 
     try:
@@ -300,10 +288,10 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
     The entries of `data.test`, if any, name the test splits in order. If the hub cannot be reached, only the cache is
     read.
     """
-    unreachable = _unreachable(hub)
+    problem = None if Path(hub.name).is_dir() else unreachable()
     import datasets  # the import takes seconds, which local files do not need
 
-    if unreachable:
+    if problem:
         datasets.config.HF_HUB_OFFLINE = True  # makes `datasets` read the cache without trying to connect many times
     logging.getLogger("datasets").setLevel(logging.CRITICAL)  # `datasets` also raises the errors that it logs
     if not shows_progress():
@@ -322,7 +310,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         # The branch of the hub's own Parquet copies has a folder for each subset
         subset = "data_dir" if hub.revision == "refs/convert/parquet" else "name"
         builder = datasets.load_dataset_builder(hub.name, revision=hub.revision, **{subset: hub.subset})
-        log.info(f"{hub.name}: reading from the cache; {unreachable or 'missing files are downloaded'}")
+        log.info(f"{hub.name}: reading from the cache; {problem or 'missing files are downloaded'}")
         builder.download_and_prepare()
         train = find(hub.train)
         valid = [] if hub.valid is None else find(hub.valid)
@@ -334,8 +322,8 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         cause = error.__cause__ if isinstance(error, datasets.exceptions.DatasetGenerationError) else None
         reason = first_line(cause or error)
         help = "to use local files: data.dir=DIR data.train=NAME for DIR/NAME.LANG, or data.train=corpus.tsv"
-        if unreachable and isinstance(error, ConnectionError):
-            reason = f"{unreachable}, and it is not in the cache"
+        if problem and isinstance(error, ConnectionError):
+            reason = f"{problem}, and it is not in the cache"
             help += "; HTTPS_PROXY=URL sets a proxy, HF_HOME=DIR sets the cache"
         raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", help) from error
 
@@ -346,9 +334,9 @@ def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> dict[str, An
     These are the text files and the SentencePiece models of `tokenizer.model`. It is next to the prepared data, not in
     it, so that the hash of the data depends only on what a run learns from, wherever its files were.
     """
-    paths = [*(path for corpus in corpora.all() for path in corpus.files), *given_models(tokenizer)]
-    files = dict.fromkeys(path.absolute() for path in paths)  # a side of several directions is there once
-    return {"files": [{"path": str(p), **_size_and_time(p), "sha256": durable.sha256(p)} for p in files]}
+    paths = dict.fromkeys([*(path for corpus in corpora.all() for path in corpus.files), *given_models(tokenizer)])
+    files = [{"path": str(path.absolute()), **_size_and_time(path), "sha256": durable.sha256(path)} for path in paths]
+    return {"files": files}
 
 
 def find_changed_files(record: Path) -> list[Path]:
@@ -439,8 +427,8 @@ def describe_languages(resolved: Resolved) -> list[str]:
     for key, language in explicit.items():
         if (code := tag_of(language)) != language:
             raise UsageError(f"{key}={language}: expected the code of a language", f"{key}={code}")
-    is_named = len(explicit) == 2 or resolved.is_explicit("data.directions")
-    if is_named or not data.train or resolved.config.training.init_from:
+    is_given = resolved.is_explicit("data.directions") or resolved.config.training.init_from
+    if len(explicit) == 2 or is_given or not data.train:
         return []
     files = find_corpora(data).train[0].files
     if len(files) != 1:

@@ -132,13 +132,11 @@ class Tokenizer:
         Raises:
             UsageError: if a model of several directions does not have the language.
         """
-        is_both = self.rule == "both"
-        for name in (src, tgt) if is_both else (tgt,):
-            if self.languages and name not in self.languages:
-                raise UsageError(f"the model has no language {name}; it has {', '.join(self.languages)}")
-        names = tag or "", f">>{src if is_both else tgt}<<"
-        before_src = tuple(self._starts[name] for name in names if name in self._starts)
-        return Frame(before_src, before_tgt=(self.languages[tgt],) if is_both else ())
+        named = (src, tgt) if self.rule == "both" else (tgt,)
+        if self.languages and (missing := [name for name in named if name not in self.languages]):
+            raise UsageError(f"the model has no language {missing[0]}; it has {', '.join(self.languages)}")
+        before_src = tuple(self._starts[name] for name in (tag or "", f">>{named[0]}<<") if name in self._starts)
+        return Frame(before_src, before_tgt=tuple(self.languages[name] for name in named[1:]))
 
     def named_frame(self, source: str, frame: Frame) -> tuple[Frame, str]:
         """The frame of a source and its text: `frame`, unless the source begins with the name of a language."""
@@ -228,29 +226,24 @@ class Tokenizer:
         description = read_json(json_path)
         pieces = description.get("pieces")
         models = read_split(first, others[0], json_path, pieces) if others else read_joint(first)
-        form: Any = description.get("normalization")
-        tags: Any = description.get("tags")
-        num_reserved: Any = description.get("reserved", models.num_reserved)
         has_marks = "marks" in description
-        languages: Any = description.get("languages", {"ids": {}, "rule": "target"})
-        ids: Any = languages.get("ids") if isinstance(languages, dict) else None
-        rule: Any = languages.get("rule") if isinstance(languages, dict) else None
-        is_valid = (
-            form in get_args(Form)
-            and isinstance(tags, dict)
-            and all(map(TAG.fullmatch, tags))
-            and type(num_reserved) is int
-            and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
-            and isinstance(ids, dict)
-            and bool(ids) == ("languages" in description)
-            and all(map(TAG.fullmatch, ids))
-            and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())
-            and rule in get_args(Rule)
-        )
-        if is_valid:
-            tokenizer = cls(models, form, list(tags), has_marks, num_reserved, ids, rule)
-            if description == {**description, **tokenizer._description()}:
-                return tokenizer
+        match {"reserved": models.num_reserved, "languages": {"rule": "target", "ids": {}}, **description}:
+            case {
+                "normalization": form,
+                "tags": dict(tags),
+                "reserved": num_reserved,
+                "languages": {"rule": "target" | "both" as rule, "ids": dict(ids)},
+            } if (
+                form in get_args(Form)
+                and all(map(TAG.fullmatch, [*tags, *ids]))
+                and type(num_reserved) is int
+                and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
+                and bool(ids) == ("languages" in description)
+                and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())
+            ):
+                tokenizer = cls(models, form, list(tags), has_marks, num_reserved, ids, rule)
+                if description == {**description, **tokenizer._description()}:
+                    return tokenizer
         raise DamagedFileError(f"{json_path}: its normalization, tags, languages or pieces do not match {first.name}")
 
     def _description(self) -> dict[str, Any]:
@@ -258,8 +251,14 @@ class Tokenizer:
         reserved = {"reserved": num_reserved} if num_reserved != self.models.num_reserved else {}
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}
         languages = {"languages": {"rule": self.rule, "ids": self.languages}} if self.languages else {}
-        optional = {**marks, **reserved, **languages}
-        return {"normalization": self.normalization, "tags": self.tags, **optional, "pieces": self.models.vocabulary}
+        return {
+            "normalization": self.normalization,
+            "tags": self.tags,
+            **marks,
+            **reserved,
+            **languages,
+            "pieces": self.models.vocabulary,
+        }
 
 
 def given_models(config: TokenizerConfig) -> list[Path]:
@@ -321,7 +320,7 @@ def train_tokenizer(
     tags = list(dict.fromkeys(tags))
     if len(tags) > (room := NUM_RESERVED - len(TERM_MARKS) * has_marks):
         raise UsageError(f"data.train: expected at most {room} tags, got {len(tags)} ({', '.join(tags)})")
-    symbols = {name: f">>{name}<<" for name in languages}
+    ids = {name: token for token, name in enumerate(dict.fromkeys(languages), UNK_ID + 1)}  # as SentencePiece does
     vocab_sizes = auto_vocab_sizes(num_pairs) if config.vocab_size == "auto" else [config.vocab_size]
     text = [_CONTROLS.sub(" ", normalize(line, config.normalization)) for line in sentences]
     for vocab_size in vocab_sizes:
@@ -340,7 +339,7 @@ def train_tokenizer(
                 unk_id=UNK_ID,
                 bos_id=-1,
                 pad_id=-1,
-                control_symbols=[*symbols.values()],
+                control_symbols=[f">>{name}<<" for name in ids],
                 minloglevel=2,
             )
         except RuntimeError as error:
@@ -349,9 +348,7 @@ def train_tokenizer(
                 raise DataError(f"SentencePiece cannot train a tokenizer on this text: {message}") from None
             most, least = wrong_size.groups()
         else:
-            models = JointModel(model.getvalue())
-            ids = {name: models.vocabulary[symbol] for name, symbol in symbols.items()}
-            return Tokenizer(models, config.normalization, tags, has_marks, languages=ids)
+            return Tokenizer(JointModel(model.getvalue()), config.normalization, tags, has_marks, languages=ids)
     problem = f"is too large for this corpus; the maximum is {most}"
     if least:
         problem = f"is too small for its characters; the minimum is {least}"

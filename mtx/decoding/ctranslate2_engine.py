@@ -46,6 +46,7 @@ _MOST_THREADS = 4  # for one sentence; CTranslate2 never takes more by itself
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
+_DISABLED = -1e9  # CTranslate2 gives a token that it disables -1e10
 LogProbs = dict[tuple[int, ...], float]  # of hypotheses
 COMPUTE_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # what CTranslate2 calls each precision
 _PRECISIONS = {kind: name for name, kind in COMPUTE_TYPES.items()}
@@ -224,7 +225,8 @@ class CTranslate2Engine:
     def _hypotheses(self, request: Request, by_beam: list[list[str]], scores: list[float]) -> LogProbs:
         """Returns the hypotheses of one source, cut to the limit, with `</s>`, and their log-probabilities.
 
-        CTranslate2's scores omit the prefix, and the end of a hypothesis that it cut; there it is NaN.
+        CTranslate2's scores omit the prefix, and the end of a hypothesis that it cut; there it is NaN. So it is where
+        CTranslate2 disabled the end of the sentence right after a prefix.
         """
         if not any(map(math.isfinite, scores)):
             raise MtxError(NO_SCORES)
@@ -234,9 +236,8 @@ class CTranslate2Engine:
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit
             if not is_whole:
                 ids = [*ids[: request.limit - 1], EOS_ID]
-            hypotheses.setdefault(
-                tuple(ids), score if is_whole and len(request.prefix) == request.num_forced else math.nan
-            )
+            is_scored = is_whole and len(request.prefix) == request.num_forced and score > _DISABLED
+            hypotheses.setdefault(tuple(ids), score if is_scored else math.nan)
         return hypotheses
 
 

@@ -7,10 +7,12 @@ imported when it is first needed.
 import logging
 import statistics
 import unicodedata
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mtx.config.schema import DIRECTION
 from mtx.data.languages import tokenizer_of
 from mtx.data.markup import clean_text
 from mtx.decoding.options import Lines
@@ -34,6 +36,34 @@ def score_line(name: str, scores: Scores) -> str:
     bleu, ter = scores["bleu"], f"  TER {scores['ter']['score']:.1f}" if "ter" in scores else ""
     interval = " [{:.1f}, {:.1f}]".format(*bleu["interval"]) if "interval" in bleu else ""
     return f"{name} BLEU {bleu['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
+
+
+def parts_of(names: Iterable[str]) -> dict[str, list[str]]:
+    """The test sets among `names`; the parts of one with several directions are NAME.en-de and others, not its mean."""
+    by_set = defaultdict[str, list[str]](list)
+    for name in names:
+        shared, _, direction = name.rpartition(".")
+        if DIRECTION.fullmatch(direction):
+            by_set[shared].append(name)
+        elif name not in by_set:
+            by_set[name].append(name)
+    return {name if len(parts) > 1 else parts[0]: parts for name, parts in by_set.items()}
+
+
+def mean_scores(scores: Mapping[str, Scores]) -> dict[str, Scores]:
+    """The mean scores of each test set with several directions."""
+    return {
+        name: {
+            metric: {
+                "score": statistics.fmean(scores[part][metric]["score"] for part in parts),
+                "signature": f"mean of {len(parts)} language pairs",
+            }
+            for metric in METRICS
+            if all(metric in scores[part] for part in parts)
+        }
+        for name, parts in parts_of(scores).items()
+        if len(parts) > 1
+    }
 
 
 def ter_takes_too_long(hypotheses: Lines, references: Lines, longest_s: float) -> bool:

@@ -8,15 +8,16 @@ baseline. This module translates nothing; `test_set_scores.system_outputs` provi
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from mtx.config.schema import Scope, key_names, leaves
 from mtx.data.languages import counts_words, tokenizer_of
 from mtx.data.sources import recorded_text
-from mtx.decoding.metrics import METRICS, bleu, too_short_for_bleu
+from mtx.decoding.metrics import METRICS, bleu, parts_of, too_short_for_bleu
 from mtx.errors import DataError
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, MetricComparison, System, p_text, significance_tests
 from mtx.formatting import counted
@@ -229,6 +230,20 @@ def compare(
     return Comparison(names, len(references), [*groups], measured, decided_by, unit, lengths)
 
 
+def mean_tables(comparisons: Mapping[str, Comparison]) -> dict[str, list[list[str]]]:
+    """For each test set with several directions, the mean scores of the groups as a table with a head."""
+    tables = {}
+    for name, parts in parts_of(comparisons).items():
+        metrics = [*zip(*(comparisons[part].metrics for part in parts), strict=False)]  # TER, the last, may be missing
+        rows = [
+            [group.label, *(f"{fmean(each.groups[row].mean for each in metric):.2f}" for metric in metrics)]
+            for row, group in enumerate(comparisons[parts[0]].groups)
+        ]
+        if len(parts) > 1:
+            tables[f"{name}, mean of {len(parts)} directions"] = [["", *(metric[0].name for metric in metrics)], *rows]
+    return tables
+
+
 def words(text: str, tokenizer: str) -> list[str]:
     """The words of a text, or its characters if BLEU's tokenizer splits them (see `tokenizer_of`)."""
     return text.split() if counts_words(tokenizer) else _CHARACTER.findall(text)
@@ -308,6 +323,9 @@ def _parts(results: Results, has_details: bool) -> Iterator[str | list[list[str]
         if has_details:
             yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
             yield result.bleu_by_length()
+    for name, table in mean_tables(results.test_sets).items():
+        yield from ["", name]
+        yield table
 
 
 _FORMATS = {"text": "plain", "markdown": "pipe", "latex": "latex"}  # of tabulate

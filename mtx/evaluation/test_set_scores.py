@@ -17,14 +17,16 @@ from typing import Annotated, Any
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from mtx.config.schema import Config
+from mtx.config.schema import Config, DataConfig
 from mtx.data.glossary import Glossary, missing_terms
 from mtx.data.language_detection import Profile, language_of
 from mtx.data.languages import IDEOGRAPHS
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding.metrics import (
     Scores,
+    mean_scores,
     normalize_lines,
+    parts_of,
     score,
     score_line,
     warn_if_too_short,
@@ -42,6 +44,12 @@ from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, RunLayout, is
 from mtx.training.hooks import Hook, Run
 
 logger = logging.getLogger(__name__)
+
+
+def in_direction(translator: Translator, test_set: TestSet) -> Translator:
+    """The translator in the direction of a test set, if it has that."""
+    is_known = (test_set.src, test_set.tgt) in translator.directions
+    return translator.to(test_set.tgt, test_set.src) if is_known else translator
 
 
 def translate_and_score(
@@ -145,7 +153,7 @@ def system_outputs(
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():
         logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
-        hypotheses[path] = translator.translate(test_set.sources)
+        hypotheses[path] = in_direction(translator, test_set).translate(test_set.sources)
     forms: set[str] = {translator.tokenizer.normalization for translator in translators.values()}
     forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
     normalization = "nfc" if forms - {"none"} else "none"
@@ -167,7 +175,7 @@ class ScoresBefore(Hook):
 
     def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
         if run.state.init_sha256:
-            gains = measure_gains(run.paths, run.data.report["tests"], run.config.data.tgt)
+            gains = measure_gains(run.paths, run.data.report["tests"], run.config.data)
             scores["run"]["gains"] = [asdict(gain) for gain in gains]
 
 
@@ -179,9 +187,11 @@ def evaluate_tests(
     is_own = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
     for name, store in data.tests.items():
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
-        test_set = TestSet(name, config.data.tgt, store.src_texts(), store.tgt_texts())
-        scores[name] = translate_and_score(translator, test_set, directory / name if is_own else None, protocol)
-    return scores
+        src, tgt = config.data.language_pair(name)
+        test_set = TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src)
+        view = in_direction(translator, test_set)
+        scores[name] = translate_and_score(view, test_set, directory / name if is_own else None, protocol)
+    return scores | mean_scores(scores)
 
 
 def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
@@ -257,13 +267,13 @@ class Gain:
         return f"{self.test} {'; '.join(map(str, self.changes))}"
 
 
-def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[Gain]:
+def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) -> list[Gain]:
     """The gains on all test sets that a run has translated before and after training.
 
     Args:
         tests: the entries of the test sets in report.json.
     """
-    adapted = [name for name, entry in tests.items() if entry["held_out"]] or [*tests][:1]
+    adapted = [name for name, entry in tests.items() if entry["held_out"]] or next(iter(parts_of(tests).values()), [])
     gains = []
     for name in tests:
         try:
@@ -272,7 +282,8 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], tgt: str) -> list[
         except DamagedFileError as error:
             logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue
-        result = compare([System("before", before), System("after", after)], references, ("bleu", "chrf"), tgt)
+        systems, tgt = [System("before", before), System("after", after)], data.language_pair(name)[1]
+        result = compare(systems, references, ("bleu", "chrf"), tgt)
         changes = []
         for metric in sorted(result.metrics, key=lambda metric: metric.name != result.decided_by):
             first, second = metric.groups

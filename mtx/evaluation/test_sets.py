@@ -5,7 +5,7 @@ Flow: paths or a name -> `TestSet` -> `evaluate.py`. This module loads no model 
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from mtx.data.augmentation import AUGMENTATIONS
@@ -28,6 +28,7 @@ class TestSet:
 
     Attributes:
         tgt: target language; empty if unknown.
+        src: source language; empty if unknown.
         sources: lines to translate; empty for none.
         more_references: further translations of the same sources, each a list of lines.
         hypotheses: existing translations, by their run directory or file.
@@ -39,6 +40,7 @@ class TestSet:
     references: list[str]
     more_references: list[list[str]] = field(default_factory=list)
     hypotheses: dict[Path, list[str]] = field(default_factory=dict)
+    src: str = ""
 
 
 def changed_copies(test_set: TestSet) -> list[TestSet]:
@@ -49,7 +51,8 @@ def changed_copies(test_set: TestSet) -> list[TestSet]:
         pairs = [change(*pair, rng) for pair in zip(test_set.sources, test_set.references, strict=True)]
         sources, references = map(list, zip(*pairs, strict=True))
         more = [[change("", line, rng)[1] for line in lines] for lines in test_set.more_references]
-        copies.append(TestSet(f"{test_set.name}, {name.replace('_', ' ')}", test_set.tgt, sources, references, more))
+        changed = f"{test_set.name}, {name.replace('_', ' ')}"
+        copies.append(replace(test_set, name=changed, sources=sources, references=references, more_references=more))
     return copies
 
 
@@ -99,7 +102,8 @@ def sacrebleu_test_set(name: str, direction: str) -> TestSet:
     except (OSError, SystemExit) as error:
         raise MtxError(f"cannot download the test set {name}: {error}") from None
     sources, references, *more_references = (_read(Path(path)) for path in paths)
-    return TestSet(name.replace("/", "-"), tgt, sources, references, more_references)
+    src = direction.partition("-")[0]
+    return TestSet(name.replace("/", "-"), tgt, sources, references, more_references, src=src)
 
 
 def test_set_of_files(systems: Sequence[Path], src: Path | None, refs: Sequence[Path], tgt: str) -> TestSet:
@@ -145,8 +149,9 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
         raise UsageError(f"--test {name}: not translated by all of these runs; they have {', '.join(common)}")
     if files and len(names) > 1:
         raise UsageError(f"{files[0]}: ambiguous; choose the test set of {', '.join(names)}", f"--test {names[0]}")
-    test_sets, tgt = [], load_config(RunLayout(runs[0])).data.tgt
+    test_sets, data = [], load_config(RunLayout(runs[0])).data
     for test in names:
+        src, tgt = data.language_pair(test)
         hypotheses = {path: _read(path) for path in files}
         first = RunLayout(runs[0]).evaluation / test
         sources, references = load_lines(first, SOURCE_TEXT, REFERENCE_TEXT)
@@ -155,7 +160,7 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
             hypotheses[run], run_references = load_lines(directory, HYPOTHESIS_TEXT, REFERENCE_TEXT)
             if run_references != references:
                 raise DataError(f"{directory / REFERENCE_TEXT}: differs from the references of {first}")
-        test_sets.append(TestSet(test, tgt, sources, references, hypotheses=hypotheses))
+        test_sets.append(TestSet(test, tgt, sources, references, hypotheses=hypotheses, src=src))
     return test_sets
 
 

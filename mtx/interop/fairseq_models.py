@@ -130,6 +130,7 @@ def import_fairseq(
     languages: Sequence[str],
     keep_pieces_of: Path | None = None,
     new_languages: Sequence[str] = (),
+    origin: str | None = None,
 ) -> None:
     """Write the model directory `target`, which translates between the languages, from the directory `source`.
 
@@ -138,6 +139,7 @@ def import_fairseq(
         keep_pieces_of: a text, or a file of pairs; None: all pieces are kept.
         new_languages: languages that the model lacks, such as `fon=yo`: its token begins as a copy of that of `yo`, or
             without `=` as the mean of all.
+        origin: where the card says that the model is from; None: the name of `source`.
 
     Raises:
         UsageError: if `source` is not such a directory, needs a feature that mtx lacks, or lacks a language.
@@ -183,7 +185,7 @@ def import_fairseq(
     weights = read_weights(source / WEIGHTS, config, rows, theirs.vocab_size)
     model_directory.write(target, weights, config, tokenizer, info)
     scores = {"run": {"licence": family.licence}}
-    model_directory.add_scores(target, scores, {CARD: imported_card(config, names, scores, source.name)})
+    model_directory.add_scores(target, scores, {CARD: imported_card(config, names, scores, origin or source.name)})
 
 
 def find_language(name: str, languages: Iterable[str]) -> str:

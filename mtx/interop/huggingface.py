@@ -315,7 +315,7 @@ def read_config(source: Path, target: Path, kind: str) -> dict[str, Any]:
         DamagedFileError: if the file is missing or damaged.
     """
     if not source.is_dir():
-        raise UsageError(f"{source}: no such directory")
+        raise UsageError(f"{source}: no such directory", "hf:OWNER/NAME downloads a model from the Hugging Face hub")
     check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():

@@ -9,19 +9,20 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.schema import Config
+from mtx.config.schema import Config, DataConfig
 from mtx.data.language_detection import Profile
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.metrics import METRICS, normalize_lines, too_short_for_bleu
+from mtx.decoding.metrics import METRICS, normalize_lines, parts_of, too_short_for_bleu
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
 from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
@@ -135,25 +136,37 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                     f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
                     f"it is used unchanged; {_CHECK_LINES}",
                 )
-        texts = store.texts(spread(store.num_pairs, 2_000))
-        for key, language, lines in zip(("src", "tgt"), config.data.languages, texts, strict=True):
-            if not entry.get("held_out") and (other := Profile.of(lines).other_language(language)):
-                yield Advice(
-                    f"{name}: the {language} side looks like {name_of(other)}",
-                    f"set data.{key}={other} if it is; otherwise check that the right file or column is read",
-                )
-            share = unknown_share(getattr(store, key), data.tokenizer)
-            if share >= 0.02 and writes_spaces(language, lines):
-                yield Advice(
-                    f"{name}: {share:.0%} of the {language} words have unknown characters",
-                    "check the language of the text, and that training.init_from or tokenizer.model supports it",
-                )
+        for languages, rows in _rows_by_direction(store, config.data, [] if entry else data.report["corpora"]):
+            texts = store.texts(rows[spread(len(rows), 2_000)])
+            for key, language, lines in zip(("src", "tgt"), languages, texts, strict=True):
+                if not entry.get("held_out") and (other := Profile.of(lines).other_language(language)):
+                    yield Advice(
+                        f"{name}: the {language} side looks like {name_of(other)}",
+                        f"set data.{key}={other} if it is; otherwise check that the right file or column is read",
+                    )
+                share = unknown_share(getattr(store, key), data.tokenizer, rows)
+                if share >= 0.02 and writes_spaces(language, lines):
+                    yield Advice(
+                        f"{name}: {share:.0%} of the {language} words have unknown characters",
+                        "check the language of the text, and that training.init_from or tokenizer.model supports it",
+                    )
         # 0.9 in Multi30k, about 0 if a side is shifted by a line; a few pairs show nothing
         if store.num_pairs >= 500 and (correlation := length_correlation(store)) < 0.3:
             yield Advice(
                 f"{name}: long sentences do not have long translations (correlation of lengths {correlation:.2f})",
                 _CHECK_LINES,
             )
+
+
+def _rows_by_direction(
+    store: TokenStore, data: DataConfig, corpora: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[tuple[str, str], NDArray[np.int64]]]:
+    """Source and target of each direction in a store, and its rows; `corpora`: the entries of the training text."""
+    pairs = [(each.get("src", data.src), each.get("tgt", data.tgt)) for each in corpora] or data.language_pairs
+    for pair in dict.fromkeys(pairs):
+        rows = np.flatnonzero(np.array([other == pair for other in pairs])[store.corpus])
+        if rows.size:
+            yield pair, rows
 
 
 def length_correlation(store: TokenStore) -> float:
@@ -169,10 +182,10 @@ def spread(number: int, most: int = _LARGE) -> NDArray[np.int64]:
     return np.arange(size) * number // max(size, 1)
 
 
-def unknown_share(side: Side, tokenizer: Tokenizer) -> float:
-    """The share of the words of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
+def unknown_share(side: Side, tokenizer: Tokenizer, rows: NDArray[np.int64]) -> float:
+    """The share of the words in some rows of a side with `<unk>` or a byte-fallback piece; spaces separate words."""
     pieces = tokenizer.vocabulary()[: tokenizer.num_pieces]  # without tags
-    sentences = side.sentences(spread(len(side.lengths)))
+    sentences = side.sentences(rows[spread(len(rows))])
     text = "▁".join("".join(pieces[id] for id in ids[:-1] if id < len(pieces)) for ids in sentences)
     words = [word for word in text.split("▁") if word]
     return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
@@ -337,10 +350,13 @@ def usability(run: RunSummary) -> Advice | None:
     paths, config = run.paths, run.config
     if not (scores := stored_scores(paths)):
         return None
-    name, score = next(iter(scores.items()))
-    files = [paths.evaluation / name / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]
-    has_texts = all(file.is_file() for file in files)  # unless the user removed them
-    sources, hypotheses, references = (list(text_files.read_lines(file)) if has_texts else [] for file in files)
+    name, parts = next(iter(parts_of(scores).items()))
+    score, by_part = scores[name], dict[str, list[list[str]]]()
+    for part in parts:
+        files = [paths.evaluation / part / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]
+        has_texts = all(file.is_file() for file in files)  # unless the user removed them
+        by_part[part] = [list(text_files.read_lines(file)) if has_texts else [] for file in files]
+    sources, hypotheses, references = ([*chain(*texts)] for texts in zip(*by_part.values(), strict=True))
     sources = normalize_lines(sources, config.tokenizer.normalization)
     faults = Counter[str](
         fault
@@ -348,7 +364,8 @@ def usability(run: RunSummary) -> Advice | None:
         if (fault := suspicion(src, hyp) if hyp.strip() else "empty") and fault != suspicion(src, ref) and hyp != ref
     )
     lines, num_faulty, is_alike = max(1, len(hypotheses)), faults.total(), are_alike(hypotheses, references)
-    metric = "chrf" if too_short_for_bleu(references, config.data.tgt) else "bleu"
+    is_short = (too_short_for_bleu(by_part[part][2], config.data.language_pair(part)[1]) for part in parts)
+    metric = "chrf" if any(is_short) else "bleu"
     value, limits = (
         score[metric]["score"],
         _LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric],
@@ -360,6 +377,7 @@ def usability(run: RunSummary) -> Advice | None:
         level, verdict = best, f"{_VERDICTS[best].split(':')[0]}: too many of its translations are faulty"
     shares = {fault: faults[kind] / lines for kind, fault in _FAULTS.items()}
     facts = [f"{value:.1f} {METRICS[metric]} on {name}"]
+    facts += [f"{scores[part][metric]['score']:.1f} on {part}" for part in parts if part != name]
     facts += [f"{share:.0%} of the translations {fault}" for fault, share in shares.items() if share >= 0.02]
     if is_alike and num_faulty < lines / 2:
         facts.append(f"only {len({*hypotheses}):,} of the {lines:,} translations are distinct")

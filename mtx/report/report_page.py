@@ -19,7 +19,7 @@ from mtx.config import settings
 from mtx.config.schema import Config, leaves
 from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.errors import DamagedFileError, UsageError
-from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, setting_text, words
+from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, mean_tables, setting_text, words
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.formatting import format_duration
@@ -54,7 +54,8 @@ def report_page(roots: Sequence[Path]) -> str:
     values = [load_values(root) for root in roots]
     changed = {key for config in values for key in config if config[key] != default.get(key)} - {TEXT}
     rows = _table([{key: setting_text(config[key]) for key in config} for config in values])
-    references = [sample.ref for _, sentences in runs[0].samples for sample in sentences]
+    of_first = runs[0].config.data.language_pairs
+    tgt = of_first[0][1] if len(of_first) == 1 else ""
     facts, data = zip(*map(_overview, runs), strict=True)
     return render(
         "report.html",
@@ -66,8 +67,9 @@ def report_page(roots: Sequence[Path]) -> str:
         charts=[*learning_curves(runs, names)],
         decider=decider,
         word_diff=word_diff,
-        by_character=not writes_spaces(runs[0].config.data.tgt, references),
-        test_sets=[*test_set_values(roots, names)],
+        by_character=lambda text: not writes_spaces(tgt, [text]),
+        test_sets=(test_sets := [*test_set_values(roots, names)]),
+        means=mean_tables({each["name"]: each["comparison"] for each in test_sets}),
         differing=[row for row in rows if len({*row[1:]}) > 1],
         settings=[row for row in rows if row[0] in changed],
         machine=_table([*map(_machine, runs)]),
@@ -107,15 +109,15 @@ def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
     if not (report := run.data_report):
         return facts, ""
     try:
-        names = ", ".join(PurePath(corpus["name"]).name for corpus in report["corpora"])
+        names = ", ".join(dict.fromkeys(PurePath(corpus["name"]).name for corpus in report["corpora"]))
         facts["Trained on"] = f"{report['kept']:,} sentence pairs ({names})"
         if tests := [f"{name}: {leaks(test)}" for name, test in report["tests"].items()]:
             facts["Does the training text contain test sentences?"] = "; ".join(tests)
         corpora = []
         for corpus in report["corpora"]:
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in corpus["dropped"].items())
-            columns = ("name", "kept", "read", "held_out", "weight")
-            corpora.append((*map(corpus.__getitem__, columns), reasons))
+            name = f"{corpus['name']} {corpus['src']}-{corpus['tgt']}" if "src" in corpus else corpus["name"]
+            corpora.append((name, *map(corpus.__getitem__, ("kept", "read", "held_out", "weight")), reasons))
         dropped = [(reason, drop["pairs"], example(drop["example"])) for reason, drop in report["dropped"].items()]
         sets = [*set_lines(report)]
         return facts, render("report_data.html", report=report, corpora=corpora, dropped=dropped, sets=sets)
@@ -138,6 +140,7 @@ def test_set_values(roots: Sequence[Path], names: Sequence[str]) -> Iterator[dic
         sentences = telling_sentences(test_set, [system.hypotheses for system in systems], references)
         yield {
             "name": test_set.name,
+            "languages": (test_set.src, test_set.tgt),
             "comparison": compare(systems, references, tgt=test_set.tgt, groups=groups_of(roots, names)),
             "sentences": sentences[: 2000 // (1 + len(systems))],  # references and translations of a test set
             "typical": sentences[len(sentences) // 2],

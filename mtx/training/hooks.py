@@ -92,6 +92,7 @@ class Validation:
         metric: what decides, see `validation.deciding_metric`.
         samples: the same few sentences each time.
         length_ratio: characters of the references for each character of the hypotheses.
+        by_direction: the BLEU, or chrF2 where it decides, of each direction, such as en-de.
     """
 
     nll: float
@@ -102,6 +103,7 @@ class Validation:
     samples: list[Sample]
     length_ratio: float = 1.0
     metric: str = "bleu"
+    by_direction: dict[str, float] = field(default_factory=dict)
 
     @property
     def ppl(self) -> float:
@@ -117,6 +119,8 @@ class Validation:
             "decides": self.metric,
             "bleu": self.bleu,
         }
+        if len(self.by_direction) > 1:
+            figures["by_direction"] = self.by_direction
         return figures if self.chrf is None else {**figures, "chrf": self.chrf}
 
     @property
@@ -221,6 +225,8 @@ class Console(Hook):
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
         step, figures = run.state.step, validation.figures()
         scores = "".join(f", {DECIDING_METRICS[key]} {figures[key]:.2f}" for key in ("bleu", "chrf") if key in figures)
+        each = ", ".join(f"{name} {value:.2f}" for name, value in figures.get("by_direction", {}).items())
+        scores += f" ({each})" * bool(each)
         logger.info(
             f"{self._place(step)}: validation nll {validation.nll:.3f}, ppl {validation.ppl:.2f}{scores}"
             f"{' (best)' * (run.state.best_step == step)}, after {format_duration(run.elapsed_s())}"

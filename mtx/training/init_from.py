@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtx.config import settings
-from mtx.config.schema import Config, ModelConfig, leaves
+from mtx.config.schema import Config, ModelConfig, leaves, pairs_of
 from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 _FIXED = [f"model.{name}" for name in ModelConfig.model_fields if name not in ("dropout", "licence")]
 _FIXED += ["tokenizer.vocab_size", "tokenizer.normalization"]
+_DIRECTIONS = ["data.directions", "data.src", "data.tgt"]
 # Inherited only if no recipe, file or command line sets them.
 _FREE = [
     "model.dropout",
     "model.licence",
-    "data.src",
-    "data.tgt",
+    *_DIRECTIONS,
     "data.terms",
     "decoding.beam_size",
     "decoding.length_penalty",
@@ -57,18 +57,22 @@ def inherit(resolved: Resolved) -> Resolved:
         and (recorded := settings.load(run.config)).training.init_from == name
     ):
         values = {key: value for key, value in leaves(recorded.model_dump()) if key in _FIXED + _FREE}
+        tokenizer = None
     else:
-        values = describe(name)
+        values, tokenizer = describe(name)
         _check_overrides(resolved, values, name)
-    inherited = {
-        key: value
-        for key, value in values.items()
-        if resolved.origins[key] != _LINE and not (key in _FREE and resolved.is_explicit(key))
-    }
+    given = {key for key in _FREE if resolved.is_explicit(key)}
+    if "data.directions" in given or (values["data.directions"] and given & {*_DIRECTIONS}):
+        given |= {*_DIRECTIONS}
+    inherited = {key: value for key, value in values.items() if resolved.origins[key] != _LINE and key not in given}
     resolved = settings.replace_values(resolved, inherited, "init_from")
-    direction = f"{values['data.src']}-{values['data.tgt']}"
-    if resolved.config.data.direction != direction:
-        logger.warning(f"{name} translates {direction}, this run {resolved.config.data.direction}")
+    data = resolved.config.data
+    if tokenizer is not None:
+        for languages in data.language_pairs:
+            tokenizer.frame(*languages)  # raises for one that the model lacks
+    of_model = values["data.directions"] or [f"{values['data.src']}-{values['data.tgt']}"]
+    if {*data.language_pairs} - {*pairs_of(of_model)}:
+        logger.warning(f"{name} translates {'+'.join(of_model)}, this run {data.direction}")
     return resolved
 
 
@@ -83,8 +87,8 @@ def _model_directory(name: str | None) -> Path:
     return directory
 
 
-def describe(name: str) -> dict[str, Any]:
-    """The settings of a model, by their keys; verifies its files."""
+def describe(name: str) -> tuple[dict[str, Any], Tokenizer]:
+    """The settings of a model, by their keys, and its tokenizer; verifies its files."""
     directory = _model_directory(name)
     if is_run(directory):
         model = model_description.read_run(RunLayout(directory))
@@ -92,18 +96,20 @@ def describe(name: str) -> dict[str, Any]:
         model = model_description.read(directory, (WEIGHTS,))
     tokenizer = Tokenizer.load(model.tokenizer_dir)
     scored = read_json(directory / SCORES).get("run") if (directory / SCORES).is_file() else None
-    size = tokenizer.num_pieces
-    return {
+    size, [(src, tgt), *_] = tokenizer.num_pieces, model_description.language_pairs(model.info)
+    values = {
         **{f"model.{name}": value for name, value in model.config.model_dump(exclude={"licence"}).items()},
         "tokenizer.vocab_size": size if size >= _MIN_VOCAB_SIZE else "auto",
         "tokenizer.normalization": tokenizer.normalization,
         "model.licence": scored.get("licence") if isinstance(scored, dict) else None,
-        "data.src": model.info["src"],
-        "data.tgt": model.info["tgt"],
+        "data.directions": tuple(model.info.get("directions", ())),
+        "data.src": src,
+        "data.tgt": tgt,
         "data.terms": "auto" if tokenizer.marks else None,  # it would forget to follow a glossary
         "decoding.beam_size": model.info["beam_size"],
         "decoding.length_penalty": model.info["length_penalty"],
     }
+    return values, tokenizer
 
 
 def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -> None:
@@ -145,13 +151,16 @@ def translator(config: Config, device: str) -> "Translator":
     from mtx.decoding.translator import Translator
 
     decoding = config.decoding
-    return Translator.load(
+    loaded = Translator.load(
         _model_directory(config.training.init_from),
         device=device,
         beam_size=decoding.beam_size,
         length_penalty=decoding.length_penalty,
         batch_tokens=decoding.batch_tokens,
     )
+    if loaded.tokenizer.languages:
+        loaded.directions = config.data.language_pairs
+    return loaded
 
 
 def check_tokenizer(config: Config, tokenizer: Tokenizer, prepared: Tokenizer) -> None:

@@ -21,7 +21,15 @@ from mtx.config.schema import Config
 from mtx.data import prepare as preparation
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.decoding import model_directory
-from mtx.decoding.metrics import LONGEST_TER_S, Scores, normalize_lines, score, warn_if_too_short, write_test_set
+from mtx.decoding.metrics import (
+    LONGEST_TER_S,
+    Scores,
+    mean_scores,
+    normalize_lines,
+    score,
+    warn_if_too_short,
+    write_test_set,
+)
 from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
@@ -205,8 +213,9 @@ def _score(run: Run, ranks: Ranks) -> None:
     )
     for name, store in run.data.tests.items():
         logger.info(f"translating {name}: {store.num_pairs:,} sentences, beam size {translator.options.beam_size}")
+        src, tgt = run.config.data.language_pair(name)
         sources = store.src_texts()[ranks.rank :: ranks.size]
-        translations[name] = interleave(ranks.gather(translator.translate, sources))
+        translations[name] = interleave(ranks.gather(translator.to(tgt, src).translate, sources))
     ranks.run_on_rank_zero(_finish, run, translator, translations)
 
 
@@ -219,12 +228,14 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
         hypotheses, references = (
             normalize_lines(lines, data.tokenizer.normalization) for lines in (translations[name], store.tgt_texts())
         )
-        warn_if_too_short(name, references, config.data.tgt)
+        _, tgt = config.data.language_pair(name)
+        warn_if_too_short(name, references, tgt)
         if not scores:
             for sample in pick_samples(store.src_texts(), references, hypotheses):
                 logger.info(f"  {sample.src}\n    -> {sample.hyp}\n    reference: {sample.ref}")
-        scores[name] = score(hypotheses, references, config.data.tgt, longest_ter_s=longest_ter_s)
+        scores[name] = score(hypotheses, references, tgt, longest_ter_s=longest_ter_s)
         write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, scores[name])
+    scores |= mean_scores(scores)
     scores["run"] = {
         "precision": translator.engine.precision,
         "training_precision": run.runtime.precision,

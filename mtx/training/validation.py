@@ -1,18 +1,21 @@
 """Validation: how well a model in training does on text that it does not learn from.
 
 Flow: model, data -> the part of each rank (`validate_part`) -> `Validation` on rank 0. The figures are computed in
-fp32, on CUDA with TF32, BLEU and chrF2 by greedy decoding.
+fp32, on CUDA with TF32, BLEU and chrF2 by greedy decoding. Of several directions, each is translated and scored in its
+own languages, and the mean of their scores counts.
 """
 
 import itertools
+import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from mtx.config.schema import Config
+from mtx.data.sampler import Ints
 from mtx.data.token_store import PreparedData
 from mtx.decoding import metrics
 from mtx.decoding.options import Placement, SearchOptions
@@ -35,11 +38,21 @@ def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: 
 def deciding_metric(data: PreparedData, config: Config) -> str:
     """The metric that selects the best validation, as its key in the events.
 
-    It depends only on the settings and the validation set, so that a resumed run uses the same metric.
+    It depends only on the settings and the validation set, so that a resumed run uses the same metric: chrF2 if BLEU is
+    not informative in one of the directions.
     """
     if config.training.best_metric != "auto":
         return config.training.best_metric
-    return "chrf" if metrics.too_short_for_bleu(data.valid.tgt_texts(), config.data.tgt) else "bleu"
+    of_rows = (metrics.too_short_for_bleu(data.valid.texts(rows)[1], tgt) for _, tgt, rows in _directions(config, data))
+    return "chrf" if any(of_rows) else "bleu"
+
+
+def _directions(config: Config, data: PreparedData, number: int = 0, size: int = 1) -> Iterator[tuple[str, str, Ints]]:
+    """Source, target and rows of each direction in the validation set, or in one rank's part of it."""
+    rows = np.arange(number, data.valid.num_pairs, size)
+    for direction, (src, tgt) in enumerate(config.data.language_pairs):
+        if (chosen := rows[data.valid.corpus[rows] == direction]).size:
+            yield src, tgt, chosen
 
 
 def validate_part(
@@ -57,11 +70,16 @@ def validate_part(
     engine = TorchEngine([model], data.tokenizer, Placement(precision="tf32"))
     scores = engine.log_probs(data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
     translator = Translator(engine, data.tokenizer, info_of(config, data.report), SearchOptions(beam_size=1))
-    is_split = translator.splitter is not None  # an explicit choice, which is not logged at each validation
-    translator.options = replace(translator.options, split_sentences=is_split)
+    hypotheses = dict[int, str]()
+    for src, tgt, of_direction in _directions(config, data, number, size):
+        view = translator.to(tgt, src)
+        is_split = view.splitter is not None  # an explicit choice, which is not logged at each validation
+        view.options = replace(view.options, split_sentences=is_split)
+        translations = view.translate(data.valid.texts(of_direction)[0])
+        hypotheses |= zip(of_direction.tolist(), translations, strict=True)
     return {
         "nll": -sum(score.log_prob for score in scores),
-        "hypotheses": translator.translate(data.valid.src_texts()[number::size]),
+        "hypotheses": [hypotheses[row] for row in rows.tolist()],
     }
 
 
@@ -75,13 +93,23 @@ def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, 
     metric, form = deciding_metric(data, config), data.tokenizer.normalization
     hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
+
+    def score(measure: Callable[..., float]) -> dict[str, float]:
+        return {
+            f"{src}-{tgt}": measure([hypotheses[row] for row in rows], [references[row] for row in rows], tgt)
+            for src, tgt, rows in _directions(config, data)
+        }
+
+    bleu = score(metrics.bleu)
+    chrf = score(lambda lines, others, _: metrics.chrf(lines, others)) if metric == "chrf" else None
     return Validation(
         nll=sum(part["nll"] for part in parts) / max(1, int(data.valid.tgt.lengths.sum())),
-        bleu=metrics.bleu(hypotheses, references, config.data.tgt),
-        chrf=metrics.chrf(hypotheses, references) if metric == "chrf" else None,
+        bleu=statistics.fmean(bleu.values()),
+        chrf=statistics.fmean(chrf.values()) if chrf else None,
         seconds=time.monotonic() - started,
         hypotheses=hypotheses,
         samples=pick_samples(data.valid.src_texts(), references, hypotheses),
         length_ratio=sum(map(len, references)) / max(1, sum(map(len, hypotheses))),
         metric=metric,
+        by_direction=chrf or bleu,
     )

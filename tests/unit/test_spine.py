@@ -14,6 +14,13 @@ from tests.integration.commands import ENVIRONMENT, TINY, write_tsv
 MTX = Path(__file__).parents[2] / "mtx"
 SPINE = ("config", "data", "model", "training", "decoding", "storage")
 AROUND = re.compile(r"\bmtx\.(evaluation|report|interop|documents|serve|synthesis|architectures|commands|cli)\b")
+# What knows that a model may have several directions; and what reads the two languages of one
+DIRECTIONS = {"config/schema.py", "decoding/translator.py", "storage/model_description.py", "training/validation.py"}
+DIRECTIONS |= {f"data/{name}.py" for name in ("held_out", "prepare", "sources", "tokenizer")}
+READERS = {
+    f"data/{name}.py" for name in ("bilingual", "language_detection", "readers", "tables", "translation_memories")
+}
+READERS |= {"data/sentencepiece_models.py"}  # reads the language tokens of published models
 TABLE = "model/architectures.py"  # of architectures, whose modules are imported when one of them is asked for
 
 
@@ -27,6 +34,17 @@ def test_no_string_of_the_spine_names_a_module_around_it() -> None:
             if is_text and AROUND.search(node.value):  # type: ignore[attr-defined]
                 found.add(path.relative_to(MTX).as_posix())
     assert found == {TABLE}
+
+
+def test_only_some_modules_of_the_spine_know_directions() -> None:
+    where: dict[str, set[str]] = {"directions": set(), "languages": set()}
+    for path in sorted(path for folder in SPINE for path in (MTX / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            for field in ("id", "attr", "arg", "name", "asname", "value"):  # identifiers and strings, not prose
+                word = getattr(node, field, None)
+                if isinstance(word, str) and word in where:
+                    where[word].add(path.relative_to(MTX).as_posix())
+    assert where["directions"] <= DIRECTIONS and where["languages"] <= DIRECTIONS | READERS
 
 
 @cache

@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from mtx.config import settings
-from mtx.config.schema import Config, DataConfig, TokenizerConfig
+from mtx.config.schema import Config, DataConfig, TokenizerConfig, pairs_of
 from mtx.data import prepare as module
 from mtx.data.augmentation import epoch_text
 from mtx.data.prepare import prepare
-from mtx.data.sources import Corpora, find_corpora
+from mtx.data.sampler import epoch_order
+from mtx.data.sources import Corpora, describe_files, find_corpora
 from mtx.data.token_store import PreparedData, TokenStore, load_prepared
 from mtx.data.tokenizer import Frame, Tokenizer, train_tokenizer
 from mtx.errors import DamagedFileError, DataError, UsageError
@@ -70,25 +71,26 @@ def test_each_text_is_read_in_every_direction_that_it_has(tmp_path: Path) -> Non
     write(tmp_path / "table.tsv", "id\tfr\ten\n1\tun chien\ta dog\n")
     write(tmp_path / "table.jsonl", json.dumps({"translation": ROWS}) + "\n")
     write_parquet(tmp_path / "table.parquet", {language: [text] for language, text in ROWS.items()})
+    all_three = [("en", "de"), ("en", "fr"), ("fr", "en")]
     expected = {
-        "sides": [0, 1, 2],
-        "of.{src}-{tgt}.tsv": [0, 2],
-        "memory.tmx": [0, 1, 2],
-        "table.tsv": [1, 2],
-        "table.jsonl": [0, 1, 2],
-        "table.parquet": [0, 1, 2],
+        "sides": all_three,
+        "of.{src}-{tgt}.tsv": [("en", "de"), ("fr", "en")],
+        "memory.tmx": all_three,
+        "table.tsv": [("en", "fr"), ("fr", "en")],
+        "table.jsonl": all_three,
+        "table.parquet": all_three,
     }
     corpora = find(tmp_path, "en-de,en-fr,fr-en", list(expected), valid="sides", test=["sides", "of.{src}-{tgt}.tsv"])
-    assert [(corpus.name, corpus.direction) for corpus in corpora.train] == [
-        (name, number) for name, numbers in expected.items() for number in numbers
+    assert [(corpus.name, corpus.languages) for corpus in corpora.train] == [
+        (name, languages) for name, of_name in expected.items() for languages in of_name
     ]
-    assert [corpus.direction for corpus in corpora.valid] == [0, 1, 2]
-    assert {name: [corpus.direction for corpus in of_name] for name, of_name in corpora.tests.items()} == {
-        "sides": [0, 1, 2],
-        "of": [0, 2],
+    assert [corpus.languages for corpus in corpora.valid] == all_three
+    assert {name: [corpus.languages for corpus in of_name] for name, of_name in corpora.tests.items()} == {
+        "sides": all_three,
+        "of": [("en", "de"), ("fr", "en")],
     }
     for corpus in corpora.all():
-        src, tgt = [("en", "de"), ("en", "fr"), ("fr", "en")][corpus.direction]
+        src, tgt = corpus.languages
         assert [(block.src, block.tgt) for block in corpus.blocks()] == [([ROWS[src]], [ROWS[tgt]])], corpus.name
 
 
@@ -97,7 +99,73 @@ def test_a_text_may_name_its_own_languages(tmp_path: Path) -> None:
     write(tmp_path / "two.tsv", "un chien\ta dog\n")
     train = [{"name": "one.tsv", "src": "en"}, {"name": "two.tsv", "src": "fr", "tgt": "en", "weight": 3.0}]
     corpora = find(tmp_path, "en-de,fr-en", train)
-    assert [(corpus.direction, corpus.weight) for corpus in corpora.train] == [(0, None), (1, 3.0)]
+    assert [(corpus.languages, corpus.weight) for corpus in corpora.train] == [
+        (("en", "de"), None),
+        (("fr", "en"), 3.0),
+    ]
+
+
+PO = 'msgid ""\nmsgstr ""\n"Language: de\\n"\n\nmsgid "a dog"\nmsgstr "ein Hund"\n'
+XLIFF = """<xliff version="1.2"><file source-language="en" {}original="a" datatype="plaintext"><body><trans-unit id="1">
+<source>a dog</source><target>ein Hund</target></trans-unit></body></file></xliff>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "directions"),
+    [
+        ("a.po", PO, "en-de,fr-de"),  # its sources could be either
+        ("a.po", PO.replace("Language: de", "X: y"), "en-de,en-fr"),
+        ("a.xliff", XLIFF.format(""), "en-de,en-fr"),
+    ],
+)
+def test_an_unnamed_language_is_not_guessed(name: str, text: str, directions: str, tmp_path: Path) -> None:
+    write(tmp_path / name, text)
+    with pytest.raises(UsageError, match="no unit is in both") as caught:
+        find(tmp_path, directions, name)
+    assert caught.value.help and "src: en, tgt: de" in caught.value.help
+    (corpus,) = find(tmp_path, directions, [{"name": name, "src": "en", "tgt": "de"}]).train
+    assert [(block.src, block.tgt) for block in corpus.blocks()] == [(["a dog"], ["ein Hund"])]
+
+
+def test_units_that_name_both_languages_have_both_directions(tmp_path: Path) -> None:
+    write(tmp_path / "a.xliff", XLIFF.format('target-language="de-DE" '))
+    write(tmp_path / "a.po", PO.replace("Language: de", 'Language: de\\n"\n"X-Source-Language: en_US'))
+    for corpus in find(tmp_path, "en-de,de-en,en-fr", ["a.xliff", "a.po"]).train:
+        assert [(block.src, block.tgt) for block in corpus.blocks()] == [
+            tuple([ROWS[side]] for side in corpus.languages)
+        ]
+
+
+def test_a_damaged_pair_of_files_is_no_missing_direction(tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de fr", range(100))
+    for language, text in {"en": "a\nb\n", "de": "c\n", "fr": "d\ne\n"}.items():
+        write(tmp_path / f"more.{language}", text)
+    with pytest.raises(DataError, match="more.en has 2 lines, .*more.de has 1$"):
+        run(tmp_path, "en-de,en-fr", train=("train", "more"))
+
+
+def test_a_file_of_several_directions_is_recorded_once(tmp_path: Path) -> None:
+    write_lines(tmp_path, "train", "en de fr", range(10))
+    files = describe_files(find(tmp_path, "en-de,en-fr,de-en", "train"), TokenizerConfig())["files"]
+    assert [Path(file["path"]).name for file in files] == ["train.en", "train.de", "train.fr"]
+
+
+def test_a_direction_whose_text_is_empty_or_dropped(tmp_path: Path) -> None:
+    """It would be trained without a word; its sets are configured, so that none is held out."""
+    write_lines(tmp_path, "train", "en de", range(100))
+    write_lines(tmp_path, "dev", "en de fr", range(500, 510))
+    write(tmp_path / "same.en-fr.tsv", "".join(f"{line(number, 'en')}\t{line(number, 'en')}\n" for number in range(50)))
+    write(tmp_path / "empty.en-fr.tsv", "")
+    for name in ("same", "empty"):
+        with pytest.raises(DataError, match="^data.directions: no training text is en-fr$"):
+            run(
+                tmp_path,
+                "en-de,en-fr",
+                "data.valid=dev",
+                "data.test=dev",
+                train=("train", f"{name}.{{src}}-{{tgt}}.tsv"),
+            )
+        assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -106,19 +174,16 @@ def test_a_text_may_name_its_own_languages(tmp_path: Path) -> None:
         (
             "en-de-fr",
             "a",
-            r"data.directions.0.: expected SRC-TGT with one hyphen, such as en-de or en-zh_Hans, got 'en-de",
+            r"data.directions.0.: expected two languages and one hyphen, such as en-de or en-zh_Hans, got 'en-de-fr'",
         ),
-        ("en-de,en-de", "a", "en-de names a language or a direction twice"),
-        ("en-en", "a", "en-en names a language or a direction twice"),
-        ("en-de,en-it", "a", "^data.directions: no training text is en-it$"),
-        ("en-de,en-fr", "plain.tsv", "^data.train: 'plain.tsv' has no text in any of the directions: .* 'en'"),
-        ("en-de,en-fr", "no", "^data.train: 'no' has no text in any of the directions: .*'no' not found"),
+        ("en-de,en-de", "a", "data.directions: en-de,en-de has a direction twice"),
+        ("en-en", "a", r"data.directions.0.: expected two languages and one hyphen, .* got 'en-en'"),
+        ("en-de,en-fr", "plain.tsv", "plain.tsv: there is no column 'en'"),
+        ("en-de,en-fr", "no", "^data.train: 'no' not found"),
         ("en-de,en-fr", [{"name": "a", "src": "it"}], "its src and tgt are not among en-de.en-fr$"),
     ],
 )
-def test_a_direction_without_text_and_a_text_without_direction(
-    directions: str, train: Any, message: str, tmp_path: Path
-) -> None:
+def test_wrong_directions_and_a_text_without_one(directions: str, train: Any, message: str, tmp_path: Path) -> None:
     for language, text in ROWS.items():
         write(tmp_path / f"a.{language}", f"{text}\n")
     write(tmp_path / "plain.tsv", "a dog\tein Hund\n")
@@ -162,7 +227,7 @@ def test_no_line_that_is_held_out_is_on_any_side_of_the_training_text(tmp_path: 
         reverse = "-".join(direction.split("-")[::-1])
         assert pairs[f"heldout.{direction}"] == {(src, tgt) for tgt, src in pairs[f"heldout.{reverse}"]}
     valid = [*zip(data.valid.corpus.tolist(), data.valid.src_texts(), data.valid.tgt_texts(), strict=True)]
-    for number, (src, tgt) in enumerate(data.report["directions"]):
+    for number, (src, tgt) in enumerate(pairs_of(data.report["directions"])):
         of_direction = [(s, t) for n, s, t in valid if n == number]
         assert all(s.endswith((src, "x")) and t.endswith((tgt, "x")) for s, t in of_direction)
         assert len(of_direction) >= 20
@@ -201,7 +266,7 @@ def test_equal_pairs_of_two_directions_both_stay(tmp_path: Path) -> None:
 def test_a_direction_with_too_little_text_to_hold_out(tmp_path: Path) -> None:
     write_lines(tmp_path, "train", "en de", range(300))
     write_lines(tmp_path, "few", "en fr", range(600, 602))
-    with pytest.raises(DataError, match="^data.directions: too little text is en-fr to hold out a part$"):
+    with pytest.raises(DataError, match="^too little text is en-fr to hold out a part$"):
         run(tmp_path, "en-de,en-fr", train=("train", "few"))
 
 
@@ -213,11 +278,20 @@ def test_small_directions_are_drawn_more_often(tmp_path: Path) -> None:
     given = ("data.valid=dev", "data.test=dev")
     own = {"name": "own", "weight": 0.5}
     data = run(tmp_path, "en-de,en-fr,en-it", *given, "data.temperature=2", train=("de", "fr", "it", own))
-    assert data.train.weights.tolist() == [1.0, 3.0, pytest.approx(90**0.5), 0.5]
+    assert data.train.weights.tolist() == [1.0, pytest.approx(6**0.5), pytest.approx(90**0.5), 0.5]
     assert [corpus["weight"] for corpus in data.report["corpora"]] == data.train.weights.tolist()
     config = make_config(tmp_path, "en-de,en-fr,en-it", *given, train=("de", "fr", "it"))
     prepare(config, tmp_path / "five")  # 100 pairs 9^0.8 times, 10 pairs not 90^0.8 times
     assert load_prepared(tmp_path / "five").train.weights.tolist() == [1.0, pytest.approx(9**0.8), 10.0]
+    prepare(
+        make_config(tmp_path, "en-de,en-fr,en-it", *given, "data.temperature=2", train=("de", "fr", "it")),
+        tmp_path / "two",
+    )
+    store = load_prepared(tmp_path / "two").train
+    weights = store.weights[store.corpus]
+    drawn = np.concatenate([store.corpus[epoch_order(1, epoch, store.num_pairs, weights)] for epoch in range(20)])
+    sizes = np.array([900, 100, 10]) ** 0.5
+    np.testing.assert_allclose(np.bincount(drawn) / drawn.size, sizes / sizes.sum(), rtol=0.01)
 
 
 def test_the_tokenizer_learns_from_a_weighted_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,6 +399,20 @@ def test_changed_text_keeps_its_direction(rule: str, tokenizer: Tokenizer, tmp_p
     assert sum(before != after for before, after in zip(usual, changed, strict=True)) > 150
     for ids, number in zip(zip(*(side.sentences(pairs) for side in new), strict=True), data.train.corpus, strict=True):
         assert data.tokenizer.frame_of(*ids) == of_rule.frame(*directions[number])
+
+
+def test_the_own_text_of_an_adaptation_is_all_directions_of_its_first_item(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    for name, languages, numbers in (("own", "en de fr", range(100)), ("general", "en de fr", range(1000, 1500))):
+        write_lines(tmp_path, name, languages, numbers)
+    config = make_config(tmp_path, "en-de,en-fr", train=("own", "general"))
+    tree = config.model_dump() | {"tokenizer": {}}
+    tree["training"]["init_from"] = "model"
+    prepare(Config.model_validate(tree), tmp_path / "out", tokenizer)
+    data = load_prepared(tmp_path / "out")
+    assert [entry["held_out"] for entry in data.report["corpora"]] == [10, 10, 0, 0]
+    assert data.train.weights.tolist() == [1.0, 1.0, 0.18, 0.18]
 
 
 def test_a_given_tokenizer_needs_the_languages(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -29,11 +29,19 @@ def test_a_twentieth_of_the_different_sources_is_held_out(num_sources: int, monk
         "tgt_hash": hash_texts(tgt),
     }
     valid, test, given = (
-        EvalSet(name, store, is_held_out, [0])
+        EvalSet(name, store, is_held_out, [("src", "tgt")])
         for name, store, is_held_out in (("valid", VALID_STORE, True), ("a", "a.arrow", True), ("b", "b", False))
     )
     corpora, all_pairs = Corpora([Corpus("own", lambda: iter(()))], [], {}), np.ones(len(src), np.bool_)
-    hold_out([valid, test, given], corpora, DataConfig(), pa.table(columns), all_pairs, all_pairs)
+    hold_out(
+        [valid, test, given],
+        corpora,
+        DataConfig(),
+        pa.table(columns),
+        np.zeros(len(src), np.int64),
+        all_pairs,
+        all_pairs,
+    )
     size = min(3, max(1, num_sources // 20))
     assert sorted(valid.blocks[0][1].src) == sorted(by_hash[-size:] * 3)
     assert sorted(test.blocks[0][1].src) == sorted(by_hash[:size] * 3)

@@ -25,7 +25,7 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr("mtx.data.sources._unreachable", lambda _: None)  # no test asks the hub
+    monkeypatch.setattr("mtx.data.sources.unreachable", lambda: None)  # no test asks the hub
 
 
 def hub_dataset(directory: Path) -> dict[str, Any]:
@@ -49,6 +49,15 @@ def test_hub(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.Cap
     assert pairs_of(corpora.tests["train_1_3_"]) == PAIRS[:2]
     assert f"{tmp_path / 'ds'}: reading from the cache; missing files are downloaded" in caplog.text
     assert capfd.readouterr().err == ""  # no progress bar where stderr is not a terminal
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_hub_with_several_directions(tmp_path: Path) -> None:
+    corpora = find(hub=hub_dataset(tmp_path / "ds"), directions="en-de,de-en,en-fr")
+    assert [corpus.languages for corpus in corpora.all()] == [("en", "de"), ("de", "en")] * 4
+    assert pairs_of(corpora.train[1]) == [(tgt, src) for src, tgt in [("train", "train"), *PAIRS]]
+    with pytest.raises(UsageError, match="columns are .translation.de., .translation.en., expected en and fr"):
+        find(hub={"name": str(tmp_path / "ds")}, directions="fr-en,en-fr")
 
 
 @pytest.mark.usefixtures("hub_cache")

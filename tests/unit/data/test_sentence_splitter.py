@@ -67,5 +67,5 @@ def test_sentences_are_joined_as_they_are_written() -> None:
 
 
 def test_the_share_of_lines_with_several_sentences() -> None:
-    assert multi_sentence_share(["One. Two.", "Dr. Smith", "Four", ""], ["en"] * 4) == 0.25
-    assert multi_sentence_share([], []) == 0.0
+    assert multi_sentence_share(["One. Two.", "Dr. Smith", "Four", ""], "en") == 0.25
+    assert multi_sentence_share([], "en") == 0.0

@@ -110,3 +110,14 @@ def test_normalized_text_is_nfc_and_one_line() -> None:
     assert metrics.normalize_lines(["e\u0301\u2028x ", "a\rb"], "nfc") == ["é x", "a b"]
     assert metrics.normalize_lines(["e\u0301"], "none") == ["e\u0301"]
     assert metrics.normalize_lines(["e\u0301"], "nmt_nfkc") == ["é"]
+
+
+def test_the_mean_of_a_test_set_is_over_its_directions() -> None:
+    """A score that one of them lacks has no mean; a set in one direction has none, whatever its name."""
+    values = {"news.1.en-de": (10.0, 30.0), "ted.en-de": (5.0, 6.0), "news.1.de-en": (20.0, 50.0), "plain": (7.0, 8.0)}
+    scores = {name: {"bleu": {"score": bleu}, "chrf": {"score": chrf}} for name, (bleu, chrf) in values.items()}
+    scores["news.1.en-de"]["ter"] = {"score": 60.0}
+    means = metrics.mean_scores(scores)
+    assert {name: [value["score"] for value in mean.values()] for name, mean in means.items()} == {"news.1": [15, 40]}
+    parts = {"news.1": ["news.1.en-de", "news.1.de-en"], "ted.en-de": ["ted.en-de"], "plain": ["plain"]}
+    assert metrics.parts_of(scores) == metrics.parts_of(scores | means) == parts

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mtx.config.schema import DataConfig
 from mtx.data.glossary import Glossary
 from mtx.errors import DamagedFileError
 from mtx.evaluation.test_set_scores import (
@@ -110,6 +111,7 @@ def test_hypotheses_in_another_form_are_told(
 
 REFERENCES = [f"Der Mann {n} liest heute ein Buch über {n} alte Bäume ." for n in range(30)]
 WORSE = [line.replace("ein Buch", "ein Heft").replace("heute", "gern") for line in REFERENCES]
+DATA = DataConfig(src="en", tgt="de")
 OWN, CONFIGURED = {"held_out": True}, {"held_out": False}
 
 
@@ -131,7 +133,7 @@ def gain(test: str, points: float, p_value: float = 0.001, is_own: bool = False)
 def test_a_better_and_an_equal_test_set(tmp_path: Path) -> None:
     run_with(tmp_path, "heldout", WORSE, REFERENCES)
     run_with(tmp_path, "general", WORSE, WORSE)
-    own, general = measure_gains(RunLayout(tmp_path), {"heldout": OWN, "general": CONFIGURED}, "de")
+    own, general = measure_gains(RunLayout(tmp_path), {"heldout": OWN, "general": CONFIGURED}, DATA)
     assert (own.test, own.is_own, general.test, general.is_own) == ("heldout", True, "general", False)
     bleu, chrf = own.changes
     assert (bleu.metric, chrf.metric) == ("BLEU", "chrF2") and bleu.after == pytest.approx(100.0)
@@ -142,13 +144,24 @@ def test_a_better_and_an_equal_test_set(tmp_path: Path) -> None:
 def test_without_a_held_out_set_the_first_is_own(tmp_path: Path) -> None:
     for name in ("a", "b"):
         run_with(tmp_path, name, WORSE, REFERENCES)
-    gains = measure_gains(RunLayout(tmp_path), {"b": CONFIGURED, "a": CONFIGURED}, "de")
+    gains = measure_gains(RunLayout(tmp_path), {"b": CONFIGURED, "a": CONFIGURED}, DATA)
     assert [(each.test, each.is_own) for each in gains] == [("b", True), ("a", False)]
+
+
+def test_each_direction_of_the_first_set_is_own_and_scored_in_its_language(tmp_path: Path) -> None:
+    """In Japanese, BLEU counts characters, so it says something about two words."""
+    names = ["a.en-de", "a.en-ja", "b.en-ja"]
+    for name in names:
+        run_with(tmp_path, name, ["gut"] * 20, ["sehr gut"] * 20, ["sehr gut"] * 20)
+    data = DataConfig(directions=("en-de", "en-ja"))
+    gains = measure_gains(RunLayout(tmp_path), dict.fromkeys(names, CONFIGURED), data)
+    assert [(each.test, each.is_own) for each in gains] == [(names[0], True), (names[1], True), (names[2], False)]
+    assert [each.changes[0].metric for each in gains] == ["chrF2", "BLEU", "BLEU"]
 
 
 def test_chrf_decides_where_bleu_says_nothing(tmp_path: Path) -> None:
     run_with(tmp_path, "short", ["gut"] * 20, ["sehr gut"] * 20, ["sehr gut"] * 20)
-    [short] = measure_gains(RunLayout(tmp_path), {"short": OWN}, "de")
+    [short] = measure_gains(RunLayout(tmp_path), {"short": OWN}, DATA)
     assert [change.metric for change in short.changes] == ["chrF2", "BLEU"]
 
 
@@ -158,7 +171,7 @@ def test_what_was_not_scored_before_or_is_damaged_has_no_gain(tmp_path: Path, ca
     (tmp_path / "before" / "alone").rename(tmp_path / "elsewhere")
     (tmp_path / "before" / "damaged" / "hyp.txt").write_text("other\n")
     tests = dict.fromkeys(("damaged", "whole", "alone"), CONFIGURED)
-    assert [each.test for each in measure_gains(RunLayout(tmp_path), tests, "de")] == ["whole"]
+    assert [each.test for each in measure_gains(RunLayout(tmp_path), tests, DATA)] == ["whole"]
     assert "hyp.txt" in caplog.text and "alone" in caplog.text
 
 

@@ -476,7 +476,7 @@ def test_the_licence_comes_first_and_stays(published: Path, tmp_path: Path, capl
     card = (tmp_path / "theirs" / "README.md").read_text()
     assert f"license: {licence.lower()}\n" in card and "M2M100ForConditionalGeneration.from_pretrained" in card
     assert "translates `sw` to `en`, `en` to `sw`. mtx exported" in card and 'language: ["sw", "en"]' in card
-    assert init_from.describe(str(tmp_path / "ours"))["model.licence"] == licence
+    assert init_from.describe(str(tmp_path / "ours"))[0]["model.licence"] == licence
 
 
 def test_only_models_that_start_from_eos_name_their_start(nllb: Path, tmp_path: Path) -> None:

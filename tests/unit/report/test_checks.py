@@ -49,7 +49,7 @@ def held(pairs: int, leaked: int = 0, **would_drop: int) -> dict[str, Any]:
 
 def prepared(train: TokenStore, held_out: TokenStore, **report: Any) -> Any:
     """Prepared data with a clean report, but for what is told otherwise."""
-    clean = {"read": 10_000, "kept": 10_000, "dropped": {}, "valid": held(500), "tests": {}}
+    clean = {"read": 10_000, "kept": 10_000, "dropped": {}, "corpora": [{}], "valid": held(500), "tests": {}}
     tests = dict.fromkeys(report.get("tests", ()), held_out)
     return SimpleNamespace(train=train, valid=held_out, tests=tests, tokenizer=TOKENIZER, report={**clean, **report})
 
@@ -179,9 +179,9 @@ def test_words_that_are_unknown(tmp_path: Path) -> None:
         [0],
     ]
     four = store(tmp_path / "a.arrow", src, src)
-    assert unknown_share(four.src, TOKENIZER) == pytest.approx(2 / 5)
+    assert unknown_share(four.src, TOKENIZER, spread(4)) == pytest.approx(2 / 5)
     empty = store(tmp_path / "b.arrow", [[0]], [[0]])
-    assert unknown_share(empty.src, TOKENIZER) == 0
+    assert unknown_share(empty.src, TOKENIZER, spread(empty.num_pairs)) == 0
 
 
 def test_spread_is_even_and_without_repetition() -> None:

@@ -188,3 +188,34 @@ def test_the_page_about_the_report_has_the_same_limits_and_words(tmp_path: Path)
         assert _judged(tmp_path / str(number), bleu, [1.0, 2.0]).text.startswith(words.strip())
         if not below:
             assert not _judged(tmp_path / f"less-{number}", bleu - 0.1, [1.0, 2.0]).text.startswith(words.strip())
+
+
+def test_the_mean_of_all_directions_of_the_first_set_decides(tmp_path: Path) -> None:
+    """The faults of all are counted; BLEU says nothing if it says nothing about one."""
+    (tmp_path / "model").mkdir()
+    values = {"t.en-de": 50.0, "t.de-en": 14.0, "u.en-de": 90.0, "t": 32.0, "u": 90.0}
+    scores = {name: {"bleu": {"score": value}, "chrf": {"score": value + 20}} for name, value in values.items()}
+    (tmp_path / "model" / "scores.json").write_text(json.dumps({"format": 2, **scores}))
+    texts = {"src": _SOURCES, "hyp": _GOOD, "ref": _GOOD}
+
+    def write(name: str, **others: list[str]) -> None:
+        for file, lines in {**texts, **others}.items():
+            path = tmp_path / "evaluation" / name / f"{file}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f"{line}\n" for line in lines))
+
+    def judge() -> str:
+        config = Config.model_validate({"data": {"directions": ["en-de", "de-en"]}, "training": {"max_steps": 9}})
+        history = training_history([])
+        judgement = usability(RunSummary(RunLayout(tmp_path), config, history, {}, {}, [], True, "finished"))
+        assert judgement is not None
+        return judgement.text
+
+    write("t.en-de")
+    write("t.de-en")
+    assert judge().startswith("usable as a draft")
+    assert judge().endswith("(32.0 BLEU on t, 50.0 on t.en-de, 14.0 on t.de-en)")
+    write("t.de-en", hyp=["so so so so"] * 10 + _GOOD[10:])
+    assert judge().startswith("hardly usable") and "10% of the translations repeat themselves" in judge()
+    write("t.de-en", ref=["ja"] * 50, hyp=["ja"] * 50)
+    assert "52.0 chrF2 on t, 70.0 on t.en-de" in judge()

@@ -227,3 +227,49 @@ def test_the_state_of_a_checkpoint_keeps_the_initial_model(tmp_path: Path) -> No
 def test_settings_need_no_torch() -> None:
     code = "import sys, mtx.training.init_from; print({'torch', 'datasets'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "set()\n"
+
+
+# Several directions
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model directory of de-en, en-de and en-fr."""
+    directory = tmp_path_factory.mktemp("many") / "m"
+    tokenizer = train_tokenizer(iter(["abc bcd cde"] * 20), TokenizerConfig(), 20, [], languages=["de", "en", "fr"])
+    weights = tiny_model(tokenizer.num_ids, dtype=torch.float32, **MODEL).state_dict()
+    info = {key: value for key, value in INFO.items() if key not in ("src", "tgt")}
+    info["directions"] = ["de-en", "en-de", "en-fr"]
+    model_directory.write(directory, weights, tiny_config(**MODEL), tokenizer, info)
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("overrides", "directions", "is_told"),
+    [
+        ([], "de-en+en-de+en-fr", False),
+        (["data.directions=en-fr,en-de"], "en-fr+en-de", False),
+        (["data.directions=en-fr"], "en-fr", False),
+        (["data.directions=en-fr,de-fr"], "en-fr+de-fr", True),
+        (["data.src=fr", "data.tgt=en"], "fr-en", True),
+    ],
+)
+def test_an_adaptation_has_the_models_directions_or_its_own(
+    overrides: list[str], directions: str, is_told: bool, many: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert resolve(many, *overrides).config.data.direction == directions
+    told = [f"{many} translates de-en+en-de+en-fr, this run {directions}"] if is_told else []
+    assert warnings(caplog) == told
+
+
+def test_a_language_that_the_model_lacks_is_refused(many: Path) -> None:
+    for overrides in (["data.directions=en-yo,de-en"], ["data.src=en", "data.tgt=yo"], ["data.directions=en-yo"]):
+        with pytest.raises(UsageError, match="^the model has no language yo; it has de, en, fr$"):
+            resolve(many, *overrides)
+
+
+def test_one_direction_may_become_several(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its tokenizer may have the names of languages; `prepare` checks that."""
+    data = resolve(model, "data.directions=de-en,de-nl").config.data
+    assert data.direction == "de-en+de-nl"
+    assert warnings(caplog) == [f"{model} translates de-en, this run de-en+de-nl"]

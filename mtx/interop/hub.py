@@ -1,0 +1,150 @@
+"""Models of the Hugging Face hub: `hf:OWNER/NAME[@REVISION]` -> a directory in the hub's cache for `mtx import`.
+
+mtx downloads only the files that an import reads. The weights are the safetensors of the revision, or of the hub's own
+conversion of it: a pull request of the hub's bot with one commit. Pickled weights are never downloaded.
+
+huggingface_hub discards what a killed process has downloaded, so mtx itself puts large files into the cache and resumes
+them. The ref `mtx/REVISION` in the cache is the commit that was downloaded, so that the same command works offline.
+"""
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from huggingface_hub import HfApi, constants, hf_hub_download, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.file_download import http_get, repo_folder_name
+from huggingface_hub.utils import build_hf_headers, disable_progress_bars
+
+from mtx.data.sources import unreachable
+from mtx.errors import DamagedFileError, MtxError, UsageError, first_line
+from mtx.formatting import format_size
+from mtx.interop.fairseq_models import M2M100Config
+from mtx.interop.huggingface import (
+    GENERATION_CONFIG,
+    TARGET_MODEL,
+    TOKENIZER_CONFIG,
+    VOCABULARY,
+    MarianConfig,
+    model_type,
+    read_json,
+    validate,
+)
+from mtx.storage import disk, durable
+from mtx.storage.run_files import FAIRSEQ_PIECES, MARIAN_SOURCE_MODEL, MODEL_CONFIG, TOKENIZER_JSON, WEIGHTS
+from mtx.storage.streams import shows_progress
+
+logger = logging.getLogger(__name__)
+
+_NAME = re.compile(r"hf:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w.-]*(?:/\w[\w.-]*)*))?", re.ASCII)
+_TOKENIZER = (TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY, MARIAN_SOURCE_MODEL, TARGET_MODEL, FAIRSEQ_PIECES)
+_FILES = (MODEL_CONFIG, GENERATION_CONFIG, *_TOKENIZER, WEIGHTS)  # a directory with weights is complete
+_CONVERSION = ("SFconvertbot", "Adding `safetensors` variant of this model", "open")  # as in transformers
+_REASONS = {  # what the hub itself says is misleading
+    "GatedRepoError": "it is only for users who accept its conditions",
+    "RepositoryNotFoundError": "there is no such model, or it is private",
+    "RevisionNotFoundError": "there is no such revision",
+}
+
+
+def fetch(name: str) -> tuple[Path, str]:
+    """Download what `mtx import` reads of a model, or find it in the cache.
+
+    Returns:
+        The directory, and the model as hf:OWNER/NAME@COMMIT.
+
+    Raises:
+        UsageError: if `name` is not such a name, or mtx cannot import the model.
+        MtxError: if the model cannot be downloaded.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise UsageError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
+    repo, revision = match[1], match[2] or "main"
+    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # it also raises the errors that it logs
+    if not shows_progress():
+        disable_progress_bars()
+    help = "HF_HOME=DIR sets the cache, HTTPS_PROXY=URL a proxy"
+    if problem := unreachable():
+        weights = try_to_load_from_cache(repo, WEIGHTS, revision=f"mtx/{revision}")
+        weights = weights or try_to_load_from_cache(repo, WEIGHTS, revision=revision)  # by another program
+        if not isinstance(weights, str):
+            raise MtxError(f"{name}: {problem}, and it is not in the cache", help)
+        directory = Path(weights).parent
+        logger.info("%s: %s; using commit %s of the cache", name, problem, directory.name)
+    else:
+        try:
+            directory = _download(name, repo, revision)
+        except MtxError:
+            raise
+        except Exception as error:  # of requests or httpx, or of the disk
+            reason = _REASONS.get(type(error).__name__) or first_line(error)
+            page = f"{constants.ENDPOINT}/{repo} is its page; hf auth login opens what is private"
+            help = f"{page}; the same command resumes a download; {help}"
+            raise MtxError(f"{name} cannot be downloaded: {reason}", help) from error
+    return directory, f"hf:{repo}@{directory.name}"
+
+
+def _download(name: str, repo: str, revision: str) -> Path:
+    info = _describe(repo, revision)
+    files = {file.rfilename: file for file in info.siblings}
+    if WEIGHTS not in files:
+        convert = "AutoModelForSeq2SeqLM.from_pretrained('DIR').save_pretrained('DIR', max_shard_size='20GB')"
+        raise UsageError(
+            f"{name}: no {WEIGHTS}; mtx reads neither pickle files, which are unsafe, nor weights in several files",
+            f"hf download {repo} --local-dir DIR; with transformers: {convert}; then mtx import DIR",
+        )
+    wanted = [files[file] for file in _FILES if file in files]
+    size = format_size(sum(file.size for file in wanted))
+    licence = ", ".join(tag[8:] for tag in info.tags if tag.startswith("license:")) or "not given"
+    logger.info("%s: %s, licence %s, commit %s, in %s", name, size, licence, info.sha, constants.HF_HUB_CACHE)
+    for file in wanted:
+        if file.lfs:
+            _fetch_large(repo, info.sha, file.rfilename, file.lfs.sha256, file.lfs.size)
+        path = Path(hf_hub_download(repo, file.rfilename, revision=info.sha))
+        if file.rfilename == MODEL_CONFIG:  # what mtx cannot import is refused before its weights are downloaded
+            kind = M2M100Config if model_type(path.parent) == "m2m_100" else MarianConfig
+            validate(kind, path, read_json(path))
+    ref = path.parents[2] / "refs" / "mtx" / revision
+    durable.make_directories(ref.parent)
+    durable.write_text(ref, path.parent.name)
+    return path.parent
+
+
+def _describe(repo: str, revision: str) -> Any:
+    """The `ModelInfo` of a revision, or of its conversion if it has no safetensors; only that of the bot is trusted."""
+    api = HfApi()
+    info = api.model_info(repo, revision=revision, files_metadata=True)
+    if any(file.rfilename == WEIGHTS for file in info.siblings):
+        return info
+    for pull in api.get_repo_discussions(repo):
+        if (pull.author, pull.title, pull.status) == _CONVERSION:
+            head, *before = [commit.commit_id for commit in api.list_repo_commits(repo, revision=pull.git_reference)]
+            if before[:1] == [info.sha]:
+                logger.info("%s: the weights are the hub's own conversion, %s", repo, pull.git_reference)
+                return api.model_info(repo, revision=head, files_metadata=True)
+    return info
+
+
+def _fetch_large(repo: str, commit: str, name: str, sha256: str, size: int) -> None:
+    """Put a file into the cache, where `hf_hub_download` finds it; continues the download of an earlier process.
+
+    Raises:
+        DamagedFileError: if its sha256 is another one.
+    """
+    blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=repo, repo_type="model"), "blobs")
+    blob, partial = blobs / sha256, blobs / f"{sha256}.mtx"
+    durable.make_directories(blobs)
+    with FileLock(f"{partial}.lock"):
+        if blob.is_file() and not blob.is_symlink():  # a link leads to a store that several caches share
+            return
+        with disk.append(partial) as file:
+            url, done = hf_hub_url(repo, name, revision=commit), file.tell()
+            if done < size:
+                sizes = {"resume_size": done, "expected_size": size}
+                http_get(url, file, headers=build_hf_headers(), displayed_filename=name, **sizes)
+        if durable.sha256(partial) != sha256:
+            disk.unlink(partial)
+            raise DamagedFileError(f"{repo}: {name} was damaged on the way", "repeat the command")
+        disk.rename(partial, blob)
