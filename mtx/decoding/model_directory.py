@@ -5,15 +5,16 @@ no code from the directory.
 """
 
 import hashlib
+import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from mtx.config.schema import ModelConfig
 from mtx.data.tokenizer import Tokenizer
@@ -53,19 +54,33 @@ class LoadedModel:
     @property
     def sha256(self) -> str:
         """The hash of the weights as a safetensors file, which equals that of the file they were loaded from."""
-        return hashlib.sha256(safetensors.torch.save(self.model.state_dict())).hexdigest()
+        hashed = hashlib.sha256()
+        for part in serialize(self.model.state_dict()):
+            hashed.update(part)
+        return hashed.hexdigest()
 
 
 def save_tensors(path: Path, tensors: Tensors) -> None:
     """Write tensors to a new safetensors file; the caller syncs it with its directory."""
-    unshared, seen = dict[str, torch.Tensor](), set[int]()
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().cpu().contiguous()
-        memory = tensor.untyped_storage().data_ptr()
-        unshared[name] = tensor.clone() if memory in seen else tensor  # safetensors refuses tensors that share memory
-        seen.add(memory)
     with disk.create(path) as file:
-        file.write(safetensors.torch.save(unshared))
+        file.writelines(serialize(tensors))
+
+
+def serialize(tensors: Tensors) -> Iterator[Any]:
+    """Yields the bytes of a safetensors file, a tensor at a time: the library would copy all of them at once."""
+    header, end = dict[str, Any](), 0
+    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    for name in names:
+        kind = safetensors.torch.save({"": torch.empty(0, dtype=tensors[name].dtype)})
+        begin, end = end, end + tensors[name].nbytes
+        entry = {"shape": list(tensors[name].shape), "data_offsets": [begin, end]}
+        header[name] = {"dtype": json.loads(kind[8:])[""]["dtype"], **entry}
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    yield len(text).to_bytes(8, "little") + text
+    for tensor in map(tensors.__getitem__, names):
+        flat = tensor.detach().cpu().contiguous().as_strided((tensor.numel(),), (1,))
+        yield flat.view(torch.uint8).numpy()
 
 
 def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch.Tensor]:
@@ -79,12 +94,13 @@ def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch
     """
     durable.require_file(path)
     try:
-        content = path.read_bytes()
-        size = int.from_bytes(content[:8], "little")
-        if size > model_description.MAX_HEADER_BYTES:
-            raise ValueError(f"a header of {size:,} bytes")
-        durable.parse_json(content[8 : 8 + size])  # the library would accept a repeated name
-        tensors = dict(safetensors.torch.load(content))
+        with path.open("rb") as opened:
+            size = int.from_bytes(opened.read(8), "little")
+            if size > model_description.MAX_HEADER_BYTES:
+                raise ValueError(f"a header of {size:,} bytes")
+            durable.parse_json(opened.read(size))  # the library would accept a repeated name
+        with safe_open(path, "pt") as file:  # which maps it into memory
+            tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # the last: odd shapes
         raise DamagedFileError(f"{path}: cannot read it: {error}") from None
     if expected is None:
@@ -140,10 +156,8 @@ def load(directory: Path) -> LoadedModel:
             raise DamagedFileError(f"{directory}: the model has {stored} outputs, the tokenizer {tokenizer.num_ids}")
         path = directory / WEIGHTS
     with torch.device("meta"):  # a model takes no memory before the file is known to fit it
-        expected = new_model(described.config, tokenizer.num_ids).state_dict()
-    tensors = load_tensors(path, expected)
-    model = new_model(described.config, tokenizer.num_ids)
-    model.load_state_dict(tensors)
+        model = new_model(described.config, tokenizer.num_ids)
+    model.load_state_dict(load_tensors(path, model.state_dict()), assign=True)
     return LoadedModel(model.eval(), tokenizer, described.info)
 
 

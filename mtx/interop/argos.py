@@ -18,6 +18,7 @@ from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import UsageError
 from mtx.storage import durable
+from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import CARD, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, TOKENIZER_MODEL
 
 ENDING = ".argosmodel"
@@ -51,7 +52,7 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
             "a package of Argos Translate has one tokenizer for both languages, but this model has two",
             "--to ctranslate2",
         )
-    src, tgt = (code_of(loaded.info[side]) for side in ("src", "tgt"))
+    src, tgt = map(code_of, language_pairs(loaded.info)[0])
     metadata = {
         "package_version": "1.0",
         "argos_version": "1.9.0",

@@ -1,5 +1,6 @@
 """Translate lines from stdin to stdout with the CTranslate2 model in this directory: python example.py < text
 
+With a model of several directions: python example.py en-de < text; its first direction is the default.
 Needs only ctranslate2 and sentencepiece. Lines are cut off after max_tokens subwords.
 """
 
@@ -26,15 +27,15 @@ def main() -> None:
     if tokenizer["normalization"] == "nfc":
         lines = [unicodedata.normalize("NFC", line) for line in lines]
     pieces = source.encode(lines, out_type=str)
-    starts, prefixes = [], None
-    if "languages" in tokenizer:  # their tokens, from the model's first language into its second
+    start, prefix = list[str](), list[str]()
+    if "languages" in tokenizer:  # their tokens
         names, ids = {token: name for name, token in tokenizer["pieces"].items()}, tokenizer["languages"]["ids"]
-        src, tgt = (names[ids[settings[side]]] for side in ("src", "tgt"))
-        is_both = tokenizer["languages"]["rule"] == "both"
-        starts, prefixes = [src if is_both else tgt], [[tgt]] * len(lines) if is_both else None
+        directions = settings.get("directions") or ["{src}-{tgt}".format_map(settings)]
+        src, tgt = (names[ids[name]] for name in (*sys.argv[1:], *directions)[0].split("-"))
+        start, prefix = ([src], [tgt]) if tokenizer["languages"]["rule"] == "both" else ([tgt], [])
     results = translator.translate_batch(
-        [starts + line for line in pieces],
-        target_prefix=prefixes,
+        [start + line for line in pieces],
+        target_prefix=[prefix] * len(lines),
         max_batch_size=512,
         batch_type="tokens",
         max_input_length=settings["max_tokens"],
@@ -45,12 +46,10 @@ def main() -> None:
         length_penalty=1e-9,  # CTranslate2's is |Y|^alpha; the model's setting is for ((5 + |Y|) / 6)^alpha
         return_scores=True,
     )
-    num_forced = len(prefixes[0]) if prefixes else 0
     for line, result in zip(pieces, results, strict=True):
         scored = zip(result.scores, result.hypotheses, strict=True)
-        best = max(
-            scored, key=lambda pair: pair[0] / ((6 + len(pair[1]) - num_forced) / 6) ** settings["length_penalty"]
-        )
+        size = 6 - len(prefix)
+        best = max(scored, key=lambda pair: pair[0] / ((size + len(pair[1])) / 6) ** settings["length_penalty"])
         text = target.decode(best[1]) if line else ""
         sys.stdout.buffer.write(BREAKS.sub(" ", text).encode("utf-8") + b"\n")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from mtx.data.markup import clean_text
@@ -25,7 +26,7 @@ from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.decoding.load import check_is_transformer
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.decoding.translator import Translator
+from mtx.decoding.translator import LoadOptions, Translator
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argos
@@ -33,6 +34,7 @@ from mtx.interop.cards import Comparison, export_card
 from mtx.interop.fairseq_models import export_fairseq
 from mtx.interop.huggingface import TOKENIZER_CONFIG, check_replaceable, export_huggingface, is_m2m_100
 from mtx.storage import durable
+from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import (
     CARD,
     EXPORT_CONFIG,
@@ -48,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 _NUM_LINES = 200
+Texts = dict[tuple[str, str], list[list[str]]]  # by the direction: sources and references
 
 
 # The minimum share of identical lines, and the maximum BLEU difference, between an export and mtx.
@@ -98,17 +101,22 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         raise UsageError(f"{output}: not an earlier package, so it is not replaced", "use another -o FILE")
     if to != "huggingface":
         library()
-    text = None
-    if run is not None and is_prepared(RunLayout(run).data):
-        valid = load_valid(RunLayout(run).data)
-        text = valid.src_texts()[:_NUM_LINES], valid.tgt_texts()[:_NUM_LINES]
-    else:
-        logger.warning("no validation set to compare translations on; use mtx compare with any text")
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
-    if to == "argos" and loaded.tokenizer.languages:
-        raise UsageError("Argos Translate has no language tokens, which this model needs", "--to ctranslate2")
-    is_fairseq = to == "huggingface" and is_m2m_100(loaded.model.config)
+    pairs, texts = language_pairs(loaded.info), Texts()
+    if to == "argos" and (loaded.tokenizer.languages or len(pairs) > 1):
+        text = "a package of Argos Translate has one direction and no language tokens, so it cannot have this model"
+        raise UsageError(text, "--to ctranslate2")
+    if run is not None and is_prepared(RunLayout(run).data):
+        valid = load_valid(RunLayout(run).data)
+        sides = valid.src_texts(), valid.tgt_texts()
+        for number, pair in enumerate(pairs):
+            rows = np.flatnonzero(valid.corpus == number)[: -(-_NUM_LINES // len(pairs))]
+            texts[pair] = [[side[row] for row in rows] for side in sides]
+    else:
+        logger.warning("no validation set to compare translations on; use mtx compare with any text")
+    transformers = "m2m_100" if is_m2m_100(loaded.model.config) else "marian"
+    kind = transformers if to == "huggingface" else to
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:
@@ -116,7 +124,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         try:
             if to == "ctranslate2":
                 write_ctranslate2(loaded, new, precision)
-            elif is_fairseq:
+            elif kind == "m2m_100":
                 export_fairseq(loaded, new)
             elif to == "huggingface":
                 export_huggingface(loaded, new)
@@ -125,11 +133,10 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         except OSError as error:
             durable.name_destination(error, new, output)
             raise
-        comparison = None if text is None else compare_export(root, to, new, *text)
+        comparison = compare_export(root, to, new, texts) if texts else None
         if comparison is not None:  # Argos Translate searches differently: only BLEU counts
             check_tolerances(comparison, "int8" if to == "argos" else precision)
         if new.is_dir():
-            kind = to if to != "huggingface" else "m2m_100" if is_fairseq else "marian"
             durable.write_text(new / CARD, export_card(kind, loaded, precision, scores, comparison))
             if to == "ctranslate2":
                 durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
@@ -150,26 +157,36 @@ def _model_and_run(model: Path) -> tuple[Path, Path | None]:
     return root, run if is_part else None
 
 
-def compare_export(
-    root: Path, to: str, new: Path, sources: Sequence[str], references: Sequence[str]
-) -> Comparison | None:
-    """Translate the text with the model `root` and its export `new`; None if that is not possible."""
-    logger.info("comparing the translations of %d lines", len(sources))
-    beam_size = 1 if to == "huggingface" else None  # transformers' beam search has another length penalty
-    ours = Translator.load(root, engine="torch", device="cpu", beam_size=beam_size, split_sentences=False)
-    if to == "ctranslate2":
-        theirs = Translator.load(new, device="cpu", split_sentences=False).translate(sources)
-    else:
-        lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
-        split = zip(ours.split(lines), ours.tokenizer.encode(lines), strict=True)
-        # mtx treats long lines, capitals, title case and codes specially
-        rows = [row for row, (parts, ids) in enumerate(split) if [part.ids for part in parts if not part.own] == [ids]]
-        if not rows:
-            logger.warning("all lines are too long for the model, in capitals or codes: translations were not compared")
+def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison | None:
+    """Translate each direction's text with the model `root` and its export `new`; None if that is not possible."""
+    found = list[tuple[str, str, str]]()
+    for pair, (sources, references) in texts.items():
+        logger.info("comparing the translations of %d lines", len(sources))
+        options: LoadOptions = {"src": pair[0], "to": pair[1], "device": "cpu", "split_sentences": False}
+        search: LoadOptions = {**options, "engine": "torch"}
+        search["beam_size"] = 1 if to == "huggingface" else None  # transformers' has another length penalty
+        ours = Translator.load(root, **search)
+        if to == "ctranslate2":
+            theirs = Translator.load(new, **options).translate(sources)
+        else:
+            lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
+            split = enumerate(zip(ours.split(lines), ours.tokenizer.encode(lines, ours.frame), strict=True))
+            # mtx treats long lines, capitals, title case and codes specially
+            rows = [row for row, (parts, ids) in split if [part.ids for part in parts if not part.own] == [ids]]
+            if not rows:
+                continue
+            sources, references = ([side[row] for row in rows] for side in (lines, references))
+            theirs = (
+                translate_as_argos(new, sources) if to == "argos" else _translate_with_transformers(ours, new, sources)
+            )
+        if theirs is None:
             return None
-        sources, references = ([side[row] for row in rows] for side in (lines, references))
-        theirs = translate_as_argos(new, sources) if to == "argos" else _translate_with_transformers(ours, new, sources)
-    return None if theirs is None else compare_translations(ours.translate(sources), theirs, references, ours.tgt)
+        found += zip(ours.translate(sources), theirs, references, strict=True)
+    if not found:
+        logger.warning("all lines are too long for the model, in capitals or codes: translations were not compared")
+        return None
+    translations, others, compared = zip(*found, strict=True)
+    return compare_translations(translations, others, compared, next(iter(texts))[1])
 
 
 def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
@@ -205,6 +222,11 @@ def _translate_with_transformers(ours: Translator, new: Path, sources: Sequence[
     ours.options = replace(ours.options, max_length=max_length)
     transformers.utils.logging.disable_progress_bar()
     tokenizer = transformers.AutoTokenizer.from_pretrained(new)
+    start, forced = (ours.tokenizer.pieces(ids) for ids in (ours.frame.before_src, ours.frame.before_tgt))
+    if hasattr(tokenizer, "src_lang"):
+        (tokenizer.src_lang,) = start
+    else:
+        sources = ["".join([*start, line]) for line in sources]
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(new).eval()
     with torch.inference_mode():
         ids = model.generate(
@@ -212,5 +234,7 @@ def _translate_with_transformers(ours: Translator, new: Path, sources: Sequence[
             num_beams=1,
             do_sample=False,
             max_length=max_length + 1,  # transformers counts the start token
+            forced_eos_token_id=tokenizer.eos_token_id,
+            forced_bos_token_id=tokenizer.convert_tokens_to_ids(forced[0]) if forced else None,
         )
     return tokenizer.batch_decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -13,44 +13,43 @@ The directory is untrusted (see `huggingface`). transformers is not needed.
 """
 
 import contextlib
-import json
 import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise, permutations
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
-import safetensors.torch
 from langcodes import Language
 from pydantic import BaseModel, Field
 
-from mtx.config.schema import TAG
 from mtx.data.readers import reader_of
-from mtx.data.sentencepiece_models import BYTE, EOS, PAD, UNK, JointModel, read_model
+from mtx.data.sentencepiece_models import EOS, PAD, UNK, JointModel, read_model
 from mtx.data.sources import holds_pairs
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Rule, Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
-from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, UsageError
 from mtx.interop.cards import imported_card
 from mtx.interop.huggingface import (
-    GENERATION_CONFIG,
-    SIZES,
+    OUTPUT_BIAS,
     TOKENIZER_CONFIG,
     VOCABULARY,
+    MarianConfig,
+    config_of,
+    model_config,
     read_config,
     read_info,
     read_json,
-    read_sizes,
     read_weights,
+    tensors_of,
+    to_json,
     validate,
+    write_directory,
 )
-from mtx.model.parameters import parameters
-from mtx.model.transformer import Transformer
-from mtx.storage import durable
+from mtx.model.parameters import SHARED
+from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import CARD, FAIRSEQ_PIECES, MODEL_CONFIG, TOKENIZER_JSON, WEIGHTS
 from mtx.storage.text_files import read_lines
 
@@ -58,12 +57,12 @@ logger = logging.getLogger(__name__)
 
 BOS, MASK = "<s>", "<mask>"
 _SPECIAL = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
+_IDS = {"eos_token_id": _SPECIAL[EOS], "pad_token_id": _SPECIAL[PAD], "decoder_start_token_id": _SPECIAL[EOS]}
 _MAX_TOKENIZER_JSON_BYTES = 1 << 26  # that of NLLB
 _MAX_UNUSED = 16  # rows without a piece; NLLB has 4, M2M-100 has 9
-_FIXED_BYTES = {1: 8, 5: 4}  # of the kinds of fields in a protocol buffer
-_NUM_SHOWN = 20  # characters
+_NUM_SHOWN = 20  # of the characters that a model lacks, the most frequent
 # The names of languages: of NLLB, of M2M-100, and of languages that mtx added.
-_NAME = re.compile(r"([a-z]{3})_([A-Z][a-z]{3})|__([a-z]{2,3})__|>>(.+)<<")
+_NAME = re.compile(r"([a-z]{3})_([A-Z][a-z]{3})|__([a-z]{2,3})__|>>([A-Za-z0-9_]{1,80})<<")
 # What NLLB's names begin with for languages whose code is that of several languages, or has changed.
 _INDIVIDUAL = (
     "ar arb, ay ayr, az azj, et est, fa pes, ff fuv, kr knc, ku kmr ckb, lv lvs, mg plt, mn khk, ms zsm, ne npi, "
@@ -80,31 +79,15 @@ _M2M_100 = (
 _WMT21 = "en ha is ja cs ru zh de"
 
 
-class M2M100Config(BaseModel, strict=True, protected_namespaces=()):
-    """config.json; a Literal is the value in such models, a default is that of transformers for a missing key."""
+class M2M100Config(MarianConfig, strict=True, protected_namespaces=()):
+    """config.json, which has the keys of MarianMT's."""
 
     architectures: Any = ["M2M100ForConditionalGeneration"]
-    model_type: Literal["m2m_100"]
-    is_encoder_decoder: Literal[True] = True
-    vocab_size: int = Field(128112, ge=4, le=1 << 21)
-    max_position_embeddings: int = Field(1024, ge=8)
-    d_model: int = Field(1024, ge=4, le=1 << 16)
-    encoder_layers: int = 12
-    decoder_layers: int = 12
-    encoder_attention_heads: int = 16
-    decoder_attention_heads: int = 16
-    encoder_ffn_dim: int = 4096
-    decoder_ffn_dim: int = 4096
-    activation_function: Literal["relu", "swish", "silu", "gelu"] = "relu"
-    dropout: Any = 0.1
-    scale_embedding: Literal[True] = True
-    tie_word_embeddings: Literal[True] = True
+    model_type: Literal["m2m_100"]  # type: ignore[assignment]
+    normalize_before: Any = True
+    add_final_layer_norm: Any = True
     layernorm_embedding: Literal[False, None] = False
-    normalize_embedding: Literal[False, None] = False
-    bos_token_id: Literal[0] = 0
-    pad_token_id: Literal[1] = 1
-    eos_token_id: Literal[2] = 2
-    decoder_start_token_id: Literal[2] = 2
+    bos_token_id: Any = 0
 
 
 class _Token(BaseModel):
@@ -112,20 +95,15 @@ class _Token(BaseModel):
     content: str
 
 
-class _TokenizerJson(BaseModel):
-    """The key of tokenizer.json that mtx reads."""
-
-    added_tokens: list[_Token] = []
-
-
 class _Settings(BaseModel):
-    """The keys of tokenizer_config.json that mtx reads."""
+    """The keys of tokenizer_config.json and tokenizer.json that mtx reads."""
 
     tokenizer_class: Any = None
     language_codes: Any = None
     languages_rule: Any = None
     legacy_behaviour: Any = None
     added_tokens_decoder: dict[Annotated[int, Field(ge=0)], _Token] = {}
+    added_tokens: list[_Token] = []
 
 
 class _Family(NamedTuple):
@@ -138,7 +116,7 @@ class _Family(NamedTuple):
         unused: the other rows, `<s>` and `<mask>` first.
     """
 
-    model: bytes
+    model: JointModel
     ids: dict[str, int]
     languages: dict[str, int]
     unused: list[int]
@@ -170,38 +148,35 @@ def import_fairseq(
     values = read_config(source, target, "M2M100ForConditionalGeneration")
     path = source / MODEL_CONFIG
     theirs = validate(M2M100Config, path, values)
-    config = read_sizes(path, theirs, norm="pre", positions="fairseq", start="eos")
-    for key in ("attention_heads", "ffn_dim"):
-        expected, actual = (getattr(theirs, f"{stack}_{key}") for stack in ("encoder", "decoder"))
-        if actual != expected:
-            raise UsageError(f"{path}: decoder_{key} is {actual}, but mtx requires {expected}, as in the encoder")
+    config = model_config(path, theirs, *_IDS.values(), norm="pre", positions="fairseq", start="eos")
     family = _read_family(source, theirs.vocab_size)
     logger.info("%s: licence %s", source, family.licence)
-    names, tokens, of_languages = list(languages), list[str](), list[list[int]]()
-    for name in languages:
-        tokens.append(find_language(name, family.languages))
-        of_languages.append([family.languages[tokens[-1]]])
+    names = [name.replace("-", "_").strip("<>") for name in languages]  # parts of directions
+    tokens = [find_language(name, family.languages) for name in languages]
+    of_languages = [[family.languages[token]] for token in tokens]
     for name, sign, related in (text.partition("=") for text in new_languages):
-        if not TAG.fullmatch(name):
-            raise UsageError(f"--new-language {name!r}: expected a code, or CODE=RELATED")
         names.append(name)
         tokens.append(f">>{name}<<")  # no text has such a piece
-        like = [find_language(related, family.languages)] if sign else [*family.languages]
+        if not _NAME.fullmatch(tokens[-1]):
+            raise UsageError(f"--new-language {name!r}: expected a code, or CODE=RELATED")
+        like = [find_language(related, family.languages)] if sign else family.languages
         of_languages.append([family.languages[language] for language in like])
     for values_of in (names, tokens):
         if twice := [name for name, count in Counter(values_of).items() if count > 1]:
             raise UsageError(f"--languages: {twice[0]} is named twice")
     if len(names) < 2:
         raise UsageError("a model translates between at least two languages", "--languages en,sw")
-    info = read_info(source, theirs.max_position_embeddings, values) | {"src": names[0], "tgt": names[1]}
+    info = read_info(source, theirs.max_position_embeddings, values)
+    del info["src"], info["tgt"]
+    info["directions"] = [f"{src}-{tgt}" for src, tgt in permutations(names, 2)]
     kept = [*family.ids]
     if keep_pieces_of is not None:
-        needed = needed_pieces(JointModel(family.model), _read_text(keep_pieces_of, names), keep_pieces_of)
+        needed = needed_pieces(family.model, _read_text(keep_pieces_of, names), keep_pieces_of)
         kept = [piece for piece in kept if piece in needed]
         logger.info("%s needs %s of %s pieces", keep_pieces_of, f"{len(kept):,}", f"{len(family.ids):,}")
     try:
         joint = JointModel(rewrite(family.model, [EOS, UNK, *kept, *tokens]))
-    except (RuntimeError, ValueError, LookupError) as error:
+    except (RuntimeError, ValueError) as error:
         raise DamagedFileError(f"{source / FAIRSEQ_PIECES}: cannot rewrite it: {error}") from None
     ids = {name: 2 + len(kept) + number for number, name in enumerate(names)}
     tokenizer = Tokenizer(joint, "none", [], False, len(family.unused), ids, family.rule)
@@ -225,8 +200,8 @@ def find_language(name: str, languages: Iterable[str]) -> str:
     if name in known:
         return name
     code, _, script = name.replace("-", "_").partition("_")
-    found = [token for token in known if _codes(_code_of(token)[0]) & _codes(code)]
-    found = [token for token in found if script in ("", _code_of(token)[1])]
+    codes = {token: _code_of(token) for token in known}
+    found = [token for token, (other, of) in codes.items() if _codes(other) & _codes(code) and script in ("", of)]
     if len(found) == 1:
         return found[0]
     if found:
@@ -262,12 +237,12 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     if not path.is_file():
         help = "transformers 5 saves only tokenizer.json: copy the file of the model that was adapted"
         raise UsageError(f"{path}: missing file", help)
-    model, processor = read_model(path)
-    pieces = processor.id_to_piece(list(range(len(processor))))
+    model = JointModel(read_model(path)[0])
+    pieces = model.pieces
     if pieces[:3] != [UNK, BOS, EOS]:
         raise DamagedFileError(f"{path}: its first pieces are not {UNK}, {BOS} and {EOS}")
     path = source / TOKENIZER_CONFIG
-    settings = _read(_Settings, path)
+    settings = _read_settings(path)
     vocabulary = source / VOCABULARY
     ids: dict[str, Any] = {piece: number for number, piece in enumerate([*_SPECIAL, *pieces[3:]])}
     if vocabulary.is_file():
@@ -277,31 +252,29 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         codes = _WMT21 if settings.language_codes == "wmt21" else _M2M_100
         languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes.split())}
     else:
-        tokens = {token.content: number for number, token in settings.added_tokens_decoder.items()}
-        for token in _read(_TokenizerJson, source / TOKENIZER_JSON).added_tokens:
-            tokens.setdefault(token.content, token.id)
+        added = _read_settings(source / TOKENIZER_JSON).added_tokens
+        tokens = {token.content: token.id for token in added}
+        tokens |= {token.content: number for number, token in settings.added_tokens_decoder.items()}
         languages = {name: token for name, token in tokens.items() if _NAME.fullmatch(name)}
     if not languages:
         raise DamagedFileError(f"{source}: neither {TOKENIZER_JSON} nor {TOKENIZER_CONFIG} names the languages")
     used = [*ids.values(), *languages.values()]
-    unused = sorted({*range(num_rows)} - {*used}) if max(used) < num_rows else []
-    if len({*used}) < len(used) or min(used) < 0 or max(used) >= num_rows or len(unused) > _MAX_UNUSED:
+    unused = sorted({*range(num_rows)} - {*used})
+    if len(unused) != num_rows - len(used) or len(unused) > _MAX_UNUSED:  # else each has a row of its own
         text = f"{len(ids):,} pieces and {len(languages)} languages with ids up to {max(used):,}"
         raise DamagedFileError(f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {text}")
     if settings.legacy_behaviour is True:
         logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
     is_nllb = any(_code_of(name)[1] for name in languages)
-    rule: Rule = "both"
-    if "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target":
-        rule = "target"
-    unused = [_SPECIAL[BOS], *unused]
+    is_target = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
     of_text = {piece: ids[piece] for piece in pieces[3:] if piece in ids}
-    return _Family(model, of_text, languages, unused, rule, "CC-BY-NC-4.0" if is_nllb else "MIT")
+    licence = "CC-BY-NC-4.0" if is_nllb else "MIT"
+    return _Family(model, of_text, languages, [_SPECIAL[BOS], *unused], "target" if is_target else "both", licence)
 
 
-def _read(kind: Any, path: Path) -> Any:
+def _read_settings(path: Path) -> _Settings:
     """The values of a file of the tokenizer, which may be missing."""
-    return validate(kind, path, read_json(path, _MAX_TOKENIZER_JSON_BYTES) if path.is_file() else {})
+    return validate(_Settings, path, read_json(path, _MAX_TOKENIZER_JSON_BYTES) if path.is_file() else {})
 
 
 def _read_text(path: Path, languages: Sequence[str]) -> Iterator[str]:
@@ -322,18 +295,14 @@ def needed_pieces(model: JointModel, lines: Iterable[str], path: Path) -> set[st
     The characters that the model lacks are logged.
     """
     _, ranks = model.merges(False)
-    counts = Counter(piece for line in model.split(list(lines)) for piece in line)
-    characters = Counter[str]()
-    for piece, count in counts.items():
-        for character in piece:
-            characters[character] += count
+    counts = Counter(chain.from_iterable(model.split(list(lines))))
+    characters = Counter(chain.from_iterable(counts.elements()))
     lacking = [f"{c} ({count:,})" for c, count in characters.most_common() if c not in model.vocabulary]
     if lacking:
-        shown = ", ".join([*lacking[:_NUM_SHOWN], *["..."][: len(lacking) - _NUM_SHOWN]])
+        shown = ", ".join(lacking[:_NUM_SHOWN])
         logger.warning("%s: the model lacks %d characters, which it reads as <unk>: %s", path, len(lacking), shown)
     needed = {*counts, *characters} & {*model.vocabulary}
-    merged = {part for piece in needed for part in _merged_from(piece, ranks)}
-    return needed | merged | {*filter(BYTE.fullmatch, model.vocabulary)}  # SentencePiece refuses a part of the bytes
+    return needed.union(*(_merged_from(piece, ranks) for piece in needed))
 
 
 def _merged_from(piece: str, ranks: Mapping[str, int]) -> Iterator[str]:
@@ -345,42 +314,29 @@ def _merged_from(piece: str, ranks: Mapping[str, int]) -> Iterator[str]:
         yield symbols[at]
 
 
-def rewrite(model: bytes, pieces: Sequence[str]) -> bytes:
+def rewrite(model: JointModel, pieces: Sequence[str]) -> bytes:
     """A SentencePiece model with these pieces in this order; those that `model` lacks become control symbols.
 
     Raises:
-        ValueError, LookupError: if the bytes are not those of a protocol buffer.
+        ValueError: if its protocol buffer has a field without a size, which SentencePiece does not write.
     """
-    entries, others = dict[str, bytes](), list[bytes]()
-    for number, content, whole in _fields(model):
-        if number == 1:
-            entries[next(text for key, text, _ in _fields(content) if key == 1).decode()] = whole
-        elif number != 4:  # tests of its segmentation, which may need other pieces
-            others.append(whole)
-    for piece in pieces:
-        if piece not in entries:
-            body = b"\x0a" + _varint(len(piece.encode())) + piece.encode() + b"\x18\x03"  # the type of a control symbol
-            entries[piece] = b"\x0a" + _varint(len(body)) + body
-    return b"".join([*map(entries.__getitem__, pieces), *others])
+    content, at, entries, others = model.source, 0, list[bytes](), list[bytes]()
+    while at < len(content):
+        key, begin = _read_varint(content, at)
+        size, begin = _read_varint(content, begin)
+        if key & 7 != 2:
+            raise ValueError("a field without a size")
+        if key >> 3 != 4:  # tests of its segmentation, which may need other pieces
+            (entries if key >> 3 == 1 else others).append(content[at : begin + size])
+        at = begin + size
+    known = dict(zip(model.pieces, entries, strict=True))
+    return b"".join([*(known.get(piece) or _control(piece.encode()) for piece in pieces), *others])
 
 
-def _fields(message: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yields the fields of a protocol buffer: the number, the content, and the bytes of the whole field.
-
-    Raises:
-        ValueError, LookupError: if the bytes are not one.
-    """
-    at = 0
-    while at < len(message):
-        key, begin = _read_varint(message, at)
-        value = end = 0
-        if key & 7 in (0, 2):
-            value, end = _read_varint(message, begin)
-        begin, end = (end, end + value) if key & 7 == 2 else (begin, end or begin + _FIXED_BYTES[key & 7])
-        if end > len(message):
-            raise ValueError("a field is cut off")
-        yield key >> 3, message[begin:end], message[at:end]
-        at = end
+def _control(name: bytes) -> bytes:
+    """The entry of a control symbol, whose name has less than 100 bytes."""
+    body = b"\x0a" + bytes([len(name)]) + name + b"\x18\x03"  # the name, and the type
+    return b"\x0a" + bytes([len(body)]) + body
 
 
 def _read_varint(message: bytes, at: int) -> tuple[int, int]:
@@ -392,67 +348,38 @@ def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     return value | message[at] << shift, at + 1
 
 
-def _varint(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + _varint(value >> 7)
-
-
 def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
     """Write a directory that `M2M100ForConditionalGeneration` and `NllbTokenizer` load, with fairseq's ids.
 
     Raises:
         UsageError: if the model does not have several languages with a token each.
     """
-    tokenizer, info, model = loaded.tokenizer, loaded.info, loaded.model
-    assert isinstance(model, Transformer)
+    tokenizer, pad_id = loaded.tokenizer, loaded.model.pad_id
     if not tokenizer.languages or tokenizer.normalization != "none":
         raise UsageError("this model cannot be exported to M2M100: its tokenizer was not imported from such a model")
-    config, languages = model.config, [*tokenizer.languages.values()]
+    languages, names = [*tokenizer.languages.values()], tokenizer.vocabulary()
     text = [token for token in range(2, tokenizer.num_pieces) if token not in {*languages}]
-    bos, mask, *unused = [*range(tokenizer.num_pieces, model.pad_id), model.pad_id, model.pad_id]
-    unused = [token for token in unused if token != model.pad_id]
-    order = [bos, model.pad_id, EOS_ID, UNK_ID, *text, mask, *languages, *unused]
-    names = tokenizer.vocabulary()
+    bos, mask, *unused = range(tokenizer.num_pieces, pad_id + 1)  # of which pad is the last
+    order = [bos, pad_id, EOS_ID, UNK_ID, *text, mask, *languages, *unused[:-1]]
     ids = {names[token]: place for place, token in enumerate(order) if token in {*languages}}
-    frame = tokenizer.frame(info["src"], info["tgt"])
-    forced = [ids[names[token]] for token in frame.before_tgt]
-    sizes: dict[str, Any] = {key: getattr(config, name) for key, name in SIZES.items()}
-    theirs = M2M100Config(
-        model_type="m2m_100",
-        vocab_size=len(order),
-        max_position_embeddings=max(1024, info["max_tokens"]),
-        activation_function=config.activation,
-        dropout=config.dropout,
-        **sizes,
-    )
-    generation = {
-        **{key: value for key, value in theirs.model_dump().items() if key.endswith("token_id")},
-        "forced_bos_token_id": forced[0] if forced else None,  # that of tgt_lang
-        "bad_words_ids": [[_SPECIAL[PAD]]],
-        "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,
-        "num_beams": info["beam_size"],
-        "early_stopping": info["beam_size"] > 1,
-        "length_penalty": info["length_penalty"],
-    }
-    src, tgt = (names[tokenizer.languages[info[side]]] for side in ("src", "tgt"))
+    src, tgt = (names[tokenizer.languages[name]] for name in language_pairs(loaded.info)[0])
     added = {**_SPECIAL, MASK: 4 + len(text), **ids}
     settings = {
         "tokenizer_class": "NllbTokenizer",
         "src_lang": src if tokenizer.rule == "both" else tgt,
         "tgt_lang": tgt,
-        "model_max_length": info["max_tokens"],
+        "model_max_length": loaded.info["max_tokens"],
         "legacy_behaviour": False,
         "clean_up_tokenization_spaces": False,
         "additional_special_tokens": [*ids],
         "added_tokens_decoder": {str(token): {"content": name, "special": True} for name, token in added.items()},
         "languages_rule": tokenizer.rule,
     }
-    objects = {MODEL_CONFIG: theirs.model_dump(), GENERATION_CONFIG: generation, TOKENIZER_CONFIG: settings}
-    weights = {name: tensor.cpu().float().contiguous() for name, tensor in model.state_dict().items()}
-    weights["embedding"] = weights["embedding"][order]
-    tensors = {p.huggingface[0]: weights[p.name] for p in parameters(config, model.pad_id)}
-    with durable.new_directory(directory) as new:
-        for name, value in objects.items():
-            durable.write_text(new / name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
-        pieces = [UNK, BOS, EOS, *(names[token] for token in text)]
-        durable.write_bytes(new / FAIRSEQ_PIECES, rewrite(tokenizer.models.source, pieces))
-        durable.write_bytes(new / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
+    pieces = [UNK, BOS, EOS, *(names[token] for token in text)]
+    files = {TOKENIZER_CONFIG: to_json(settings), FAIRSEQ_PIECES: rewrite(tokenizer.models, pieces)}
+    tensors = tensors_of(loaded.model)
+    del tensors[OUTPUT_BIAS]
+    tensors[SHARED] = tensors[SHARED][order]
+    config = config_of(loaded, M2M100Config, len(order), model_type="m2m_100", **_IDS)
+    forced = ids[tgt] if tokenizer.rule == "both" else None
+    write_directory(directory, loaded, config, files, tensors, forced_bos_token_id=forced)

@@ -16,7 +16,7 @@ import json
 import logging
 import os
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,7 +24,7 @@ import safetensors.torch
 import torch
 from pydantic import BaseModel, Field, ValidationError
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import embedding_bag, pad
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_TOKENS
 from mtx.config.schema import ModelConfig
@@ -35,8 +35,10 @@ from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import EXTRA_LENGTH
 from mtx.errors import DamagedFileError, UsageError
 from mtx.model.parameters import Shape, parameters, position_tables
-from mtx.model.transformer import Transformer, sinusoidal_positions
+from mtx.model.transformer import sinusoidal_positions
+from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
+from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS, RunLayout, is_run
 from mtx.training.hooks import Hook, Run
 
@@ -141,22 +143,11 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     if obstacles := huggingface_obstacles(loaded.model.config):
         raise UsageError(f"this model cannot be exported to MarianMT: {'; '.join(obstacles)}")
     info, pad_id = loaded.info, loaded.model.pad_id
-    # mtx's search settings with the same alpha, although transformers' penalty is |Y|^alpha, not ((5 + |Y|) / 6)^alpha.
-    beam_search = {"early_stopping": True, "length_penalty": info["length_penalty"]} if info["beam_size"] > 1 else {}
-    generation = {
-        "eos_token_id": EOS_ID,
-        "pad_token_id": pad_id,
-        "decoder_start_token_id": loaded.model.start_id,
-        "bad_words_ids": [[pad_id]],
-        "forced_eos_token_id": EOS_ID,  # at the maximum length only </s> can follow
-        "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,  # includes the start token
-        "num_beams": info["beam_size"],
-        **beam_search,
-    }
+    src, tgt = language_pairs(info)[0]
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
-        "source_lang": info["src"],
-        "target_lang": info["tgt"],
+        "source_lang": src,
+        "target_lang": tgt,
         "model_max_length": info["max_tokens"],
         "unk_token": UNK,
         "eos_token": EOS,
@@ -168,30 +159,61 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     ids = {piece: token for token, piece in enumerate(pieces)}
     if len(ids) < len(pieces):
         raise UsageError("the tokenizer has two equal subwords, which MarianTokenizer does not support")
-    objects = {  # without mtx's format number, because these are not mtx formats
-        MODEL_CONFIG: _config(loaded).model_dump(),
-        GENERATION_CONFIG: generation,
-        TOKENIZER_CONFIG: tokenizer,
-        VOCABULARY: ids,
+    special = {"eos_token_id": EOS_ID, "pad_token_id": pad_id, "decoder_start_token_id": loaded.model.start_id}
+    config = config_of(loaded, MarianConfig, len(pieces), model_type="marian", **special)
+    models = loaded.tokenizer.models
+    files = {
+        TOKENIZER_CONFIG: to_json(tokenizer),
+        VOCABULARY: to_json(ids),
+        MARIAN_SOURCE_MODEL: models.source,
+        TARGET_MODEL: models.target,
+    }
+    # at the maximum length only </s> can follow
+    write_directory(directory, loaded, config, files, tensors_of(loaded.model), forced_eos_token_id=EOS_ID)
+
+
+def to_json(value: Any) -> bytes:
+    """A file of JSON without mtx's format number, because it is not of mtx's format."""
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def write_directory(
+    directory: Path,
+    loaded: LoadedModel,
+    config: MarianConfig,
+    files: Mapping[str, bytes],
+    tensors: dict[str, Tensor],
+    **generation: Any,
+) -> None:
+    """Write a directory of transformers: its configuration, the settings of the search, other files, and weights.
+
+    The search has the length penalty's alpha of mtx, although transformers' penalty is |Y|^alpha, and not
+    ((5 + |Y|) / 6)^alpha.
+    """
+    info, values = loaded.info, config.model_dump()
+    search = {
+        **{key: value for key, value in values.items() if key.endswith("token_id")},
+        "bad_words_ids": [[config.pad_token_id]],
+        **generation,
+        "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,  # includes the start token
+        "num_beams": info["beam_size"],
+        **({"early_stopping": True, "length_penalty": info["length_penalty"]} if info["beam_size"] > 1 else {}),
     }
     with durable.new_directory(directory) as new:
-        for name, value in objects.items():
-            durable.write_text(new / name, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
-        durable.write_bytes(new / MARIAN_SOURCE_MODEL, loaded.tokenizer.models.source)
-        durable.write_bytes(new / TARGET_MODEL, loaded.tokenizer.models.target)
-        assert isinstance(loaded.model, Transformer)
-        weights = safetensors.torch.save(tensors_of(loaded.model), metadata={"format": "pt"})  # 4.x needs it
-        durable.write_bytes(new / WEIGHTS, weights)
+        for name, content in {MODEL_CONFIG: to_json(values), GENERATION_CONFIG: to_json(search), **files}.items():
+            durable.write_bytes(new / name, content)
+        # 4.x needs the metadata
+        durable.write_bytes(new / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
 
 
-def _config(loaded: LoadedModel) -> MarianConfig:
-    config, pad_id = loaded.model.config, loaded.model.pad_id
+def config_of(loaded: LoadedModel, kind: type[MarianConfig], num_rows: int, **values: Any) -> MarianConfig:
+    """config.json of a model, with these values."""
+    config = loaded.model.config
     share, tie = TIES[config.tie]
     sizes: dict[str, Any] = {key: getattr(config, name) for key, name in SIZES.items()}
-    return MarianConfig(
-        model_type="marian",
-        vocab_size=pad_id + 1,
-        decoder_vocab_size=pad_id + 1,
+    return kind(
+        vocab_size=num_rows,
+        decoder_vocab_size=num_rows,
         # Rows of the computed position table, beyond which transformers fails: at least as in published models, and
         # enough for the longest source, a tag and the longest translation (EXTRA_LENGTH more, the start, </s>).
         max_position_embeddings=max(512, loaded.info["max_tokens"] + 64),
@@ -201,13 +223,11 @@ def _config(loaded: LoadedModel) -> MarianConfig:
         scale_embedding=True,
         share_encoder_decoder_embeddings=share,
         tie_word_embeddings=tie,
-        eos_token_id=EOS_ID,
-        pad_token_id=pad_id,
-        decoder_start_token_id=loaded.model.start_id,
+        **values,
     )
 
 
-def tensors_of(model: Transformer) -> dict[str, Tensor]:
+def tensors_of(model: TranslationModel) -> dict[str, Tensor]:
     """The weights of a model in fp32 under MarianMT's names, each once."""
     weights = {name: tensor.cpu().float().contiguous() for name, tensor in model.state_dict().items()}
     bias = weights.get("output_bias", torch.zeros(model.pad_id))
@@ -262,7 +282,7 @@ def import_marian(source: Path, target: Path) -> None:
     models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, vocabulary)
     if (size := len(models.vocabulary)) != marian_config.vocab_size:
         raise DamagedFileError(f"{path}: expected {marian_config.vocab_size} entries ({MODEL_CONFIG}), got {size}")
-    config = _model_config(source / MODEL_CONFIG, marian_config, order[EOS_ID], order[-1])
+    config = model_config(source / MODEL_CONFIG, marian_config, order[EOS_ID], order[-1], order[-1])
     weights = read_weights(source / WEIGHTS, config, [[token] for token in order], len(order))
     config = config.model_copy(update={"output_bias": "output_bias" in weights})
     model_directory.write(target, weights, config, Tokenizer(models, "none", []), info)
@@ -271,16 +291,14 @@ def import_marian(source: Path, target: Path) -> None:
 def _reorder(vocabulary: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     """The vocabulary with mtx's ids, `</s>` 0, `<unk>` 1, `<pad>` last, and the file's id of each of them.
 
-    A vocabulary that does not name each id from 0 on, or lacks these, is unchanged, and `read_split` refuses it.
+    A vocabulary that does not name each id from 0 on is unchanged, and `read_split` refuses it, as one without these.
     """
-    known = [vocabulary.get(piece) for piece in (EOS, UNK, PAD)]
-    is_whole = all(type(token) is int for token in (*vocabulary.values(), *known))
-    if not is_whole or sorted(vocabulary.values()) != list(range(len(vocabulary))):
-        return vocabulary, []
-    eos, unk, last = known
-    order: Any = [eos, unk, *(token for token in range(len(vocabulary)) if token not in known), last]
-    ids = {token: place for place, token in enumerate(order)}
-    return {piece: ids[token] for piece, token in vocabulary.items()}, order
+    order = [*vocabulary.values()]
+    if any(type(token) is not int for token in order) or sorted(order) != [*range(len(order))]:
+        return vocabulary, order
+    places = {**vocabulary, EOS: -2, UNK: -1, PAD: len(order)}
+    pieces = sorted(vocabulary, key=places.__getitem__)
+    return {piece: token for token, piece in enumerate(pieces)}, [vocabulary[piece] for piece in pieces]
 
 
 def model_type(source: Path) -> Any:
@@ -334,32 +352,30 @@ def validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values
     )
 
 
-def _model_config(path: Path, marian: MarianConfig, eos_id: int, pad_id: int) -> ModelConfig:
-    """The architecture, without the output bias, which only the weights show.
+def model_config(
+    path: Path, theirs: MarianConfig, eos_id: int, pad_id: int, start_id: int, **values: Any
+) -> ModelConfig:
+    """The architecture with these values, without the output bias, which only the weights show.
 
     Raises:
         UsageError: for unsupported variants, such as ids that differ from those of the vocabulary.
     """
     expected = {
-        "decoder_attention_heads": marian.encoder_attention_heads,
-        "decoder_ffn_dim": marian.encoder_ffn_dim,
-        "decoder_vocab_size": marian.decoder_vocab_size and marian.vocab_size,
-        "tie_word_embeddings": marian.tie_word_embeddings or marian.share_encoder_decoder_embeddings,
+        "decoder_attention_heads": theirs.encoder_attention_heads,
+        "decoder_ffn_dim": theirs.encoder_ffn_dim,
+        "decoder_vocab_size": theirs.decoder_vocab_size and theirs.vocab_size,
+        "tie_word_embeddings": theirs.tie_word_embeddings or theirs.share_encoder_decoder_embeddings,
         "pad_token_id": pad_id,
-        "decoder_start_token_id": pad_id,
+        "decoder_start_token_id": start_id,
         "eos_token_id": eos_id,
     }
     for key, value in expected.items():
-        if (actual := getattr(marian, key)) != value:
+        if (actual := getattr(theirs, key)) != value:
             raise UsageError(f"{path}: {key} is {reprlib.repr(actual)}, but mtx requires {value}")
     ties = {flags: tie for tie, flags in TIES.items()}
-    return read_sizes(path, marian, tie=ties[marian.share_encoder_decoder_embeddings, marian.tie_word_embeddings])
-
-
-def read_sizes(path: Path, theirs: Any, **values: Any) -> ModelConfig:
-    """The architecture with the sizes of a checked config.json, and other values."""
-    values |= {name: getattr(theirs, key) for key, name in SIZES.items()}
+    values["tie"] = ties[theirs.share_encoder_decoder_embeddings, theirs.tie_word_embeddings]
     values["activation"] = theirs.activation_function.replace("silu", "swish")
+    values |= {name: getattr(theirs, key) for key, name in SIZES.items()}
     return validate(ModelConfig, path, {**values, "dropout": theirs.dropout})
 
 
@@ -394,7 +410,8 @@ def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]]
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
     num_ids, is_fairseq = len(order) - 1, config.positions == "fairseq"
-    first = [rows[0] for rows in order]
+    flat = torch.tensor([row for rows in order for row in rows])
+    offsets = torch.tensor([0, *map(len, order)]).cumsum(0)[:-1]
     durable.require_file(path)
     durable.require_size(path, 1 << 34)
     tensors = model_directory.load_tensors(path)
@@ -405,28 +422,25 @@ def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]]
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     for table in position_tables(config, 0):
         for name in table.huggingface:
-            positions = tensors.pop(name, torch.empty(0, config.d_model)).float()
-            if is_fairseq:
-                positions = positions[2:]  # no token has these positions
+            positions = tensors.pop(name, torch.empty(0, config.d_model)).float()[
+                2 * is_fairseq :
+            ]  # the first of a token
             # The tolerance is above bfloat16's rounding of a sine, far below any other table.
             expected = sinusoidal_positions(positions.numel() // config.d_model, config.d_model, is_fairseq)
             if positions.shape != expected.shape or not torch.allclose(positions, expected, rtol=0, atol=1e-2):
                 raise UsageError(f"{path}: {name} is not mtx's table of sinusoids")
     tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_rows))
-    bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_rows))[0, first[:-1]]
+    bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_rows))[0, flat[offsets[:-1]]]
     weights = {"output_bias": bias} if bias.any() else {}
     for parameter in parameters(config.model_copy(update={"output_bias": False}), num_ids):
         is_by_token = parameter.has_pad_row or parameter.name == "projection"  # theirs has a row for pad too
         rows = num_rows if is_by_token else parameter.shape[0]
         weight = _take(path, tensors, parameter.huggingface, (rows, *parameter.shape[1:]))
         if is_by_token:
-            means = {place: weight[[*rows]].mean(0) for place, rows in enumerate(order) if len(rows) > 1}
-            weight = weight[first[: parameter.shape[0]]]
-            for place, mean in means.items():
-                weight[place] = mean
+            weight = embedding_bag(flat, weight, offsets, mode="mean")[: parameter.shape[0]]
         if parameter.has_pad_row and weight[-1].any():
             if config.start == "pad":
-                raise UsageError(f"{path}: row {first[-1]} of {parameter.huggingface[0]} (<pad>) is not zero")
+                raise UsageError(f"{path}: row {flat[-1]} of {parameter.huggingface[0]} (<pad>) is not zero")
             weight[-1] = 0  # the logit of pad may have trained it; no decoder starts from it
         weights[parameter.name] = weight
     if tensors:

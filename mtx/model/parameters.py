@@ -54,7 +54,7 @@ _DECODER_LAYER = (
 )
 
 # The matrices with a row for each token: for each `model.tie`, their names in Hugging Face and CTranslate2.
-_SHARED = "model.shared.weight"
+SHARED = "model.shared.weight"
 _SOURCE = "model.encoder.embed_tokens.weight", "encoder/embeddings_0/weight"
 _TARGET = "model.decoder.embed_tokens.weight", "decoder/embeddings/weight"
 _OUTPUT = "lm_head.weight", "decoder/projection/weight"
@@ -70,7 +70,7 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
     for name, uses in _TOKENS[config.tie].items():
         huggingface, ctranslate2 = zip(*uses, strict=True)
         has_pad_row = name != "projection"
-        names = (_SHARED, *huggingface) if config.tie == "all" else huggingface
+        names = (SHARED, *huggingface) if config.tie == "all" else huggingface
         yield Parameter(name, (num_ids + has_pad_row, config.d_model), names, ctranslate2, has_pad_row)
     if config.output_bias:
         yield Parameter("output_bias", (num_ids,), ("final_logits_bias",), ("decoder/projection/bias",))

@@ -133,18 +133,19 @@ def choose_runtime(
 
 
 def check_memory(config: Config, device: torch.device, num_ids: int) -> None:
-    """Refuse a model whose weights, gradients and moments do not fit the free memory of this machine.
+    """Refuse a model that does not fit the free memory of this machine: weights, their copy that searches, gradients,
+    and moments.
 
     A GPU reports this itself.
     """
     available = machine.available_bytes()
     num_weights = num_parameters(config.model, num_ids)
-    needed = 16 * num_weights
+    needed = 20 * num_weights
     if device.type == "cpu" and available is not None and needed > available:
         raise MtxError(
             f"training {num_weights:,} parameters needs at least {format_size(needed)} of memory, but "
             f"{format_size(available)} are free",
-            "a smaller model.preset",
+            "a smaller model.preset; mtx import --keep-pieces-of FILE makes a published model smaller",
         )
 
 

@@ -35,6 +35,7 @@ Record = TypeVar("Record")
 
 START_AGAIN = "use another run_dir=DIR to start again"
 _MOST_LOST = 5  # checkpoints in a row; a disk may be full for a while
+_MOST_COPIED_BYTES = 1 << 30  # of host memory; writing as much takes a second or two
 _RECENT = 0.75  # of the steps; docs/decisions.md has the figures
 
 
@@ -94,10 +95,15 @@ class State:
 
 
 class Snapshot(NamedTuple):
-    """Copies of a model's weights and of Adam's state, by name; training may continue while they are written."""
+    """A model's weights and Adam's state, by name.
+
+    Attributes:
+        is_copy: whether training may continue while they are written.
+    """
 
     weights: dict[str, torch.Tensor]
     moments: dict[str, torch.Tensor]
+    is_copy: bool = True
 
 
 def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -110,9 +116,16 @@ def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
 
 
 def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
-    """Copy on the device what a checkpoint holds; on CUDA the copies may still be in progress on return."""
+    """Copy on the device what a checkpoint holds; on CUDA the copies may still be in progress on return.
+
+    On a CPU that of a large model is no copy, which would take three quarters of the memory of training again.
+    """
     parts = model.state_dict(), moments(model, optimizer)
-    return Snapshot(*({name: tensor.detach().clone() for name, tensor in part.items()} for part in parts))
+    tensors = [tensor for part in parts for tensor in part.values()]
+    is_copy = tensors[0].is_cuda or sum(tensor.nbytes for tensor in tensors) <= _MOST_COPIED_BYTES
+    take = torch.clone if is_copy else torch.detach
+    weights, adam = ({name: take(tensor.detach()) for name, tensor in part.items()} for part in parts)
+    return Snapshot(weights, adam, is_copy)
 
 
 def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
@@ -122,7 +135,7 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         MtxError: if a tensor is not finite.
         OSError: if it cannot be written; the existing one stays.
     """
-    weights, moments = ({name: tensor.cpu() for name, tensor in part.items()} for part in tensors)
+    weights, moments = ({name: tensor.cpu() for name, tensor in part.items()} for part in tensors[:2])
     for name, tensor in {**weights, **moments}.items():
         # Numpy, because this runs on a thread next to training. For torch, OpenMP would start a second set of threads,
         # more than there are cores, and every step of training would take a third longer.
@@ -263,13 +276,18 @@ class AsyncCheckpointer:
         return bool(now.step) and now != self.saved
 
     def save(self, copies: Snapshot, state: State) -> None:
-        """Start to write a checkpoint of `state`, and then remove the checkpoints no longer needed."""
+        """Start to write a checkpoint of `state`, and then remove the checkpoints no longer needed.
+
+        Waits for the end if `copies` are none.
+        """
         self.saved = state
         device = next(iter(copies.weights.values())).device
         if device.type == "cuda":
             self._stream = self._stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             self._stream.wait_stream(torch.cuda.current_stream(device))  # until the copies are complete
         self.writing = self.thread.submit(self._write, copies, state)
+        if not copies.is_copy:
+            self.settle(wait=True)
 
     def _write(self, copies: Snapshot, state: State) -> None:
         with torch.cuda.stream(self._stream):

@@ -208,7 +208,8 @@ class Sharded(Strategy):
         """See `Strategy.snapshot`; in host memory, gathered one tensor at a time."""
         device = "cpu" if self.ranks.is_rank_zero else "meta"
         parts = dict(self.model.named_parameters()), checkpoint.moments(self.model, self.optimizer)
-        return Snapshot(*({name: _full(part).to(device, copy=True) for name, part in side.items()} for side in parts))
+        weights, moments = ({name: _full(part).to(device, copy=True) for name, part in side.items()} for side in parts)
+        return Snapshot(weights, moments)
 
     @torch.no_grad()
     def whole_model(self) -> TranslationModel:

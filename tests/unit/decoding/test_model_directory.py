@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 
@@ -192,3 +193,13 @@ def test_a_manifest_cannot_reach_outside_its_directory(tmp_path: Path, tokenizer
     durable.write_json(tmp_path / "model" / MANIFEST, manifest)
     with pytest.raises(MtxError, match="secret"):
         model_directory.load(tmp_path / "model")
+
+
+def test_a_file_of_weights_is_that_of_the_library(tmp_path: Path) -> None:
+    tensors = {"b": torch.randn(3, 2), "a": torch.randn(()), 'ü"\x01': torch.randn(4, 4).T, "0": torch.empty(0, 2)}
+    model_directory.save_tensors(tmp_path / WEIGHTS, tensors)
+    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    assert (tmp_path / WEIGHTS).read_bytes() == safetensors.torch.save(contiguous)
+    loaded = model_directory.load_tensors(tmp_path / WEIGHTS)
+    (tmp_path / WEIGHTS).write_bytes(bytes((tmp_path / WEIGHTS).stat().st_size))  # it is not read again
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())

@@ -8,6 +8,7 @@ from mtx.errors import MtxError
 from mtx.interop.cards import Comparison
 from mtx.interop.export import check_tolerances, compare_export, compare_translations
 from mtx.interop.huggingface import export_huggingface
+from mtx.storage.model_description import language_pairs
 from tests.exports import lively_bundle, small_tokenizer
 
 WORDS = "a small house stands on the hill"
@@ -46,9 +47,12 @@ def test_lines_that_mtx_cuts_are_not_compared_with_transformers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("transformers")
-    export_huggingface(lively_bundle(small_tokenizer(), tmp_path / "model"), tmp_path / "export")
+    loaded = lively_bundle(small_tokenizer(), tmp_path / "model")
+    export_huggingface(loaded, tmp_path / "export")
     long = "ab cd " * 200
-    assert compare_export(tmp_path / "model", "huggingface", tmp_path / "export", [long], ["x"]) is None
+    paths = tmp_path / "model", "huggingface", tmp_path / "export"
+    (pair,) = language_pairs(loaded.info)
+    assert compare_export(*paths, {pair: [[long], ["x"]]}) is None
     assert "all lines are too long for the model, in capitals or codes" in caplog.text
-    comparison = compare_export(tmp_path / "model", "huggingface", tmp_path / "export", [long, "ab cd"], ["x", "y"])
+    comparison = compare_export(*paths, {pair: [[long, "ab cd"], ["x", "y"]]})
     assert comparison == Comparison(1, 1.0, 0.0)

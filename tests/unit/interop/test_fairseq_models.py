@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import permutations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,9 @@ from mtx.decoding.model_directory import LoadedModel
 from mtx.decoding.options import Placement, SearchOptions
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, MtxError, UsageError
-from mtx.interop.export import export
+from mtx.interop.export import compare_export, export
 from mtx.interop.fairseq_models import find_language, import_fairseq
+from mtx.storage.model_description import language_pairs
 from mtx.training import init_from
 from tests.integration.commands import mtx
 from tests.models import tiny_config
@@ -202,6 +204,8 @@ def test_ids_logits_and_translations_are_those_of_transformers(
     frame, rows = ours.tokenizer.frame(*languages[:2]), theirs.rows(ours)
     lines = sentences(100, 2)
     names = [name if is_nllb else name.strip("_") for name in languages]
+    assert [*ours.tokenizer.languages] == languages
+    assert language_pairs(ours.info) == [*permutations(languages, 2)] and not {"src", "tgt"} & {*ours.info}
     theirs.tokenizer.src_lang, theirs.tokenizer.tgt_lang = names[:2]
     src = ours.tokenizer.encode(lines, frame)
     assert [[rows[token] for token in ids] for ids in src] == theirs.tokenizer(lines).input_ids
@@ -246,8 +250,9 @@ def test_ctranslate2_translates_the_same(published: Path, tmp_path: Path) -> Non
     config = json.loads((tmp_path / "ct2" / "config.json").read_text())
     assert config["decoder_start_token"] == "</s>"
     lines = sentences(100, 2)
-    ours = Translator.load(tmp_path / "ours", engine="torch", max_length=24, length_penalty=0.0).translate(lines)
-    theirs = Translator.load(tmp_path / "ct2", engine="ctranslate2", max_length=24, length_penalty=0.0).translate(lines)
+    options: Any = {"max_length": 24, "length_penalty": 0.0, "to": "en"}
+    ours = Translator.load(tmp_path / "ours", engine="torch", **options).translate(lines)
+    theirs = Translator.load(tmp_path / "ct2", engine="ctranslate2", **options).translate(lines)
     assert sum(a != b for a, b in zip(ours, theirs, strict=True)) <= 2
     assert len({*ours}) > 10
 
@@ -261,15 +266,33 @@ def test_the_example_of_an_export_has_the_language_tokens(copy: Path, tmp_path: 
     lines = [line[:12] for line in sentences(20, 2)]
     text = "".join(f"{line}\n" for line in lines).encode()
     command = [sys.executable, str(tmp_path / "ct2" / "example.py")]
-    done = subprocess.run(command, input=text, capture_output=True, check=True)
-    ours = Translator.load(tmp_path / "ct2", max_length=24 + 50).translate(lines)
-    got = done.stdout.decode().splitlines()
-    assert sum(a != b for a, b in zip(ours, got, strict=True)) <= 1 and len({*got}) > 5
+    translations = []
+    for src, tgt, arguments in (("sw", "en", []), ("en", "sw", ["en-sw"])):
+        done = subprocess.run([*command, *arguments], input=text, capture_output=True, check=True)
+        ours = Translator.load(tmp_path / "ct2", max_length=24 + 50, src=src, to=tgt).translate(lines)
+        got = done.stdout.decode().splitlines()
+        assert sum(a != b for a, b in zip(ours, got, strict=True)) <= 1 and len({*got}) > 5
+        translations.append(got)
+    assert translations[0] != translations[1]
+
+
+@pytest.mark.parametrize("to", ["huggingface", "ctranslate2"])
+def test_an_export_is_compared_in_each_direction(published: Path, tmp_path: Path, to: str) -> None:
+    copy = shutil.copytree(published, tmp_path / published.name)
+    change_json(copy / "config.json", max_position_embeddings=24)
+    imported(copy, tmp_path / "ours", ["sw", "en"])
+    export(tmp_path / "ours", to, tmp_path / "theirs")
+    lines = [line[:12] for line in sentences(12, 2)]
+    ours = {tgt: Translator.load(tmp_path / "ours", to=tgt, beam_size=1).translate(lines) for tgt in ("en", "sw")}
+    assert ours["en"] != ours["sw"]
+    texts = {("sw", "en"): [lines, ours["en"]], ("en", "sw"): [lines, ours["sw"]]}
+    compared = compare_export(tmp_path / "ours", to, tmp_path / "theirs", texts)
+    assert compared is not None and compared.num_lines == 24 and compared.identical >= 0.95
 
 
 def test_argos_has_no_language_tokens(nllb: Path, tmp_path: Path) -> None:
     imported(nllb, tmp_path / "ours", ["sw", "en"])
-    with pytest.raises(UsageError, match="Argos Translate has no language tokens"):
+    with pytest.raises(UsageError, match="a package of Argos Translate has one direction and no language tokens"):
         export(tmp_path / "ours", "argos", tmp_path / "ours.argosmodel")
     assert not (tmp_path / "ours.argosmodel").exists()
 
@@ -379,6 +402,15 @@ def test_each_side_begins_with_its_language(nllb: Path, tmp_path: Path) -> None:
     assert Tokenizer.load(tmp_path / "ours").is_same(tokenizer)
 
 
+def test_names_of_languages_are_parts_of_directions(nllb: Path, tmp_path: Path) -> None:
+    first = imported(nllb, tmp_path / "first", ["en", "zh-Hant"], new_languages=["fon=yo"])
+    assert [*first.tokenizer.languages] == ["en", "zh_Hant", "fon"]
+    assert first.info["directions"][:2] == ["en-zh_Hant", "en-fon"]
+    export(tmp_path / "first", "huggingface", tmp_path / "theirs")
+    again = imported(tmp_path / "theirs", tmp_path / "again", ["eng_Latn", ">>fon<<"])
+    assert again.info["directions"] == ["eng_Latn-fon", "fon-eng_Latn"]
+
+
 @pytest.mark.parametrize("value", [5, {}, {"rule": "x", "ids": {}}, {"rule": "both", "ids": {"en": 9999}}])
 def test_languages_of_a_tokenizer_must_fit_it(nllb: Path, tmp_path: Path, value: Any) -> None:
     imported(nllb, tmp_path / "ours", ["en", "sw"])
@@ -397,6 +429,25 @@ def test_small_100_has_the_target_before_the_source(copy: Path, tmp_path: Path) 
     assert Theirs.load(tmp_path / "theirs").tokenizer.src_lang == "swh_Latn"
     again = imported(tmp_path / "theirs", tmp_path / "again", ["en", "sw"])
     assert again.tokenizer.is_same(ours.tokenizer)
+
+
+def test_models_of_wmt_2021_have_other_languages(tmp_path: Path) -> None:
+    write_model(tmp_path / "theirs", False, SMALL, torch.float32)
+    num_pieces = len(json.loads((tmp_path / "theirs" / "vocab.json").read_text()))
+    change_json(tmp_path / "theirs" / "tokenizer_config.json", language_codes="wmt21")
+    change_json(tmp_path / "theirs" / "config.json", vocab_size=num_pieces + 8)
+    shared = "model.shared.weight"
+    change_weights(lambda t: t.update({shared: t[shared][: num_pieces + 8].clone()}))(tmp_path / "theirs")
+    ours = imported(tmp_path / "theirs", tmp_path / "ours", ["de", "is"])
+    theirs = safetensors.torch.load_file(tmp_path / "theirs" / "model.safetensors")[shared]
+    assert torch.equal(ours.model.embedding[[*ours.tokenizer.languages.values()]], theirs[[-1, -6]])
+
+
+def test_a_tied_matrix_has_any_of_its_names(copy: Path, tmp_path: Path) -> None:
+    """The hub's conversion keeps the first by the alphabet."""
+    before = imported(copy, tmp_path / "before", ["en", "sw"])
+    change_weights(lambda t: t.update({"lm_head.weight": t.pop("model.shared.weight")}))(copy)
+    assert torch.equal(imported(copy, tmp_path / "ours", ["en", "sw"]).model.embedding, before.model.embedding)
 
 
 def test_languages_of_older_files(copy: Path, tmp_path: Path) -> None:
@@ -424,6 +475,7 @@ def test_the_licence_comes_first_and_stays(published: Path, tmp_path: Path, capl
     export(tmp_path / "ours", "huggingface", tmp_path / "theirs")
     card = (tmp_path / "theirs" / "README.md").read_text()
     assert f"license: {licence.lower()}\n" in card and "M2M100ForConditionalGeneration.from_pretrained" in card
+    assert "translates `sw` to `en`, `en` to `sw`. mtx exported" in card and 'language: ["sw", "en"]' in card
     assert init_from.describe(str(tmp_path / "ours"))[0]["model.licence"] == licence
 
 
@@ -491,6 +543,10 @@ REFUSED: list[tuple[Callable[[Path], object], type[MtxError], str]] = [
         r"embed_positions\.weights is not mtx's table of sinusoids",
     ),
     (lambda d: change_json(d / "tokenizer.json", added_tokens=[{"id": "x"}]), DamagedFileError, "added_tokens 0 "),
+    (
+        lambda d: change_json(d / "tokenizer.json", added_tokens=[{"id": 301, "content": ">>\x1b[2J<<"}]),
+        DamagedFileError, "names the languages",
+    ),
     (lambda d: (d / "model.safetensors").rename(d / "pytorch_model.bin"), UsageError, "pickle files are unsafe"),
 ]  # fmt: skip
 
@@ -529,6 +585,15 @@ def test_a_wrong_request_leaves_nothing(nllb: Path, tmp_path: Path, arguments: l
     errors = [line for line in done.stderr.decode().splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and errors[0].startswith(f"error: {message}")
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("kind", ["t5", "nllb-moe", "mbart"])
+def test_the_command_refuses_other_models_by_name(copy: Path, tmp_path: Path, kind: str) -> None:
+    change_json(copy / "config.json", model_type=kind)
+    done = mtx("import", copy, "-o", tmp_path / "ours")
+    assert done.returncode == 2 and not (tmp_path / "ours").exists()
+    message = done.stderr.decode()
+    assert f"model_type is '{kind}'" in message and "but not NLLB's experts, mBART and T5" in message
 
 
 def test_the_command_imports(nllb: Path, tmp_path: Path) -> None:

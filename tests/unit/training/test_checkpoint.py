@@ -309,3 +309,30 @@ def test_training_goes_on_while_a_checkpoint_is_written(
 
 def assert_in_time(event: threading.Event) -> None:
     assert event.wait(10)
+
+
+def test_a_large_model_is_written_before_training_continues(paths: RunLayout, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, optimizer = fresh(1)
+    train(model, optimizer, 1)
+    size = sum(12 * parameter.numel() + 4 for parameter in model.parameters())
+    monkeypatch.setattr(checkpoint, "_MOST_COPIED_BYTES", size)
+    assert checkpoint.snapshot(model, optimizer).is_copy
+    monkeypatch.setattr(checkpoint, "_MOST_COPIED_BYTES", size - 1)
+    taken = checkpoint.snapshot(model, optimizer)
+    assert not taken.is_copy and taken.weights["embedding"].data_ptr() == model.embedding.data_ptr()
+    checkpointer = AsyncCheckpointer(paths, averaging_of(1, 5), DeferredErrors(), State())
+    started, write = threading.Event(), checkpointer._write
+
+    def write_late(*args: Any) -> None:
+        started.wait(0.5)  # what does not wait for it has trained by then
+        write(*args)
+
+    monkeypatch.setattr(checkpointer, "_write", write_late)
+    checkpointer.save(taken, State(20))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    train(model, optimizer, 1)
+    started.set()
+    checkpointer.thread.shutdown()
+    loaded, of_loaded = fresh(2)
+    checkpoint.load(paths.checkpoint(20), loaded, of_loaded)
+    assert all(torch.equal(before[name], tensor) for name, tensor in loaded.state_dict().items())
