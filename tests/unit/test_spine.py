@@ -16,6 +16,7 @@ SPINE = ("config", "data", "model", "training", "decoding", "storage")
 AROUND = re.compile(r"\bmtx\.(evaluation|report|interop|documents|serve|synthesis|architectures|commands|cli)\b")
 # What knows that a model may have several directions; and what reads the two languages of one
 DIRECTIONS = {"config/schema.py", "decoding/translator.py", "storage/model_description.py", "training/validation.py"}
+DIRECTIONS |= {"training/init_from.py"}  # inherits those of the model
 DIRECTIONS |= {f"data/{name}.py" for name in ("held_out", "prepare", "sources", "tokenizer")}
 READERS = {
     f"data/{name}.py" for name in ("bilingual", "language_detection", "readers", "tables", "translation_memories")
