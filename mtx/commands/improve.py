@@ -102,7 +102,7 @@ def _require_file(path: Path, setting: str = "") -> None:
         raise UsageError(f"{setting}{path}: no such file, or a pipe", help)
 
 
-@takes("engine", "threads", "device", "batch_tokens")
+@takes(*DIRECTION, "engine", "threads", "device", "batch_tokens")
 def distil(
     teacher: str = argument("TEACHER", "Run or model directory, or several as A+B.", complete_runs),
     settings: list[str] | None = argument(
@@ -140,8 +140,13 @@ def distil(
         help = "data.train=FILE, and data.mono=FILE for more"
         raise UsageError(f"{first}: is not a run with prepared text, so data.train must name the text", help)
     translator = load_translator(teacher, **options)
+    if not text and len(translator.directions) > 1:
+        raise UsageError(
+            f"{first}: its text has several directions, so data.train must name text of one", "data.train=FILE"
+        )
     paths.distilled.mkdir(parents=True, exist_ok=True)
-    identity = synthetic_text.check_teacher(paths.distilled, teacher, mono, text)
+    direction = [f"--{name} {options[name]}" for name in ("to", "src") if name in options]
+    identity = synthetic_text.check_teacher(paths.distilled, teacher, mono, text + direction)
     tokenizer = (str(find_model(first) / name) for name in translator.tokenizer.models.files)
     fixed = [
         "student",

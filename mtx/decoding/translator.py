@@ -217,7 +217,11 @@ class Translator:
         if len(found) != 1:
             options = [f"--from {src}"] * bool(src) + [f"--to {tgt}"] * bool(tgt)
             problem = "several directions" if found else "no such direction"
-            raise UsageError(f"{' '.join(options)}: {problem}; the model has {in_words(found or self.directions)}")
+            first, second = (found or self.directions)[0]
+            help = f"--from {first} --to {second}"
+            raise UsageError(
+                f"{' '.join(options)}: {problem}; the model has {in_words(found or self.directions)}", help
+            )
         view = copy.copy(self)
         view._languages = found[0]
         for name in ("frame", "splitter", "_lead"):

@@ -23,11 +23,12 @@ from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, format_size, shell_command
 from mtx.storage.text_files import (
     declared_encoding,
+    decoded_lines,
     errors_named,
     is_utf8,
     likely_encoding,
+    open_bytes,
     printable,
-    read_lines,
     wide_encoding,
 )
 
@@ -104,7 +105,9 @@ def find_direction(path: Path, kind: str, directions: Sequence[Languages]) -> La
     if kind == "tmx":
         *named, _ = find_languages(path)
     elif kind == "po":
-        named = next(([*message.languages] for message in messages(path, read_lines(path)) if message.is_header), [])
+        with open_bytes(path) as file:
+            catalogue = messages(path, decoded_lines(file, path))
+            named = next(([*message.languages] for message in catalogue if message.is_header), [])
     else:
         named = next(([*languages_of(unit)] for unit in read_units(path, "XLIFF")), [])
     found = [
