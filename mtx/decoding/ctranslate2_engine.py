@@ -46,7 +46,7 @@ _MOST_THREADS = 4  # for one sentence; CTranslate2 never takes more by itself
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
 _NO_PENALTY = 1e-9
-_DISABLED = -1e9  # CTranslate2 gives a token that it disables -1e10
+_DISABLED = -1e9  # a beam that CTranslate2 disabled has -1e10, such as one that ends right after a prefix
 LogProbs = dict[tuple[int, ...], float]  # of hypotheses
 COMPUTE_TYPES = {"fp32": "float32", "fp16": "float16", "int8": "int8"}  # what CTranslate2 calls each precision
 _PRECISIONS = {kind: name for name, kind in COMPUTE_TYPES.items()}
@@ -225,8 +225,8 @@ class CTranslate2Engine:
     def _hypotheses(self, request: Request, by_beam: list[list[str]], scores: list[float]) -> LogProbs:
         """Returns the hypotheses of one source, cut to the limit, with `</s>`, and their log-probabilities.
 
-        CTranslate2's scores omit the prefix, and the end of a hypothesis that it cut; there it is NaN. So it is where
-        CTranslate2 disabled the end of the sentence right after a prefix.
+        CTranslate2's scores omit the prefix, and the end of a hypothesis that it cut; there and for a disabled beam it
+        is NaN.
         """
         if not any(map(math.isfinite, scores)):
             raise MtxError(NO_SCORES)

@@ -1,0 +1,96 @@
+"""`--to` and `--from`, documents and the server choose a direction of one model, and its exports keep all of them."""
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.integration.commands import mtx
+from tests.unit.decoding.test_translator_directions import LINES, multilingual
+from tests.unit.documents.test_find_direction import PO
+
+
+@pytest.fixture(scope="module", params=["target", "both"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("several")
+    (root / "text").write_text("\n".join(LINES) + "\n")
+    (root / "german.po").write_text(PO.format(tgt="de"))
+    return multilingual(root / "model", request.param)
+
+
+def run(*arguments: Any, code: int = 0) -> tuple[str, str]:
+    done = mtx(*arguments)
+    assert done.returncode == code, done.stderr
+    return done.stdout.decode(), done.stderr.decode()
+
+
+def scores_of(lines: str) -> list[float]:
+    return [json.loads(line)["score"] for line in lines.splitlines()]
+
+
+def test_to_chooses_the_target(model: Path) -> None:
+    text = model.parent / "text"
+    translate = partial(run, "translate", model, text, "--json")  # with scores, since random models say little
+    assert translate("--to", "de")[0] != translate("--to", "fr")[0]
+    # with a larger beam, CTranslate2 does not end a translation right after a prefix
+    greedy = ["--to", "de", "--beam", 1, "--engine"]
+    scores = [scores_of(translate(*greedy, engine)[0]) for engine in ("torch", "ctranslate2")]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+    english = [translate("--to", "en", "--from", src)[0] for src in ("de", "fr")]
+    has_source = json.loads((model / "tokenizer.json").read_text())["languages"]["rule"] == "both"
+    assert (english[0] != english[1]) == has_source
+    log_probs = [run("logprob", model, text, text, "--to", tgt)[0] for tgt in ("de", "fr")]
+    assert log_probs[0] != log_probs[1]
+
+
+@pytest.mark.parametrize(
+    "options, problem",
+    [
+        ([], "error: choose a direction of the model; it has en-de, en-fr, de-en, fr-en\nhelp: --to de"),
+        (["--to", "it"], "error: --to it: no such direction; the model has en-de, en-fr, de-en, fr-en\n"),
+        (["--to", "en"], "error: --to en: several directions; the model has de-en, fr-en\nhelp: --from de --to en\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["translate", "logprob", "evaluate", "back-translate"])
+def test_a_command_needs_one_direction(
+    model: Path, tmp_path: Path, command: str, options: list[str], problem: str
+) -> None:
+    text = model.parent / "text"
+    more = {"logprob": [text], "back-translate": ["-o", tmp_path / "bt.tsv"]}.get(command, [])
+    arguments = ["--src", text, "--ref", text] if command == "evaluate" else [text, *more]
+    assert run(command, model, *arguments, *options, code=2)[1].startswith(problem)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_document_chooses_and_is_checked(model: Path) -> None:
+    catalogue = model.parent / "german.po"
+    assert run("translate", model, catalogue)[0] == run("translate", model, catalogue, "--to", "de")[0]
+    error = run("translate", model, catalogue, "--to", "fr", code=2)[1]
+    assert "german.po: is ? to de, the model translates en to fr" in error
+
+
+def test_an_interrupted_translation_resumes_in_its_direction_only(model: Path, tmp_path: Path) -> None:
+    from mtx.commands.translator_options import resumed_with
+
+    plain = {"engine": "auto", "device": "cpu"}
+    assert resumed_with(plain) == {"engine": ["auto", None, "cpu"]}  # that of an earlier mtx
+    french, german = ({**plain, "to": tgt} for tgt in ("fr", "de"))
+    assert resumed_with(french) != resumed_with(german)
+
+
+def test_exports_have_all_directions(model: Path, tmp_path: Path) -> None:
+    text = model.parent / "text"
+    run("export", model, "--to", "ctranslate2", "-o", tmp_path / "export")
+    for options in (["--to", "fr"], ["--to", "en", "--from", "fr"]):
+        expected = scores_of(run("translate", model, text, "--json", "--engine", "ctranslate2", *options)[0])
+        got = scores_of(run("translate", tmp_path / "export", text, "--json", *options)[0])
+        assert got == pytest.approx(expected, abs=1e-3)
+    error = run("export", model, "--to", "argos", "-o", tmp_path / "package", code=2)[1]
+    assert "one direction and no language tokens" in error and not (tmp_path / "package").exists()
+
+
+def test_a_text_of_several_directions_has_no_student(model: Path, tmp_path: Path) -> None:
+    error = run("distil", model, "--to", "fr", f"run_dir={tmp_path / 'student'}", code=2)[1]
+    assert "data.train must name" in error and not (tmp_path / "student").exists()
