@@ -205,7 +205,9 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
         logger.info("verdict: %s", verdict.text)
         if verdict.help:
             logger.info("advice: %s", verdict.help)
-    commands = (mtx_command(name, result.paths.root) for name in ("translate", "evaluate"))
+    src, tgt = config.data.language_pairs[0]
+    direction = ["--from", src, "--to", tgt] if config.data.directions else []
+    commands = [mtx_command("translate", result.paths.root, *direction), mtx_command("evaluate", result.paths.root)]
     logger.info('next:\n  echo "…" | %s\n  %s', *commands)
     result.deferred_errors.check()
 

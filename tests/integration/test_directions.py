@@ -130,6 +130,7 @@ def test_an_adaptation_may_have_fewer_or_other_directions(whole: Path, text: str
     settings = ["own-text", f"training.init_from={whole / 'model'}", *SETTINGS, text]
     err = train(*settings, "data.directions=de-en,de-fr", f"run_dir={run}")
     assert f"warning: {whole / 'model'} translates en-de+de-en+en-fr, this run de-en+de-fr" in err
+    assert f"translate {run} --from de --to en\n" in err  # what to do next
     assert [gain["test"] for gain in scores(run)["run"]["gains"]] == ["heldout.de-en", "heldout.de-fr"]
     assert (run / "before" / "heldout.de-fr" / "hyp.txt").is_file()
     before = (run / "before" / "heldout.de-en" / "ref.txt").read_text(encoding="utf-8")
