@@ -6,7 +6,7 @@ class with the names of `Engine`, and a case in `open_engine`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
@@ -249,7 +249,7 @@ def new_requests(
     prefixes: Sentences,
     options: SearchOptions,
     num_tgt_positions: int,
-    num_forced: Callable[[list[int]], int],
+    num_forced: int,
 ) -> list[Request]:
     """Returns a request for each source, or for each of its samples; `num_forced` is that of the tokenizer."""
     num_samples = options.sampling.num_samples if options.sampling else 1
@@ -257,6 +257,6 @@ def new_requests(
     for source, prefix in zip(sources, prefixes, strict=True):
         limit = options.max_length or len(source) + EXTRA_LENGTH
         limit = min(max(limit, len(prefix) + 1), num_tgt_positions)  # the prefix always fits
-        forced = num_forced(prefix)
+        forced = min(num_forced, len(prefix))
         requests += [Request(len(requests) + n, source, limit, prefix, n, forced) for n in range(num_samples)]
     return requests

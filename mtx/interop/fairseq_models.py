@@ -79,7 +79,7 @@ _M2M_100 = (
 _WMT21 = "en ha is ja cs ru zh de"
 
 
-class M2M100Config(MarianConfig, strict=True, protected_namespaces=()):
+class M2M100Config(MarianConfig):
     """config.json, which has the keys of MarianMT's."""
 
     architectures: Any = ["M2M100ForConditionalGeneration"]
@@ -180,11 +180,8 @@ def import_fairseq(
         raise DamagedFileError(f"{source / FAIRSEQ_PIECES}: cannot rewrite it: {error}") from None
     ids = {name: token for token, name in enumerate(names, len(kept))}
     tokenizer = Tokenizer(joint, "none", [], False, len(family.unused), ids, family.rule)
-    rows = [
-        *([family.ids[piece]] for piece in kept),
-        *of_languages,
-        *([row] for row in (*family.unused, _SPECIAL[PAD])),
-    ]
+    rows = [[family.ids[piece]] for piece in kept] + of_languages
+    rows += ([row] for row in (*family.unused, _SPECIAL[PAD]))
     weights = read_weights(source / WEIGHTS, config, rows, theirs.vocab_size)
     model_directory.write(target, weights, config, tokenizer, info)
     scores = {"run": {"licence": family.licence}}
@@ -203,7 +200,7 @@ def find_language(name: str, languages: Collection[str]) -> str:
         return name
     code, _, script = name.replace("-", "_").partition("_")
     names = map(_NAME.fullmatch, languages)
-    found = [other[0] for other in names if _codes(other[1]) & _codes(code) and script in ("", other[2])]
+    found = [str(other[0]) for other in names if _codes(other[1]) & _codes(code) and script in ("", other[2])]
     if len(found) == 1:
         return found[0]
     if found:
@@ -246,8 +243,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         codes = _WMT21 if settings.language_codes == "wmt21" else _M2M_100
         languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes.split())}
     else:
-        added = _read_settings(source / TOKENIZER_JSON).added_tokens
-        tokens = {token.content: token.id for token in added}
+        tokens = {token.content: token.id for token in _read_settings(source / TOKENIZER_JSON).added_tokens}
         tokens |= {token.content: number for number, token in settings.added_tokens_decoder.items()}
         languages = {name: token for name, token in tokens.items() if _NAME.fullmatch(name)}
     if not languages:
@@ -350,12 +346,12 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
     tokenizer, pad_id = loaded.tokenizer, loaded.model.pad_id
     if not tokenizer.languages or tokenizer.normalization != "none":
         raise UsageError("this model cannot be exported to M2M100: its tokenizer was not imported from such a model")
-    languages, names = tokenizer.languages.values(), tokenizer.vocabulary()
+    languages = [*tokenizer.languages.values()]
     text = [token for token in range(2, tokenizer.num_pieces) if token not in languages]
     bos, mask, *unused = range(tokenizer.num_pieces, pad_id + 1)  # of which pad is the last
     order = [bos, pad_id, EOS_ID, UNK_ID, *text, mask, *languages, *unused[:-1]]  # of the ids, by fairseq's
-    ids = {names[token]: place for place, token in enumerate(languages, 5 + len(text))}
-    src, tgt = (names[tokenizer.languages[name]] for name in language_pairs(loaded.info)[0])
+    ids = {name: place for place, name in enumerate(tokenizer.pieces(languages), 5 + len(text))}
+    src, tgt = tokenizer.pieces([tokenizer.languages[name] for name in language_pairs(loaded.info)[0]])
     added = {**_SPECIAL, MASK: 4 + len(text), **ids}
     settings = {
         "tokenizer_class": "NllbTokenizer",
@@ -367,7 +363,7 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
         "added_tokens_decoder": {str(token): {"content": name, "special": True} for name, token in added.items()},
         "languages_rule": tokenizer.rule,
     }
-    pieces = [UNK, BOS, EOS, *(names[token] for token in text)]
+    pieces = [UNK, BOS, EOS, *tokenizer.pieces(text)]
     files = {TOKENIZER_CONFIG: to_json(settings), FAIRSEQ_PIECES: rewrite(tokenizer.models, pieces)}
     tensors = tensors_of(loaded.model)
     del tensors[OUTPUT_BIAS]

@@ -115,7 +115,7 @@ class ExportNote(Hook):
 def is_m2m_100(config: ModelConfig) -> bool:
     """Whether transformers' M2M100 has this architecture."""
     expected = {"architecture": "transformer", "norm": "pre", "positions": "fairseq", "start": "eos", "tie": "all"}
-    return not config.output_bias and expected.items() <= config.model_dump().items()
+    return (expected | {"output_bias": False}).items() <= config.model_dump().items()
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
@@ -129,8 +129,6 @@ def huggingface_obstacles(config: ModelConfig) -> list[str]:
         obstacles.append(f"model.norm={config.norm}: MarianMT has norms after each residual sum (model.norm=post)")
     if config.positions != "sinusoidal":
         obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
-    if config.start != "pad":
-        obstacles.append(f"model.start={config.start}: MarianMT starts from pad")
     return obstacles
 
 
