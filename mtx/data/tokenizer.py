@@ -92,6 +92,7 @@ class Tokenizer:
         tags: the reserved id of each tag.
         marks: the reserved id of each of `TERM_MARKS`; empty if the model does not learn terms.
         models: the joint model, or the models of the two sides.
+        num_forced: ids at the start of a target that name its language; a model does not choose them.
     """
 
     def __init__(
@@ -228,12 +229,11 @@ class Tokenizer:
             case {
                 "normalization": form,
                 "tags": dict(tags),
-                "reserved": num_reserved,
+                "reserved": int(num_reserved),
                 "languages": {"rule": "target" | "both" as rule, "ids": dict(ids)},
             } if (
                 form in get_args(Form)
                 and all(map(TAG.fullmatch, [*tags, *ids]))
-                and type(num_reserved) is int
                 and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
                 and bool(ids) == ("languages" in description)
                 and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())

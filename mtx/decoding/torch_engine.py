@@ -164,7 +164,7 @@ class TorchEngine:
 
     def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """See `Engine.search`."""
-        requests = new_requests(sources, prefixes, options, self.num_tgt_positions, self.tokenizer.num_forced)
+        requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self.use_models():
             candidates = self._search_in_memory(longest_first, options)
@@ -262,12 +262,12 @@ class TorchEngine:
             more = max(1, min(_MAX_SLOTS[self.device.type == "cuda"], self.batch_tokens // max(_num_read(request), 8)))
             is_full = len(group) >= slots * self.num_workers
             if group and is_full and 2 * _num_read(request) <= _num_read(group[0]) and more > slots:
-                yield RequestQueue(group, slots, self.num_workers)
+                yield RequestQueue(group, slots, self.num_workers, self.tokenizer.num_forced)
                 group = []
             slots = slots if group else more
             group.append(request)
         if group:
-            yield RequestQueue(group, slots, self.num_workers)
+            yield RequestQueue(group, slots, self.num_workers, self.tokenizer.num_forced)
 
 
 def _num_read(request: Request) -> int:

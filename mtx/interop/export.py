@@ -104,7 +104,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
     pairs, texts = language_pairs(loaded.info), Texts()
-    if to == "argos" and (loaded.tokenizer.languages or len(pairs) > 1):
+    if to == "argos" and loaded.tokenizer.languages:
         raise UsageError(
             "a package of Argos Translate has one direction and no language tokens, so it cannot have this model",
             "--to ctranslate2",

@@ -65,10 +65,9 @@ _NUM_SHOWN = 20  # of the characters that a model lacks, the most frequent
 _NAME = regex.compile(r"(?|([a-z]{3})_([A-Z][a-z]{3})|__([a-z]{2,3})__()|>>([A-Za-z0-9_]{1,80})<<())")
 # What NLLB's names begin with for languages whose code is that of several languages, or has changed.
 _INDIVIDUAL = (
-    "ar arb, ay ayr, az azj, et est, fa pes, ff fuv, kr knc, ku kmr ckb, lv lvs, mg plt, mn khk, ms zsm, ne npi, "
-    "no nob, ns nso, om gaz, or ory, ps pbt, qu quy, sq als, sw swh, uz uzn, yi ydd"
+    "ar:arb ay:ayr az:azj et:est fa:pes ff:fuv kr:knc ku:kmr ku:ckb lv:lvs mg:plt mn:khk ms:zsm ne:npi "
+    "no:nob ns:nso om:gaz or:ory ps:pbt qu:quy sq:als sw:swh uz:uzn yi:ydd"
 )
-_NAMES_OF = {code: names.split() for code, _, names in (entry.partition(" ") for entry in _INDIVIDUAL.split(", "))}
 
 # The languages of M2M-100, and of a model of WMT 2021, in the order of their ids.
 _M2M_100 = (
@@ -211,7 +210,7 @@ def find_language(name: str, languages: Collection[str]) -> str:
 
 def _codes(code: str) -> set[str]:
     """All codes of the language that a code denotes, without a guess for one of several."""
-    codes = {code, *_NAMES_OF.get(code, ())}
+    codes = {code, *(pair[3:] for pair in _INDIVIDUAL.split() if pair.startswith(f"{code}:"))}
     with contextlib.suppress(LookupError, ValueError):
         codes.add(Language.get(code, normalize=False).to_alpha3())
     return codes

@@ -38,8 +38,17 @@ from mtx.storage.streams import shows_progress
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"hf:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w.-]*(?:/\w[\w.-]*)*))?", re.ASCII)
-_TOKENIZER = (TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY, MARIAN_SOURCE_MODEL, TARGET_MODEL, FAIRSEQ_PIECES)
-_FILES = (MODEL_CONFIG, GENERATION_CONFIG, *_TOKENIZER, WEIGHTS)  # a directory with weights is complete
+_FILES = (
+    MODEL_CONFIG,
+    GENERATION_CONFIG,
+    TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
+    VOCABULARY,
+    MARIAN_SOURCE_MODEL,
+    TARGET_MODEL,
+    FAIRSEQ_PIECES,
+    WEIGHTS,  # the last: a directory with weights is complete
+)
 _CONVERSION = ("SFconvertbot", "Adding `safetensors` variant of this model", "open")  # as in transformers
 _REASONS = {  # what the hub itself says is misleading
     "GatedRepoError": "it is only for users who accept its conditions",

@@ -7,9 +7,9 @@ A directory is untrusted: every file is compared with the manifest, and its size
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY, MAX_PIECES, MAX_TOKENS
 from mtx.config.schema import Config, Direction, Language, ModelConfig, pairs_of
@@ -42,20 +42,14 @@ class _Info(BaseModel):
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
-    src: Language | None = None
-    tgt: Language | None = None
+    src: Language = "src"
+    tgt: Language = "tgt"
     directions: list[Direction] = []  # in place of src and tgt: an earlier mtx would translate without a token
     max_tokens: int = Field(ge=4, le=MAX_TOKENS)  # a language token, two pieces and `</s>`
     beam_size: int = Field(ge=1, le=MAX_BEAM_SIZE)
     length_penalty: float = Field(ge=0, le=MAX_LENGTH_PENALTY)
     multi_sentence_share: float = Field(0.0, ge=0, le=1)  # imported models have no record of it
     codes: list[str] = []  # of the training text, which the model writes like words
-
-    @model_validator(mode="after")
-    def _has_languages(self) -> Self:
-        if not (self.directions or (self.src and self.tgt)):
-            raise ValueError("neither src and tgt nor directions")
-        return self
 
 
 class _Stored(_Info):
@@ -162,4 +156,4 @@ def info_of(config: Config, report: Json) -> Json:
 
 def language_pairs(info: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Source and target of each direction of a model, by the `info` of its directory."""
-    return pairs_of(info.get("directions", ())) or [(info["src"], info["tgt"])]
+    return pairs_of(info.get("directions", ())) or [(info.get("src", "src"), info.get("tgt", "tgt"))]
