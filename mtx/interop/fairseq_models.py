@@ -37,10 +37,8 @@ from mtx.interop.huggingface import (
     TOKENIZER_CONFIG,
     VOCABULARY,
     MarianConfig,
-    config_of,
     model_config,
     read_config,
-    read_info,
     read_json,
     read_weights,
     tensors_of,
@@ -144,10 +142,8 @@ def import_fairseq(
         UsageError: if `source` is not such a directory, needs a feature that mtx lacks, or lacks a language.
         DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
-    values = read_config(source, target, "M2M100ForConditionalGeneration")
-    path = source / MODEL_CONFIG
-    theirs = validate(M2M100Config, path, values)
-    config = model_config(path, theirs, *_IDS.values(), norm="pre", positions="fairseq", start="eos")
+    theirs, info = read_config(source, target, M2M100Config)
+    config = model_config(source / MODEL_CONFIG, theirs, *_IDS.values(), norm="pre", positions="fairseq", start="eos")
     family = _read_family(source, theirs.vocab_size)
     logger.info("%s: licence %s", source, family.licence)
     names = [name.replace("-", "_").strip("<>") for name in languages]  # parts of directions
@@ -165,7 +161,6 @@ def import_fairseq(
             raise UsageError(f"--languages: {twice[0]} is named twice")
     if len(names) < 2:
         raise UsageError("a model translates between at least two languages", "--languages en,sw")
-    info = read_info(source, theirs.max_position_embeddings, values)
     del info["src"], info["tgt"]
     info["directions"] = [f"{src}-{tgt}" for src, tgt in permutations(names, 2)]
     kept = [*family.ids]
@@ -367,6 +362,6 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
     tensors = tensors_of(loaded.model)
     del tensors[OUTPUT_BIAS]
     tensors[SHARED] = tensors[SHARED][order]
-    config = config_of(loaded, M2M100Config, len(order), model_type="m2m_100", **_IDS)
     forced = ids[tgt] if tokenizer.rule == "both" else None
-    write_directory(directory, loaded, config, files, tensors, forced_bos_token_id=forced)
+    special = {"model_type": "m2m_100", **_IDS}
+    write_directory(directory, loaded, M2M100Config, special, files, tensors, forced_bos_token_id=forced)

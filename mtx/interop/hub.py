@@ -89,9 +89,11 @@ def fetch(name: str) -> tuple[Path, str]:
             raise
         except Exception as error:  # of requests or httpx, or of the disk
             reason = _REASONS.get(type(error).__name__) or first_line(error)
-            page = f"{constants.ENDPOINT}/{repo} is its page; hf auth login opens what is private"
-            help = f"{page}; the same command resumes a download; {help}"
-            raise MtxError(f"{name} cannot be downloaded: {reason}", help) from error
+            raise MtxError(
+                f"{name} cannot be downloaded: {reason}",
+                f"{constants.ENDPOINT}/{repo} is its page; hf auth login opens what is private; "
+                f"the same command resumes a download; {help}",
+            ) from error
     return directory, f"hf:{repo}@{directory.name}"
 
 

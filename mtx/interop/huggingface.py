@@ -140,13 +140,12 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     """
     if obstacles := huggingface_obstacles(loaded.model.config):
         raise UsageError(f"this model cannot be exported to MarianMT: {'; '.join(obstacles)}")
-    info, pad_id = loaded.info, loaded.model.pad_id
-    src, tgt = language_pairs(info)[0]
+    src, tgt = language_pairs(loaded.info)[0]
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": src,
         "target_lang": tgt,
-        "model_max_length": info["max_tokens"],
+        "model_max_length": loaded.info["max_tokens"],
         "unk_token": UNK,
         "eos_token": EOS,
         "pad_token": PAD,
@@ -157,8 +156,12 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     ids = {piece: token for token, piece in enumerate(pieces)}
     if len(ids) < len(pieces):
         raise UsageError("the tokenizer has two equal subwords, which MarianTokenizer does not support")
-    special = {"eos_token_id": EOS_ID, "pad_token_id": pad_id, "decoder_start_token_id": loaded.model.start_id}
-    config = config_of(loaded, MarianConfig, len(pieces), model_type="marian", **special)
+    special = {
+        "model_type": "marian",
+        "eos_token_id": EOS_ID,
+        "pad_token_id": loaded.model.pad_id,
+        "decoder_start_token_id": loaded.model.start_id,
+    }
     models = loaded.tokenizer.models
     files = {
         TOKENIZER_CONFIG: to_json(tokenizer),
@@ -167,7 +170,8 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
         TARGET_MODEL: models.target,
     }
     # at the maximum length only </s> can follow
-    write_directory(directory, loaded, config, files, tensors_of(loaded.model), forced_eos_token_id=EOS_ID)
+    tensors = tensors_of(loaded.model)
+    write_directory(directory, loaded, MarianConfig, special, files, tensors, forced_eos_token_id=EOS_ID)
 
 
 def to_json(value: Any) -> bytes:
@@ -178,7 +182,8 @@ def to_json(value: Any) -> bytes:
 def write_directory(
     directory: Path,
     loaded: LoadedModel,
-    config: MarianConfig,
+    kind: type[MarianConfig],
+    special: Mapping[str, Any],
     files: Mapping[str, bytes],
     tensors: dict[str, Tensor],
     **generation: Any,
@@ -187,11 +192,31 @@ def write_directory(
 
     The search has the length penalty's alpha of mtx, although transformers' penalty is |Y|^alpha, and not
     ((5 + |Y|) / 6)^alpha.
+
+    Args:
+        special: the values of `kind` that do not follow from the model.
+        generation: further settings of the search.
     """
-    info, values = loaded.info, config.model_dump()
+    info, config, num_rows = loaded.info, loaded.model.config, loaded.model.pad_id + 1
+    share, tie = TIES[config.tie]
+    sizes: dict[str, Any] = {key: getattr(config, name) for key, name in SIZES.items()}
+    values = kind(
+        vocab_size=num_rows,
+        decoder_vocab_size=num_rows,
+        # Rows of the computed position table, beyond which transformers fails: at least as in published models, and
+        # enough for the longest source, a tag and the longest translation (EXTRA_LENGTH more, the start, </s>).
+        max_position_embeddings=max(512, info["max_tokens"] + 64),
+        **sizes,
+        activation_function=config.activation,
+        dropout=config.dropout,
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=share,
+        tie_word_embeddings=tie,
+        **special,
+    ).model_dump()
     search = {
         **{key: value for key, value in values.items() if key.endswith("token_id")},
-        "bad_words_ids": [[config.pad_token_id]],
+        "bad_words_ids": [[values["pad_token_id"]]],
         **generation,
         "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,  # includes the start token
         "num_beams": info["beam_size"],
@@ -202,27 +227,6 @@ def write_directory(
             durable.write_bytes(new / name, content)
         # 4.x needs the metadata
         durable.write_bytes(new / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
-
-
-def config_of(loaded: LoadedModel, kind: type[MarianConfig], num_rows: int, **values: Any) -> MarianConfig:
-    """config.json of a model, with these values."""
-    config = loaded.model.config
-    share, tie = TIES[config.tie]
-    sizes: dict[str, Any] = {key: getattr(config, name) for key, name in SIZES.items()}
-    return kind(
-        vocab_size=num_rows,
-        decoder_vocab_size=num_rows,
-        # Rows of the computed position table, beyond which transformers fails: at least as in published models, and
-        # enough for the longest source, a tag and the longest translation (EXTRA_LENGTH more, the start, </s>).
-        max_position_embeddings=max(512, loaded.info["max_tokens"] + 64),
-        **sizes,
-        activation_function=config.activation,
-        dropout=config.dropout,
-        scale_embedding=True,
-        share_encoder_decoder_embeddings=share,
-        tie_word_embeddings=tie,
-        **values,
-    )
 
 
 def tensors_of(model: TranslationModel) -> dict[str, Tensor]:
@@ -272,9 +276,7 @@ def import_marian(source: Path, target: Path) -> None:
         UsageError: if `source` is not such a directory, or needs an unsupported feature.
         DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
-    values = read_config(source, target, "MarianMTModel")
-    marian_config = validate(MarianConfig, source / MODEL_CONFIG, values)
-    info = read_info(source, marian_config.max_position_embeddings, values)
+    marian_config, info = read_config(source, target, MarianConfig)
     path = source / VOCABULARY
     vocabulary, order = _reorder(read_json(path))
     models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, vocabulary)
@@ -305,22 +307,41 @@ def model_type(source: Path) -> Any:
     return read_json(path).get("model_type") if path.is_file() else None
 
 
-def read_config(source: Path, target: Path, kind: str) -> dict[str, Any]:
-    """Returns config.json of a directory of transformers, whose class is `kind`, that is to become `target`.
+def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[MarianConfig, dict[str, Any]]:
+    """Read the settings of a directory of transformers that is to become `target`.
+
+    Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
+    mtx's penalty with the same alpha is the closest.
+
+    Returns:
+        config.json, of this kind; and languages, longest source and search settings, with defaults for missing values.
 
     Raises:
         UsageError: if there is no such directory, its weights are pickled, or `target` has something else.
-        DamagedFileError: if the file is missing or damaged.
+        DamagedFileError: if a file is missing or damaged.
     """
     if not source.is_dir():
         raise UsageError(f"{source}: no such directory", "hf:OWNER/NAME downloads a model from the Hugging Face hub")
     check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():
-        place = repr(str(source))
-        convert = f"with transformers: {kind}.from_pretrained({place}).save_pretrained({place})"
+        model, place = kind.model_fields["architectures"].default[0], repr(str(source))
+        convert = f"with transformers: {model}.from_pretrained({place}).save_pretrained({place})"
         raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
-    return read_json(source / MODEL_CONFIG)
+    path = source / MODEL_CONFIG
+    values = read_json(path)
+    config = validate(kind, path, values)
+    path = source / TOKENIZER_CONFIG
+    text = validate(_TokenizerConfig, path, read_json(path) if path.is_file() else {})
+    path = source / GENERATION_CONFIG
+    search = validate(_GenerationConfig, path, {**values, **(read_json(path) if path.is_file() else {})})
+    return config, {
+        "src": text.source_lang or "src",
+        "tgt": text.target_lang or "tgt",
+        "max_tokens": int(min(config.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
+        "beam_size": search.num_beams or 4,
+        "length_penalty": search.length_penalty,
+    }
 
 
 def read_json(path: Path, max_bytes: int = durable.MAX_JSON_BYTES) -> dict[str, Any]:
@@ -375,25 +396,6 @@ def model_config(
     values["activation"] = theirs.activation_function.replace("silu", "swish")
     values |= {name: getattr(theirs, key) for key, name in SIZES.items()}
     return validate(ModelConfig, path, {**values, "dropout": theirs.dropout})
-
-
-def read_info(source: Path, num_positions: int, values: dict[str, Any]) -> dict[str, Any]:
-    """Languages, longest source and search settings, with defaults for missing values.
-
-    Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
-    mtx's penalty with the same alpha is the closest.
-    """
-    path = source / TOKENIZER_CONFIG
-    text = validate(_TokenizerConfig, path, read_json(path) if path.is_file() else {})
-    path = source / GENERATION_CONFIG
-    search = validate(_GenerationConfig, path, {**values, **(read_json(path) if path.is_file() else {})})
-    return {
-        "src": text.source_lang or "src",
-        "tgt": text.target_lang or "tgt",
-        "max_tokens": int(min(num_positions, text.model_max_length, MAX_TOKENS)),
-        "beam_size": search.num_beams or 4,
-        "length_penalty": search.length_penalty,
-    }
 
 
 def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]], num_rows: int) -> dict[str, Tensor]:
