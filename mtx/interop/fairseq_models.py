@@ -40,10 +40,10 @@ from mtx.interop.huggingface import (
     model_config,
     read_config,
     read_json,
+    read_settings,
     read_weights,
     tensors_of,
     to_json,
-    validate,
     write_directory,
 )
 from mtx.model.parameters import SHARED
@@ -56,7 +56,6 @@ logger = logging.getLogger(__name__)
 BOS, MASK = "<s>", "<mask>"
 _SPECIAL = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
 _IDS = {"eos_token_id": 2, "pad_token_id": 1, "decoder_start_token_id": 2}
-_MAX_TOKENIZER_JSON_BYTES = 1 << 26  # that of NLLB
 _MAX_UNUSED = 16  # rows without a piece; NLLB has 4, M2M-100 has 9
 _NUM_SHOWN = 20  # of the characters that a model lacks, the most frequent
 # The names of languages, with their code and script: of NLLB, of M2M-100, and of languages that mtx added.
@@ -227,7 +226,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     if pieces[:3] != [UNK, BOS, EOS]:
         raise DamagedFileError(f"{path}: its first pieces are not {UNK}, {BOS} and {EOS}")
     path = source / TOKENIZER_CONFIG
-    settings = _read_settings(path)
+    settings = read_settings(_Settings, path)
     vocabulary = source / VOCABULARY
     ids: dict[str, Any] = {piece: number for number, piece in enumerate([*_SPECIAL, *pieces[3:]])}
     if vocabulary.is_file():
@@ -237,7 +236,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         codes = _WMT21 if settings.language_codes == "wmt21" else _M2M_100
         languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes.split())}
     else:
-        tokens = {token.content: token.id for token in _read_settings(source / TOKENIZER_JSON).added_tokens}
+        tokens = {token.content: token.id for token in read_settings(_Settings, source / TOKENIZER_JSON).added_tokens}
         tokens |= {token.content: number for number, token in settings.added_tokens_decoder.items()}
         languages = {name: token for name, token in tokens.items() if _NAME.fullmatch(name)}
     if not languages:
@@ -254,11 +253,6 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     known = {piece: ids[piece] for piece in (EOS, UNK, *pieces[3:]) if piece in ids}
     licence = "CC-BY-NC-4.0" if is_nllb else "MIT"
     return _Family(model, known, languages, [_SPECIAL[BOS], *unused], "target" if is_target else "both", licence)
-
-
-def _read_settings(path: Path) -> _Settings:
-    """The values of a file of the tokenizer, which may be missing."""
-    return validate(_Settings, path, read_json(path, _MAX_TOKENIZER_JSON_BYTES) if path.is_file() else {})
 
 
 def _read_text(path: Path, languages: Sequence[str]) -> Iterator[str]:

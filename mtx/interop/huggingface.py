@@ -65,6 +65,7 @@ PAD_BIAS = -1e4  # makes pad impossible: its exponential is 0 in every precision
 
 OUTPUT_BIAS = "final_logits_bias"
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_MAX_JSON_BYTES = 1 << 26  # of a tokenizer.json such as that of NLLB
 _LANGUAGE = "^[A-Za-z0-9_+-]{0,100}$"
 
 _Values = TypeVar("_Values", bound=BaseModel)
@@ -331,10 +332,8 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
     path = source / MODEL_CONFIG
     values = read_json(path)
     config = validate(kind, path, values)
-    path = source / TOKENIZER_CONFIG
-    text = validate(_TokenizerConfig, path, read_json(path) if path.is_file() else {})
-    path = source / GENERATION_CONFIG
-    search = validate(_GenerationConfig, path, {**values, **(read_json(path) if path.is_file() else {})})
+    text = read_settings(_TokenizerConfig, source / TOKENIZER_CONFIG)
+    search = read_settings(_GenerationConfig, source / GENERATION_CONFIG, values)
     return config, {
         "src": text.source_lang or "src",
         "tgt": text.target_lang or "tgt",
@@ -344,9 +343,14 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
     }
 
 
-def read_json(path: Path, max_bytes: int = durable.MAX_JSON_BYTES) -> dict[str, Any]:
+def read_settings(kind: type[_Values], path: Path, values: Mapping[str, Any] = {}) -> _Values:
+    """The values of a file, which may be missing; those that it lacks are of `values`."""
+    return validate(kind, path, {**values, **(read_json(path) if path.is_file() else {})})
+
+
+def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object of another program, without mtx's format number."""
-    value = durable.read_untrusted_json(path, max_bytes)
+    value = durable.read_untrusted_json(path, _MAX_JSON_BYTES)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: not a JSON object")
     return value
