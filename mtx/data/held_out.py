@@ -130,8 +130,8 @@ def hold_out(
     """
     rank = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()].index
     is_by_target = np.array([rank(tgt) < rank(src) for src, tgt in data.language_pairs])
-    hashes = np.where(is_by_target[directions], pairs["tgt_hash"].to_numpy(), pairs["src_hash"].to_numpy())
-    different = np.unique(hashes[is_own])
+    hashes = pc.if_else(pa.array(is_by_target[directions]), pairs["tgt_hash"], pairs["src_hash"])
+    different = np.unique(hashes.to_numpy()[is_own])
     size = min(MAX_HELD_OUT, max(1, different.size // 20))
     is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
     for eval_set in sets:
@@ -140,7 +140,7 @@ def hold_out(
                 names = ", ".join(dict.fromkeys(corpus.name for corpus in corpora.own))
                 log.info(f"no {eval_set.kind} set configured: holding out {size:,} source sentences of {names}")
             chosen = different[-size:] if eval_set.store == VALID_STORE else different[:size]
-            is_chosen = is_own & is_left & np.isin(hashes, chosen)
+            is_chosen = is_own & is_left & pc.is_in(hashes, pa.array(chosen)).to_numpy()
             for pair in eval_set.directions:
                 is_in_set = is_chosen & (directions == data.language_pairs.index(pair))
                 if data.directions and not is_in_set.any():

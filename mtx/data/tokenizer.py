@@ -229,11 +229,12 @@ class Tokenizer:
             case {
                 "normalization": form,
                 "tags": dict(tags),
-                "reserved": int(num_reserved),
+                "reserved": num_reserved,
                 "languages": {"rule": "target" | "both" as rule, "ids": dict(ids)},
             } if (
                 form in get_args(Form)
                 and all(map(TAG.fullmatch, [*tags, *ids]))
+                and type(num_reserved) is int
                 and len(tags) <= num_reserved - len(TERM_MARKS) * has_marks <= MAX_PIECES
                 and bool(ids) == ("languages" in description)
                 and all(type(token) is int and UNK_ID < token < len(models.pieces) for token in ids.values())
