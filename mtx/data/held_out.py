@@ -86,33 +86,31 @@ def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
         DataError: if a configured set is empty or not UTF-8.
     """
     empty = {corpus.languages: list[Corpus]() for corpus in corpora.own}
-    sets = [("valid", VALID_STORE, [*empty], corpora.valid)]
+    yield _read_set("valid", VALID_STORE, [*empty], corpora.valid, data)
     for name, text in (corpora.tests or {HELD_OUT_TEST: []}).items():
         for languages, of_direction in ({corpus.languages: [corpus] for corpus in text} or empty).items():
             key = f"{name}.{'-'.join(languages)}" if data.directions else name
-            sets.append((key, test_store(key), [languages], of_direction))
-    for name, store, directions, text in sets:
-        eval_set = EvalSet(name, store, not text, directions)
-        for corpus in text:
-            _read(eval_set, corpus, data)
-        yield eval_set
+            yield _read_set(key, test_store(key), [languages], of_direction, data)
 
 
-def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
-    """Fill a configured set, unchanged."""
-    left_out = Counter[str]()
-    for block in corpus.blocks():
-        left_out.update({reason: group.count for reason, group in block.left_out.items()})
-        for line, src, tgt in zip(block.lines, block.src, block.tgt, strict=True):
-            if not (is_utf8(src) and is_utf8(tgt)):
-                raise corpus.not_utf8(line)
-            if isinstance(outcome := clean_pair(src, tgt, data), str):
-                eval_set.would_drop[outcome] += 1
-        eval_set.blocks.append((corpus.languages, block))
-    for reason, count in left_out.items():
-        log.info(f"the {eval_set.kind} set {corpus.name}: {counted(count, 'unit')} skipped, {reason}")
-    if not any(block.src for languages, block in eval_set.blocks if languages == corpus.languages):
-        raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
+def _read_set(name: str, store: str, directions: list[Languages], text: list[Corpus], data: DataConfig) -> EvalSet:
+    """A set with its configured text, unchanged."""
+    eval_set = EvalSet(name, store, not text, directions)
+    for corpus in text:
+        left_out = Counter[str]()
+        for block in corpus.blocks():
+            left_out.update({reason: group.count for reason, group in block.left_out.items()})
+            for line, src, tgt in zip(block.lines, block.src, block.tgt, strict=True):
+                if not (is_utf8(src) and is_utf8(tgt)):
+                    raise corpus.not_utf8(line)
+                if isinstance(outcome := clean_pair(src, tgt, data), str):
+                    eval_set.would_drop[outcome] += 1
+            eval_set.blocks.append((corpus.languages, block))
+        for reason, count in left_out.items():
+            log.info(f"the {eval_set.kind} set {corpus.name}: {counted(count, 'unit')} skipped, {reason}")
+        if not any(block.src for languages, block in eval_set.blocks if languages == corpus.languages):
+            raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
+    return eval_set
 
 
 def hold_out(

@@ -78,8 +78,7 @@ def serialize(tensors: Tensors) -> Iterator[Any]:
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for _, tensor in ordered:
-        flat = tensor.detach().cpu().contiguous().as_strided((tensor.numel(),), (1,))
-        yield flat.view(torch.uint8).numpy()
+        yield tensor.detach().cpu().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
 
 
 def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch.Tensor]:

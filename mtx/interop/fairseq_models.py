@@ -142,7 +142,7 @@ def import_fairseq(
         DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
     theirs, info = read_config(source, target, M2M100Config)
-    config = model_config(source / MODEL_CONFIG, theirs, *_IDS.values(), norm="pre", positions="fairseq", start="eos")
+    config = model_config(source / MODEL_CONFIG, theirs, _IDS, norm="pre", positions="fairseq", start="eos")
     family = _read_family(source, theirs.vocab_size)
     logger.info("%s: licence %s", source, family.licence)
     names = [name.replace("-", "_").strip("<>") for name in languages]  # parts of directions

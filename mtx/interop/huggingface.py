@@ -115,8 +115,15 @@ class ExportNote(Hook):
 
 def is_m2m_100(config: ModelConfig) -> bool:
     """Whether transformers' M2M100 has this architecture."""
-    expected = {"architecture": "transformer", "norm": "pre", "positions": "fairseq", "start": "eos", "tie": "all"}
-    return (expected | {"output_bias": False}).items() <= config.model_dump().items()
+    expected = {
+        "architecture": "transformer",
+        "norm": "pre",
+        "positions": "fairseq",
+        "start": "eos",
+        "tie": "all",
+        "output_bias": False,
+    }
+    return expected.items() <= config.model_dump().items()
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
@@ -283,7 +290,8 @@ def import_marian(source: Path, target: Path) -> None:
     models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, vocabulary)
     if (size := len(models.vocabulary)) != marian_config.vocab_size:
         raise DamagedFileError(f"{path}: expected {marian_config.vocab_size} entries ({MODEL_CONFIG}), got {size}")
-    config = model_config(source / MODEL_CONFIG, marian_config, order[EOS_ID], order[-1], order[-1])
+    ids = {"pad_token_id": order[-1], "decoder_start_token_id": order[-1], "eos_token_id": order[EOS_ID]}
+    config = model_config(source / MODEL_CONFIG, marian_config, ids)
     weights = read_weights(source / WEIGHTS, config, [[token] for token in order], len(order))
     config = config.model_copy(update={"output_bias": "output_bias" in weights})
     model_directory.write(target, weights, config, Tokenizer(models, "none", []), info)
@@ -375,10 +383,8 @@ def validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values
     )
 
 
-def model_config(
-    path: Path, theirs: MarianConfig, eos_id: int, pad_id: int, start_id: int, **values: Any
-) -> ModelConfig:
-    """The architecture with these values, without the output bias, which only the weights show.
+def model_config(path: Path, theirs: MarianConfig, ids: Mapping[str, int], **values: Any) -> ModelConfig:
+    """The architecture with these ids and values, without the output bias, which only the weights show.
 
     Raises:
         UsageError: for unsupported variants, such as ids that differ from those of the vocabulary.
@@ -388,9 +394,7 @@ def model_config(
         "decoder_ffn_dim": theirs.encoder_ffn_dim,
         "decoder_vocab_size": theirs.decoder_vocab_size and theirs.vocab_size,
         "tie_word_embeddings": theirs.tie_word_embeddings or theirs.share_encoder_decoder_embeddings,
-        "pad_token_id": pad_id,
-        "decoder_start_token_id": start_id,
-        "eos_token_id": eos_id,
+        **ids,
     }
     for key, value in expected.items():
         if (actual := getattr(theirs, key)) != value:
