@@ -72,7 +72,7 @@ def serialize(tensors: Tensors) -> Iterator[Any]:
     ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
     for name, tensor in ordered:
         begin, end = end, end + tensor.nbytes
-        kind = safetensors.torch.save({"": torch.empty(0, dtype=tensor.dtype)})
+        kind = safetensors.torch.save({"": tensor.new_empty(0)})
         header[name] = json.loads(kind[8:])[""] | {"shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)

@@ -149,9 +149,9 @@ def info_of(config: Config, report: Json) -> Json:
     Args:
         report: the report.json of the run's data.
     """
-    known = {**report, **config.data.model_dump(mode="json"), **config.decoding.model_dump()}
-    unused = ("src", "tgt") if config.data.directions else ("directions",)
-    return {key: known[key] for key in _Info.model_fields if key in known and key not in unused}
+    unused = {"src", "tgt"} if config.data.directions else {"directions"}
+    known = {**report, **config.data.model_dump(mode="json", exclude=unused), **config.decoding.model_dump()}
+    return {key: known[key] for key in _Info.model_fields if key in known}
 
 
 def language_pairs(info: Mapping[str, Any]) -> list[tuple[str, str]]:
