@@ -379,8 +379,8 @@ class ModelConfig(Section):
 
     def stored(self) -> Tree:
         """The values stored in a model directory; the licence may change and is in its scores.json."""
-        is_usual = self.start == "pad"  # an earlier mtx knows no such key
-        return self.model_dump(exclude={"licence", "start"} if is_usual else {"licence"})
+        # an earlier mtx does not know `start`
+        return self.model_dump(exclude={"licence", "start"} if self.start == "pad" else {"licence"})
 
     @model_validator(mode="after")
     def _check_together(self, info: ValidationInfo) -> "ModelConfig":

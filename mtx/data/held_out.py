@@ -86,33 +86,31 @@ def read_sets(corpora: Corpora, data: DataConfig) -> Iterator[EvalSet]:
         DataError: if a configured set is empty or not UTF-8.
     """
     empty = {corpus.languages: list[Corpus]() for corpus in corpora.own}
-    sets = [("valid", VALID_STORE, [*empty], corpora.valid)]
+    yield _read_set("valid", VALID_STORE, [*empty], corpora.valid, data)
     for name, text in (corpora.tests or {HELD_OUT_TEST: []}).items():
         for languages, of_direction in ({corpus.languages: [corpus] for corpus in text} or empty).items():
             key = f"{name}.{'-'.join(languages)}" if data.directions else name
-            sets.append((key, test_store(key), [languages], of_direction))
-    for name, store, directions, text in sets:
-        eval_set = EvalSet(name, store, not text, directions)
-        for corpus in text:
-            _read(eval_set, corpus, data)
-        yield eval_set
+            yield _read_set(key, test_store(key), [languages], of_direction, data)
 
 
-def _read(eval_set: EvalSet, corpus: Corpus, data: DataConfig) -> None:
-    """Fill a configured set, unchanged."""
-    left_out = Counter[str]()
-    for block in corpus.blocks():
-        left_out.update({reason: group.count for reason, group in block.left_out.items()})
-        for line, src, tgt in zip(block.lines, block.src, block.tgt, strict=True):
-            if not (is_utf8(src) and is_utf8(tgt)):
-                raise corpus.not_utf8(line)
-            if isinstance(outcome := clean_pair(src, tgt, data), str):
-                eval_set.would_drop[outcome] += 1
-        eval_set.blocks.append((corpus.languages, block))
-    for reason, count in left_out.items():
-        log.info(f"the {eval_set.kind} set {corpus.name}: {counted(count, 'unit')} skipped, {reason}")
-    if not any(block.src for languages, block in eval_set.blocks if languages == corpus.languages):
-        raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
+def _read_set(name: str, store: str, directions: list[Languages], text: list[Corpus], data: DataConfig) -> EvalSet:
+    """A set with its configured text, unchanged."""
+    eval_set = EvalSet(name, store, not text, directions)
+    for corpus in text:
+        left_out = Counter[str]()
+        for block in corpus.blocks():
+            left_out.update({reason: group.count for reason, group in block.left_out.items()})
+            for line, src, tgt in zip(block.lines, block.src, block.tgt, strict=True):
+                if not (is_utf8(src) and is_utf8(tgt)):
+                    raise corpus.not_utf8(line)
+                if isinstance(outcome := clean_pair(src, tgt, data), str):
+                    eval_set.would_drop[outcome] += 1
+            eval_set.blocks.append((corpus.languages, block))
+        for reason, count in left_out.items():
+            log.info(f"the {eval_set.kind} set {corpus.name}: {counted(count, 'unit')} skipped, {reason}")
+        if not any(block.src for languages, block in eval_set.blocks if languages == corpus.languages):
+            raise DataError(f"the {eval_set.kind} set {corpus.name!r} has no pairs")
+    return eval_set
 
 
 def hold_out(
@@ -130,8 +128,8 @@ def hold_out(
     """
     rank = [language for language, _ in Counter(chain(*data.language_pairs)).most_common()].index
     is_by_target = np.array([rank(tgt) < rank(src) for src, tgt in data.language_pairs])
-    hashes = np.where(is_by_target[directions], pairs["tgt_hash"].to_numpy(), pairs["src_hash"].to_numpy())
-    different = np.unique(hashes[is_own])
+    hashes = pc.if_else(pa.array(is_by_target[directions]), pairs["tgt_hash"], pairs["src_hash"])
+    different = np.unique(hashes.to_numpy()[is_own])
     size = min(MAX_HELD_OUT, max(1, different.size // 20))
     is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
     for eval_set in sets:
@@ -140,7 +138,7 @@ def hold_out(
                 names = ", ".join(dict.fromkeys(corpus.name for corpus in corpora.own))
                 log.info(f"no {eval_set.kind} set configured: holding out {size:,} source sentences of {names}")
             chosen = different[-size:] if eval_set.store == VALID_STORE else different[:size]
-            is_chosen = is_own & is_left & np.isin(hashes, chosen)
+            is_chosen = is_own & is_left & pc.is_in(hashes, pa.array(chosen)).to_numpy()
             for pair in eval_set.directions:
                 is_in_set = is_chosen & (directions == data.language_pairs.index(pair))
                 if data.directions and not is_in_set.any():

@@ -129,8 +129,7 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         row, why = config.sizes, "as sizes says"
     # a model that starts from another, and a model of short pairs, use their sources without copies; so does a model of
     # several directions, since a copy has none
-    several = config.data.language_pairs[1:]
-    if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES or several:
+    if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES or config.data.language_pairs[1:]:
         explicit.add("training.copied_target_ratio")
     values = row_values(row)
     values["training.batch_tokens"] = max(values["training.batch_tokens"], config.data.max_tokens)

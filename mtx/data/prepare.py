@@ -290,16 +290,16 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
     num_own = Counter[Any]()  # of each direction
     for tally in own_tallies:
         num_own[tally.corpus.languages] += tally.kept
+    most = max(num_own.values())
     for tally in tallies:
         num_pairs = num_own[tally.corpus.languages]
         if tally.corpus.weight is None and tally.is_own:
-            ratio = max(num_own.values()) / max(1, num_pairs)
-            tally.weight = min(_MAX_REPEATS, ratio ** (1 - 1 / data.temperature))
+            tally.weight = min(_MAX_REPEATS, (most / max(1, num_pairs)) ** (1 - 1 / data.temperature))
             if tally.weight >= 1.01:
                 direction = "-".join(tally.corpus.languages)
                 log.info(f"{tally.corpus.name}: its {tally.kept:,} pairs {direction} get the weight {tally.weight:.3g}")
         elif tally.corpus.weight is None:
-            num_pairs = num_pairs or max(num_own.values())
+            num_pairs = num_pairs or most
             tally.weight = min(1.0, num_pairs / max(1, tally.kept))
             log.info(
                 f"{tally.corpus.name}: its {tally.kept:,} pairs get the weight {tally.weight:.3g}, so that they are "
@@ -367,14 +367,13 @@ class ChosenText:
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
     """Train the tokenizer, on large text in another process: SentencePiece ignores signals and keeps all of it."""
     has_marks = config.data.terms is not None
-    languages = [tgt for _, tgt in pairs_of(config.data.directions)]
     learn = partial(
         train_tokenizer,
         config=config.tokenizer,
         num_pairs=text.num_pairs,
         tags=tags,
         has_marks=has_marks,
-        languages=languages,
+        languages=[tgt for _, tgt in pairs_of(config.data.directions)],
     )
     [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=text.num_pairs <= _FEW_PAIRS)
     log.info(f"tokenizer: {tokenizer.num_pieces:,} subwords")

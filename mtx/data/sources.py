@@ -135,11 +135,10 @@ def find_corpora(data: DataConfig) -> Corpora:
         )
     if data.dir is not None and not _is_dir(data.dir):
         raise UsageError(f"data.dir: {data.dir} is not a directory")
-    texts = [text if isinstance(text, TrainText) else TrainText(name=text, weight=None) for text in data.train]
-    train = [corpus for text in texts for corpus in _find_directions(data, "train", text)]
-    valid = [] if data.valid is None else _find_directions(data, "valid", TrainText(name=data.valid))
+    train = [corpus for text in data.train for corpus in _find_directions(data, "train", text)]
+    valid = [] if data.valid is None else _find_directions(data, "valid", data.valid)
     tests = {
-        key: [] if name == HELD_OUT_TEST else _find_directions(data, "test", TrainText(name=name))
+        key: [] if name == HELD_OUT_TEST else _find_directions(data, "test", name)
         for key, name in _name_test_sets(data.test)
     }
     corpora = Corpora(train, valid, tests)
@@ -163,7 +162,7 @@ def _name_test_sets(names: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 
 def _find_directions(
-    data: DataConfig, key: str, text: TrainText, find: Callable[[Languages, Columns], Corpus] | None = None
+    data: DataConfig, key: str, text: TrainText | str, find: Callable[[Languages, Columns], Corpus] | None = None
 ) -> list[Corpus]:
     """An entry of data.train, data.valid or data.test (the `key`), or a split of the hub, in each direction it has.
 
@@ -173,6 +172,7 @@ def _find_directions(
     Args:
         find: finds the text of two languages, with the columns of a table; None: `_find`.
     """
+    text = TrainText(name=text, weight=None) if isinstance(text, str) else text
     find = find or partial(_find, data, text.name, key)
     possible = [pair for pair in data.language_pairs if (text.src or pair[0], text.tgt or pair[1]) == pair]
     is_only = len(possible) == 1
@@ -189,10 +189,10 @@ def _find_directions(
                 raise
             problem = str(error)
     if not found:
-        help = (
-            "name its languages by columns or units, by {src} and {tgt} in its name, or: {name: NAME, src: en, tgt: de}"
+        raise UsageError(
+            problem,
+            "name its languages by columns or units, by {src} and {tgt} in its name, or {name: NAME, src: en, tgt: de}",
         )
-        raise UsageError(problem, help)
     return found
 
 
@@ -304,7 +304,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
             sides = find_columns(name, rows.features.arrow_schema, languages, columns)
             return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides))
 
-        return _find_directions(data, "hub", TrainText(name=name), find_sides)
+        return _find_directions(data, "hub", name, find_sides)
 
     try:
         # The branch of the hub's own Parquet copies has a folder for each subset

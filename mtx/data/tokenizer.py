@@ -92,6 +92,7 @@ class Tokenizer:
         tags: the reserved id of each tag.
         marks: the reserved id of each of `TERM_MARKS`; empty if the model does not learn terms.
         models: the joint model, or the models of the two sides.
+        num_forced: ids at the start of a target that name its language; a model does not choose them.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Tokenizer:
             reserved[-len(_MARK_NAMES) :] = _MARK_NAMES
         self.tags = {tag: self.num_pieces + number for number, tag in enumerate(tags)}
         self.languages, self.rule = languages or {}, rule
+        self.num_forced = int(rule == "both")
         self._starts = {**self.tags, **models.languages, **{f">>{name}<<": i for name, i in self.languages.items()}}
         marks = TERM_MARKS if has_marks else ""
         self.marks = {mark: token for token, mark in enumerate(marks, self.num_ids - len(marks))}
@@ -150,10 +152,6 @@ class Tokenizer:
         starts = {*self._starts.values()}
         before_src, before_tgt = (tuple(takewhile(starts.__contains__, ids)) for ids in (src_ids, tgt_ids))
         return Frame(before_src, before_tgt=before_tgt)
-
-    def num_forced(self, tgt_ids: Sequence[int]) -> int:
-        """How many ids at the start of a target name its language; a model does not choose them."""
-        return int(self.rule == "both" and tgt_ids[0] in self.languages.values()) if tgt_ids else 0
 
     def encode(self, texts: list[str], frame: Frame = PLAIN, num_threads: int = -1, *, target: bool = False) -> Encoded:
         """Normalised token ids of texts, in their frame.

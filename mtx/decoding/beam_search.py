@@ -66,6 +66,7 @@ class RequestQueue:
     Args:
         num_slots: number of sentences that a worker decodes at once, at most.
         num_workers: number of workers that share the queue.
+        num_forced: ids at the start of each prefix that name the language: they do not count in a score.
 
     Attributes:
         most_slots, num_slots: those that a worker may have, and those that it needs.
@@ -73,8 +74,8 @@ class RequestQueue:
         cancelled: set to make all workers stop early.
     """
 
-    def __init__(self, requests: Sequence[Request], num_slots: int, num_workers: int = 1):
-        self.waiting, self.num_workers = deque(requests), num_workers
+    def __init__(self, requests: Sequence[Request], num_slots: int, num_workers: int = 1, num_forced: int = 0):
+        self.waiting, self.num_workers, self.num_forced = deque(requests), num_workers, num_forced
         self.most_slots = num_slots
         self.num_slots = max(1, min(num_slots, -(-len(requests) // num_workers)))
         self.max_length = max(request.limit for request in requests)
@@ -111,7 +112,7 @@ def search(
     is_static = models[0].device.type == "cuda"
     if is_static:  # few shapes
         num_slots, max_length = min(queue.most_slots, 1 << (num_slots - 1).bit_length()), -(-max_length // 64) * 64
-    key = num_slots, num_beams, max_length, options.alpha, options.sampling
+    key = num_slots, num_beams, max_length, options.alpha, options.sampling, queue.num_forced
     slots = kept.pop(key, None) or Slots(models, *key)
     results = _Search(slots, queue).run()
     if is_static and not queue.cancelled.is_set():
@@ -129,7 +130,7 @@ class Slots:
         scores: its log-probability, -inf if there is no hypothesis, [B, J].
         lengths: number of tokens so far, [B].
         limits: largest number of tokens, [B].
-        num_forced: number of tokens at the start that do not count in a score, [B].
+        num_forced: number of tokens at the start that do not count in a score.
         required: the token that is required at each length, of a prefix or `</s>` at the limit; -1 if any is allowed,
             [B, T].
         history: the choice of each beam at each length, token * J + parent, [B, J, T].
@@ -147,15 +148,16 @@ class Slots:
         max_length: int,
         alpha: float,
         sampling: Sampling | None,
+        num_forced: int = 0,
     ):
         def full(value: float, *shape: int) -> Tensor:
             return torch.full((num_slots, *shape), value, device=device)
 
-        self.models, self.size, self.sampling = models, num_slots, sampling
+        self.models, self.size, self.sampling, self.num_forced = models, num_slots, sampling, num_forced
         self.start_id, device = models[0].start_id, models[0].device
         self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
         self.ids, self.scores = full(self.start_id, num_beams), full(_MINUS_INF, num_beams)
-        self.lengths, self.limits, self.num_forced = full(0), full(1), full(0)
+        self.lengths, self.limits = full(0), full(1)
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
         self.finished, self.ends = full(_MINUS_INF, num_beams), full(0, num_beams)
@@ -177,7 +179,6 @@ class Slots:
         slot_ids = torch.tensor(slots, device=device)
         self.required[slot_ids] = torch.from_numpy(required).to(device)
         self.limits[slot_ids] = torch.tensor([request.limit for request in requests], device=device)
-        self.num_forced[slot_ids] = torch.tensor([request.num_forced for request in requests], device=device)
         self.ids[slot_ids] = self.start_id
         self.lengths[slot_ids] = 0
         self.done[slot_ids] = False

@@ -131,7 +131,7 @@ class CTranslate2Engine:
         reach it are searched again, in batches of one limit, which wait behind the others so that all workers have
         work until the end. Then what CTranslate2 has not scored is scored.
         """
-        requests = new_requests(sources, prefixes, options, self.num_tgt_positions, self.tokenizer.num_forced)
+        requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         busy = sum(runtime.num_active_batches for runtime in self._runtimes)
         runtime = self.runtime if busy or len(requests) > 1 else self._runtime_for_one()
         batches = self._batches(requests, max(1, self.num_calls - busy))
@@ -158,17 +158,18 @@ class CTranslate2Engine:
             [self._text(request.source[:-1]) for request, _ in missing],
             [self._text(ids[:-1]) for _, ids in missing],
         )
+        num_forced = self.tokenizer.num_forced
         for (request, ids), result in zip(missing, runtime.score_batch(*sides, **self._batched), strict=True):
-            hypotheses[request.number][ids] = sum(result.log_probs[request.num_forced :])
+            hypotheses[request.number][ids] = sum(result.log_probs[num_forced:])
         return [
             sorted(
                 (
-                    Candidate([*ids], log_prob / penalty(len(ids) - request.num_forced, options.alpha))
-                    for ids, log_prob in hypotheses[request.number].items()
+                    Candidate([*ids], log_prob / penalty(len(ids) - num_forced, options.alpha))
+                    for ids, log_prob in of_source.items()
                 ),
                 key=lambda candidate: -candidate.score,
             )
-            for request in requests
+            for of_source in hypotheses
         ]
 
     def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
@@ -236,7 +237,7 @@ class CTranslate2Engine:
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit
             if not is_whole:
                 ids = [*ids[: request.limit - 1], EOS_ID]
-            is_scored = is_whole and len(request.prefix) == request.num_forced and score > _DISABLED
+            is_scored = is_whole and len(request.prefix) == self.tokenizer.num_forced and score > _DISABLED
             hypotheses.setdefault(tuple(ids), score if is_scored else math.nan)
         return hypotheses
 

@@ -45,8 +45,8 @@ def parts_of(names: Iterable[str]) -> dict[str, list[str]]:
         shared, _, direction = name.rpartition(".")
         if DIRECTION.fullmatch(direction):
             by_set[shared].append(name)
-        elif name not in by_set:
-            by_set[name].append(name)
+        else:
+            by_set.setdefault(name, [name])
     return {name if len(parts) > 1 else parts[0]: parts for name, parts in by_set.items()}
 
 

@@ -69,18 +69,16 @@ def save_tensors(path: Path, tensors: Tensors) -> None:
 def serialize(tensors: Tensors) -> Iterator[Any]:
     """Yields the bytes of a safetensors file, a tensor at a time: the library would copy all of them at once."""
     header, end = dict[str, Any](), 0
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
-    for name in names:
-        kind = safetensors.torch.save({"": torch.empty(0, dtype=tensors[name].dtype)})
-        begin, end = end, end + tensors[name].nbytes
-        entry = {"shape": list(tensors[name].shape), "data_offsets": [begin, end]}
-        header[name] = {"dtype": json.loads(kind[8:])[""]["dtype"], **entry}
+    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
+    for name, tensor in ordered:
+        begin, end = end, end + tensor.nbytes
+        kind = safetensors.torch.save({"": tensor.new_empty(0)})
+        header[name] = json.loads(kind[8:])[""] | {"shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
-    for tensor in map(tensors.__getitem__, names):
-        flat = tensor.detach().cpu().contiguous().as_strided((tensor.numel(),), (1,))
-        yield flat.view(torch.uint8).numpy()
+    for _, tensor in ordered:
+        yield tensor.detach().cpu().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
 
 
 def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch.Tensor]:
@@ -99,8 +97,8 @@ def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch
             if size > model_description.MAX_HEADER_BYTES:
                 raise ValueError(f"a header of {size:,} bytes")
             durable.parse_json(opened.read(size))  # the library would accept a repeated name
-        with safe_open(path, "pt") as file:  # which maps it into memory
-            tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
+            with safe_open(f"/dev/fd/{opened.fileno()}", "pt") as file:  # maps it into memory; PATH may not be UTF-8
+                tensors = {name: file.get_tensor(name).clone() for name in sorted(file.keys())}
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # the last: odd shapes
         raise DamagedFileError(f"{path}: cannot read it: {error}") from None
     if expected is None:

@@ -6,7 +6,7 @@ class with the names of `Engine`, and a case in `open_engine`.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
@@ -168,7 +168,6 @@ class Request:
         limit: most target tokens, `</s>` included, at least 1.
         prefix: target ids that its translations must begin with.
         sample: the number of the sample, if samples are drawn.
-        num_forced: ids at the start of the prefix that name the language: they do not count in a score.
     """
 
     number: int
@@ -176,7 +175,6 @@ class Request:
     limit: int
     prefix: list[int]
     sample: int = 0
-    num_forced: int = 0
 
 
 @dataclass(frozen=True)
@@ -245,18 +243,13 @@ class Engine(Protocol):
 
 
 def new_requests(
-    sources: Sentences,
-    prefixes: Sentences,
-    options: SearchOptions,
-    num_tgt_positions: int,
-    num_forced: Callable[[list[int]], int],
+    sources: Sentences, prefixes: Sentences, options: SearchOptions, num_tgt_positions: int
 ) -> list[Request]:
-    """Returns a request for each source, or for each of its samples; `num_forced` is that of the tokenizer."""
+    """Returns a request for each source, or for each of its samples."""
     num_samples = options.sampling.num_samples if options.sampling else 1
     requests = list[Request]()
     for source, prefix in zip(sources, prefixes, strict=True):
         limit = options.max_length or len(source) + EXTRA_LENGTH
         limit = min(max(limit, len(prefix) + 1), num_tgt_positions)  # the prefix always fits
-        forced = num_forced(prefix)
-        requests += [Request(len(requests) + n, source, limit, prefix, n, forced) for n in range(num_samples)]
+        requests += [Request(len(requests) + n, source, limit, prefix, n) for n in range(num_samples)]
     return requests

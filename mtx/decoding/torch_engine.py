@@ -10,7 +10,7 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -164,7 +164,7 @@ class TorchEngine:
 
     def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """See `Engine.search`."""
-        requests = new_requests(sources, prefixes, options, self.num_tgt_positions, self.tokenizer.num_forced)
+        requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
         longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self.use_models():
             candidates = self._search_in_memory(longest_first, options)
@@ -262,12 +262,12 @@ class TorchEngine:
             more = max(1, min(_MAX_SLOTS[self.device.type == "cuda"], self.batch_tokens // max(_num_read(request), 8)))
             is_full = len(group) >= slots * self.num_workers
             if group and is_full and 2 * _num_read(request) <= _num_read(group[0]) and more > slots:
-                yield RequestQueue(group, slots, self.num_workers)
+                yield RequestQueue(group, slots, self.num_workers, self.tokenizer.num_forced)
                 group = []
             slots = slots if group else more
             group.append(request)
         if group:
-            yield RequestQueue(group, slots, self.num_workers)
+            yield RequestQueue(group, slots, self.num_workers, self.tokenizer.num_forced)
 
 
 def _num_read(request: Request) -> int:
@@ -282,7 +282,7 @@ def score_pairs(
     tgt: Sentences,
     alpha: float,
     precision: str = "fp32",
-    num_forced: Callable[[list[int]], int] = lambda ids: 0,
+    num_forced: int = 0,
 ) -> list[ForcedScore]:
     """Scores each target given its source, both ending in `</s>`, in batches of similar length.
 
@@ -296,8 +296,7 @@ def score_pairs(
             hidden = model.decode(batch, model.encode(batch))
             nll = target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
         for row, part in zip(rows, torch.split(nll, [len(tgt[r]) for r in rows]), strict=True):
-            start = num_forced(tgt[row])
-            log_prob, length = -float(part[start:].numpy().sum()), len(tgt[row]) - start
+            log_prob, length = -float(part[num_forced:].numpy().sum()), len(tgt[row]) - num_forced
             results[row] = ForcedScore(log_prob, length, log_prob / penalty(length, alpha))
     return [results[row] for row in range(len(src))]
 

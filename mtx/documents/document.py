@@ -103,20 +103,21 @@ def find_direction(path: Path, kind: str, directions: Sequence[Languages]) -> La
         UsageError: if it is none of `directions`, or several.
     """
     if kind == "tmx":
-        *named, _ = find_languages(path)
+        headers = iter([find_languages(path)[:2]])
     elif kind == "po":
         with open_bytes(path) as file:
             catalogue = messages(path, decoded_lines(file, path))
-            named = next(([*message.languages] for message in catalogue if message.is_header), [])
+            headers = iter([message.languages for message in catalogue if message.is_header])
     else:
-        named = next(([*languages_of(unit)] for unit in read_units(path, "XLIFF")), [])
+        headers = map(languages_of, read_units(path, "XLIFF"))
+    named = next(headers, ("", ""))
     found = [
         pair
         for pair in directions
-        if all(not name or match_rank(name, own) is not None for name, own in zip(named, pair, strict=False))
+        if all(not name or match_rank(name, own) is not None for name, own in zip(named, pair, strict=True))
     ]
     if len(found) != 1:
-        names = " to ".join(printable(name) or "?" for name in named or ["?"])
+        names = " to ".join(printable(name) or "?" for name in named)
         raise UsageError(f"{path}: is {names}, the model has {in_words(found or directions)}", "--to chooses")
     return found[0]
 

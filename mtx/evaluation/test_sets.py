@@ -102,8 +102,7 @@ def sacrebleu_test_set(name: str, direction: str) -> TestSet:
     except (OSError, SystemExit) as error:
         raise MtxError(f"cannot download the test set {name}: {error}") from None
     sources, references, *more_references = (_read(Path(path)) for path in paths)
-    src = direction.partition("-")[0]
-    return TestSet(name.replace("/", "-"), tgt, sources, references, more_references, src=src)
+    return TestSet(name.replace("/", "-"), tgt, sources, references, more_references, src=direction.partition("-")[0])
 
 
 def test_set_of_files(systems: Sequence[Path], src: Path | None, refs: Sequence[Path], tgt: str) -> TestSet:

@@ -137,8 +137,7 @@ def export_card(
         scores: the content of scores.json next to the model.
         comparison: the comparison of the export's translations with the model's; None if there is none.
     """
-    pairs = language_pairs(loaded.info)
-    return _card(kind, pairs, scores, loaded=loaded, precision=precision, comparison=comparison)
+    return _card(kind, language_pairs(loaded.info), scores, loaded=loaded, precision=precision, comparison=comparison)
 
 
 def shown(text: str) -> str:

@@ -28,11 +28,11 @@ def main() -> None:
         lines = [unicodedata.normalize("NFC", line) for line in lines]
     pieces = source.encode(lines, out_type=str)
     start, prefix = list[str](), list[str]()
-    if "languages" in tokenizer:  # their tokens
-        names, ids = {token: name for name, token in tokenizer["pieces"].items()}, tokenizer["languages"]["ids"]
+    if languages := tokenizer.get("languages"):  # their tokens
         directions = settings.get("directions") or ["{src}-{tgt}".format_map(settings)]
-        src, tgt = (names[ids[name]] for name in (*sys.argv[1:], *directions)[0].split("-"))
-        start, prefix = ([src], [tgt]) if tokenizer["languages"]["rule"] == "both" else ([tgt], [])
+        names = (*sys.argv[1:], *directions)[0].split("-")
+        src, tgt = ([source.id_to_piece(languages["ids"][name])] for name in names)
+        start, prefix = (src, tgt) if languages["rule"] == "both" else (tgt, [])
     results = translator.translate_batch(
         [start + line for line in pieces],
         target_prefix=[prefix] * len(lines),

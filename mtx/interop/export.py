@@ -26,7 +26,7 @@ from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.decoding.load import check_is_transformer
 from mtx.decoding.options import EXTRA_LENGTH
-from mtx.decoding.translator import LoadOptions, Translator
+from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.interop.argos import ENDING, is_package, translate_as_argos, write_argos
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 _EXAMPLE = Path(__file__).with_name("ctranslate2_example.py")  # translates with the export and needs no mtx
 _NUM_LINES = 200
-Texts = dict[tuple[str, str], list[list[str]]]  # by the direction: sources and references
+Texts = dict[tuple[str, str], tuple[list[str], list[str]]]  # by the direction: sources and references
 
 
 # The minimum share of identical lines, and the maximum BLEU difference, between an export and mtx.
@@ -104,15 +104,15 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
     pairs, texts = language_pairs(loaded.info), Texts()
-    if to == "argos" and (loaded.tokenizer.languages or len(pairs) > 1):
-        text = "a package of Argos Translate has one direction and no language tokens, so it cannot have this model"
-        raise UsageError(text, "--to ctranslate2")
+    if to == "argos" and loaded.tokenizer.languages:
+        raise UsageError(
+            "a package of Argos Translate has one direction and no language tokens, so it cannot have this model",
+            "--to ctranslate2",
+        )
     if run is not None and is_prepared(RunLayout(run).data):
         valid = load_valid(RunLayout(run).data)
-        sides = valid.src_texts(), valid.tgt_texts()
         for number, pair in enumerate(pairs):
-            rows = np.flatnonzero(valid.corpus == number)[: -(-_NUM_LINES // len(pairs))]
-            texts[pair] = [[side[row] for row in rows] for side in sides]
+            texts[pair] = valid.texts(np.flatnonzero(valid.corpus == number)[: -(-_NUM_LINES // len(pairs))])
     else:
         logger.warning("no validation set to compare translations on; use mtx compare with any text")
     transformers = "m2m_100" if is_m2m_100(loaded.model.config) else "marian"
@@ -160,14 +160,13 @@ def _model_and_run(model: Path) -> tuple[Path, Path | None]:
 def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison | None:
     """Translate each direction's text with the model `root` and its export `new`; None if that is not possible."""
     found = list[tuple[str, str, str]]()
-    for pair, (sources, references) in texts.items():
+    beam_size = 1 if to == "huggingface" else None  # transformers' beam search has another length penalty
+    model = Translator.load(root, engine="torch", device="cpu", beam_size=beam_size, split_sentences=False)
+    for (src, tgt), (sources, references) in texts.items():
         logger.info("comparing the translations of %d lines", len(sources))
-        options: LoadOptions = {"src": pair[0], "to": pair[1], "device": "cpu", "split_sentences": False}
-        search: LoadOptions = {**options, "engine": "torch"}
-        search["beam_size"] = 1 if to == "huggingface" else None  # transformers' has another length penalty
-        ours = Translator.load(root, **search)
+        ours = model.to(tgt, src)
         if to == "ctranslate2":
-            theirs = Translator.load(new, **options).translate(sources)
+            theirs = Translator.load(new, device="cpu", split_sentences=False).to(tgt, src).translate(sources)
         else:
             lines = [normalize(clean_text(line), ours.tokenizer.normalization) for line in sources]
             split = enumerate(zip(ours.split(lines), ours.tokenizer.encode(lines, ours.frame), strict=True))
@@ -186,7 +185,7 @@ def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison |
         logger.warning("all lines are too long for the model, in capitals or codes: translations were not compared")
         return None
     translations, others, compared = zip(*found, strict=True)
-    return compare_translations(translations, others, compared, next(iter(texts))[1])
+    return compare_translations(translations, others, compared, tgt)
 
 
 def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:

@@ -14,15 +14,15 @@ The directory is untrusted (see `huggingface`). transformers is not needed.
 
 import contextlib
 import logging
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise, permutations
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import regex
 from langcodes import Language
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from mtx.data.readers import reader_of
 from mtx.data.sentencepiece_models import EOS, PAD, UNK, JointModel, read_model
@@ -37,15 +37,13 @@ from mtx.interop.huggingface import (
     TOKENIZER_CONFIG,
     VOCABULARY,
     MarianConfig,
-    config_of,
     model_config,
     read_config,
-    read_info,
     read_json,
+    read_settings,
     read_weights,
     tensors_of,
     to_json,
-    validate,
     write_directory,
 )
 from mtx.model.parameters import SHARED
@@ -57,18 +55,16 @@ logger = logging.getLogger(__name__)
 
 BOS, MASK = "<s>", "<mask>"
 _SPECIAL = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
-_IDS = {"eos_token_id": _SPECIAL[EOS], "pad_token_id": _SPECIAL[PAD], "decoder_start_token_id": _SPECIAL[EOS]}
-_MAX_TOKENIZER_JSON_BYTES = 1 << 26  # that of NLLB
+_IDS = {"eos_token_id": 2, "pad_token_id": 1, "decoder_start_token_id": 2}
 _MAX_UNUSED = 16  # rows without a piece; NLLB has 4, M2M-100 has 9
 _NUM_SHOWN = 20  # of the characters that a model lacks, the most frequent
-# The names of languages: of NLLB, of M2M-100, and of languages that mtx added.
-_NAME = re.compile(r"([a-z]{3})_([A-Z][a-z]{3})|__([a-z]{2,3})__|>>([A-Za-z0-9_]{1,80})<<")
+# The names of languages, with their code and script: of NLLB, of M2M-100, and of languages that mtx added.
+_NAME = regex.compile(r"(?|([a-z]{3})_([A-Z][a-z]{3})|__([a-z]{2,3})__()|>>([A-Za-z0-9_]{1,80})<<())")
 # What NLLB's names begin with for languages whose code is that of several languages, or has changed.
 _INDIVIDUAL = (
-    "ar arb, ay ayr, az azj, et est, fa pes, ff fuv, kr knc, ku kmr ckb, lv lvs, mg plt, mn khk, ms zsm, ne npi, "
-    "no nob, ns nso, om gaz, or ory, ps pbt, qu quy, sq als, sw swh, uz uzn, yi ydd"
+    "ar:arb ay:ayr az:azj et:est fa:pes ff:fuv kr:knc ku:kmr ku:ckb lv:lvs mg:plt mn:khk ms:zsm ne:npi "
+    "no:nob ns:nso om:gaz or:ory ps:pbt qu:quy sq:als sw:swh uz:uzn yi:ydd"
 )
-_NAMES_OF = {code: names.split() for code, _, names in (entry.partition(" ") for entry in _INDIVIDUAL.split(", "))}
 
 # The languages of M2M-100, and of a model of WMT 2021, in the order of their ids.
 _M2M_100 = (
@@ -79,7 +75,7 @@ _M2M_100 = (
 _WMT21 = "en ha is ja cs ru zh de"
 
 
-class M2M100Config(MarianConfig, strict=True, protected_namespaces=()):
+class M2M100Config(MarianConfig):
     """config.json, which has the keys of MarianMT's."""
 
     architectures: Any = ["M2M100ForConditionalGeneration"]
@@ -102,7 +98,7 @@ class _Settings(BaseModel):
     language_codes: Any = None
     languages_rule: Any = None
     legacy_behaviour: Any = None
-    added_tokens_decoder: dict[Annotated[int, Field(ge=0)], _Token] = {}
+    added_tokens_decoder: dict[int, _Token] = {}
     added_tokens: list[_Token] = []
 
 
@@ -145,10 +141,8 @@ def import_fairseq(
         UsageError: if `source` is not such a directory, needs a feature that mtx lacks, or lacks a language.
         DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
-    values = read_config(source, target, "M2M100ForConditionalGeneration")
-    path = source / MODEL_CONFIG
-    theirs = validate(M2M100Config, path, values)
-    config = model_config(path, theirs, *_IDS.values(), norm="pre", positions="fairseq", start="eos")
+    theirs, info = read_config(source, target, M2M100Config)
+    config = model_config(source / MODEL_CONFIG, theirs, _IDS, norm="pre", positions="fairseq", start="eos")
     family = _read_family(source, theirs.vocab_size)
     logger.info("%s: licence %s", source, family.licence)
     names = [name.replace("-", "_").strip("<>") for name in languages]  # parts of directions
@@ -161,12 +155,11 @@ def import_fairseq(
             raise UsageError(f"--new-language {name!r}: expected a code, or CODE=RELATED")
         like = [find_language(related, family.languages)] if sign else family.languages
         of_languages.append([family.languages[language] for language in like])
-    for values_of in (names, tokens):
-        if twice := [name for name, count in Counter(values_of).items() if count > 1]:
+    for of_each in (names, tokens):
+        if twice := [name for name in of_each if of_each.count(name) > 1]:
             raise UsageError(f"--languages: {twice[0]} is named twice")
     if len(names) < 2:
         raise UsageError("a model translates between at least two languages", "--languages en,sw")
-    info = read_info(source, theirs.max_position_embeddings, values)
     del info["src"], info["tgt"]
     info["directions"] = [f"{src}-{tgt}" for src, tgt in permutations(names, 2)]
     kept = [*family.ids]
@@ -175,20 +168,20 @@ def import_fairseq(
         kept = [piece for piece in kept if piece in needed]
         logger.info("%s needs %s of %s pieces", keep_pieces_of, f"{len(kept):,}", f"{len(family.ids):,}")
     try:
-        joint = JointModel(rewrite(family.model, [EOS, UNK, *kept, *tokens]))
+        joint = JointModel(rewrite(family.model, [*kept, *tokens]))
     except (RuntimeError, ValueError) as error:
         raise DamagedFileError(f"{source / FAIRSEQ_PIECES}: cannot rewrite it: {error}") from None
-    ids = {name: 2 + len(kept) + number for number, name in enumerate(names)}
+    ids = {name: token for token, name in enumerate(names, len(kept))}
     tokenizer = Tokenizer(joint, "none", [], False, len(family.unused), ids, family.rule)
-    rows = [[_SPECIAL[EOS]], [_SPECIAL[UNK]], *([family.ids[piece]] for piece in kept)]
-    rows += [*of_languages, *([row] for row in (*family.unused, _SPECIAL[PAD]))]
+    rows = [[family.ids[piece]] for piece in kept] + of_languages
+    rows += ([row] for row in (*family.unused, _SPECIAL[PAD]))
     weights = read_weights(source / WEIGHTS, config, rows, theirs.vocab_size)
     model_directory.write(target, weights, config, tokenizer, info)
     scores = {"run": {"licence": family.licence}}
     model_directory.add_scores(target, scores, {CARD: imported_card(config, names, scores, origin or source.name)})
 
 
-def find_language(name: str, languages: Iterable[str]) -> str:
+def find_language(name: str, languages: Collection[str]) -> str:
     """The model's name of a language: `name` itself, or the only one with its code, and script if it has one.
 
     Codes are those of ISO 639, and of the language that a code of several languages usually denotes.
@@ -196,31 +189,22 @@ def find_language(name: str, languages: Iterable[str]) -> str:
     Raises:
         UsageError: if there is none, or there are several.
     """
-    known = list(languages)
-    if name in known:
+    if name in languages:
         return name
     code, _, script = name.replace("-", "_").partition("_")
-    codes = {token: _code_of(token) for token in known}
-    found = [token for token, (other, of) in codes.items() if _codes(other) & _codes(code) and script in ("", of)]
+    names = map(_NAME.fullmatch, languages)
+    found = [str(other[0]) for other in names if _codes(other[1]) & _codes(code) and script in ("", other[2])]
     if len(found) == 1:
         return found[0]
     if found:
         raise UsageError(f"language {name}: the model has {', '.join(found)}", "use one of these names")
-    help = f"--new-language {name}=RELATED adds it; the model has {', '.join(known)}"
+    help = f"--new-language {name}=RELATED adds it; the model has {', '.join(languages)}"
     raise UsageError(f"language {name}: the model does not have it", help)
-
-
-def _code_of(token: str) -> tuple[str, str]:
-    """The code and the script in a model's name of a language; the script may be empty."""
-    match = _NAME.fullmatch(token)
-    assert match is not None
-    code, script, *others = match.groups()
-    return code or others[0] or others[1], script or ""
 
 
 def _codes(code: str) -> set[str]:
     """All codes of the language that a code denotes, without a guess for one of several."""
-    codes = {code, *_NAMES_OF.get(code, ())}
+    codes = {code, *(pair[3:] for pair in _INDIVIDUAL.split() if pair.startswith(f"{code}:"))}
     with contextlib.suppress(LookupError, ValueError):
         codes.add(Language.get(code, normalize=False).to_alpha3())
     return codes
@@ -242,7 +226,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     if pieces[:3] != [UNK, BOS, EOS]:
         raise DamagedFileError(f"{path}: its first pieces are not {UNK}, {BOS} and {EOS}")
     path = source / TOKENIZER_CONFIG
-    settings = _read_settings(path)
+    settings = read_settings(_Settings, path)
     vocabulary = source / VOCABULARY
     ids: dict[str, Any] = {piece: number for number, piece in enumerate([*_SPECIAL, *pieces[3:]])}
     if vocabulary.is_file():
@@ -252,8 +236,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         codes = _WMT21 if settings.language_codes == "wmt21" else _M2M_100
         languages = {f"__{code}__": len(ids) + number for number, code in enumerate(codes.split())}
     else:
-        added = _read_settings(source / TOKENIZER_JSON).added_tokens
-        tokens = {token.content: token.id for token in added}
+        tokens = {token.content: token.id for token in read_settings(_Settings, source / TOKENIZER_JSON).added_tokens}
         tokens |= {token.content: number for number, token in settings.added_tokens_decoder.items()}
         languages = {name: token for name, token in tokens.items() if _NAME.fullmatch(name)}
     if not languages:
@@ -265,16 +248,11 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         raise DamagedFileError(f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {text}")
     if settings.legacy_behaviour is True:
         logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
-    is_nllb = any(_code_of(name)[1] for name in languages)
+    is_nllb = any(name[0].isalpha() for name in languages)
     is_target = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
-    of_text = {piece: ids[piece] for piece in pieces[3:] if piece in ids}
+    known = {piece: ids[piece] for piece in (EOS, UNK, *pieces[3:]) if piece in ids}
     licence = "CC-BY-NC-4.0" if is_nllb else "MIT"
-    return _Family(model, of_text, languages, [_SPECIAL[BOS], *unused], "target" if is_target else "both", licence)
-
-
-def _read_settings(path: Path) -> _Settings:
-    """The values of a file of the tokenizer, which may be missing."""
-    return validate(_Settings, path, read_json(path, _MAX_TOKENIZER_JSON_BYTES) if path.is_file() else {})
+    return _Family(model, known, languages, [_SPECIAL[BOS], *unused], "target" if is_target else "both", licence)
 
 
 def _read_text(path: Path, languages: Sequence[str]) -> Iterator[str]:
@@ -285,8 +263,7 @@ def _read_text(path: Path, languages: Sequence[str]) -> Iterator[str]:
         yield from read_lines(path)
         return
     for block in reader_of(path)(path, (languages[0], languages[1])):
-        yield from block.src
-        yield from block.tgt
+        yield from chain(block.src, block.tgt)
 
 
 def needed_pieces(model: JointModel, lines: Iterable[str], path: Path) -> set[str]:
@@ -301,7 +278,7 @@ def needed_pieces(model: JointModel, lines: Iterable[str], path: Path) -> set[st
     if lacking:
         shown = ", ".join(lacking[:_NUM_SHOWN])
         logger.warning("%s: the model lacks %d characters, which it reads as <unk>: %s", path, len(lacking), shown)
-    needed = {*counts, *characters} & {*model.vocabulary}
+    needed = {*counts, *characters, EOS, UNK} & {*model.vocabulary}
     return needed.union(*(_merged_from(piece, ranks) for piece in needed))
 
 
@@ -357,29 +334,28 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
     tokenizer, pad_id = loaded.tokenizer, loaded.model.pad_id
     if not tokenizer.languages or tokenizer.normalization != "none":
         raise UsageError("this model cannot be exported to M2M100: its tokenizer was not imported from such a model")
-    languages, names = [*tokenizer.languages.values()], tokenizer.vocabulary()
-    text = [token for token in range(2, tokenizer.num_pieces) if token not in {*languages}]
+    languages = [*tokenizer.languages.values()]
+    text = [token for token in range(2, tokenizer.num_pieces) if token not in languages]
     bos, mask, *unused = range(tokenizer.num_pieces, pad_id + 1)  # of which pad is the last
-    order = [bos, pad_id, EOS_ID, UNK_ID, *text, mask, *languages, *unused[:-1]]
-    ids = {names[token]: place for place, token in enumerate(order) if token in {*languages}}
-    src, tgt = (names[tokenizer.languages[name]] for name in language_pairs(loaded.info)[0])
+    order = [bos, pad_id, EOS_ID, UNK_ID, *text, mask, *languages, *unused[:-1]]  # of the ids, by fairseq's
+    ids = {name: place for place, name in enumerate(tokenizer.pieces(languages), 5 + len(text))}
+    src, tgt = tokenizer.pieces([tokenizer.languages[name] for name in language_pairs(loaded.info)[0]])
     added = {**_SPECIAL, MASK: 4 + len(text), **ids}
     settings = {
         "tokenizer_class": "NllbTokenizer",
         "src_lang": src if tokenizer.rule == "both" else tgt,
         "tgt_lang": tgt,
         "model_max_length": loaded.info["max_tokens"],
-        "legacy_behaviour": False,
         "clean_up_tokenization_spaces": False,
         "additional_special_tokens": [*ids],
         "added_tokens_decoder": {str(token): {"content": name, "special": True} for name, token in added.items()},
         "languages_rule": tokenizer.rule,
     }
-    pieces = [UNK, BOS, EOS, *(names[token] for token in text)]
+    pieces = [UNK, BOS, EOS, *tokenizer.pieces(text)]
     files = {TOKENIZER_CONFIG: to_json(settings), FAIRSEQ_PIECES: rewrite(tokenizer.models, pieces)}
     tensors = tensors_of(loaded.model)
     del tensors[OUTPUT_BIAS]
     tensors[SHARED] = tensors[SHARED][order]
-    config = config_of(loaded, M2M100Config, len(order), model_type="m2m_100", **_IDS)
     forced = ids[tgt] if tokenizer.rule == "both" else None
-    write_directory(directory, loaded, config, files, tensors, forced_bos_token_id=forced)
+    special = {"model_type": "m2m_100", **_IDS}
+    write_directory(directory, loaded, M2M100Config, special, files, tensors, forced_bos_token_id=forced)

@@ -38,8 +38,17 @@ from mtx.storage.streams import shows_progress
 logger = logging.getLogger(__name__)
 
 _NAME = re.compile(r"hf:(\w[\w.-]*/\w[\w.-]*)(?:@(\w[\w.-]*(?:/\w[\w.-]*)*))?", re.ASCII)
-_TOKENIZER = (TOKENIZER_CONFIG, TOKENIZER_JSON, VOCABULARY, MARIAN_SOURCE_MODEL, TARGET_MODEL, FAIRSEQ_PIECES)
-_FILES = (MODEL_CONFIG, GENERATION_CONFIG, *_TOKENIZER, WEIGHTS)  # a directory with weights is complete
+_FILES = (
+    MODEL_CONFIG,
+    GENERATION_CONFIG,
+    TOKENIZER_CONFIG,
+    TOKENIZER_JSON,
+    VOCABULARY,
+    MARIAN_SOURCE_MODEL,
+    TARGET_MODEL,
+    FAIRSEQ_PIECES,
+    WEIGHTS,  # the last: a directory with weights is complete
+)
 _CONVERSION = ("SFconvertbot", "Adding `safetensors` variant of this model", "open")  # as in transformers
 _REASONS = {  # what the hub itself says is misleading
     "GatedRepoError": "it is only for users who accept its conditions",
@@ -80,9 +89,11 @@ def fetch(name: str) -> tuple[Path, str]:
             raise
         except Exception as error:  # of requests or httpx, or of the disk
             reason = _REASONS.get(type(error).__name__) or first_line(error)
-            page = f"{constants.ENDPOINT}/{repo} is its page; hf auth login opens what is private"
-            help = f"{page}; the same command resumes a download; {help}"
-            raise MtxError(f"{name} cannot be downloaded: {reason}", help) from error
+            raise MtxError(
+                f"{name} cannot be downloaded: {reason}",
+                f"{constants.ENDPOINT}/{repo} is its page; hf auth login opens what is private; "
+                f"the same command resumes a download; {help}",
+            ) from error
     return directory, f"hf:{repo}@{directory.name}"
 
 
@@ -101,7 +112,7 @@ def _download(name: str, repo: str, revision: str) -> Path:
     logger.info("%s: %s, licence %s, commit %s, in %s", name, size, licence, info.sha, constants.HF_HUB_CACHE)
     for file in wanted:
         if file.lfs:
-            _fetch_large(repo, info.sha, file.rfilename, file.lfs.sha256, file.lfs.size)
+            _fetch_large(repo, info.sha, file)
         path = Path(hf_hub_download(repo, file.rfilename, revision=info.sha))
         if file.rfilename == MODEL_CONFIG:  # what mtx cannot import is refused before its weights are downloaded
             kind = M2M100Config if model_type(path.parent) == "m2m_100" else MarianConfig
@@ -123,16 +134,20 @@ def _describe(repo: str, revision: str) -> Any:
             head, *before = [commit.commit_id for commit in api.list_repo_commits(repo, revision=pull.git_reference)]
             if before[:1] == [info.sha]:
                 logger.info("%s: the weights are the hub's own conversion, %s", repo, pull.git_reference)
-                return api.model_info(repo, revision=head, files_metadata=True)
+                return _describe(repo, head)
     return info
 
 
-def _fetch_large(repo: str, commit: str, name: str, sha256: str, size: int) -> None:
+def _fetch_large(repo: str, commit: str, sibling: Any) -> None:
     """Put a file into the cache, where `hf_hub_download` finds it; continues the download of an earlier process.
+
+    Args:
+        sibling: its `RepoSibling`.
 
     Raises:
         DamagedFileError: if its sha256 is another one.
     """
+    name, sha256, size = sibling.rfilename, sibling.lfs.sha256, sibling.lfs.size
     blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=repo, repo_type="model"), "blobs")
     blob, partial = blobs / sha256, blobs / f"{sha256}.mtx"
     durable.make_directories(blobs)
@@ -142,8 +157,14 @@ def _fetch_large(repo: str, commit: str, name: str, sha256: str, size: int) -> N
         with disk.append(partial) as file:
             url, done = hf_hub_url(repo, name, revision=commit), file.tell()
             if done < size:
-                sizes = {"resume_size": done, "expected_size": size}
-                http_get(url, file, headers=build_hf_headers(), displayed_filename=name, **sizes)
+                http_get(
+                    url,
+                    file,
+                    resume_size=done,
+                    headers=build_hf_headers(),
+                    expected_size=size,
+                    displayed_filename=name,
+                )
         if durable.sha256(partial) != sha256:
             disk.unlink(partial)
             raise DamagedFileError(f"{repo}: {name} was damaged on the way", "repeat the command")

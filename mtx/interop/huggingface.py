@@ -65,6 +65,7 @@ PAD_BIAS = -1e4  # makes pad impossible: its exponential is 0 in every precision
 
 OUTPUT_BIAS = "final_logits_bias"
 _TYPES = (torch.float32, torch.float16, torch.bfloat16)
+_MAX_JSON_BYTES = 1 << 26  # of a tokenizer.json such as that of NLLB
 _LANGUAGE = "^[A-Za-z0-9_+-]{0,100}$"
 
 _Values = TypeVar("_Values", bound=BaseModel)
@@ -114,8 +115,15 @@ class ExportNote(Hook):
 
 def is_m2m_100(config: ModelConfig) -> bool:
     """Whether transformers' M2M100 has this architecture."""
-    expected = {"architecture": "transformer", "norm": "pre", "positions": "fairseq", "start": "eos", "tie": "all"}
-    return not config.output_bias and expected.items() <= config.model_dump().items()
+    expected = {
+        "architecture": "transformer",
+        "norm": "pre",
+        "positions": "fairseq",
+        "start": "eos",
+        "tie": "all",
+        "output_bias": False,
+    }
+    return expected.items() <= config.model_dump().items()
 
 
 def huggingface_obstacles(config: ModelConfig) -> list[str]:
@@ -129,8 +137,6 @@ def huggingface_obstacles(config: ModelConfig) -> list[str]:
         obstacles.append(f"model.norm={config.norm}: MarianMT has norms after each residual sum (model.norm=post)")
     if config.positions != "sinusoidal":
         obstacles.append(f"model.positions={config.positions}: MarianMT computes its positions (sinusoidal)")
-    if config.start != "pad":
-        obstacles.append(f"model.start={config.start}: MarianMT starts from pad")
     return obstacles
 
 
@@ -142,13 +148,12 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     """
     if obstacles := huggingface_obstacles(loaded.model.config):
         raise UsageError(f"this model cannot be exported to MarianMT: {'; '.join(obstacles)}")
-    info, pad_id = loaded.info, loaded.model.pad_id
-    src, tgt = language_pairs(info)[0]
+    src, tgt = language_pairs(loaded.info)[0]
     tokenizer = {
         "tokenizer_class": "MarianTokenizer",
         "source_lang": src,
         "target_lang": tgt,
-        "model_max_length": info["max_tokens"],
+        "model_max_length": loaded.info["max_tokens"],
         "unk_token": UNK,
         "eos_token": EOS,
         "pad_token": PAD,
@@ -159,8 +164,12 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
     ids = {piece: token for token, piece in enumerate(pieces)}
     if len(ids) < len(pieces):
         raise UsageError("the tokenizer has two equal subwords, which MarianTokenizer does not support")
-    special = {"eos_token_id": EOS_ID, "pad_token_id": pad_id, "decoder_start_token_id": loaded.model.start_id}
-    config = config_of(loaded, MarianConfig, len(pieces), model_type="marian", **special)
+    special = {
+        "model_type": "marian",
+        "eos_token_id": EOS_ID,
+        "pad_token_id": loaded.model.pad_id,
+        "decoder_start_token_id": loaded.model.start_id,
+    }
     models = loaded.tokenizer.models
     files = {
         TOKENIZER_CONFIG: to_json(tokenizer),
@@ -169,7 +178,8 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
         TARGET_MODEL: models.target,
     }
     # at the maximum length only </s> can follow
-    write_directory(directory, loaded, config, files, tensors_of(loaded.model), forced_eos_token_id=EOS_ID)
+    tensors = tensors_of(loaded.model)
+    write_directory(directory, loaded, MarianConfig, special, files, tensors, forced_eos_token_id=EOS_ID)
 
 
 def to_json(value: Any) -> bytes:
@@ -180,7 +190,8 @@ def to_json(value: Any) -> bytes:
 def write_directory(
     directory: Path,
     loaded: LoadedModel,
-    config: MarianConfig,
+    kind: type[MarianConfig],
+    special: Mapping[str, Any],
     files: Mapping[str, bytes],
     tensors: dict[str, Tensor],
     **generation: Any,
@@ -189,11 +200,31 @@ def write_directory(
 
     The search has the length penalty's alpha of mtx, although transformers' penalty is |Y|^alpha, and not
     ((5 + |Y|) / 6)^alpha.
+
+    Args:
+        special: the values of `kind` that do not follow from the model.
+        generation: further settings of the search.
     """
-    info, values = loaded.info, config.model_dump()
+    info, config, num_rows = loaded.info, loaded.model.config, loaded.model.pad_id + 1
+    share, tie = TIES[config.tie]
+    sizes: dict[str, Any] = {key: getattr(config, name) for key, name in SIZES.items()}
+    values = kind(
+        vocab_size=num_rows,
+        decoder_vocab_size=num_rows,
+        # Rows of the computed position table, beyond which transformers fails: at least as in published models, and
+        # enough for the longest source, a tag and the longest translation (EXTRA_LENGTH more, the start, </s>).
+        max_position_embeddings=max(512, info["max_tokens"] + 64),
+        **sizes,
+        activation_function=config.activation,
+        dropout=config.dropout,
+        scale_embedding=True,
+        share_encoder_decoder_embeddings=share,
+        tie_word_embeddings=tie,
+        **special,
+    ).model_dump()
     search = {
         **{key: value for key, value in values.items() if key.endswith("token_id")},
-        "bad_words_ids": [[config.pad_token_id]],
+        "bad_words_ids": [[values["pad_token_id"]]],
         **generation,
         "max_length": info["max_tokens"] + EXTRA_LENGTH + 1,  # includes the start token
         "num_beams": info["beam_size"],
@@ -204,27 +235,6 @@ def write_directory(
             durable.write_bytes(new / name, content)
         # 4.x needs the metadata
         durable.write_bytes(new / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
-
-
-def config_of(loaded: LoadedModel, kind: type[MarianConfig], num_rows: int, **values: Any) -> MarianConfig:
-    """config.json of a model, with these values."""
-    config = loaded.model.config
-    share, tie = TIES[config.tie]
-    sizes: dict[str, Any] = {key: getattr(config, name) for key, name in SIZES.items()}
-    return kind(
-        vocab_size=num_rows,
-        decoder_vocab_size=num_rows,
-        # Rows of the computed position table, beyond which transformers fails: at least as in published models, and
-        # enough for the longest source, a tag and the longest translation (EXTRA_LENGTH more, the start, </s>).
-        max_position_embeddings=max(512, loaded.info["max_tokens"] + 64),
-        **sizes,
-        activation_function=config.activation,
-        dropout=config.dropout,
-        scale_embedding=True,
-        share_encoder_decoder_embeddings=share,
-        tie_word_embeddings=tie,
-        **values,
-    )
 
 
 def tensors_of(model: TranslationModel) -> dict[str, Tensor]:
@@ -274,15 +284,14 @@ def import_marian(source: Path, target: Path) -> None:
         UsageError: if `source` is not such a directory, or needs an unsupported feature.
         DamagedFileError: if a file is missing, cannot be read, or does not fit the others.
     """
-    values = read_config(source, target, "MarianMTModel")
-    marian_config = validate(MarianConfig, source / MODEL_CONFIG, values)
-    info = read_info(source, marian_config.max_position_embeddings, values)
+    marian_config, info = read_config(source, target, MarianConfig)
     path = source / VOCABULARY
     vocabulary, order = _reorder(read_json(path))
     models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, vocabulary)
     if (size := len(models.vocabulary)) != marian_config.vocab_size:
         raise DamagedFileError(f"{path}: expected {marian_config.vocab_size} entries ({MODEL_CONFIG}), got {size}")
-    config = model_config(source / MODEL_CONFIG, marian_config, order[EOS_ID], order[-1], order[-1])
+    ids = {"pad_token_id": order[-1], "decoder_start_token_id": order[-1], "eos_token_id": order[EOS_ID]}
+    config = model_config(source / MODEL_CONFIG, marian_config, ids)
     weights = read_weights(source / WEIGHTS, config, [[token] for token in order], len(order))
     config = config.model_copy(update={"output_bias": "output_bias" in weights})
     model_directory.write(target, weights, config, Tokenizer(models, "none", []), info)
@@ -307,27 +316,49 @@ def model_type(source: Path) -> Any:
     return read_json(path).get("model_type") if path.is_file() else None
 
 
-def read_config(source: Path, target: Path, kind: str) -> dict[str, Any]:
-    """Returns config.json of a directory of transformers, whose class is `kind`, that is to become `target`.
+def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[MarianConfig, dict[str, Any]]:
+    """Read the settings of a directory of transformers that is to become `target`.
+
+    Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
+    mtx's penalty with the same alpha is the closest.
+
+    Returns:
+        config.json, of this kind; and languages, longest source and search settings, with defaults for missing values.
 
     Raises:
         UsageError: if there is no such directory, its weights are pickled, or `target` has something else.
-        DamagedFileError: if the file is missing or damaged.
+        DamagedFileError: if a file is missing or damaged.
     """
     if not source.is_dir():
         raise UsageError(f"{source}: no such directory", "hf:OWNER/NAME downloads a model from the Hugging Face hub")
     check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():
-        place = repr(str(source))
-        convert = f"with transformers: {kind}.from_pretrained({place}).save_pretrained({place})"
+        model, place = kind.model_fields["architectures"].default[0], repr(str(source))
+        convert = f"with transformers: {model}.from_pretrained({place}).save_pretrained({place})"
         raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
-    return read_json(source / MODEL_CONFIG)
+    path = source / MODEL_CONFIG
+    values = read_json(path)
+    config = validate(kind, path, values)
+    text = read_settings(_TokenizerConfig, source / TOKENIZER_CONFIG)
+    search = read_settings(_GenerationConfig, source / GENERATION_CONFIG, values)
+    return config, {
+        "src": text.source_lang or "src",
+        "tgt": text.target_lang or "tgt",
+        "max_tokens": int(min(config.max_position_embeddings, text.model_max_length, MAX_TOKENS)),
+        "beam_size": search.num_beams or 4,
+        "length_penalty": search.length_penalty,
+    }
 
 
-def read_json(path: Path, max_bytes: int = durable.MAX_JSON_BYTES) -> dict[str, Any]:
+def read_settings(kind: type[_Values], path: Path, values: Mapping[str, Any] = {}) -> _Values:
+    """The values of a file, which may be missing; those that it lacks are of `values`."""
+    return validate(kind, path, {**values, **(read_json(path) if path.is_file() else {})})
+
+
+def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object of another program, without mtx's format number."""
-    value = durable.read_untrusted_json(path, max_bytes)
+    value = durable.read_untrusted_json(path, _MAX_JSON_BYTES)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: not a JSON object")
     return value
@@ -352,10 +383,8 @@ def validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values
     )
 
 
-def model_config(
-    path: Path, theirs: MarianConfig, eos_id: int, pad_id: int, start_id: int, **values: Any
-) -> ModelConfig:
-    """The architecture with these values, without the output bias, which only the weights show.
+def model_config(path: Path, theirs: MarianConfig, ids: Mapping[str, int], **values: Any) -> ModelConfig:
+    """The architecture with these ids and values, without the output bias, which only the weights show.
 
     Raises:
         UsageError: for unsupported variants, such as ids that differ from those of the vocabulary.
@@ -365,9 +394,7 @@ def model_config(
         "decoder_ffn_dim": theirs.encoder_ffn_dim,
         "decoder_vocab_size": theirs.decoder_vocab_size and theirs.vocab_size,
         "tie_word_embeddings": theirs.tie_word_embeddings or theirs.share_encoder_decoder_embeddings,
-        "pad_token_id": pad_id,
-        "decoder_start_token_id": start_id,
-        "eos_token_id": eos_id,
+        **ids,
     }
     for key, value in expected.items():
         if (actual := getattr(theirs, key)) != value:
@@ -377,25 +404,6 @@ def model_config(
     values["activation"] = theirs.activation_function.replace("silu", "swish")
     values |= {name: getattr(theirs, key) for key, name in SIZES.items()}
     return validate(ModelConfig, path, {**values, "dropout": theirs.dropout})
-
-
-def read_info(source: Path, num_positions: int, values: dict[str, Any]) -> dict[str, Any]:
-    """Languages, longest source and search settings, with defaults for missing values.
-
-    Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
-    mtx's penalty with the same alpha is the closest.
-    """
-    path = source / TOKENIZER_CONFIG
-    text = validate(_TokenizerConfig, path, read_json(path) if path.is_file() else {})
-    path = source / GENERATION_CONFIG
-    search = validate(_GenerationConfig, path, {**values, **(read_json(path) if path.is_file() else {})})
-    return {
-        "src": text.source_lang or "src",
-        "tgt": text.target_lang or "tgt",
-        "max_tokens": int(min(num_positions, text.model_max_length, MAX_TOKENS)),
-        "beam_size": search.num_beams or 4,
-        "length_penalty": search.length_penalty,
-    }
 
 
 def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]], num_rows: int) -> dict[str, Tensor]:

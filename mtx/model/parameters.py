@@ -89,11 +89,16 @@ def parameters(config: ModelConfig, num_ids: int) -> Iterator[Parameter]:
 
 def position_tables(config: ModelConfig, num_positions: int) -> list[Parameter]:
     """Returns the position tables of source and target; they are parameters only if positions are learned."""
-    shape, tables = (num_positions, config.d_model), []
-    for name, stack in (("src_positions", "encoder"), ("tgt_positions", "decoder")):
-        names = tuple(f"model.{stack}.embed_positions.{weight}" for weight in ("weight", "weights"))
-        tables.append(Parameter(name, shape, names, (f"{stack}/position_encodings/encodings",)))
-    return tables
+    shape = (num_positions, config.d_model)
+    return [
+        Parameter(
+            name,
+            shape,
+            (f"model.{stack}.embed_positions.weight", f"model.{stack}.embed_positions.weights"),
+            (f"{stack}/position_encodings/encodings",),
+        )
+        for name, stack in (("src_positions", "encoder"), ("tgt_positions", "decoder"))
+    ]
 
 
 def _weight_and_bias(name: str, shape: Shape, names: tuple[str, ...], variable: str) -> Iterator[Parameter]:

@@ -30,9 +30,9 @@ def sinusoidal_positions(num_positions: int, d_model: int, is_fairseq: bool = Fa
 
     fairseq's positions begin with 2, and the lowest of its frequencies is 1 / 10000.
     """
-    num_frequencies = max(1, d_model - 2 * is_fairseq)
-    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * (-math.log(10000.0) / num_frequencies))
     first = 2 * is_fairseq
+    scale = -math.log(10000.0) / max(1, d_model - first)
+    frequency = torch.exp(torch.arange(0, d_model, 2, dtype=torch.float64) * scale)
     angle = torch.arange(first, first + num_positions, dtype=torch.float64)[:, None] * frequency
     return torch.cat([angle.sin(), angle.cos()], dim=1).float()
 

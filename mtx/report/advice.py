@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mtx.config.schema import Config, DataConfig
+from mtx.config.schema import Config
 from mtx.data.language_detection import Profile
 from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
@@ -136,7 +136,11 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                     f"{name}: {damaged:,} of {pairs:,} pairs look damaged ({reasons})",
                     f"it is used unchanged; {_CHECK_LINES}",
                 )
-        for languages, rows in _rows_by_direction(store, config.data, [] if entry else data.report["corpora"]):
+        corpora = [] if entry else data.report["corpora"]  # a set has the numbers of directions instead
+        pairs = [(each.get("src", config.data.src), each.get("tgt", config.data.tgt)) for each in corpora]
+        pairs = pairs or config.data.language_pairs
+        for languages in dict.fromkeys(pairs):
+            rows = np.flatnonzero(np.array([pair == languages for pair in pairs])[store.corpus])
             texts = store.texts(rows[spread(len(rows), 2_000)])
             for key, language, lines in zip(("src", "tgt"), languages, texts, strict=True):
                 if not entry.get("held_out") and (other := Profile.of(lines).other_language(language)):
@@ -156,17 +160,6 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
                 f"{name}: long sentences do not have long translations (correlation of lengths {correlation:.2f})",
                 _CHECK_LINES,
             )
-
-
-def _rows_by_direction(
-    store: TokenStore, data: DataConfig, corpora: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[tuple[str, str], NDArray[np.int64]]]:
-    """Source and target of each direction in a store, and its rows; `corpora`: the entries of the training text."""
-    pairs = [(each.get("src", data.src), each.get("tgt", data.tgt)) for each in corpora] or data.language_pairs
-    for pair in dict.fromkeys(pairs):
-        rows = np.flatnonzero(np.array([other == pair for other in pairs])[store.corpus])
-        if rows.size:
-            yield pair, rows
 
 
 def length_correlation(store: TokenStore) -> float:
@@ -351,12 +344,13 @@ def usability(run: RunSummary) -> Advice | None:
     if not (scores := stored_scores(paths)):
         return None
     name, parts = next(iter(parts_of(scores).items()))
-    score, by_part = scores[name], dict[str, list[list[str]]]()
+    score, texts, is_short = scores[name], list[list[list[str]]](), False
     for part in parts:
         files = [paths.evaluation / part / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]
         has_texts = all(file.is_file() for file in files)  # unless the user removed them
-        by_part[part] = [list(text_files.read_lines(file)) if has_texts else [] for file in files]
-    sources, hypotheses, references = ([*chain(*texts)] for texts in zip(*by_part.values(), strict=True))
+        texts.append([list(text_files.read_lines(file)) if has_texts else [] for file in files])
+        is_short |= too_short_for_bleu(texts[-1][-1], config.data.language_pair(part)[1])
+    sources, hypotheses, references = ([*chain(*side)] for side in zip(*texts, strict=True))
     sources = normalize_lines(sources, config.tokenizer.normalization)
     faults = Counter[str](
         fault
@@ -364,8 +358,7 @@ def usability(run: RunSummary) -> Advice | None:
         if (fault := suspicion(src, hyp) if hyp.strip() else "empty") and fault != suspicion(src, ref) and hyp != ref
     )
     lines, num_faulty, is_alike = max(1, len(hypotheses)), faults.total(), are_alike(hypotheses, references)
-    is_short = (too_short_for_bleu(by_part[part][2], config.data.language_pair(part)[1]) for part in parts)
-    metric = "chrf" if any(is_short) else "bleu"
+    metric = "chrf" if is_short else "bleu"
     value, limits = (
         score[metric]["score"],
         _LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric],

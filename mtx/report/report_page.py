@@ -54,8 +54,8 @@ def report_page(roots: Sequence[Path]) -> str:
     values = [load_values(root) for root in roots]
     changed = {key for config in values for key in config if config[key] != default.get(key)} - {TEXT}
     rows = _table([{key: setting_text(config[key]) for key in config} for config in values])
-    of_first = runs[0].config.data.language_pairs
-    tgt = of_first[0][1] if len(of_first) == 1 else ""
+    of_first = runs[0].config.data
+    tgt = "" if of_first.directions else of_first.tgt
     facts, data = zip(*map(_overview, runs), strict=True)
     return render(
         "report.html",

@@ -155,11 +155,11 @@ def info_of(config: Config, report: Json) -> Json:
     Args:
         report: the report.json of the run's data.
     """
-    known = {**report, **config.data.model_dump(mode="json"), **config.decoding.model_dump()}
-    unused = ("src", "tgt") if config.data.directions else ("directions",)
-    return {key: known[key] for key in _Info.model_fields if key in known and key not in unused}
+    unused = {"src", "tgt"} if config.data.directions else {"directions"}
+    known = {**report, **config.data.model_dump(mode="json", exclude=unused), **config.decoding.model_dump()}
+    return {key: known[key] for key in _Info.model_fields if key in known}
 
 
 def language_pairs(info: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Source and target of each direction of a model, by the `info` of its directory."""
-    return pairs_of(info.get("directions", ())) or [(info["src"], info["tgt"])]
+    return pairs_of(info.get("directions", ())) or [(info.get("src", "src"), info.get("tgt", "tgt"))]

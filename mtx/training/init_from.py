@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtx.config import settings
-from mtx.config.schema import Config, ModelConfig, leaves, pairs_of
+from mtx.config.schema import Config, ModelConfig, leaves
 from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 _FIXED = [f"model.{name}" for name in ModelConfig.model_fields if name not in ("dropout", "licence")]
 _FIXED += ["tokenizer.vocab_size", "tokenizer.normalization"]
-_DIRECTIONS = ["data.directions", "data.src", "data.tgt"]
+_DIRECTIONS = {"data.directions", "data.src", "data.tgt"}
 # Inherited only if no recipe, file or command line sets them.
 _FREE = [
     "model.dropout",
@@ -62,8 +62,8 @@ def inherit(resolved: Resolved) -> Resolved:
         values, tokenizer = describe(name)
         _check_overrides(resolved, values, name)
     given = {key for key in _FREE if resolved.is_explicit(key)}
-    if "data.directions" in given or (values["data.directions"] and given & {*_DIRECTIONS}):
-        given |= {*_DIRECTIONS}
+    if "data.directions" in given or (values["data.directions"] and given & _DIRECTIONS):
+        given |= _DIRECTIONS
     inherited = {key: value for key, value in values.items() if resolved.origins[key] != _LINE and key not in given}
     resolved = settings.replace_values(resolved, inherited, "init_from")
     data = resolved.config.data
@@ -71,7 +71,7 @@ def inherit(resolved: Resolved) -> Resolved:
         for languages in data.language_pairs:
             tokenizer.frame(*languages)  # raises for one that the model lacks
     of_model = values["data.directions"] or [f"{values['data.src']}-{values['data.tgt']}"]
-    if {*data.language_pairs} - {*pairs_of(of_model)}:
+    if {*data.direction.split("+")} - {*of_model}:
         logger.warning(f"{name} translates {'+'.join(of_model)}, this run {data.direction}")
     return resolved
 

@@ -70,16 +70,15 @@ def validate_part(
     engine = TorchEngine([model], data.tokenizer, Placement(precision="tf32"))
     scores = engine.log_probs(data.valid.src.sentences(rows), data.valid.tgt.sentences(rows), alpha=0.0)
     translator = Translator(engine, data.tokenizer, info_of(config, data.report), SearchOptions(beam_size=1))
-    hypotheses = dict[int, str]()
+    hypotheses = np.empty(len(rows), object)
     for src, tgt, of_direction in _directions(config, data, number, size):
         view = translator.to(tgt, src)
-        is_split = view.splitter is not None  # an explicit choice, which is not logged at each validation
-        view.options = replace(view.options, split_sentences=is_split)
-        translations = view.translate(data.valid.texts(of_direction)[0])
-        hypotheses |= zip(of_direction.tolist(), translations, strict=True)
+        # an explicit choice, which is not logged at each validation
+        view.options = replace(view.options, split_sentences=view.splitter is not None)
+        hypotheses[of_direction // size] = view.translate(data.valid.texts(of_direction)[0])
     return {
         "nll": -sum(score.log_prob for score in scores),
-        "hypotheses": [hypotheses[row] for row in rows.tolist()],
+        "hypotheses": hypotheses.tolist(),
     }
 
 
@@ -100,8 +99,7 @@ def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, 
             for src, tgt, rows in _directions(config, data)
         }
 
-    num_forced = len(data.tokenizer.frame(*config.data.languages).before_tgt)  # which are not scored
-    num_tokens = int(data.valid.tgt.lengths.sum()) - num_forced * data.valid.num_pairs
+    num_tokens = int(data.valid.tgt.lengths.sum()) - data.tokenizer.num_forced * data.valid.num_pairs
     bleu = score(metrics.bleu)
     chrf = score(lambda lines, others, _: metrics.chrf(lines, others)) if metric == "chrf" else None
     return Validation(

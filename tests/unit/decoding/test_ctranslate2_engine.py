@@ -138,7 +138,7 @@ def test_work_is_shared_among_workers(exports: Path) -> None:
 
     def batches(lengths: list[int], num_workers: int = 4) -> list[list[int]]:
         sources = [[2] * length for length in lengths]
-        requests = new_requests(sources, [[]] * len(lengths), SearchOptions(), 512, lambda ids: 0)
+        requests = new_requests(sources, [[]] * len(lengths), SearchOptions(), 512)
         return [[request.number for request in batch] for batch in engine._batches(requests, num_workers)]
 
     few = batches([3, 9, 4, 8, 3, 9, 4, 8])

@@ -38,7 +38,7 @@ def test_the_languages_of_a_document_choose(tmp_path: Path, kind: str, text: str
         ("xliff", XLIFF.format(src="en", more=""), r"is en to \?, the model has en-de, en-fr$"),
         ("xliff", XLIFF.format(src="it", more=""), r"is it to \?, the model has en-de, en-fr, de-en, fr-en$"),
         ("po", PO.format(tgt="en"), r"is \? to en, the model has de-en, fr-en$"),
-        ("po", 'msgid "Hello"\nmsgstr ""\n', r"is \?, the model has en-de, en-fr, de-en, fr-en$"),
+        ("po", 'msgid "Hello"\nmsgstr ""\n', r"is \? to \?, the model has en-de, en-fr, de-en, fr-en$"),
     ],
 )
 def test_unclear_languages_are_an_error(tmp_path: Path, kind: str, text: str, problem: str) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from mtx.config.schema import Config
 from mtx.data.token_store import TokenStore, store_batch, write_store
-from mtx.data.tokenizer import PLAIN
 from mtx.decoding.options import SearchOptions
 from mtx.training import validation
 from mtx.training.validation import deciding_metric, interleave, validate_part, validation_of
@@ -31,7 +30,7 @@ def prepared(path: Path, directions: Sequence[int], targets: Sequence[str] | Non
     texts = [f"s{row}" for row in range(number)], targets or [LONG] * number
     ids = [[2, 0]] * number, [[2, 2, 2, 0]] * number
     write_store(path, 10, [1.0], [store_batch(10, *ids, np.arange(number), directions, *texts)])
-    tokenizer = SimpleNamespace(normalization="nfc", frame=lambda *languages: PLAIN)
+    tokenizer = SimpleNamespace(normalization="nfc", num_forced=0)
     return SimpleNamespace(valid=TokenStore.open(path), tokenizer=tokenizer, report={})
 
 
