@@ -56,7 +56,7 @@ WEIGHT_FILES: dict[str, tuple[Change, str]] = {
     "shape with a fraction": (embedding(shape=[1.5, 2]), "1.5"),
     "shape of nothing times 2^124": (extra([0, 1 << 62, 1 << 62]), "model.safetensors"),
     "shape of nothing times 2^63": (extra([0, 1 << 63]), "model.safetensors"),
-    "type of 4 bits": (extra([0], "F4"), "F4"),
+    "type of 4 bits": (extra([0], "F4"), "unknown tensor"),
     "type that there is not": (embedding(dtype="PICKLE"), "PICKLE"),
     "a tensor twice": (twice, "duplicate key"),
     "bytes behind the end": (lambda d: put(WEIGHTS, (d / WEIGHTS).read_bytes() + b"12345678")(d), "model.safetensors"),
