@@ -95,12 +95,13 @@ GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.sp
 # What only --help-all shows
 _HIDDEN = {
     "translate": "prefix top_k top_p epsilon mbr batch_tokens",
-    "back-translate": "length_penalty top_k top_p epsilon precision batch_tokens",
-    "evaluate": "beam_size length_penalty batch_tokens",
-    "compare": "as_json",
-    "distil": "threads engine batch_tokens",
-    "logprob": "length_penalty",
-    "encode": "threads precision",
+    "back-translate": "to from_ length_penalty top_k top_p epsilon precision batch_tokens",
+    "evaluate": "from_ beam_size length_penalty batch_tokens",
+    "compare": "to from_ as_json",
+    "distil": "to from_ threads engine batch_tokens",
+    "logprob": "to from_ length_penalty",
+    "encode": "to from_ threads precision",
+    "attention": "to from_",
 }
 # How the parser writes ranges, and how people do
 _RANGES = {r"([\d.]+)<=x<=([\d.]+?)(?:\.0)?(?=\])": r"\1 to \2", "x>=": "at least "}

@@ -156,8 +156,10 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         _clean(tallies, data, cleaned)
         is_chosen = _choose(cleaned, tallies, sets, corpora, data)
         _log_kept("cleaning", tallies)
-        if missing := {*data.language_pairs} - {tally.corpus.languages for tally in tallies if tally.kept}:
-            raise DataError(f"data.directions: no training text is {'-'.join(min(missing))}")
+        kept = {tally.corpus.languages for tally in tallies if tally.kept}
+        if missing := {*data.language_pairs} - kept:
+            help = f"data.directions={','.join(map('-'.join, sorted(kept)))}"
+            raise DataError(f"data.directions: no training text is {'-'.join(min(missing))}", help)
         _choose_weights(tallies, data)
         weights = np.array([tally.weight if data.directions else 1.0 for tally in tallies])
         num_drawn = weights @ [tally.kept for tally in tallies]

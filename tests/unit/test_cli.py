@@ -139,12 +139,13 @@ def test_the_rarest_options_are_hidden_and_still_there() -> None:
     hidden = {name: {each.name for each in options_of(commands[name]) if each.hidden} for name in COMMANDS}
     assert {name: names for name, names in hidden.items() if names} == {
         "translate": {"prefix", "top_k", "top_p", "epsilon", "mbr", "batch_tokens"},
-        "back-translate": {"length_penalty", "top_k", "top_p", "epsilon", "precision", "batch_tokens"},
-        "evaluate": {"beam_size", "length_penalty", "batch_tokens"},
-        "compare": {"as_json"},
-        "distil": {"threads", "engine", "batch_tokens"},
-        "logprob": {"length_penalty"},
-        "encode": {"threads", "precision"},
+        "back-translate": {"to", "from_", "length_penalty", "top_k", "top_p", "epsilon", "precision", "batch_tokens"},
+        "evaluate": {"from_", "beam_size", "length_penalty", "batch_tokens"},
+        "compare": {"to", "from_", "as_json"},
+        "distil": {"to", "from_", "threads", "engine", "batch_tokens"},
+        "logprob": {"to", "from_", "length_penalty"},
+        "encode": {"to", "from_", "threads", "precision"},
+        "attention": {"to", "from_"},
     }
     visible = [each for name in COMMANDS for each in options_of(commands[name]) if not each.hidden]
     assert 65 <= len(visible) <= 80
