@@ -222,6 +222,8 @@ class Translator:
             raise UsageError(
                 f"{' '.join(options)}: {problem}; the model has {in_words(found or self.directions)}", help
             )
+        if found[0] == self._languages:
+            return self
         view = copy.copy(self)
         view._languages = found[0]
         for name in ("frame", "splitter", "_lead"):

@@ -56,7 +56,7 @@ class ByWord(FakeTranslator):
         words = [*WORDS, *WORDS.values(), *"0123456789.,"]
         text = [" ".join(words), " ".join(word.capitalize() for word in words)] * 50
         super().__init__(train_tokenizer(text, TokenizerConfig(vocab_size=600), 1, []), 50, SearchOptions())
-        self.src, self.tgt = "en", "de"
+        self.directions, self._languages = [("en", "de")], ("en", "de")
         self.splitter = sentence_splitter("en")
 
     def search(
@@ -212,7 +212,7 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
     ended: Any = SimpleNamespace(
         paths=SimpleNamespace(model=tmp_path),
         runtime=SimpleNamespace(device="cpu", threads=1),
-        config=SimpleNamespace(decoding=SimpleNamespace(batch_tokens=None)),
+        config=Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "en", "tgt": "de"}}),
         data=SimpleNamespace(tests={"t": store}),
     )
     run._score(ended, Ranks())
@@ -221,8 +221,10 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
     config = Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "en", "tgt": "tr"}})
     side: Any = SimpleNamespace(sentences=lambda rows: [])
     store.src = store.tgt = side
+    sources = [*LINES, "SEE THE FILE NOW"]
+    store.num_pairs, store.corpus = len(sources), np.zeros(len(sources), int)
+    store.texts = lambda rows: ([sources[row] for row in rows], [])
     data: Any = SimpleNamespace(valid=store, tokenizer=translator.tokenizer, report={})
-    store.src_texts = lambda: [*LINES, "SEE THE FILE NOW"]
     part = validation.validate_part(config, data, Any)
     assert part["hypotheses"] == [*LINES.values(), "SİEHE DAS DOKUMENT JETZT"], "the case of the target language"
 
