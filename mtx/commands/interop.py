@@ -59,6 +59,6 @@ def import_(
             raise UsageError(f"{model}: --languages, --keep-pieces-of and --new-language need an M2M-100 or NLLB model")
         import_marian(directory, output)
     else:
-        names = [name.strip() for name in (languages or "").split(",")] if languages else []
+        names = [*map(str.strip, languages.split(","))] if languages else []
         import_fairseq(directory, output, names, keep_pieces_of, new_language, origin)
     logger.info("model: %s", output)

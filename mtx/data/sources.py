@@ -228,7 +228,10 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
             help = f"data.valid=null holds out a part of the training text; {help}"
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     reader = reader_of(path)
-    return Corpus(name, partial(reader, path, languages, columns), (path,), isinstance(reader, BilingualReader))
+    is_memory = isinstance(reader, BilingualReader)
+    if is_memory and columns is data.columns:  # which are those of tables
+        columns = ()
+    return Corpus(name, partial(reader, path, languages, columns), (path,), is_memory)
 
 
 def _in_order(corpus: Corpus, columns: Columns) -> Corpus:

@@ -1,12 +1,12 @@
 """Beam search, greedy search and sampling (6.1 of the paper): from token ids to finished hypotheses.
 
 The score of a hypothesis is its log-probability / ((5 + |Y|) / 6)^alpha; |Y| counts `</s>`, but not ids that name the
-language, whose probability does not count either. A hypothesis finishes when
-its `</s>` is among the top `beam_size` candidates. A sentence is done when `beam_size` hypotheses have finished, or
-when the best open hypothesis cannot beat the worst finished one even at the maximum length. At the maximum length only
-`</s>` is allowed. Greedy search is a beam of one; sampling is a beam of one whose token is drawn. `Slots` has these
-rules; all its sentences take a step together, and the results of a step stay on the device. A sample depends on the
-seed, its source, its prefix and its number, but not on other sentences of the batch.
+language, whose probability does not count either. A hypothesis finishes when its `</s>` is among the top `beam_size`
+candidates. A sentence is done when `beam_size` hypotheses have finished, or when the best open hypothesis cannot beat
+the worst finished one even at the maximum length. At the maximum length only `</s>` is allowed. Greedy search is a beam
+of one; sampling is a beam of one whose token is drawn. `Slots` has these rules; all its sentences take a step together,
+and the results of a step stay on the device. A sample depends on the seed, its source, its prefix and its number, but
+not on other sentences of the batch.
 
 `search` has the loop. A model decodes a fixed number of slots at once. When a sentence is done it leaves its slot, and
 a waiting sentence takes that slot, so the device stays full to the end (continuous batching). On CUDA, a step is
@@ -162,7 +162,7 @@ class Slots:
         self.history = full(0, num_beams, max_length)
         self.finished, self.ends = full(_MINUS_INF, num_beams), full(0, num_beams)
         self.done = full(True)
-        self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float), alpha).to(device)
+        self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float) - num_forced, alpha).to(device)
         self.uniform = full(0.0, max_length)
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         self._graph: CudaGraph | None = None
@@ -236,7 +236,8 @@ class Slots:
         if samples is not None:
             required = torch.where(required < 0, samples, required)
         scores = log_probs.gather(-1, required.clamp(min=0)[:, :, None].expand(-1, num_beams, 1))[..., 0]
-        scores = scores.masked_fill((self.lengths < self.num_forced)[:, None], 0)
+        if self.num_forced:
+            scores = scores.masked_fill((self.lengths < self.num_forced)[:, None], 0)
         scores, beams = (self.scores + scores).sort(-1, descending=True)
         rest = (0, best[0].shape[1] - num_beams)
         forced = F.pad(scores, rest, value=_MINUS_INF), F.pad(beams, rest), required.expand_as(best[2])
@@ -253,7 +254,7 @@ class Slots:
         is_end = tokens == EOS_ID
         may_end = top[:, :beams]  # the others are not good enough
         ends = is_end[:, :beams] & (may_end > _MINUS_INF) & ~self.done[:, None]
-        new = (may_end / self.penalties[self.lengths + 1 - self.num_forced][:, None]).masked_fill_(~ends, _MINUS_INF)
+        new = (may_end / self.penalties[self.lengths + 1][:, None]).masked_fill_(~ends, _MINUS_INF)
         places = self.lengths[:, None] * beams + parents[:, :beams]
         finished, order = torch.cat([self.finished, new], 1).topk(beams, dim=1)
         self.ends.copy_(torch.cat([self.ends, places], 1).gather(1, order))
@@ -264,7 +265,7 @@ class Slots:
             is_finished = self.finished > _MINUS_INF
             worst = self.finished.masked_fill(~is_finished, math.inf).amin(1)
             best_open = top[:, 0]  # which cannot improve on the finished ones even at the maximum length
-            cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits - self.num_forced] <= worst)
+            cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
             self.done |= cannot_improve | is_finished[:, -1] | (best_open == _MINUS_INF)
         else:
             self.done |= is_end[:, 0]

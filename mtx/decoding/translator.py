@@ -215,13 +215,10 @@ class Translator:
         """
         found = [pair for pair in self.directions if tgt in (None, pair[1]) and src in (None, pair[0])]
         if len(found) != 1:
-            options = [f"--from {src}"] * bool(src) + [f"--to {tgt}"] * bool(tgt)
-            problem = "several directions" if found else "no such direction"
-            first, second = (found or self.directions)[0]
-            help = f"--from {first} --to {second}"
-            raise UsageError(
-                f"{' '.join(options)}: {problem}; the model has {in_words(found or self.directions)}", help
-            )
+            asked = " ".join([f"--from {src}"] * bool(src) + [f"--to {tgt}"] * bool(tgt))
+            problem, known = ("several directions", found) if found else ("no such direction", self.directions)
+            help = "--from {} --to {}".format(*known[0])
+            raise UsageError(f"{asked}: {problem}; the model has {in_words(known)}", help)
         if found[0] == self._languages:
             return self
         view = copy.copy(self)
@@ -234,7 +231,8 @@ class Translator:
     def languages(self) -> tuple[str, str]:
         """Source and target; UsageError if the model has several directions and none was chosen."""
         if self._languages is None:
-            help = f"--to {self.directions[0][1]}, or in Python to={self.directions[0][1]!r}"
+            src, tgt = self.directions[0]
+            help = f"--to {tgt} --from {src}, or in Python to={tgt!r}, src={src!r}"
             raise UsageError(f"choose a direction of the model; it has {in_words(self.directions)}", help)
         return self._languages
 

@@ -162,4 +162,4 @@ def info_of(config: Config, report: Json) -> Json:
 
 def language_pairs(info: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Source and target of each direction of a model, by the `info` of its directory."""
-    return pairs_of(info.get("directions", ())) or [(info.get("src", "src"), info.get("tgt", "tgt"))]
+    return pairs_of(info.get("directions", ())) or [(info["src"], info["tgt"])]

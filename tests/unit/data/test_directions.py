@@ -420,3 +420,11 @@ def test_a_given_tokenizer_needs_the_languages(tokenizer: Tokenizer, tmp_path: P
     plain = Tokenizer(tokenizer.models, "nfc", [])
     with pytest.raises(UsageError, match="^data.directions: the tokenizer of training.init_from has no token for de$"):
         prepare(make_config(tmp_path, "en-de,en-fr"), tmp_path / "out", plain)
+
+
+def test_columns_named_as_the_languages_leave_unnamed_units_their_only_direction(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("en,de\n" + "".join(f"dog {n},Hund {n}\n" for n in range(30)))
+    (tmp_path / "some.po").write_text("".join(f'msgid "cat {n}"\nmsgstr "Katze {n}"\n\n' for n in range(30)))
+    data = {"dir": str(tmp_path), "train": ["table.csv", "some.po"], "columns": ["en", "de"], "src": "en", "tgt": "de"}
+    texts = [text for corpus in find_corpora(DataConfig.model_validate(data)).train for text in corpus.blocks()]
+    assert [len(block.src) for block in texts] == [30, 30]
