@@ -57,7 +57,11 @@ _CODES = "|".join(
         # Weblate, Maketext, shortcodes of WordPress
         r"\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]",
         r"\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*\s[^\[\]=]{1,100}=[^\[\]]{0,500}\]"
-        r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list)\]|\[(?:url|color|size|quote|img)=[^\[\]]{1,500}\]",
+        r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list)\]|\[(?:url|color|size|quote|img)=[^\[\]]{1,500}\]"
+        r"|\[(?:param|method|member|signal|constant|enum|annotation|constructor|operator|theme_item) [^\[\]]{1,200}\]",
+        # Of RST: footnotes, the end of a paragraph before code, substitutions
+        r"\[(?:\#?[\w.-]{1,100}|[\#*])\]_(?!\w)|(?<=\w)::(?=\s*\Z)"
+        r"|(?<![\w|])\|(?![\s|])[^|\n]{1,100}(?<![\s|])\|_{0,2}(?![\w|])",
         r"\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)",  # Xcode
         # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
         r"[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])",
@@ -93,7 +97,7 @@ ALONE = "\x03"  # a code without text
 SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in place of a space: between words
 
 
-SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|\u20e3{EMOJI}]|[:!]\w|/|www", re.IGNORECASE)  # a text without one is read faster
+SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|`\u20e3{EMOJI}]|[:!]\w|::|/|www", re.IGNORECASE)  # a text without one is read faster
 
 
 def clean_text(text: str) -> str:
@@ -116,15 +120,25 @@ def is_white_space(text: str) -> bool:
     return _WHITE_SPACE.fullmatch(unescape(text)) is not None
 
 
+_QUANTITY = re.compile(  # numbers with their units, such as 12 kB / 4.6 kB, 1920 × 1080 px and -5 °C
+    r"(?:[\s<>≤≥≈~±+−–/×x()-]*+\d[\d.,\s]*+(?:[°º][CF]|K|px|pt|em|rem|dpi|fps|rpm|dB|bar|min|%|[kKMGTPE]?i?(?:bit|bps|B|b)"
+    r"|[kMGmµμncd]?(?:Hz|Wh|Ah|Pa|[mglLshWVAJNFΩ]))?(?:/s|/h|[²³])?)++[\s)]*"
+)
+
+
 def needs_no_translation(text: str) -> bool:
     """Whether a text is its own translation: it has no letter, or is one word of digits and letters such as A4.
+
+    So is a quantity with its unit, such as 12 kB.
 
     Letters of a script without case count as words, and so do two small letters in a row (2nd).
     """
     letters = list(filter(str.isalpha, text))
     is_one_word = len(text.split()) == 1 and any(map(str.isdigit, text))
     is_code = is_one_word and all(letter.isupper() or letter.islower() for letter in letters)
-    return not letters or (is_code and not any(one.islower() and two.islower() for one, two in pairwise(text)))
+    if not letters or _QUANTITY.fullmatch(text):
+        return True
+    return is_code and not any(one.islower() and two.islower() for one, two in pairwise(text))
 
 
 # The mark before the letter of an accelerator, not the & of AT&T; both in parentheses behind a text in other scripts
@@ -160,6 +174,36 @@ _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation a
 # Entities whose characters could be markup or be lost; others are characters of a word
 _KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
+# Marks of RST, Markdown and BBCode in any text that shows them: pairs, by the opening mark, its words and the closing
+# one, and code. The title of a role is text, unless it names the object.
+_ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})"
+_WORDS = r"[^`<>]{1,500}?"
+_CODE_ELEMENTS = "code codeblocks codeblock kbd img gdscript csharp".split()
+_PAIRS = [
+    (f"{_ROLE}`", rf"(?![^`<>]*(?:[_.(]|[a-z][A-Z])){_WORDS}", r"\s+<(?![^<>`]*\2)[^<>`]{1,1000}>`"),
+    (r"[:{](?:\w{1,9}:)?(?:ref|doc|any|term|download|numref)[:}]`|(?<![\w`}:])`", _WORDS, r"\s*<[^<>`]{1,1000}>`_{0,2}"),
+    (r"[:{](?:guilabel|menuselection|abbr|dfn|strong|emphasis)[:}]`", "[^`]{1,500}", "`"),
+    (r"(?<![\w*])\*\*", r"(?!\s)[^*]{1,500}(?<!\s)", r"\*\*(?![\w*])"),
+    (r"(?<![\w*])\*", r"(?!\s)[^*\n]{1,500}(?<!\s)", r"\*(?![\w*])"),
+    (
+        r"(?<![\w\]!])\[",
+        r"(?:[^\[\]]|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)){1,500}",
+        r"\]\((?=[^()\s]*[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s+\"[^\"]{0,200}\")?\)",
+    ),
+    (r"\[(?:[bius]|url|color|size|center|font)(?:=[^\[\]]{1,500})?\]", r"(?:[^\[\]]|\[(?!/)){1,500}", r"\[/\w+\]")
+]
+MARKUP = re.compile(
+    "|".join(
+        [
+            *(f"({opening})({words})({closing})" for opening, words, closing in _PAIRS),
+            f"{_ROLE}`[^`]{{1,1000}}`",
+            r"(?<![\w`])(?:```(?s:.){1,5000}?```|``(?!`)(?:(?!``|'').){1,1000}``|`(?!\s)[^`'\n]{1,1000}(?<!\s)`)(?!`)_{0,2}(?!\w)",
+            r"(?<=[`*|_])\\ |\\ (?=[`*|:])",  # a space of RST that only ends a mark
+            r"!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)",
+            *(rf"\[{name}\b[^\[\]]{{0,200}}\](?s:.){{0,5000}}?\[/{name}\]" for name in _CODE_ELEMENTS),
+        ]
+    )
+)
 Kind = Literal["open", "close", "alone"]
 Escape = Callable[[str], str]
 
@@ -278,7 +322,7 @@ def mark_up(marked: Marked, escape: Escape = str) -> Marked:
         else ENTITY.sub(
             lambda entity: entity[0] if _KEPT_ENTITY.fullmatch(entity[0]) else html.unescape(entity[0]), part
         )
-        for part in marked
+        for part in with_tags(marked, MARKUP, Tag, escape)
     ]
     return with_codes(with_tags(parts, ELEMENT, element_tag, escape), escape)
 
@@ -316,7 +360,10 @@ def _code_tag(text: str) -> Tag:
 
 
 def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag], escape: Escape = str) -> Marked:
-    """The parts of a segment; matches of a pattern become tags, see `mark_up`."""
+    """The parts of a segment; matches of a pattern become tags, see `mark_up`.
+
+    If a match has groups, they are an opening mark, text, and a closing mark.
+    """
     parts = Marked()
     for part in marked:
         if isinstance(part, Tag):
@@ -324,7 +371,13 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
             continue
         at = 0
         for match in pattern.finditer(part):
-            parts += [part[at : match.start()], replace(tag_of(match[0]), raw=escape(match[0]))]
+            found = [tag_of(match[0])]
+            if groups := list(filter(None, match.groups())):
+                opening, text, closing = groups
+                pair = Tag(opening, "open", closing), Tag(closing, "close", closing)
+                found = [pair[0], *with_tags([text], pattern, tag_of, escape), pair[1]]
+            parts.append(part[at : match.start()])
+            parts += [replace(tag, raw=escape(tag.raw)) if isinstance(tag, Tag) else tag for tag in found]
             at = match.end()
         parts.append(part[at:])
     return list(filter(None, parts))

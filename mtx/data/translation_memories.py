@@ -338,6 +338,7 @@ class Message:
         lines: the first and the last line of each keyword.
         flags_line: the line of its flags, such as `#, fuzzy`; None without one.
         is_fuzzy: whether its translation is only a proposal.
+        comments: the lines before it.
     """
 
     line: int = 0
@@ -345,6 +346,7 @@ class Message:
     lines: dict[str, tuple[int, int]] = field(default_factory=dict)
     flags_line: int | None = None
     is_fuzzy: bool = False
+    comments: str = ""
 
     @property
     def is_header(self) -> bool:
@@ -394,6 +396,8 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
     keyword = ""
     for number, line in enumerate(lines, 1):
         content = line.strip()
+        if content.startswith("#"):
+            following.comments += f"{content}\n"
         if content.startswith("#,"):
             following.flags_line = number
             following.is_fuzzy |= "fuzzy" in content
