@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -34,7 +34,8 @@ from mtx.data.translation_memories import (
     read_units,
     sides_of,
 )
-from mtx.documents.edits import Edit, replace_text, space_before
+from mtx.documents import markdown
+from mtx.documents.edits import Edit, insert, replace_text, space_before
 from mtx.errors import DataError
 from mtx.formatting import counted
 
@@ -134,6 +135,16 @@ _CONFIRMED = {
     "status": "manuallyconfirmed|proofread|reviewer1confirmed|reviewer2confirmed",
 }
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
+_DIALECT = re.compile(  # of the text of messages, by the comments before one or by the header
+    r"(?P<code>^#\. type: Fenced code block)"
+    r"|(?P<markdown>\b(?:markdown|md)-text|^#:.*\.(?:md|mdx|markdown)\b|mdbook|MyST)"
+    r"|(?P<rst>\brst-text|^#:.*\.(?:rst|txt)\b|:docstring of |Sphinx)|(?P<godot>^#:.*\.xml\b|class reference)",
+    re.MULTILINE,
+)
+_NAMES = {  # in these dialects, the names of targets and of classes
+    "rst": re.compile(r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)"),
+    "godot": re.compile(r"\[[@\w.]+\]"),
+}
 _OTHER_CHARSET = re.compile(r"charset=(?!utf-?8|charset)[^\s;]+", re.IGNORECASE)  # CHARSET is that of templates
 
 
@@ -356,7 +367,11 @@ def _find_segment(variants: list[Node], language: str) -> Node | None:
 def edit_po(
     path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
 ) -> Iterator[Edit]:
-    """The edits that translate a catalogue; see `edit_xliff`. Placeholders such as %s and {0} are tags."""
+    """The edits that translate a catalogue; see `edit_xliff`. Placeholders such as %s and {0} are tags.
+
+    A message in Markdown is a page of its own.
+    """
+    header = ""
     lines, line_end = document.split("\n"), "\r\n" if "\r\n" in document else "\n"
     starts = accumulate((len(line) + 1 for line in lines), initial=0)
     # by their numbers, from 1; without white space at the end
@@ -364,26 +379,56 @@ def edit_po(
     for message in messages(path, lines):
         if message.is_header:
             require_languages(path, message.languages, languages)
+            header = message.comments + message.texts["msgstr"]
             if charset := _OTHER_CHARSET.search(message.field("Content-Type")):
                 raise DataError(f"{path}: its header has {charset[0]}", "convert it with msgconv --to-code=UTF-8")
+            continue
+        found = _DIALECT.search(message.comments) or _DIALECT.search(header)
+        dialect = found.lastgroup if found else None
+        if dialect == "code":
             continue
         forms = [key for key in message.texts if key.startswith("msgstr")]
         edits = list[Edit]()
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
             text = message.texts.get("msgid_plural" if is_plural else "msgid", "")
-            source = with_lines(mark_up([text]))
             translation = "" if overwrite or message.is_fuzzy else message.texts[key]
+            inner = [] if translation else list(_read_message(text, dialect, left))
+            source = [part for edit in inner for part in edit.segment]
             if _needs_translation(source, text, translation, left):
                 first, last = message.lines[key]
                 start, end = spans[first][0], spans[last][1]
                 edits.append(replace_text(start, end, f'{key} "'))
-                edits.append(Edit(end, end, source, lambda new: f'{raw(new).translate(_ESCAPED)}"'))
+                edits += insert(end, text, inner, lambda new: new.translate(_ESCAPED))
+                edits.append(replace_text(end, end, '"'))
         if edits and not message.is_fuzzy:
             flags = message.flags_line
             at = spans[message.line][0] if flags is None else spans[flags][1]
             yield replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy")
         yield from edits
+
+
+def _read_message(text: str, dialect: str | None, left: Counter[str]) -> Iterator[Edit]:
+    """The edits that translate the text of a message."""
+    if dialect == "markdown":
+        yield from markdown.read(text, left)
+    else:
+        names = _NAMES.get(dialect)
+        segment = mark_up([text])
+        segment = with_tags(segment, names, Tag) if names else segment
+        yield Edit(0, len(text), with_lines(segment), _write_rst if dialect == "rst" else raw)
+
+
+def _write_rst(translation: Marked) -> str:
+    """A translation in RST, where a mark next to a letter needs an escaped space."""
+    parts = Marked()
+    for part, following in pairwise(["", *translation, ""]):
+        ends = isinstance(part, Tag) and part.kind != "open" and part.raw[-1:] in ("`", "*", "|", "_")
+        begins = isinstance(following, Tag) and following.kind != "close" and following.raw[:1] in ("`", "*", "|", ":")
+        before, after = raw([part])[-1:].isalnum() or ends, raw([following])[:1].isalnum() or begins
+        is_joined = (ends or begins) and before and after and raw([following]) != "::"
+        parts += [part, "\\ " * is_joined]
+    return raw(parts)
 
 
 EDITS = {"xliff": edit_xliff, "tmx": edit_tmx, "po": edit_po}

@@ -1,9 +1,10 @@
 """Edits of a document's text: a reader of a format yields them in order, and only what they name changes."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 
-from mtx.data.markup import Marked
+from mtx.data.markup import Escape, Marked
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,20 @@ class Edit:
 def replace_text(start: int, end: int, text: str) -> Edit:
     """An edit that replaces a span of characters by this text."""
     return Edit(start, end, [], lambda _: text)
+
+
+def insert(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Iterator[Edit]:
+    """The edits that insert a text, after its own edits, at a character of a document, for which `escape` is."""
+    end = 0
+    for edit in edits:
+        yield replace_text(at, at, escape(text[end : edit.start]))
+        yield replace(edit, start=at, end=at, write=partial(_write, edit.write, escape))
+        end = edit.end
+    yield replace_text(at, at, escape(text[end:]))
+
+
+def _write(write: Callable[[Marked], str], escape: Escape, translation: Marked) -> str:
+    return escape(write(translation))
 
 
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:

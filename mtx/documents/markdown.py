@@ -10,7 +10,7 @@ An admonition becomes an item, whose text is indented. Fences are found before l
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate, pairwise
 
 from markdown_it import MarkdownIt
@@ -247,11 +247,16 @@ def _parser() -> Parse:
 
     It keeps the addresses that a text defines for its links, for the following texts.
     """
+    return partial(_noting_spans().parse, env={})
+
+
+@cache
+def _noting_spans() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["fragments_join", "text_join"])
     ruler = parser.inline.ruler
     for name, rule in zip(ruler.get_active_rules(), ruler.getRules(""), strict=True):
         ruler.at(name, _note_spans(name, rule))
-    return partial(parser.parse, env={})
+    return parser
 
 
 def _note_spans(name: str, rule: Callable[[StateInline, bool], bool]) -> Callable[[StateInline, bool], bool]:
