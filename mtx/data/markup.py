@@ -174,35 +174,22 @@ _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation a
 # Entities whose characters could be markup or be lost; others are characters of a word
 _KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
-# Marks of RST, Markdown and BBCode in any text that shows them: pairs, by the opening mark, its words and the closing
-# one, and code. The title of a role is text, unless it names the object.
-_ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})"
-_WORDS = r"[^`<>]{1,500}?"
-_CODE_ELEMENTS = "code codeblocks codeblock kbd img gdscript csharp".split()
-_PAIRS = [
-    (f"{_ROLE}`", rf"(?![^`<>]*(?:[_.(]|[a-z][A-Z])){_WORDS}", r"\s+<(?![^<>`]*\2)[^<>`]{1,1000}>`"),
-    (r"[:{](?:\w{1,9}:)?(?:ref|doc|any|term|download|numref)[:}]`|(?<![\w`}:])`", _WORDS, r"\s*<[^<>`]{1,1000}>`_{0,2}"),
-    (r"[:{](?:guilabel|menuselection|abbr|dfn|strong|emphasis)[:}]`", "[^`]{1,500}", "`"),
-    (r"(?<![\w*])\*\*", r"(?!\s)[^*]{1,500}(?<!\s)", r"\*\*(?![\w*])"),
-    (r"(?<![\w*])\*", r"(?!\s)[^*\n]{1,500}(?<!\s)", r"\*(?![\w*])"),
-    (
-        r"(?<![\w\]!])\[",
-        r"(?:[^\[\]]|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)){1,500}",
-        r"\]\((?=[^()\s]*[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s+\"[^\"]{0,200}\")?\)",
-    ),
-    (r"\[(?:[bius]|url|color|size|center|font)(?:=[^\[\]]{1,500})?\]", r"(?:[^\[\]]|\[(?!/)){1,500}", r"\[/\w+\]")
-]
+# Marks of RST, Markdown and BBCode in any text that shows them: code, and pairs in three groups, which are an opening
+# mark, its words and the closing mark. The title of a role is text, unless it names the object.
+_ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})`"
 MARKUP = re.compile(
-    "|".join(
-        [
-            *(f"({opening})({words})({closing})" for opening, words, closing in _PAIRS),
-            f"{_ROLE}`[^`]{{1,1000}}`",
-            r"(?<![\w`])(?:```(?s:.){1,5000}?```|``(?!`)(?:(?!``|'').){1,1000}``|`(?!\s)[^`'\n]{1,1000}(?<!\s)`)(?!`)_{0,2}(?!\w)",
-            r"(?<=[`*|_])\\ |\\ (?=[`*|:])",  # a space of RST that only ends a mark
-            r"!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)",
-            *(rf"\[{name}\b[^\[\]]{{0,200}}\](?s:.){{0,5000}}?\[/{name}\]" for name in _CODE_ELEMENTS),
-        ]
-    )
+    rf"({_ROLE})((?![^`<>]*(?:[_.(]|[a-z][A-Z]))[^`<>]{{1,500}}?)(\s+<(?![^<>`]*\2)[^<>`]{{1,1000}}>`)"
+    r"|([:{](?:\w{1,9}:)?(?:ref|doc|any|term|download|numref)[:}]`|(?<![\w`}:])`)([^`<>]{1,500}?)(\s*<[^<>`]{1,1000}>`_{0,2})"
+    r"|([:{](?:guilabel|menuselection|abbr|dfn|strong|emphasis)[:}]`)([^`]{1,500})(`)"
+    rf"|{_ROLE}[^`]{{1,1000}}`|(?<=[`*|_])\\ |\\ (?=[`*|:])|(?:\\[`*|_])+\w*"  # a space of RST that only ends a mark
+    r"|(?<![\w`])(?:```(?s:.){1,5000}?```|``(?![`\s])(?:(?!``).){1,1000}(?<!\s)``|`(?!\s)[^`'\n]{1,1000}(?<!\s)`)(?!`)_{0,2}(?!\w)"
+    r"|((?<![\w*])\*\*)((?!\s)[^*]{1,500}(?<!\s))(\*\*(?![\w*]))|((?<![\w*])\*)((?!\s)[^*\n]{1,500}(?<!\s))(\*(?![\w*]))"
+    r"|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)"
+    r"|((?<![\w\]!])\[)((?:[^\[\]]|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)){1,500})"
+    r"(\]\((?=[^()\s]*[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s+\"[^\"]{0,200}\")?\))"
+    r"|(\[(?:[bius]|url|color|size|center|font)(?:=[^\[\]]{1,500})?\])((?:[^\[\]]|\[(?!/)){1,500})(\[/\w+\])"
+    r"|\[code\b[^\[\]]{0,200}\](?s:.){0,5000}?\[/code\]|\[codeblock\b[^\[\]]{0,200}\](?s:.){0,5000}?\[/codeblock\]"
+    r"|\[codeblocks\](?s:.){0,9000}?\[/codeblocks\]|\[(?:kbd|img\b[^\[\]]{0,200})\][^\[\]]{0,500}\[/(?:kbd|img)\]"
 )
 Kind = Literal["open", "close", "alone"]
 Escape = Callable[[str], str]

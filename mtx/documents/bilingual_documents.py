@@ -35,7 +35,7 @@ from mtx.data.translation_memories import (
     sides_of,
 )
 from mtx.documents import markdown
-from mtx.documents.edits import Edit, insert, replace_text, space_before
+from mtx.documents.edits import Edit, inserted, replace_text, space_before
 from mtx.errors import DataError
 from mtx.formatting import counted
 
@@ -145,6 +145,7 @@ _NAMES = {  # in these dialects, the names of targets and of classes
     "rst": re.compile(r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)"),
     "godot": re.compile(r"\[[@\w.]+\]"),
 }
+_RST_MARK = re.compile(r"[\w:.+-]*[`*|].*|.*[`*|]_*", re.DOTALL)
 _OTHER_CHARSET = re.compile(r"charset=(?!utf-?8|charset)[^\s;]+", re.IGNORECASE)  # CHARSET is that of templates
 
 
@@ -399,7 +400,7 @@ def edit_po(
                 first, last = message.lines[key]
                 start, end = spans[first][0], spans[last][1]
                 edits.append(replace_text(start, end, f'{key} "'))
-                edits += insert(end, text, inner, lambda new: new.translate(_ESCAPED))
+                edits += inserted(end, text, inner, lambda new: new.translate(_ESCAPED))
                 edits.append(replace_text(end, end, '"'))
         if edits and not message.is_fuzzy:
             flags = message.flags_line
@@ -420,15 +421,13 @@ def _read_message(text: str, dialect: str | None, left: Counter[str]) -> Iterato
 
 
 def _write_rst(translation: Marked) -> str:
-    """A translation in RST, where a mark next to a letter needs an escaped space."""
-    parts = Marked()
-    for part, following in pairwise(["", *translation, ""]):
-        ends = isinstance(part, Tag) and part.kind != "open" and part.raw[-1:] in ("`", "*", "|", "_")
-        begins = isinstance(following, Tag) and following.kind != "close" and following.raw[:1] in ("`", "*", "|", ":")
-        before, after = raw([part])[-1:].isalnum() or ends, raw([following])[:1].isalnum() or begins
-        is_joined = (ends or begins) and before and after and raw([following]) != "::"
-        parts += [part, "\\ " * is_joined]
-    return raw(parts)
+    """A translation in RST, in which an escaped space separates marks from letters."""
+    text = ""
+    for part in translation:
+        is_mark = isinstance(part, Tag) and _RST_MARK.fullmatch(part.raw)
+        before, after = ("\0" * bool(is_mark and part.kind != kind) for kind in ("close", "open"))
+        text += f"{before}{raw([part])}{after}"
+    return re.sub(r"(?<=[^\W_])\0|\0\0|\0(?=\w)", r"\\ ", text).replace("\0", "")
 
 
 EDITS = {"xliff": edit_xliff, "tmx": edit_tmx, "po": edit_po}

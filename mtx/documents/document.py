@@ -72,7 +72,7 @@ def translate_document(
     has_accelerators = kind in bilingual_documents.EDITS
     readers: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
     if kind == "markdown":
-        readers = [partial(markdown.read, left=left)]
+        readers = [partial(markdown.read, left=left), partial(markdown.read_rest, path, text)]
     elif kind == "html":
         readers = [partial(html.read_blocks, path), partial(html.read_attributes, tgt=languages[1])]
     elif has_accelerators:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 from mtx.data.markup import Escape, Marked
 
@@ -27,18 +26,18 @@ def replace_text(start: int, end: int, text: str) -> Edit:
     return Edit(start, end, [], lambda _: text)
 
 
-def insert(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Iterator[Edit]:
-    """The edits that insert a text, after its own edits, at a character of a document, for which `escape` is."""
+def moved(edits: Iterable[Edit], by: int) -> Iterator[Edit]:
+    """The edits of a part of a document, which begins at this character."""
+    return (replace(edit, start=by + edit.start, end=by + edit.end) for edit in edits)
+
+
+def inserted(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Iterator[Edit]:
+    """The edits that insert a text, with its own edits made, at a character of a document for which `escape` is."""
     end = 0
-    for edit in edits:
+    for edit in [*edits, replace_text(len(text), len(text), "")]:
         yield replace_text(at, at, escape(text[end : edit.start]))
-        yield replace(edit, start=at, end=at, write=partial(_write, edit.write, escape))
+        yield Edit(at, at, edit.segment, lambda new, edit=edit: escape(edit.write(new)))  # type: ignore[misc]
         end = edit.end
-    yield replace_text(at, at, escape(text[end:]))
-
-
-def _write(write: Callable[[Marked], str], escape: Escape, translation: Marked) -> str:
-    return escape(write(translation))
 
 
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:

@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from mtx.data.languages import tag_of
-from mtx.data.markup import VOID, Marked, Tag, element_tag, has_letters, raw, unescape, with_codes
+from mtx.data.markup import MARKUP, VOID, Marked, Tag, element_tag, has_letters, raw, unescape, with_codes, with_tags
 from mtx.data.tables import PLAIN_NAMES
 from mtx.documents.edits import Edit, replace_text
 from mtx.errors import DataError
@@ -26,8 +26,8 @@ _WITH_TEXT = (  # inline elements
 )
 _WITH_CODE = "code|kbd|samp|var|svg|math|object|picture|canvas|rp|rt"
 _INLINE = re.compile(f"{_WITH_TEXT}|{_WITH_CODE}|br|img|input|wbr")
-_PHRASE = re.compile(_WITH_TEXT)
-_UNTOUCHED = re.compile(f"{_WITH_CODE}|script|style|pre|textarea|template|noscript|iframe|xmp|noembed")
+PHRASE = re.compile(_WITH_TEXT)
+_UNTOUCHED = re.compile(f"{_WITH_CODE}|script|style|pre|iframe|xmp|noembed")
 _KINDS = {  # of parts, by the method of the parser
     "handle_starttag": "start",
     "handle_startendtag": "empty",
@@ -129,7 +129,7 @@ def read_blocks(path: Path, text: str) -> Iterator[Edit]:
     masked = _mask_templates(text)
     _refuse_unfinished(path, masked)
     for start, end, run in _spans(text, masked):
-        segment = with_codes(run, _escape)
+        segment = with_codes(with_tags(run, MARKUP, Tag, _escape), _escape)
         if has_letters(segment):
             yield Edit(start, end, segment, lambda new: raw(new, _escape))
 
@@ -173,7 +173,7 @@ def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
     for part in parts:
         if part.start < at:
             continue  # in an element that is one tag
-        is_whole = _UNTOUCHED.fullmatch(part.name) or (part.is_frozen and _PHRASE.fullmatch(part.name))
+        is_whole = _UNTOUCHED.fullmatch(part.name) or (part.is_frozen and PHRASE.fullmatch(part.name))
         last = part.last if is_whole else None
         at = part.end if last is None else parts[last].end
         is_inline = _INLINE.fullmatch(part.name)
@@ -236,7 +236,7 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
     while at < bound:
         part = parts[at]
         if part.kind == "start" and (
-            not _PHRASE.fullmatch(part.name) if name == "p" else part.name in _ENDED_BY.get(name, ())
+            not PHRASE.fullmatch(part.name) if name == "p" else part.name in _ENDED_BY.get(name, ())
         ):
             break
         at = (part.last or at) + 1

@@ -7,18 +7,26 @@ each part in the text. It supports CommonMark with tables; for lines of the dial
 An admonition becomes an item, whose text is indented. Fences are found before lines that may take others with them.
 """
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, count, pairwise
+from pathlib import Path
+from unicodedata import category
+from urllib.parse import unquote
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtx.data.markup import CODE, Marked, Tag, element_tag, has_letters, raw, with_tags
-from mtx.documents.edits import Edit
+from mtx.data.markup import CODE, MARKUP, Marked, Tag, element_tag, has_letters, raw, with_tags
+from mtx.documents import html
+from mtx.documents.edits import Edit, moved, replace_text
+from mtx.formatting import counted
+
+logger = logging.getLogger(__name__)
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _COMPONENT = (  # a tag of MDX, whose attributes may be code
@@ -34,7 +42,17 @@ _KEPT = re.compile(
 # at the beginning also the box of a task, and the name of an alert
 _FIRST_KEPT = re.compile(rf"\A\[[ xX]\](?=\s)|\A\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
 _CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
-_TEXT_IN_HTML = re.compile(r"\s*</?(?!pre|script|style|textarea)\w.*?>[^<>]*[^\W\d_]", re.DOTALL | re.IGNORECASE)
+_CODE_TAG = re.compile(r"<(/?)(?:pre|code|script|style|svg)\b", re.IGNORECASE)
+_JSX = re.compile(r"=\{(?!\{)|\{[^{}]*<")
+# On its own line, such a tag makes what follows an HTML block
+_LONE_TAG = re.compile(rf"\s*</?(?:{html.PHRASE.pattern})\b(?![^<>]*translate)[^<>]*>[ \t\r]*\n", re.IGNORECASE)
+_CODE_SPAN = re.compile(r"(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
+_TAG = re.compile(r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>", re.IGNORECASE)
+_LINK = re.compile(r"(?:\]\(|\bhref=[\"']|^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*)#([^\s)\"'<>]+)", re.MULTILINE)
+_REST = re.compile(f"{_TAG.pattern}|{_LINK.pattern}", re.IGNORECASE | re.MULTILINE)
+_ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w.:-]+)", re.MULTILINE)
+_NAMED = re.compile(r"\{.*[#*].*\}$")  # a heading
+_NOT_SHOWN = re.compile(r"!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)|\]\[[^\]]*\]|</?\w[^<>]*>|&\w+;|(?<![\w_])_(?!_)|(?<!_)_(?![\w_])")
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _WHOLE = "autolink"  # markup of links that form one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
@@ -81,13 +99,19 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
     lines = masked.split("\n")
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
     parse = _parser()
-    tokens = parse(masked)
-    left["HTML block"] += sum(
-        token.type == "html_block" and bool(_TEXT_IN_HTML.match(token.content)) for token in tokens
-    )
     row = -1
     column = 0
-    for opening, token in pairwise(tokens):
+    for opening, token in pairwise([Token("", "", 0), *parse(masked)]):
+        if token.type == "html_block" and token.map:
+            start, end = (starts[line] for line in token.map)
+            block = text[start:end]
+            at = first.end() if (first := _LONE_TAG.match(block)) else 0
+            edits = list(moved(html.read_blocks(Path("HTML block"), block[at:].rstrip()), start + at))
+            tags = _CODE_TAG.findall(block)
+            if _JSX.search(block) or tags.count("") != tags.count("/") or block.split() != token.content.split():
+                left["HTML block"] += bool(edits)
+            else:
+                yield from edits
         if token.type != "inline" or not token.map:
             continue
         is_cell = opening.type in ("th_open", "td_open")
@@ -107,6 +131,57 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
         if has_letters(segment):
             opening_mark = "|" if is_cell else text[start - 1 : start]
             yield Edit(start, end, segment, partial(_write, parse, left, text[start:end], prefix, opening_mark))
+
+
+def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
+    """The edits of a page with translated text: visible attributes, and links inside it, which follow their headings.
+
+    Warns of links that lead nowhere.
+    """
+    if not _REST.search(text):
+        return
+    words, slugs = _without_code(text), _slugs(source)
+    ids = {"top", *_ID.findall(source)}
+    dead, edits = list[str](), list[Edit]()
+    for tag in _TAG.finditer(words):
+        edits += moved(html.read_attributes(tag[0]), tag.start())
+    new_slugs = dict(zip(slugs, _slugs(text), strict=False))
+    for link in _LINK.finditer(words):
+        slug = unquote(link[1])
+        if slug in slugs:
+            edits.append(replace_text(*link.span(1), new_slugs[slug]))
+        elif slug not in ids:
+            dead.append(slug)
+    if dead:
+        links = counted(len(dead), "link")
+        logger.warning("%s: %s inside the page may lead nowhere: no heading is #%s", path, links, dead[0])
+    yield from sorted(edits, key=lambda edit: edit.start)
+
+
+def _slugs(text: str) -> list[str]:
+    """The names of the headings for links, as GitHub makes them: of equal ones, all but the first have a number.
+
+    A heading that names itself has none.
+    """
+    slugs = list[str]()
+    for opening, token in pairwise(_FENCES.parse(text)):
+        if opening.type == "heading_open" and not _NAMED.search(token.content):
+            shown = _NOT_SHOWN.sub("", token.content.lower())
+            slug = name = "".join(c for c in shown if c in " -_" or category(c)[0] in "LMN").replace(" ", "-")
+            numbers = count(1)
+            while name in slugs:
+                name = f"{slug}-{next(numbers)}"
+            slugs.append(name)
+    return slugs
+
+
+def _without_code(text: str) -> str:
+    """The text with blanks in place of its code."""
+    lines = text.split("\n")
+    for token in _FENCES.parse(_mask_dialects(text)):
+        for line in range(*token.map or ()) if token.type in ("fence", "code_block") else ():
+            lines[line] = " " * len(lines[line])
+    return _CODE_SPAN.sub(lambda match: " " * len(match[0]), "\n".join(lines))
 
 
 def _mask_dialects(text: str) -> str:
@@ -164,6 +239,10 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
         elif code := _CODE_ELEMENT.match(content, start):
             end = code.end()
+        elif child.type == "code_inline" and (role := MARKUP.fullmatch(content, content.rfind("{", at, start), end)):
+            parts += [content[at : role.start()], *with_tags([role[0]], MARKUP, Tag)]
+            at = end
+            continue
         if child.type != "softbreak" or is_title:
             is_title = is_title and child.type != "softbreak"
             is_text = child.type == "text_special"  # an escaped character

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mtx.data.markup import BREAK, CODE, ELEMENT, is_white_space, strip_codes
+from mtx.data.markup import BREAK, CODE, ELEMENT, is_white_space, needs_no_translation, strip_codes
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,15 @@ def test_markup_leaves_the_text_to_train_on() -> None:
 )
 def test_a_character_reference_may_have_thousands_of_digits(text: str, is_space: bool) -> None:
     assert is_white_space(text) == is_space
+
+
+@pytest.mark.parametrize(
+    "text", ["12 kB", "3.5 GHz", "12 kB / 4.6 kB", "1920 × 1080 px", "-5 °C", "~12ms", "5 min", "(100 Mbit/s)", "5 m²"]
+)
+def test_a_quantity_needs_no_translation(text: str) -> None:
+    assert needs_no_translation(text)
+
+
+@pytest.mark.parametrize("text", ["5 dogs", "7 pm", "2nd", "12 kB free", "in 5 min", "1 1, " * 10_000 + "x y"])
+def test_other_numbers_with_words_do(text: str) -> None:
+    assert not needs_no_translation(text)

@@ -221,7 +221,7 @@ def test_markdown(tmp_path: Path) -> None:
         "HE SEES <b>IT</b> \\*NOW\\* https://example.com/a_b_c NOW[^1].", "",
         "- ONE", "- [ ] TWO _THREE_ MORE", "1. FOUR", "", "> FIVE", "", "```", "a dog", "```", "",
         "| SIX | `x` |", "|:--|---|", "| SEVEN | 12 |", "", "    code", "", "[ref]: http://x", "<div>",
-        "not text in snake_case", "", "SNAKE_CASE_WORD", "",
+        "NOT TEXT IN SNAKE_CASE", "", "SNAKE_CASE_WORD", "",
     ]  # fmt: skip
 
 
@@ -322,9 +322,9 @@ def test_utf_16_that_lost_a_byte_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name, text, message",
     [
-        ("a.md", "a\n\n<p>b</p>\n\n<!-- c -->\n\n<script>d</script>\n", "1 segment translated, 1 left (1 HTML block)"),
+        ("a.md", "a\n\n<p>b</p>\n\n<!-- c -->\n\n<script>d</script>\n", "2 segments translated"),
         ("a.md", "a\n", "1 segment translated"),
-        ("a.md", "a\n\nb \0 c\n\n<p>d</p>\n\n<p>e</p>\n",
+        ("a.md", "a\n\nb \0 c\n\n> <p>d\n> e</p>\n\n<p>{f && <b>g</b>}</p>\n",
          "1 segment translated, 3 left (2 HTML blocks, 1 paragraph)"),
         ("a.html", "<p title='a'>b</p>", "2 segments translated"),
         ("a.srt", "1\n00:00:01,000 --> 00:00:04,000\na\n\nb\n", "1 segment translated"),

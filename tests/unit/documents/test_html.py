@@ -56,6 +56,9 @@ from tests.unit.documents.test_document import translated
         ("a {% schema %}{\"b\": {}}{% endschema %}{%- comment -%}<p>b</p>{%- endcomment %}",
          "A {% schema %}{\"b\": {}}{% endschema %}{%- comment -%}<p>b</p>{%- endcomment %}"),
         ("<p>a</p><?php if ($b->c > 1) { echo 'd'; }", "<p>A</p><?php if ($b->c > 1) { echo 'd'; }"),
+        ("<noscript>a</noscript><template><p>b</p></template><textarea>c d</textarea>",
+         "<noscript>A</noscript><template><p>B</p></template><textarea>C D</textarea>"),
+        ("<p>a `b` **c**</p>", "<p>A `b` **C**</p>"),
         ("", ""),
     ],
 )  # fmt: skip

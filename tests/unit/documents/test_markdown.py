@@ -3,6 +3,7 @@
 import random
 import re
 from collections import Counter
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from markdown_it import MarkdownIt
 
 from mtx.data.markup import Marked, Tag
 from mtx.documents import markdown
+from mtx.documents.document import translate_document
 from mtx.documents.edits import apply
 from tests.unit.documents.test_document import shout, translated
 
@@ -38,7 +40,13 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
         ("![a *b*](c) [![d](e)](f) `g` <http://h.i> a@b\n", "![a *b*](c) [![d](e)](f) `g` <http://h.i> A@B\n"),
         ("***a** b* ~~c~~ _d_e_ f\\_g &copy; x\n", "***A** B* ~~C~~ _D_E_ F_G © X\n"),
         ("<!-- a\n\nb -->\n\n<table><tr><td>a</td></tr></table>\n\nc\n",
-         "<!-- a\n\nb -->\n\n<table><tr><td>a</td></tr></table>\n\nC\n"),
+         "<!-- a\n\nb -->\n\n<table><tr><td>A</td></tr></table>\n\nC\n"),
+        ('<p align="center">\n  <img alt="a" src="b.png"> c <b>d</b>\n</p>\n\n<details>\n<summary>e</summary>\n\nf\n\n</details>\n',
+         '<p align="center">\n  <img alt="A" src="b.png"> C <b>D</b>\n</p>\n\n<details>\n<summary>E</summary>\n\nF\n\n</details>\n'),
+        ("<td>\n<pre>\na\n\n# b\n", "<td>\n<pre>\na\n\n# B\n"),
+        ("`<img alt='a'>`\n\n    <img alt='b'>\n\nc\n", "`<img alt='a'>`\n\n    <img alt='b'>\n\nC\n"),
+        ('<p translate="no">\na\n</p>\n\n<p>{b && <i>c</i>}</p>\n',) * 2,
+        ("a {ref}`b <c>` {func}`d` {e}`f`\n", "A {ref}`B <c>` {func}`d` {e}`f`\n"),
         ("$$\na\n$$\n\nb\n", "$$\na\n$$\n\nB\n"),
         ("- [x] a[^1]\n\n[^1]: b c\n", "- [x] A[^1]\n\n[^1]: B C\n"),
         ("a\r\nb\r\n\r\n* c\r\n", "A B\r\n\r\n* C\r\n"),
@@ -92,6 +100,39 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text, links",
+    [
+        ("[a](#the-king) [`b`](#the-king)\n\n# The king\n", ["#ze-king", "#ze-king"]),
+        ("[a](#the-king--co-1)\n\n# The King & Co.\n\n## The *king* & [co](x#y)!\n", ["#ze-king--co-1"]),
+        ('<a href="#the-king">a</a>\n\n<p>\n<a href="#the-king">b</a></p>\n\n[c]: #the-king\n\nThe king\n===\n',
+         ["#ze-king", "#ze-king", "#ze-king"]),
+        ("[a](#-the-__init__) [1](#the-k%C3%B6nig)\n\n# 🚀 The `__init__`\n\n# The König\n\n![x](y)\n",
+         ["#-ze-__init__", "#ze-könig"]),
+        ("[a](#the-x) [b](#y) [c](#z)\n\n> ## The x\n\n- # `b` {#y}\n\n# The {/*z*/}\n", ["#ze-x", "#y", "#z"]),
+        ("`[a](#the-king)`\n\n    [b](#the-king)\n\n```\n[c](#the-king)\n```\n\n# The king\n", ["#the-king"] * 3),
+    ],
+)  # fmt: skip
+def test_a_link_inside_the_page_follows_its_heading(
+    text: str, links: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def translate(segments: list[Marked]) -> list[Marked]:
+        return [[re.sub("[Tt]he", "Ze", p) if isinstance(p, str) else p for p in segment] for segment in segments]
+
+    (path := tmp_path / "p.md").write_text(text, encoding="utf-8")
+    result = translate_document(path, "markdown", ("en", "de"), False, translate).decode()
+    assert re.findall(r"(?<=[(\" ])#[^\s#)\"]+", result.partition("\n#")[0]) == links
+    assert not caplog.messages
+
+
+def test_links_to_no_heading_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = '[a](#b) [c](#d) [e](#f) [g](#top)\n\n<a id="f"></a>\n\n# b\n\n# b\n'
+    assert translated(tmp_path / "p.md", text).startswith("[A](#b) [C](#d) [E](#f) [G](#top)\n")
+    assert [message for message in caplog.messages if "link" in message] == [
+        f"{tmp_path / 'p.md'}: 1 link inside the page may lead nowhere: no heading is #d"
+    ]
+
+
+@pytest.mark.parametrize(
     "translation, result",
     [
         ("2. a", "2\\. a"), ("# a", "\\# a"), ("- a", "\\- a"), ("> a", "\\> a"), ("*a* b", "\\*a\\* b"),
@@ -133,7 +174,8 @@ def unchanged(some: list[Marked]) -> list[Marked]:
 
 
 def rendered(text: str) -> str:
-    return re.sub(r"\s*<br />\s*", "<br>", re.sub(r"\s+", " ", RENDERER.render(text))).strip()
+    page = unescape(RENDERER.render(text))
+    return re.sub(r"\s*<br />\s*", "<br>", re.sub(r"\s+", " ", page)).strip()
 
 
 def test_a_translation_that_changes_nothing_renders_the_same() -> None:

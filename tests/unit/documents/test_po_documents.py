@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from mtx.data.markup import Marked
+from mtx.documents.document import translate_document
 from tests.unit.documents.test_document import translated
 
 
@@ -66,3 +68,55 @@ msgstr[1] ""
     filled = filled.replace('msgstr[0] ""', 'msgstr[0] "%d MANY"', 1)
     filled = filled.replace('msgid "a file"', '#, fuzzy\nmsgid "a file"').replace('msgstr[0] ""', 'msgstr[0] "A FILE"')
     assert translated(tmp_path / "a.po", text) == filled.replace('msgstr[1] ""', 'msgstr[1] "FILES"')
+
+
+RST = "#: ../../a.rst:3"
+MARKDOWN = "#, markdown-text"
+GODOT = "#: doc/classes/Node.xml"
+
+
+@pytest.mark.parametrize(
+    "comment, source, translation",
+    [
+        ("", "a :func:`b` :class:`c d <e.F>` :meth:`g <H.__g__>` ``i`` `j`", "A :func:`b` :class:`C D <e.F>` :meth:`g <H.__g__>` ``i`` `j`"),
+        ("", "`a b <https://c.d>`_ |e| **f** *g* [1]_ [#h]_::", "`A B <https://c.d>`_ |e| **F** *G* [1]_ [#h]_::"),
+        ("", ":ref:`a <a>` :term:`b`\\\\ s {doc}`c d <e>` \\\\*f", ":ref:`A <a>` :term:`b`\\\\ S {doc}`C D <e>` \\\\*f"),
+        ("", "`a' and ``b'' * c **d 2**e", "`A' AND ``B'' * C **D 2**E"),
+        ("", "[b]a[/b] [url=c]d[/url] [code]e f[/code] [param g] [method H.i]", "[b]A[/b] [url=c]D[/url] [code]e f[/code] [param g] [method H.i]"),
+        ("", "[a b](https://c.d) ![e](f.png) [g](h)", "[A B](https://c.d) ![e](f.png) [G](H)"),
+        ("", "see a_ in x.c_", "SEE A_ IN X.C_"),
+        (RST, "see a_ and b-c__", "SEE a_ AND b-c__"),
+        ("#. Sphinx", "see a_", "SEE a_"),
+        (GODOT, "a [Node2D] [int]", "A [Node2D] [int]"),
+        (MARKDOWN, "# a\\n\\n- b `c`\\n- [d](#e)\\n", "# A\\n\\n- B `c`\\n- [D](#e)\\n"),
+        ("#: a/b.md:7", "a _b_ {c}`d`", "A _B_ {c}`d`"),
+        ("#: a.md:7\n#, rst-text", "a _b_", "A _B_"),
+    ],
+)  # fmt: skip
+def test_markup_of_messages(comment: str, source: str, translation: str, tmp_path: Path) -> None:
+    text = f'{comment}\nmsgid "{{}}"\nmsgstr "{{}}"\n'
+    result = translated(tmp_path / "a.po", text.format(source, ""))
+    assert result.replace("#, fuzzy\n", "").replace(", fuzzy", "") == text.format(source, translation)
+
+
+def test_a_block_of_code_is_no_text(tmp_path: Path) -> None:
+    text = '#. type: Fenced code block (bash)\n#, no-wrap\nmsgid "# a comment\\n"\nmsgstr ""\n'
+    assert translated(tmp_path / "a.po", text) == text
+
+
+def test_the_header_names_the_markup(tmp_path: Path) -> None:
+    header = 'msgid ""\nmsgstr "Project-Id-Version: {}\\n"\n\n'
+    message = 'msgid "a [Node] b_"\nmsgstr "{}"\n'
+    for name, translation in [("Sphinx", "A [NODE] b_"), ("Godot Engine class reference", "A [Node] B_"), ("x", "A [NODE] B_")]:
+        text = header.format(name) + message
+        assert f'"{translation}"' in translated(tmp_path / "a.po", text.format(""))
+
+
+def test_marks_next_to_letters_are_separated_in_rst(tmp_path: Path) -> None:
+    (path := tmp_path / "a.po").write_text(f'{RST}\nmsgid "a ``b`` **c** d::"\nmsgstr ""\n')
+
+    def translate(segments: list[Marked]) -> list[Marked]:
+        return [[part.replace(" ", "") if isinstance(part, str) else part for part in segment] for segment in segments]
+
+    result = translate_document(path, "po", ("en", "de"), False, translate).decode()
+    assert r'msgstr "a\\ ``b``\\ **c**\\ d::"' in result

@@ -25,6 +25,7 @@ from tests.unit.documents.test_document import translated
         (" \none", " \nONE"),
         ("one two three\n\nfour", "ONE TWO\n\nTHREE FOUR"),
         ("\none\n \n\n- two\n", "\nONE\n \n\n- TWO\n"),
+        ("*one* two", "*ONE* TWO"),
         ("42", "42"),
         ("♪ ♪", "♪ ♪"),
     ],
