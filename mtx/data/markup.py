@@ -178,7 +178,7 @@ _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
 # mark, its words and the closing mark. The title of a role is text, unless it names the object.
 _ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})`"
 MARKUP = re.compile(
-    rf"({_ROLE})((?![^`<>]*(?:[_.(]|[a-z][A-Z]))[^`<>]{{1,500}}?)(\s+<(?![^<>`]*\2)[^<>`]{{1,1000}}>`)"
+    rf"(?=[:{{`*\\!\[])(?:({_ROLE})((?![^`<>]*(?:[_.(]|[a-z][A-Z]))[^`<>]{{1,500}}?)(\s+<(?![^<>`]*\2)[^<>`]{{1,1000}}>`)"
     r"|([:{](?:\w{1,9}:)?(?:ref|doc|any|term|download|numref)[:}]`|(?<![\w`}:])`)([^`<>]{1,500}?)(\s*<[^<>`]{1,1000}>`_{0,2})"
     r"|([:{](?:guilabel|menuselection|abbr|dfn|strong|emphasis)[:}]`)([^`]{1,500})(`)"
     rf"|{_ROLE}[^`]{{1,1000}}`|(?<=[`*|_])\\ |\\ (?=[`*|:])|(?:\\[`*|_])+\w*"  # a space of RST that only ends a mark
@@ -189,7 +189,7 @@ MARKUP = re.compile(
     r"(\]\((?=[^()\s]*[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s+\"[^\"]{0,200}\")?\))"
     r"|(\[(?:[bius]|url|color|size|center|font)(?:=[^\[\]]{1,500})?\])((?:[^\[\]]|\[(?!/)){1,500})(\[/\w+\])"
     r"|\[code\b[^\[\]]{0,200}\](?s:.){0,5000}?\[/code\]|\[codeblock\b[^\[\]]{0,200}\](?s:.){0,5000}?\[/codeblock\]"
-    r"|\[codeblocks\](?s:.){0,9000}?\[/codeblocks\]|\[(?:kbd|img\b[^\[\]]{0,200})\][^\[\]]{0,500}\[/(?:kbd|img)\]"
+    r"|\[codeblocks\](?s:.){0,9000}?\[/codeblocks\]|\[(?:kbd|img\b[^\[\]]{0,200})\][^\[\]]{0,500}\[/(?:kbd|img)\])"
 )
 Kind = Literal["open", "close", "alone"]
 Escape = Callable[[str], str]
@@ -358,14 +358,14 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
             continue
         at = 0
         for match in pattern.finditer(part):
-            found = [tag_of(match[0])]
-            if groups := list(filter(None, match.groups())):
-                opening, text, closing = groups
-                pair = Tag(opening, "open", closing), Tag(closing, "close", closing)
-                found = [pair[0], *with_tags([text], pattern, tag_of, escape), pair[1]]
             parts.append(part[at : match.start()])
-            parts += [replace(tag, raw=escape(tag.raw)) if isinstance(tag, Tag) else tag for tag in found]
             at = match.end()
+            if match.lastindex:
+                opening, text, closing = filter(None, match.groups())
+                inside = with_tags([text], pattern, tag_of, escape)
+                parts += [Tag(escape(opening), "open", closing), *inside, Tag(escape(closing), "close", closing)]
+            else:
+                parts.append(replace(tag_of(match[0]), raw=escape(match[0])))
         parts.append(part[at:])
     return list(filter(None, parts))
 

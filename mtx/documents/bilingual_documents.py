@@ -372,7 +372,7 @@ def edit_po(
 
     A message in Markdown is a page of its own.
     """
-    header = ""
+    default = None
     lines, line_end = document.split("\n"), "\r\n" if "\r\n" in document else "\n"
     starts = accumulate((len(line) + 1 for line in lines), initial=0)
     # by their numbers, from 1; without white space at the end
@@ -380,11 +380,11 @@ def edit_po(
     for message in messages(path, lines):
         if message.is_header:
             require_languages(path, message.languages, languages)
-            header = message.comments + message.texts["msgstr"]
+            default = _DIALECT.search(message.comments + message.texts["msgstr"])
             if charset := _OTHER_CHARSET.search(message.field("Content-Type")):
                 raise DataError(f"{path}: its header has {charset[0]}", "convert it with msgconv --to-code=UTF-8")
             continue
-        found = _DIALECT.search(message.comments) or _DIALECT.search(header)
+        found = _DIALECT.search(message.comments) or default
         dialect = found.lastgroup if found else None
         if dialect == "code":
             continue

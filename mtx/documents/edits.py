@@ -34,10 +34,11 @@ def moved(edits: Iterable[Edit], by: int) -> Iterator[Edit]:
 def inserted(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Iterator[Edit]:
     """The edits that insert a text, with its own edits made, at a character of a document for which `escape` is."""
     end = 0
-    for edit in [*edits, replace_text(len(text), len(text), "")]:
-        yield replace_text(at, at, escape(text[end : edit.start]))
-        yield Edit(at, at, edit.segment, lambda new, edit=edit: escape(edit.write(new)))  # type: ignore[misc]
+    for edit in edits:
+        before, write = text[end : edit.start], edit.write
+        yield Edit(at, at, edit.segment, lambda new, before=before, write=write: escape(before + write(new)))  # type: ignore[misc]
         end = edit.end
+    yield replace_text(at, at, escape(text[end:]))
 
 
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:

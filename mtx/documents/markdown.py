@@ -54,6 +54,7 @@ _ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w
 _NAMED = re.compile(r"\{.*[#*].*\}$")  # a heading
 _NOT_SHOWN = re.compile(r"!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)|\]\[[^\]]*\]|</?\w[^<>]*>|&\w+;|(?<![\w_])_(?!_)|(?<!_)_(?![\w_])")
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
+_WORDS = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;'’…-])*")  # and no marks
 _WHOLE = "autolink"  # markup of links that form one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
@@ -88,6 +89,7 @@ _CODE_LINE = re.compile(
     r"|(?<![^\s;\"']\n)(?<![^\s;\"']\r\n)^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
     re.MULTILINE,
 )
+_CODE_START = re.compile(r"^[ \t>]*(?:[${(%\\-]|<<<|</?[A-Z]|<%|import\s|export\s)", re.MULTILINE)
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
 _SPACE = "\ue000"  # replaces a space in the address of a link
 _DEFINITION = re.compile(r"^([ \t>]*)([:~]|\(@[\w-]{0,7}\))(?=[ \t]+\S)", re.MULTILINE)
@@ -192,6 +194,8 @@ def _mask_dialects(text: str) -> str:
     text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), re.sub(r"\r(?!\n)", " ", text))
     text = _ADMONITION.sub(partial(_mask, mark="- #"), _CONTAINER.sub(_mask, text))
     text = _DEFINITION.sub(lambda match: match[1] + ("1)".rjust(len(match[2]), "0") if match[2][1:] else "-"), text)
+    if not _CODE_START.search(text):
+        return text
     # fences first: what follows could take one with it
     rows = [row for token in _FENCES.parse(text) if token.type == "fence" for row in token.map or ()]
     lines = re.split(r"(?<=\n)", text)
@@ -239,8 +243,9 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
         elif code := _CODE_ELEMENT.match(content, start):
             end = code.end()
-        elif child.type == "code_inline" and (role := MARKUP.fullmatch(content, content.rfind("{", at, start), end)):
-            parts += [content[at : role.start()], *with_tags([role[0]], MARKUP, Tag)]
+        elif content.startswith("}`", start - 1):  # a role of MyST
+            role = content.rfind("{", at, start)
+            parts += [content[at:role], *with_tags([content[role:end]], MARKUP, Tag)]
             at = end
             continue
         if child.type != "softbreak" or is_title:
@@ -276,6 +281,8 @@ def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_m
 
     Emphasis that would not be recognised, as around some parts of a word, is dropped, and so are line breaks.
     """
+    if _WORDS.fullmatch(raw(translation)):
+        return raw(translation)
     plain = [part for part in translation if isinstance(part, str) or part.pair not in _EMPHASIS]
     lines_joined = [" " if isinstance(part, Tag) and part.is_break else part for part in plain]
     for meant in (translation, plain, lines_joined):
