@@ -33,11 +33,9 @@ TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo, Template 
 _PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+"  # of Windows
 _NAME = "[A-Za-z_][A-Za-z0-9_]*+"
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
-_CODES = "|".join(
+_SIGN_CODES = "|".join(
     [
-        ADDRESS,
         TEMPLATE,
-        _PATH,
         rf"%(?:\d+\$)?\#@{_NAME}@",  # Xcode
         # Drupal, the shell of Windows, and dates as strftime writes them; letters behind belong to the name
         rf"%%{_NAME}%%|(?<!\d)%(?!ll)[a-z_]{{3,}}(?:-[a-z]+)+(?!\w)"
@@ -51,7 +49,7 @@ _CODES = "|".join(
         r"\{\s*\w+\s*,\s*(?:number|date|time|duration|ordinal|spellout|list)\b[^{}]{0,200}\}",  # ICU
         r"\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}",  # Fluent
         rf"\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w*+)*+)|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*",
-        rf"(?<!\w)(?:__{_NAME}(?<=__)|\^{_NAME}\^|###{_NAME}###)(?!\w)",
+        rf"(?<!\w)(?:\^{_NAME}\^|###{_NAME}###)(?!\w)",
         r"(?<!\w)@[a-z]{2,20} ?\([$'\"][^()]{0,200}\)",  # Blade
         rf"(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./][A-Za-z]\w*)*:?(?!\w)",  # Drupal, Laravel; the names of emoji
         # Weblate, Maketext, shortcodes of WordPress
@@ -65,9 +63,13 @@ _CODES = "|".join(
         r"\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)",  # Xcode
         # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
         r"[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])",
-        r"\\u[0-9a-fA-F]{4}|(?:\d[\d.,]{0,30})?%%",
-        rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\d\#*]\ufe0f\u20e3",
+        r"\\u[0-9a-fA-F]{4}|%%",
+        rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\#*]\ufe0f\u20e3",
     ]
+)
+_CODES = (  # most characters begin none: the second part is not tried for them
+    rf"{ADDRESS}|{_PATH}|(?<!\w)__{_NAME}(?<=__)(?!\w)|\d(?:[\d.,]{{0,30}}%%|\ufe0f\u20e3)"
+    rf"|(?=[^\w\s.,;'\"()?/-])(?:{_SIGN_CODES})"
 )
 CODE = re.compile(rf"(?:{_CODES})(?:[-/.:](?:{_CODES}))*+")  # codes joined by a sign alone are one
 # An ICU message with texts for several numbers or cases
@@ -79,9 +81,9 @@ _PATH_OR_BREAK = re.compile(f"({_PATH})|{BREAK.pattern}")
 _LESS = r"(?!(?<=%)<\w{1,100}>[\d.]{0,9}[a-z](?!\w))</?"  # but not a Ruby placeholder, as in %<name>s
 _INSIDE = rf"(?>[^<>{{\[$]|{TEMPLATE}|[{{\[$])"  # a template does not end it
 ELEMENT = re.compile(
-    rf"{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
+    rf"(?=<)(?:{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
     rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s(?!\w+ \w+>){_INSIDE}{{0,1000}})?/?>|<!--.{{0,2000}}?-->"
-    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}={_INSIDE}{{0,1000}}|\s*)|\d{{1,3}})/?>",
+    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}={_INSIDE}{{0,1000}}|\s*)|\d{{1,3}})/?>)",
     re.IGNORECASE | re.DOTALL,
 )
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
@@ -97,7 +99,9 @@ ALONE = "\x03"  # a code without text
 SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in place of a space: between words
 
 
-SIGN = re.compile(rf"[{{%$@<\[\\^*_&#|`\u20e3{EMOJI}]|[:!]\w|::|/|www", re.IGNORECASE)  # a text without one is read faster
+SIGN = re.compile(
+    rf"[{{%$@<\[\\^*_&#|`\u20e3{EMOJI}]|[:!]\w|::|/|www", re.IGNORECASE
+)  # a text without one is read faster
 
 
 def clean_text(text: str) -> str:

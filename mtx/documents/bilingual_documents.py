@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -414,9 +414,9 @@ def _read_message(text: str, dialect: str | None, left: Counter[str]) -> Iterato
     if dialect == "markdown":
         yield from markdown.read(text, left)
     else:
-        names = _NAMES.get(dialect)
         segment = mark_up([text])
-        segment = with_tags(segment, names, Tag) if names else segment
+        if dialect:
+            segment = with_tags(segment, _NAMES[dialect], Tag)
         yield Edit(0, len(text), with_lines(segment), _write_rst if dialect == "rst" else raw)
 
 
@@ -424,9 +424,10 @@ def _write_rst(translation: Marked) -> str:
     """A translation in RST, in which an escaped space separates marks from letters."""
     text = ""
     for part in translation:
-        is_mark = isinstance(part, Tag) and _RST_MARK.fullmatch(part.raw)
-        before, after = ("\0" * bool(is_mark and part.kind != kind) for kind in ("close", "open"))
-        text += f"{before}{raw([part])}{after}"
+        text += raw([part])
+        if isinstance(part, Tag) and _RST_MARK.fullmatch(part.raw):
+            before, after = "\0" * (part.kind != "close"), "\0" * (part.kind != "open")
+            text = f"{text.removesuffix(part.raw)}{before}{part.raw}{after}"
     return re.sub(r"(?<=[^\W_])\0|\0\0|\0(?=\w)", r"\\ ", text).replace("\0", "")
 
 

@@ -52,7 +52,9 @@ _LINK = re.compile(r"(?:\]\(|\bhref=[\"']|^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*)#([^
 _REST = re.compile(f"{_TAG.pattern}|{_LINK.pattern}", re.IGNORECASE | re.MULTILINE)
 _ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w.:-]+)", re.MULTILINE)
 _NAMED = re.compile(r"\{.*[#*].*\}$")  # a heading
-_NOT_SHOWN = re.compile(r"!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)|\]\[[^\]]*\]|</?\w[^<>]*>|&\w+;|(?<![\w_])_(?!_)|(?<!_)_(?![\w_])")
+_NOT_SHOWN = re.compile(
+    r"!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)|\]\[[^\]]*\]|</?\w[^<>]*>|&\w+;|(?<![\w_])_(?!_)|(?<!_)_(?![\w_])"
+)
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _WORDS = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;'’…-])*")  # and no marks
 _WHOLE = "autolink"  # markup of links that form one tag with their text
@@ -107,8 +109,9 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
         if token.type == "html_block" and token.map:
             start, end = (starts[line] for line in token.map)
             block = text[start:end]
-            at = first.end() if (first := _LONE_TAG.match(block)) else 0
-            edits = list(moved(html.read_blocks(Path("HTML block"), block[at:].rstrip()), start + at))
+            lone_tag = _LONE_TAG.match(block)
+            begin = lone_tag.end() if lone_tag else 0
+            edits = list(moved(html.read_blocks(Path("HTML block"), block[begin:].rstrip()), start + begin))
             tags = _CODE_TAG.findall(block)
             if _JSX.search(block) or tags.count("") != tags.count("/") or block.split() != token.content.split():
                 left["HTML block"] += bool(edits)

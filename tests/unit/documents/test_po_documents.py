@@ -107,7 +107,11 @@ def test_a_block_of_code_is_no_text(tmp_path: Path) -> None:
 def test_the_header_names_the_markup(tmp_path: Path) -> None:
     header = 'msgid ""\nmsgstr "Project-Id-Version: {}\\n"\n\n'
     message = 'msgid "a [Node] b_"\nmsgstr "{}"\n'
-    for name, translation in [("Sphinx", "A [NODE] b_"), ("Godot Engine class reference", "A [Node] B_"), ("x", "A [NODE] B_")]:
+    for name, translation in [
+        ("Sphinx", "A [NODE] b_"),
+        ("Godot Engine class reference", "A [Node] B_"),
+        ("x", "A [NODE] B_"),
+    ]:
         text = header.format(name) + message
         assert f'"{translation}"' in translated(tmp_path / "a.po", text.format(""))
 
