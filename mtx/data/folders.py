@@ -33,8 +33,8 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str
     """
     texts, sides, others = dict[str, Directions](), defaultdict[str, dict[str, Path]](dict), list[Path]()
     for path in sorted(folder.rglob("*")):
-        first, *parts = path.relative_to(folder).parts
-        if first == "runs" or any(part.startswith(".") for part in (first, *parts)) or not path.is_file():
+        parts = path.relative_to(folder).parts
+        if any(part == "runs" or part[0] == "." for part in parts) or not path.is_file():
             continue
         stem, _, language = str(path).removesuffix(".gz").rpartition(".")
         if FILE_ENDING.search(path.name) and (directions := _count_pairs(path, columns)):
@@ -44,7 +44,7 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str
         else:
             others.append(path)
     for stem, files in sides.items():
-        for src, tgt in combinations(sorted(files, key=lambda name: (code_of(name) != "en", name)), 2):
+        for src, tgt in combinations(sorted(files, key=lambda name: (name != "en", name)), 2):
             texts.setdefault(stem, Counter())[src, tgt] = sum(1 for _ in read_lines(files[src]))
         if stem not in texts:
             others += files.values()
@@ -55,22 +55,14 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str
 
 @cache
 def _count_pairs(path: Path, columns: Columns) -> Directions:
-    """The directions of a file; none if it cannot be read."""
+    """The directions of a file; none if it cannot be read. Two varieties of a language keep their regions."""
     directions = Directions()
     try:
         (src, *others), _ = languages_of(path, columns)
         for tgt in others:
             blocks = reader_of(path)(path, (src or PLAIN_NAMES[0], tgt or PLAIN_NAMES[1]), columns)
-            directions[code_of(src or ""), code_of(tgt or "")] += sum(len(block.src) for block in blocks)
+            names, codes = (src or "", tgt or ""), (code_of(src or ""), code_of(tgt or ""))
+            directions[names if codes[0] == codes[1] else codes] += sum(len(block.src) for block in blocks)
     except (UsageError, DataError) as error:
         log.warning(f"skipping {error}")
     return directions
-
-
-def fits(direction: Languages, languages: Languages) -> bool:
-    """Whether a direction is between two languages, in any order; an unknown one may be any."""
-    src, tgt = ("" if language in PLAIN_NAMES else code_of(language) for language in languages)
-    return any(
-        all(not (name and code) or name == code for name, code in zip(direction, codes, strict=True))
-        for codes in ((src, tgt), (tgt, src))
-    )

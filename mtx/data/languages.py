@@ -7,7 +7,6 @@ The names distinguish a header from a pair (`tables`), and are used in messages.
 import re
 from collections.abc import Iterable
 from functools import lru_cache
-from pathlib import Path
 
 from langcodes import Language
 from langcodes.tag_parser import LanguageTagError
@@ -73,7 +72,6 @@ _HAN_LETTER = re.compile(f"[{_HAN}]")
 IDEOGRAPHS = f"{_HAN}{_KANA}"
 WITHOUT_SPACES = f"{IDEOGRAPHS}{_SOUTH_EAST}"
 _LETTER_WITHOUT_SPACES = re.compile(f"[{WITHOUT_SPACES}]")
-_CODE = re.compile("[a-z]{2}(?:[-_][A-Za-z]{2,4})?")
 _CHINESE_SHARE = 0.8  # of Han letters; Japanese has fewer
 
 
@@ -92,12 +90,6 @@ def script_of(language: str) -> str:
         return Language.get(tag_of(language)).maximize().script or ""
     except LanguageTagError:
         return ""
-
-
-def language_of_path(path: Path) -> str:
-    """The code of two letters nearest to the end of a path, such as locale/de/LC_MESSAGES/app.po; empty for none."""
-    parts = re.split("[/.-]", path.absolute().as_posix())[:-5:-1]
-    return next((part for part in parts if _CODE.fullmatch(part) and Language.get(part).is_valid()), "")
 
 
 def tag_of(language: str) -> str:

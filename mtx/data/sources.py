@@ -20,9 +20,9 @@ from typing import Any
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
-from mtx.data.folders import find_texts, fits
+from mtx.data.folders import find_texts
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
-from mtx.data.languages import Languages, tag_of
+from mtx.data.languages import Languages, code_of, tag_of
 from mtx.data.readers import FILE_ENDING, READERS, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
@@ -65,7 +65,7 @@ class Corpus:
             not a pair, or if the sides have different lengths.
         files: the local files that it is read from.
         is_table: whether data.columns may name its columns.
-        directions: those of a folder, the one with most pairs first; None for other text.
+        is_folder: whether it is the text of a folder, whose name it has until its files are counted.
         weight: None is 1, or with several directions the weight of its direction, or with `training.init_from` the one
             that keeps it from outweighing the own text.
         languages: its direction, one of `DataConfig.language_pairs`.
@@ -75,7 +75,7 @@ class Corpus:
     blocks: Callable[[], Iterator[PairBlock]]
     files: tuple[Path, ...] = ()
     is_table: bool = False
-    directions: tuple[Languages, ...] | None = None
+    is_folder: bool = False
     weight: float | None = 1.0
     tag: str | None = None
     languages: Languages = PLAIN_NAMES
@@ -193,7 +193,7 @@ def _find_directions(
         try:
             corpus = find(pair, data.columns if is_named else pair)
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
-                found.append(replace(corpus, languages=pair, weight=text.weight, tag=text.tag))
+                found.append(replace(corpus, weight=text.weight, tag=text.tag))
         except (UsageError, DataError) as error:
             if is_only:
                 raise
@@ -203,7 +203,7 @@ def _find_directions(
             problem,
             "name its languages by columns or units, by {src} and {tgt} in its name, or {name: NAME, src: en, tgt: de}",
         )
-    if found[0].directions is None:
+    if not found[0].is_folder:
         return [_in_order(replace(corpus, name=text.name), data.columns) for corpus in found]
     num_files = len({file for corpus in found for file in corpus.files})
     return [replace(corpus, name=f"{counted(num_files, 'file')} of {corpus.name}/") for corpus in found]
@@ -230,7 +230,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
                     f"data.src and data.tgt are both {languages[0]!r}: {src} would be both sides of each pair"
                 )
             if src and tgt:
-                return Corpus(name, partial(read_text, src, tgt), (src, tgt))
+                return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
         if name and (folder := next(filter(_is_dir, candidates), None)):
@@ -245,7 +245,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
     is_table = not isinstance(reader, BilingualReader)
     if not is_table and columns is data.columns:  # which are those of tables
         columns = ()
-    return Corpus(name, partial(reader, path, languages, columns), (path,), is_table)
+    return Corpus(name, partial(reader, path, languages, columns), (path,), is_table, languages=languages)
 
 
 def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languages) -> Corpus:
@@ -257,19 +257,22 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
     texts = find_texts(folder, languages, data.columns)
     counts = sum(texts.values(), Counter[Languages]())
     by_pairs = sorted(counts, key=lambda pair: (counts[pair] + counts[pair[::-1]], counts[pair]), reverse=True)
-    directions = tuple(filter(all, by_pairs))
-    others = [pair for pair in directions if not any(fits(pair, each) for each in data.language_pairs)]
+    directions = list(filter(all, by_pairs))
+    given = {*map(code_of, languages)} - {*PLAIN_NAMES}
+    if len(given) < 2:
+        languages = next((pair for pair in directions if given <= {*pair}), languages)
+    codes = {*map(code_of, languages)}
+    others = [pair for pair in directions if {*pair} != codes]
     shown = join_names(f"{'-'.join(pair)} ({counts[pair]:,} pairs)" for pair in others)
-    if others and PLAIN_NAMES[1] not in languages:
+    if others and not data.directions:
         several = f"data.directions={'-'.join(languages)},{'-'.join(others[0])}"
         log_once(f"{folder}: other languages are skipped: {shown}; to use several: {several}")
-    if {*languages} & {*PLAIN_NAMES}:
-        languages = next((pair for pair in directions if fits(pair, languages)), languages)
+    possible = codes if data.directions else {"", *codes}
     unnamed = data.model_copy(update={"dir": None})  # the names are whole
     parts = [
-        _in_order(replace(_find(unnamed, name, key, languages, data.columns), languages=languages), data.columns)
-        for name, counts in texts.items()
-        if any(fits(pair, languages) and (all(pair) or not data.directions) for pair in counts)
+        _in_order(_find(unnamed, name, key, languages, data.columns), data.columns)
+        for name, found in texts.items()
+        if any({*pair} <= possible for pair in found)
     ]
     if not parts:
         help = f"expected text in {' and '.join(languages)} (.{', .'.join(READERS)}), or NAME.en and NAME.de"
@@ -283,7 +286,8 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
             number += len(part.files)
 
     files = tuple(chain.from_iterable(part.files for part in parts))
-    return Corpus(folder.resolve().name, blocks, files, any(part.is_table for part in parts), directions)
+    is_table = any(part.is_table for part in parts)
+    return Corpus(folder.resolve().name, blocks, files, is_table, is_folder=True, languages=languages)
 
 
 def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
@@ -357,7 +361,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
 
         def find_sides(languages: Languages, columns: Columns) -> Corpus:
             sides = find_columns(name, rows.features.arrow_schema, languages, columns)
-            return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides))
+            return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides), languages=languages)
 
         return _find_directions(data, "hub", name, find_sides)
 
@@ -488,14 +492,14 @@ def describe_languages(resolved: Resolved) -> list[str]:
     if len(explicit) == 2 or is_given or not data.train:
         return []
     corpus = find_corpora(data).train[0]
-    place, pairs, origin = corpus.name, corpus.directions, "its files"
-    if not pairs:
-        if pairs is None and len(corpus.files) != 1:
-            return []
-        place = str(corpus.files[0])
-        src, tgt, origin = find_languages(corpus.files[0], data.columns)
-        pairs = ((src, tgt),)
-    for src, tgt in chain.from_iterable((pair, pair[::-1]) for pair in pairs):
+    if len(corpus.files) != 1 and not corpus.is_folder:
+        return []
+    place = corpus.name if corpus.is_folder else str(corpus.files[0])
+    if corpus.is_folder and corpus.languages != PLAIN_NAMES:
+        *pair, origin = *corpus.languages, "its files"
+    else:
+        *pair, origin = find_languages(corpus.files[0], data.columns)
+    for src, tgt in (pair, pair[::-1]):
         languages = {"data.src": src, "data.tgt": tgt}
         if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
             src, tgt = (languages | explicit).values()
@@ -504,4 +508,4 @@ def describe_languages(resolved: Resolved) -> list[str]:
             return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
     [(key, language)] = explicit.items()
     help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
-    raise UsageError(f"{key}={language}: {place} has {' and '.join(pairs[0])} (from {origin})", help)
+    raise UsageError(f"{key}={language}: {place} has {' and '.join(pair)} (from {origin})", help)

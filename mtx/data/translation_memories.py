@@ -18,8 +18,8 @@ from pathlib import Path
 from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
-from mtx.data.languages import language_of_path
 from mtx.data.markup import ALONE, SEAM, is_white_space
+from mtx.data.tables import language_of_column
 from mtx.errors import DataError
 from mtx.storage.text_files import (
     BEGINNING_BYTES,
@@ -370,7 +370,8 @@ def read_po(path: Path) -> Iterator[Unit]:
     Raises:
         DataError: if a line is not valid PO, or the text is not in UTF-8.
     """
-    src_language, tgt_language, date = UNKNOWN, language_of_path(path), 0
+    parts = re.split("[/.-]", path.absolute().as_posix())[:-5:-1]  # such as those of locale/de/LC_MESSAGES/app.po
+    src_language, tgt_language, date = UNKNOWN, next(filter(language_of_column, parts), UNKNOWN), 0
     with open_bytes(path) as file:
         for message in messages(path, decoded_lines(file, path, "strict")):
             if message.is_header:
