@@ -65,7 +65,7 @@ class Corpus:
             not a pair, or if the sides have different lengths.
         files: the local files that it is read from.
         is_table: whether data.columns may name its columns.
-        is_folder: whether it is the text of a folder, whose name it has until its files are counted.
+        is_folder: whether it is the text of a folder.
         weight: None is 1, or with several directions the weight of its direction, or with `training.init_from` the one
             that keeps it from outweighing the own text.
         languages: its direction, one of `DataConfig.language_pairs`.
@@ -233,7 +233,8 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
                 return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
-        if name and (folder := next(filter(_is_dir, candidates), None)):
+        candidates *= bool(name)  # an empty one is not the current folder
+        if folder := next(filter(_is_dir, candidates), None):
             return _find_in_folder(data, folder, key, languages)
     path = next(filter(_is_file, candidates), None)
     if path is None:
@@ -249,10 +250,10 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
 
 
 def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languages) -> Corpus:
-    """The text of a folder in two languages, or all of it if they are not known yet; logs the other languages.
+    """The text of a folder in two languages, or in those of most pairs if they are not known; logs its other languages.
 
     Raises:
-        UsageError: if it has none.
+        UsageError: if it has none, or its languages are not known.
     """
     texts = find_texts(folder, languages, data.columns)
     counts = sum(texts.values(), Counter[Languages]())
@@ -274,20 +275,19 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
         for name, found in texts.items()
         if any({*pair} <= possible for pair in found)
     ]
-    if not parts:
-        help = f"expected text in {' and '.join(languages)} (.{', .'.join(READERS)}), or NAME.en and NAME.de"
-        raise UsageError(f"{folder}: no such text; it has {shown}", help)
+    if not parts or not (directions or len(given) == 2):
+        help = (
+            f"expected .{', .'.join(READERS)}, or NAME.en and NAME.de; or name the languages: data.src=en data.tgt=de"
+        )
+        raise UsageError(f"{folder}: no text in {' and '.join(languages)}; it has {shown}", help)
+    files = tuple(chain.from_iterable(part.files for part in parts))
 
     def blocks() -> Iterator[PairBlock]:
-        number = 1
         for part in parts:
             for block in part.blocks():
-                yield replace(block, file=number)
-            number += len(part.files)
+                yield replace(block, file=files.index(part.files[0]) + 1)
 
-    files = tuple(chain.from_iterable(part.files for part in parts))
-    is_table = any(part.is_table for part in parts)
-    return Corpus(folder.resolve().name, blocks, files, is_table, is_folder=True, languages=languages)
+    return Corpus(folder.resolve().name, blocks, files, is_table=True, is_folder=True, languages=languages)
 
 
 def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
@@ -440,9 +440,10 @@ def holds_pairs(name: str) -> bool | None:
     None for a recipe or a run directory, for what may be a configuration, and where there is no such file.
     """
     path = Path(name)
-    if name in recipe_names() or not (exists(name) and (path.is_file() or path.is_dir())) or is_run(path):
+    is_folder = _is_dir(name) and not is_run(path)
+    if name in recipe_names() or not (is_folder or (exists(name) and path.is_file())):
         return None
-    if path.is_dir() or FILE_ENDING.search(name) or bilingual_form(path):
+    if is_folder or FILE_ENDING.search(name) or bilingual_form(path):
         return True
     if path.suffix in (".yaml", ".yml"):
         return None
@@ -492,13 +493,13 @@ def describe_languages(resolved: Resolved) -> list[str]:
     if len(explicit) == 2 or is_given or not data.train:
         return []
     corpus = find_corpora(data).train[0]
-    if len(corpus.files) != 1 and not corpus.is_folder:
-        return []
-    place = corpus.name if corpus.is_folder else str(corpus.files[0])
-    if corpus.is_folder and corpus.languages != PLAIN_NAMES:
-        *pair, origin = *corpus.languages, "its files"
-    else:
+    if corpus.is_folder:
+        place, pair, origin = corpus.name, [*corpus.languages], "most of its text"
+    elif len(corpus.files) == 1:
+        place = str(corpus.files[0])
         *pair, origin = find_languages(corpus.files[0], data.columns)
+    else:
+        return []
     for src, tgt in (pair, pair[::-1]):
         languages = {"data.src": src, "data.tgt": tgt}
         if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
