@@ -55,6 +55,11 @@ def _path_text(path: Path) -> str:
     return text if is_plain else f"./{text}"
 
 
+def file_name(path: str) -> str:
+    """The last part of a path, with the slash at the end of a folder."""
+    return re.sub(r".*[/\\](?=.)", "", path)
+
+
 def counted(number: int, noun: str) -> str:
     """A number of things, such as `1 line` or `2,000 lines`."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -58,7 +58,7 @@ def _complete_settings(context: typer.Context, incomplete: str) -> list[str]:
 
 SETTINGS = argument(
     "[CONFIG | FILE...] [KEY=VALUE]...",
-    "Recipe, configuration, run directory, or files of text; then settings.",
+    "Recipe, configuration, run directory, or files or folders of text; then settings.",
     _complete_settings,
 )
 

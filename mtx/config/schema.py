@@ -226,8 +226,9 @@ class DataConfig(Section):
     generator: Literal["grammar"] | None = None
     """source of synthetic text; grammar: the text of the demo"""
     train: Place[tuple[TrainItem, ...]] = ()
-    """training corpora: local files, or prefixes of file pairs. With training.init_from the first is the text to adapt
-    to: held-out pairs come from it only, and each other corpus is down-weighted to its size unless it has a weight"""
+    """training corpora: local files, prefixes of file pairs, or folders. With training.init_from the first is the text
+    to adapt to: held-out pairs come from it only, and each other corpus is down-weighted to its size unless it has a
+    weight"""
     valid: Place[PathText | None] = None
     """validation set: local file or prefix; null: held out of the training text"""
     test: Place[tuple[PathText, ...]] = ()
@@ -237,8 +238,8 @@ class DataConfig(Section):
     """columns of source and target, SRC,TGT: by number (from 1) or name in .tsv and .csv files, by name in .jsonl and
     .parquet files; none: found by the header or the language names"""
     duplicates: Auto | Literal["newest", "all"] = "auto"
-    """training pairs with the same source; newest: keep the one that was changed last; all: keep all; auto: newest in
-    translation memories and bilingual files, all in other text"""
+    """training pairs with the same source; newest: keep the one that was changed last, or without dates the one that
+    most files have; all: keep all; auto: newest in translation memories and bilingual files, all in other text"""
     terms: Auto | None = None
     """auto: learn to use a glossary (mtx translate --glossary) from word pairs found in the training text; null: do not
     learn it"""

@@ -45,7 +45,7 @@ class Unit:
     """A sentence in several languages, and the line of the file at which it begins.
 
     Attributes:
-        src_language: the source language, if the file names it separately.
+        src_language: the source language, if the file names it separately, or its format implies it.
     """
 
     line: int
@@ -80,10 +80,10 @@ class BilingualReader:
                     raise DataError(f"{path}:{unit.line}: a unit has {len(src)} sources and {len(tgt)} translations")
                 for one, other in itertools.product(src, tgt):
                     src_text, tgt_text = _without_accelerator(one.text), _without_accelerator(other.text)
-                    rows.append((unit.line, src_text, tgt_text, max(one.date, other.date)))
+                    rows.append((unit.line, src_text, tgt_text, max(one.date, other.date, 1)))
                 if not (src and tgt):
-                    texts = ("".join(variant.text for variant in side[:1]) for side in (src, tgt))
-                    left_out.setdefault(NO_TRANSLATION, PairGroup(0, unit.line, *texts)).count += 1
+                    texts = ["".join(variant.text for variant in side[:1]) for side in (src, tgt)]
+                    left_out.setdefault(NO_TRANSLATION, PairGroup(0, unit.line, texts[0], texts[1])).count += 1
             has_pairs |= bool(rows)
             lines, src_texts, tgt_texts, dates = map(list, zip(*rows, strict=True)) if rows else [[]] * 4
             yield PairBlock(lines, src_texts, tgt_texts, dates, left_out)

@@ -96,16 +96,22 @@ def hash_pairs(src: Hashes, tgt: Hashes) -> Hashes:
     return src * np.uint64(0x9E3779B97F4A7C15) + tgt
 
 
-def find_newest(hashes: Hashes, dates: Hashes) -> Mask:
-    """Whether each pair is the latest of the pairs with its source; of equal dates, the last pair is.
+def choose_translations(src: Hashes, tgt: Hashes, dates: Hashes, files: Hashes) -> NDArray[np.intp]:
+    """For each pair, the number of the pair with its source to learn from.
+
+    It is the latest one; of equal dates the one that most files have; and of those the last.
 
     Args:
-        hashes: the hashes of the sources.
+        src, tgt: the hashes of the sides.
+        files: the number of the file of each.
     """
-    latest_first = np.argsort(dates, kind="stable")[::-1]
-    are_newest = np.empty(hashes.size, np.bool_)
-    are_newest[latest_first] = find_first(hashes[latest_first])
-    return are_newest
+    _, pairs = np.unique(hash_pairs(src, tgt), return_inverse=True)
+    _, in_files = np.unique(hash_pairs(pairs.astype(np.uint64), files), return_index=True)
+    best_first = np.lexsort((np.bincount(pairs[in_files])[pairs], dates))[::-1]
+    _, first, sources = np.unique(src[best_first], return_index=True, return_inverse=True)
+    chosen = np.empty(src.size, np.intp)
+    chosen[best_first] = best_first[first[sources]]
+    return chosen
 
 
 def find_first(hashes: Hashes) -> Mask:

@@ -156,5 +156,5 @@ def hold_out(
         if is_leak.any():
             leaks = PairGroup.of(pairs, is_leak)
             corpus = corpora.train[pairs["corpus"][int(is_leak.argmax())].as_py()]
-            eval_set.leaks = {"train_pairs": leaks.count, "example": leaks.example(corpus.name)}
+            eval_set.leaks = {"train_pairs": leaks.count, "example": corpus.example(leaks)}
     return is_held_out

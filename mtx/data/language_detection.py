@@ -186,7 +186,7 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
         UsageError: if they are unknown; the help has the command that names them.
         DataError: if the file cannot be read.
     """
-    languages, origin = _languages_of(path, columns)
+    languages, origin = languages_of(path, columns)
     match languages:
         case [str(src), str(tgt)] if src != tgt:
             return src, tgt, origin
@@ -199,10 +199,11 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
 
 def names_languages(path: Path) -> bool:
     """Whether the header or the units of a file of pairs name its languages."""
-    return _languages_of(path, ())[1] != _TEXT
+    return languages_of(path, ())[1] != _TEXT
 
 
-def _languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
+def languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
+    """The languages of a file of pairs, the source first and None for an unclear one, and what names them."""
     reader = reader_of(path)
     if isinstance(reader, BilingualReader):
         return _languages_of_units(reader.units(path))
@@ -210,12 +211,16 @@ def _languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
 
 
 def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
-    """The languages of units, the source first: without regions if two still differ; by their text if unnamed."""
+    """The languages of units, the source first: without regions if two still differ; by their text if unnamed.
+
+    An unnamed source that is not clear is in the language of its format: English in PO.
+    """
     sample = list(islice(units, _SAMPLE))
     present = dict.fromkeys(variant.language for unit in sample for variant in unit.variants)
     if UNKNOWN in present:
         sides = zip(*(unit.variants for unit in sample if len(unit.variants) == 2), strict=True)
-        return [side[0].language or language_of(variant.text for variant in side) for side in sides], _TEXT
+        src, *tgt = [side[0].language or language_of(variant.text for variant in side) for side in sides] or [None]
+        return [src or sample[0].src_language or None, *tgt], _TEXT
     codes = dict.fromkeys(map(code_of, present))
     tags = [*(codes if len(codes) > 1 else present)]
     sources = [tag for tag in tags if match_rank(tag, sample[0].src_language) is not None]

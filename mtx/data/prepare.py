@@ -30,9 +30,9 @@ from mtx.data.cleaning import (
     NOT_UTF8,
     TOO_LONG,
     Mask,
+    choose_translations,
     clean_pair,
     find_first,
-    find_newest,
     hash_pairs,
     hash_texts,
     omission,
@@ -60,12 +60,13 @@ _LEARNED = 20  # pairs of these in which both sides have a code that a model lea
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
-# Pairs between cleaning and encoding: line, number of the corpus, text, date (0 if it has none), and the hashes of
-# source and target. Large strings, because a batch may hold more than 2 GiB.
+# Pairs between cleaning and encoding: line, number of the corpus and of the file in a folder, text, date (0 without
+# units), and the hashes of source and target. Large strings, because a batch may hold more than 2 GiB.
 CLEANED = pa.schema(
     {
         "line": pa.int64(),
         "corpus": pa.uint16(),
+        "file": pa.uint32(),
         "src": pa.large_string(),
         "tgt": pa.large_string(),
         "date": pa.uint64(),
@@ -81,13 +82,11 @@ class Tally:
 
     Attributes:
         is_own: whether the corpus is one of `Corpora.own`.
-        keeps_newest: whether only the newest of several translations of a source is used.
         weight: how often each pair is used per epoch; `_choose_weights` sets it if the corpus has none.
     """
 
     corpus: Corpus
     is_own: bool
-    keeps_newest: bool
     weight: float
     read: int = 0
     held_out: int = 0
@@ -103,7 +102,7 @@ class Tally:
         """Count dropped pairs; the first pair for each reason becomes its example."""
         if pairs.count:
             self.dropped[reason] += pairs.count
-            self.examples.setdefault(reason, pairs.example(self.corpus.name))
+            self.examples.setdefault(reason, self.corpus.example(pairs))
 
     def report(self) -> dict[str, Any]:
         """The corpus's entry in report.json."""
@@ -141,15 +140,7 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
     if tokenizer is not None:
         _check_given(tokenizer, tags, config)
     sources = describe_files(corpora, config.tokenizer)  # first: what changes after it has changed
-    tallies = [
-        Tally(
-            corpus,
-            is_own=corpus in corpora.own,
-            keeps_newest=data.duplicates == "newest" or (data.duplicates == "auto" and corpus.is_memory),
-            weight=corpus.weight or 1.0,
-        )
-        for corpus in corpora.train
-    ]
+    tallies = [Tally(corpus, is_own=corpus in corpora.own, weight=corpus.weight or 1.0) for corpus in corpora.train]
     with durable.new_directory(data_dir) as directory:
         cleaned = directory / f"{durable.TEMPORARY_PREFIX}cleaned.arrow"
         sets = list(read_sets(corpora, data))
@@ -242,11 +233,12 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
         cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
-            dropped.setdefault(cleaned, PairGroup(0, line, src, tgt)).count += 1
+            dropped.setdefault(cleaned, PairGroup(0, line, src, tgt, pairs.file)).count += 1
         else:
             rows.append((line, *cleaned, date))
     lines, sources, targets, dates = zip(*rows, strict=True) if rows else [()] * 4
-    columns = [lines, [number] * len(rows), sources, targets, dates, hash_texts(sources), hash_texts(targets)]
+    corpus, file = ([each] * len(rows) for each in (number, pairs.file))
+    columns = [lines, corpus, file, sources, targets, dates, hash_texts(sources), hash_texts(targets)]
     return number, dropped, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
@@ -259,13 +251,21 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     corpus = table["corpus"].to_numpy()
     directions = np.array([data.language_pairs.index(tally.corpus.languages) for tally in tallies], np.uint64)[corpus]
     src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
-    is_newest = np.ones(table.num_rows, np.bool_)
-    has_older = np.array([tally.keeps_newest for tally in tallies])[corpus]
-    is_newest[has_older] = find_newest(src_hashes[has_older], table["date"].to_numpy()[has_older])
-    is_first = is_newest.copy()
-    is_first[is_newest] = find_first(hash_pairs(src_hashes, table["tgt_hash"].to_numpy())[is_newest])
+    tgt_hashes, dates = (table[name].to_numpy() for name in ("tgt_hash", "date"))
+    files = hash_pairs(corpus, table["file"].to_numpy())
+    chosen = np.arange(table.num_rows)  # the pair that each one's source keeps
+    is_unit = (dates > 0 if data.duplicates == "auto" else chosen >= 0) & (data.duplicates != "all")
+    units = chosen[is_unit]
+    chosen[is_unit] = units[choose_translations(*(each[is_unit] for each in (src_hashes, tgt_hashes, dates, files)))]
+    is_kept = chosen == np.arange(table.num_rows)
+    is_first = is_kept.copy()
+    is_first[is_kept] = find_first(hash_pairs(src_hashes, tgt_hashes)[is_kept])
     is_own = np.array([tally.is_own for tally in tallies])[corpus]
-    masks = {"older translation": ~is_newest, "duplicate": ~is_first}
+    masks = {
+        "older translation": ~is_kept & ((dates < dates[chosen]) | (files == files[chosen])),
+        "duplicate": ~is_first & (tgt_hashes == tgt_hashes[chosen]),
+        "other translation": ~is_kept,
+    }
     masks |= hold_out(sets, corpora, data, table, directions, is_own, is_first)
     is_chosen = np.ones(table.num_rows, np.bool_)
     stop = 0
@@ -350,7 +350,7 @@ class ChosenText:
         with pa.OSFile(os.fsencode(self.cleaned)) as file:  # the pages of a memory-mapped file would stay in memory
             reader = pa.ipc.open_file(file)
             for number in range(reader.num_record_batches):
-                batch = reader.get_batch(number).select(CLEANED.names[:4])
+                batch = reader.get_batch(number).select(CLEANED.names[:5])
                 start, stop = stop, stop + batch.num_rows
                 if (chosen := batch.filter(pa.array(self.is_chosen[start:stop]))).num_rows:
                     yield chosen

@@ -9,6 +9,7 @@ Flow: files, hub or demo -> `Corpora` -> blocks of pairs -> cleaning -> tokenize
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,24 +20,28 @@ from typing import Any
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
+from mtx.data.folders import find_texts
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
-from mtx.data.languages import Languages, tag_of
-from mtx.data.readers import FILE_ENDING, reader_of
+from mtx.data.languages import Languages, code_of, tag_of
+from mtx.data.readers import FILE_ENDING, READERS, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
     PLAIN_NAMES,
     Columns,
     PairBlock,
+    PairGroup,
     column_blocks,
     find_columns,
     in_blocks,
+    join_names,
     log_once,
     read_text,
 )
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
-from mtx.formatting import mtx_command, shell_command
+from mtx.formatting import counted, mtx_command, shell_command
 from mtx.storage import durable
+from mtx.storage.run_files import is_run
 from mtx.storage.streams import shows_progress
 from mtx.storage.text_files import bilingual_form, read_lines
 
@@ -59,7 +64,8 @@ class Corpus:
         blocks: streams the pairs; every call starts from the first. It raises a DataError at a line or record that is
             not a pair, or if the sides have different lengths.
         files: the local files that it is read from.
-        is_memory: whether it is a translation memory or similar, which may also contain older translations.
+        is_table: whether data.columns may name its columns.
+        is_folder: whether it is the text of a folder.
         weight: None is 1, or with several directions the weight of its direction, or with `training.init_from` the one
             that keeps it from outweighing the own text.
         languages: its direction, one of `DataConfig.language_pairs`.
@@ -68,16 +74,21 @@ class Corpus:
     name: str
     blocks: Callable[[], Iterator[PairBlock]]
     files: tuple[Path, ...] = ()
-    is_memory: bool = False
+    is_table: bool = False
+    is_folder: bool = False
     weight: float | None = 1.0
     tag: str | None = None
     languages: Languages = PLAIN_NAMES
+
+    def example(self, pairs: PairGroup) -> dict[str, Any]:
+        """The first of some pairs, see `PairGroup.example`, with the name of its file in a folder."""
+        return pairs.example(str(self.files[pairs.file - 1]) if pairs.file else self.name)
 
     def not_utf8(self, line: int) -> DataError:
         """The error for a corpus that is not UTF-8, with the first such line of its files, or `line` of a table."""
         try:
             for file in self.files:
-                if not file.name.lower().endswith(".parquet"):  # whose rows are counted
+                if not file.name.lower().endswith(".parquet") and not bilingual_form(file):  # whose rows are counted
                     for _ in read_lines(file, "strict"):
                         pass
         except DataError as error:
@@ -142,7 +153,7 @@ def find_corpora(data: DataConfig) -> Corpora:
         for key, name in _name_test_sets(data.test)
     }
     corpora = Corpora(train, valid, tests)
-    if data.columns and not any(len(corpus.files) == 1 and not corpus.is_memory for corpus in corpora.all()):
+    if data.columns and not any(corpus.is_table for corpus in corpora.all()):
         raise UsageError("data.columns: none of these files is a table")
     return corpora
 
@@ -182,8 +193,7 @@ def _find_directions(
         try:
             corpus = find(pair, data.columns if is_named else pair)
             if is_named or len(corpus.files) == 2 or any(block.src for block in corpus.blocks()):
-                corpus = replace(corpus, name=text.name, languages=pair, weight=text.weight, tag=text.tag)
-                found.append(_in_order(corpus, data.columns))
+                found.append(replace(corpus, weight=text.weight, tag=text.tag))
         except (UsageError, DataError) as error:
             if is_only:
                 raise
@@ -193,13 +203,16 @@ def _find_directions(
             problem,
             "name its languages by columns or units, by {src} and {tgt} in its name, or {name: NAME, src: en, tgt: de}",
         )
-    return found
+    if not found[0].is_folder:
+        return [_in_order(replace(corpus, name=text.name), data.columns) for corpus in found]
+    num_files = len({file for corpus in found for file in corpus.files})
+    return [replace(corpus, name=f"{counted(num_files, 'file')} of {corpus.name}/") for corpus in found]
 
 
 def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: Columns) -> Corpus:
     """The text of `name`, an entry of data.train, data.valid or data.test (the `key`), in two languages.
 
-    Without one of the usual extensions it is two files, or else one file whose first line shows its format.
+    Without one of the usual extensions it is two files, or else a folder, or a file whose first line shows its format.
 
     Raises:
         UsageError: if there is no such file, or it is not text.
@@ -217,10 +230,12 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
                     f"data.src and data.tgt are both {languages[0]!r}: {src} would be both sides of each pair"
                 )
             if src and tgt:
-                return Corpus(name, partial(read_text, src, tgt), (src, tgt))
+                return Corpus(name, partial(read_text, src, tgt), (src, tgt), languages=languages)
             absent = absent or [side for side, file in zip(sides, (src, tgt), strict=True) if not file]
         missing = " and no ".join(f"{side}[.gz]" for side in absent)
-        candidates = [path for path in candidates if not _is_dir(path)]
+        candidates *= bool(name)  # an empty one is not the current folder
+        if folder := next(filter(_is_dir, candidates), None):
+            return _find_in_folder(data, folder, key, languages)
     path = next(filter(_is_file, candidates), None)
     if path is None:
         help = "give a file with its extension, or NAME for DIR/NAME.LANG[.gz] with data.dir, data.src and data.tgt"
@@ -228,10 +243,51 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
             help = f"data.valid=null holds out a part of the training text; {help}"
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     reader = reader_of(path)
-    is_memory = isinstance(reader, BilingualReader)
-    if is_memory and columns is data.columns:  # which are those of tables
+    is_table = not isinstance(reader, BilingualReader)
+    if not is_table and columns is data.columns:  # which are those of tables
         columns = ()
-    return Corpus(name, partial(reader, path, languages, columns), (path,), is_memory)
+    return Corpus(name, partial(reader, path, languages, columns), (path,), is_table, languages=languages)
+
+
+def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languages) -> Corpus:
+    """The text of a folder in two languages, or in those of most pairs if they are not known; logs its other languages.
+
+    Raises:
+        UsageError: if it has none, or its languages are not known.
+    """
+    texts = find_texts(folder, languages, data.columns)
+    counts = sum(texts.values(), Counter[Languages]())
+    by_pairs = sorted(counts, key=lambda pair: (counts[pair] + counts[pair[::-1]], counts[pair]), reverse=True)
+    directions = list(filter(all, by_pairs))
+    given = {*map(code_of, languages)} - {*PLAIN_NAMES}
+    if len(given) < 2:
+        languages = next((pair for pair in directions if given <= {*pair}), languages)
+    codes = {*map(code_of, languages)}
+    others = [pair for pair in directions if {*pair} != codes]
+    shown = join_names(f"{'-'.join(pair)} ({counts[pair]:,} pairs)" for pair in others)
+    if others and not data.directions:
+        several = f"data.directions={'-'.join(languages)},{'-'.join(others[0])}"
+        log_once(f"{folder}: other languages are skipped: {shown}; to use several: {several}")
+    possible = codes if data.directions else {"", *codes}
+    unnamed = data.model_copy(update={"dir": None})  # the names are whole
+    parts = [
+        _in_order(_find(unnamed, name, key, languages, data.columns), data.columns)
+        for name, found in texts.items()
+        if any({*pair} <= possible for pair in found)
+    ]
+    if not parts or not (directions or len(given) == 2):
+        help = (
+            f"expected .{', .'.join(READERS)}, or NAME.en and NAME.de; or name the languages: data.src=en data.tgt=de"
+        )
+        raise UsageError(f"{folder}: no text in {' and '.join(languages)}; it has {shown}", help)
+    files = tuple(chain.from_iterable(part.files for part in parts))
+
+    def blocks() -> Iterator[PairBlock]:
+        for part in parts:
+            for block in part.blocks():
+                yield replace(block, file=files.index(part.files[0]) + 1)
+
+    return Corpus(folder.resolve().name, blocks, files, is_table=True, is_folder=True, languages=languages)
 
 
 def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
@@ -305,7 +361,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
 
         def find_sides(languages: Languages, columns: Columns) -> Corpus:
             sides = find_columns(name, rows.features.arrow_schema, languages, columns)
-            return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides))
+            return Corpus(name, lambda: column_blocks(name, rows.iter(BLOCK_PAIRS), sides), languages=languages)
 
         return _find_directions(data, "hub", name, find_sides)
 
@@ -379,14 +435,15 @@ def _differs(path: Path, entry: dict[str, Any]) -> bool:
 
 
 def holds_pairs(name: str) -> bool | None:
-    """Whether a file holds pairs, by its extension, its content or a TAB in its first line.
+    """Whether a file holds pairs, by its extension, its content or a TAB in its first line; a folder may hold some.
 
-    None for a recipe, for what may be a configuration, and where there is no such file.
+    None for a recipe or a run directory, for what may be a configuration, and where there is no such file.
     """
     path = Path(name)
-    if name in recipe_names() or not (exists(name) and path.is_file()):
+    is_folder = _is_dir(name) and not is_run(path)
+    if name in recipe_names() or not (is_folder or (exists(name) and path.is_file())):
         return None
-    if FILE_ENDING.search(name) or bilingual_form(path):
+    if is_folder or FILE_ENDING.search(name) or bilingual_form(path):
         return True
     if path.suffix in (".yaml", ".yml"):
         return None
@@ -411,10 +468,12 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
         raise UsageError(f"{names[0]}: expected sentence pairs, but its first line has no TAB", help)
     if kinds != {True}:
         return []
-    files, keys = ",".join(names), {override.partition("=")[0] for override in overrides}
+    files = ",".join(f"{Path(name)}/" if _is_dir(name) else name for name in names)
+    keys = {override.partition("=")[0] for override in overrides}
     if "data.train" in keys:
         raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")
-    run_dir = f"run_dir=runs/{FILE_ENDING.sub('', Path(names[0]).name).removesuffix('.gz')}"
+    path = Path(names[0]).resolve() if _is_dir(names[0]) else Path(names[0])
+    run_dir = f"run_dir=runs/{FILE_ENDING.sub('', path.name).removesuffix('.gz')}"
     return [f"data.train={files}", *([] if "run_dir" in keys else [run_dir])]
 
 
@@ -433,17 +492,21 @@ def describe_languages(resolved: Resolved) -> list[str]:
     is_given = resolved.is_explicit("data.directions") or resolved.config.training.init_from
     if len(explicit) == 2 or is_given or not data.train:
         return []
-    files = find_corpora(data).train[0].files
-    if len(files) != 1:
+    corpus = find_corpora(data).train[0]
+    if corpus.is_folder:
+        place, pair, origin = corpus.name, [*corpus.languages], "most of its text"
+    elif len(corpus.files) == 1:
+        place = str(corpus.files[0])
+        *pair, origin = find_languages(corpus.files[0], data.columns)
+    else:
         return []
-    *pair, origin = find_languages(files[0], data.columns)
     for src, tgt in (pair, pair[::-1]):
         languages = {"data.src": src, "data.tgt": tgt}
         if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
             src, tgt = (languages | explicit).values()
             text = "%s: %s to %s (from %s); for the opposite direction: data.src=%s data.tgt=%s"
-            log.info(text, files[0], src, tgt, origin, tgt, src)
+            log.info(text, place, src, tgt, origin, tgt, src)
             return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
     [(key, language)] = explicit.items()
     help = "name both data.src and data.tgt, or data.columns=SRC,TGT"
-    raise UsageError(f"{key}={language}: {files[0]} has {' and '.join(pair)} (from {origin})", help)
+    raise UsageError(f"{key}={language}: {place} has {' and '.join(pair)} (from {origin})", help)

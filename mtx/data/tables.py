@@ -71,12 +71,13 @@ class PairGroup:
     line: int
     src: str
     tgt: str
+    file: int = 0  # see PairBlock
 
     @classmethod
     def of(cls, batch: Any, is_in: NDArray[np.bool_]) -> "PairGroup":
         """The pairs of a record batch that is not empty for which `is_in` is true."""
         first = int(is_in.argmax())
-        return cls(int(is_in.sum()), *(batch[name][first].as_py() for name in ("line", "src", "tgt")))
+        return cls(int(is_in.sum()), *(batch[name][first].as_py() for name in ("line", "src", "tgt", "file")))
 
     def example(self, corpus: str) -> dict[str, Any]:
         """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""
@@ -90,8 +91,10 @@ class PairBlock:
 
     Attributes:
         lines: the 1-based line or record of each pair.
-        dates: the last change of each pair, as a number that grows with time; empty if the corpus has no dates.
+        dates: the last change of each pair, as a number that grows with time, 1 if unknown; empty for text that is not
+            in units.
         left_out: what the reader skipped in addition to these pairs, by reason.
+        file: the number of their file, in a corpus of a folder.
     """
 
     lines: Sequence[int]
@@ -99,6 +102,7 @@ class PairBlock:
     tgt: list[str]
     dates: Sequence[int] = ()
     left_out: Mapping[str, PairGroup] = field(default_factory=dict)
+    file: int = 0
 
 
 def in_blocks(pairs: Iterator[Pair], line: int = 1) -> Iterator[PairBlock]:
@@ -225,10 +229,11 @@ def _index(path: Path, row: list[str], column: str) -> int:
 
 
 def _list_columns(row: list[str]) -> str:
-    return f"{counted(len(row), 'column')}: {_join(f'{number} {name!r}' for number, name in enumerate(row, 1))}"
+    return f"{counted(len(row), 'column')}: {join_names(f'{number} {name!r}' for number, name in enumerate(row, 1))}"
 
 
-def _join(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
+    """Some names as a list in a message, cut if it is long."""
     text = ", ".join(names)
     return text[:_SHOWN_CHARS] + "..." * (len(text) > _SHOWN_CHARS) or "nothing"
 
@@ -360,7 +365,7 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
         return names[sides[0]], names[sides[1]]
     expected = ", or ".join(map(" and ".join, pairs))
     raise DataError(
-        f"{problem} {_join(map(repr, names))}, expected {expected}, or translation: {{...}} with them",
+        f"{problem} {join_names(map(repr, names))}, expected {expected}, or translation: {{...}} with them",
         "set data.columns=SRC,TGT to their names",
     )
 

@@ -2,9 +2,9 @@
 
 TMX 1.1 to 1.4b and XLIFF 1.0 to 1.2 and 2.x, including files of Trados, memoQ and Phrase, are untrusted XML: nothing
 is fetched, entities are refused, and depth and memory are bounded. Expat reads UTF-8, UTF-16 and any single-byte
-encoding that a file declares. In PO (gettext), fuzzy and obsolete entries are skipped, and the header, which names
-only the target language, is not a message. The singular of a message is paired with its first form, its plural with
-its last.
+encoding that a file declares. In PO (gettext), fuzzy and obsolete entries are skipped, and the header is not a message:
+it, or the file's name, names the target language; the source is usually English. The singular of a message is paired
+with its first form, its plural with its last.
 Errors name path:line. Flow: a file, or the text of a document -> a `Node` or a `Message` for each unit ->
 `bilingual.Unit` to train on, or segments to translate (`documents.bilingual_documents`).
 """
@@ -19,6 +19,7 @@ from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
 from mtx.data.markup import ALONE, SEAM, is_white_space
+from mtx.data.tables import language_of_column
 from mtx.errors import DataError
 from mtx.storage.text_files import (
     BEGINNING_BYTES,
@@ -325,6 +326,7 @@ _STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
 _TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})?")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
 _ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))")
+_GETTEXT_SOURCE = "en"  # by convention, unless the header names another language
 _CHARACTERS = dict(zip("ntrabfv", "\n\t\r\a\b\f\v", strict=True))
 
 
@@ -370,11 +372,14 @@ def read_po(path: Path) -> Iterator[Unit]:
     Raises:
         DataError: if a line is not valid PO, or the text is not in UTF-8.
     """
-    src_language = tgt_language = UNKNOWN
+    parts = re.split("[/.-]", path.absolute().as_posix())[:-5:-1]  # such as those of locale/de/LC_MESSAGES/app.po
+    src_language, tgt_language, date = UNKNOWN, next(filter(language_of_column, parts), UNKNOWN), 0
     with open_bytes(path) as file:
         for message in messages(path, decoded_lines(file, path, "strict")):
             if message.is_header:
-                src_language, tgt_language = message.languages
+                src_language = message.languages[0]
+                tgt_language = message.languages[1] or tgt_language
+                date = date_of(message.field("PO-Revision-Date"))
                 continue
             texts = message.texts
             forms = [] if message.is_fuzzy else [text for key, text in texts.items() if key.startswith("msgstr")]
@@ -382,8 +387,8 @@ def read_po(path: Path) -> Iterator[Unit]:
             for source, translations in [("msgid", forms[:1]), ("msgid_plural", forms[-1:])][has_one_form:]:
                 if source in texts:
                     variants = [Variant(src_language, join_lines(texts[source]))]
-                    variants += [Variant(tgt_language, join_lines(text)) for text in translations if text]
-                    yield Unit(message.line, variants, src_language)
+                    variants += [Variant(tgt_language, join_lines(text), date) for text in translations if text]
+                    yield Unit(message.line, variants, src_language or _GETTEXT_SOURCE)
 
 
 def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
@@ -21,6 +21,7 @@ from mtx.decoding import model_directory
 from mtx.decoding.metrics import METRICS
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError
+from mtx.formatting import file_name
 from mtx.storage import durable
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
@@ -190,6 +191,6 @@ _TEMPLATES = Environment(
 _TEMPLATES.filters |= {
     "code": shown,
     "quoted": lambda text: json.dumps(_on_one_line(text), ensure_ascii=False),  # as in YAML
-    "name": lambda path: PurePath(path).name or path,
+    "name": file_name,
     "number": "{:,}".format,
 }

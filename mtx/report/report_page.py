@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from jinja2 import UndefinedError
@@ -22,7 +22,7 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, mean_tables, setting_text, words
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
-from mtx.formatting import format_duration
+from mtx.formatting import file_name, format_duration
 from mtx.report.advice import example, leaks, of_gains, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render
@@ -109,7 +109,7 @@ def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
     if not (report := run.data_report):
         return facts, ""
     try:
-        names = ", ".join(dict.fromkeys(PurePath(corpus["name"]).name for corpus in report["corpora"]))
+        names = ", ".join(dict.fromkeys(file_name(corpus["name"]) for corpus in report["corpora"]))
         facts["Trained on"] = f"{report['kept']:,} sentence pairs ({names})"
         if tests := [f"{name}: {leaks(test)}" for name, test in report["tests"].items()]:
             facts["Does the training text contain test sentences?"] = "; ".join(tests)

@@ -48,3 +48,42 @@ def test_languages_that_are_given_count(given: list[str], languages: str, tmp_pa
     config = settings.resolve(str(tmp_path / "shown.yaml"), []).config
     assert f"{config.data.src} {config.data.tgt}" == languages and config.data.train == (str(memory), str(memory))
     assert config.run_dir == "runs/m"
+
+
+def test_a_folder_of_a_hundred_files_of_four_kinds_is_trained_on_to_its_end(tmp_path: Path) -> None:
+    folder = tmp_path / "memories"
+    for number in range(100):
+        place = folder / f"client {number % 3}" / str(number)
+        place.mkdir(parents=True)
+        texts = pairs(range(100 + 8 * number, 108 + 8 * number))
+        match number % 4:
+            case 0:
+                units = (f"<source>{src}</source><target>{tgt}</target>" for src, tgt in texts)
+                body = "".join(f'<trans-unit id="{at}">{unit}</trans-unit>' for at, unit in enumerate(units))
+                file = f'<file source-language="en" target-language="de"><body>{body}</body></file>'
+                (place / "job.xlf").write_text(f'<xliff version="1.2">{file}</xliff>', encoding="utf-8")
+            case 1:
+                (place / "pairs.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in texts), encoding="utf-8")
+            case 2:
+                messages = "".join(f'\nmsgid "{src}"\nmsgstr "{tgt}"\n' for src, tgt in texts)
+                (place / "de.po").write_text(f'msgid ""\nmsgstr ""\n{messages}', encoding="utf-8")
+            case _:
+                tuv = '<tuv xml:lang="en"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv>'
+                body = "".join(f"<tu>{tuv.format(*pair)}</tu>" for pair in texts)
+                (place / "m.tmx").write_text(f'<tmx version="1.4"><header/><body>{body}</body></tmx>', encoding="utf-8")
+    (folder / "notes.docx").write_bytes(b"PK")
+    command = ["train", "memories", *SHORT]
+    first = mtx(*command, cwd=tmp_path, draws=True)
+    messages = first.stderr.decode()
+    assert first.returncode == 0, messages
+    assert "1 other file skipped, such as notes.docx" in messages and "data.train=memories/" in messages
+    assert messages.count("of memories/") == 3, "its languages, and the two sets that are held out"
+    assert first.stdout.startswith(b"heldout BLEU ")
+    run = tmp_path / "runs/memories"
+    [corpus] = json.loads((run / "data/report.json").read_text(encoding="utf-8"))["corpora"]
+    assert (corpus["name"], corpus["read"], corpus["dropped"]) == ("100 files of memories/", 800, {})
+    for page in (run / "report.html", run / "model/README.md"):
+        text = page.read_text(encoding="utf-8")
+        assert "100 files of memories/" in text and "de.po" not in text
+    again = mtx(*command, cwd=tmp_path)
+    assert again.returncode == 0 and again.stdout == first.stdout

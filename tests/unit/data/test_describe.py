@@ -35,7 +35,9 @@ def test_what_holds_pairs(name: str, text: str, expected: bool | None, tmp_path:
 def test_what_is_no_file_holds_no_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("demo").write_text("dog\tHund\n")
-    for name in (str(tmp_path), "missing", "a\0b", "a" * 5000, "demo"):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/config.yaml").write_text("")
+    for name in ("run", "missing", "a\0b", "a" * 5000, "demo"):
         assert holds_pairs(name) is None and describe([name], []) == [], "the last one is a recipe"
     with pytest.raises(UsageError, match=r"missing.tsv: no such file"):
         describe(["missing.tsv"], [])
@@ -49,7 +51,7 @@ def test_files_of_pairs_are_settings_of_own_text(tmp_path: Path, caplog: pytest.
     names = [str(file), str(other)]
     settings = describe(names, [])
     assert settings == [f"data.train={file},{other}", "run_dir=runs/my.text"]
-    assert describe(names, ["run_dir=x"]) == settings[:1] and describe([*names, str(tmp_path)], []) == []
+    assert describe(names, ["run_dir=x"]) == settings[:1] and describe([*names, "missing"], []) == []
     with pytest.raises(UsageError, match="expected one of them"):
         describe(names, ["data.train=x"])
     with caplog.at_level(logging.INFO, logger="mtx"):

@@ -10,7 +10,7 @@ import pytest
 
 from mtx.config.schema import DataConfig
 from mtx.data import prepare
-from mtx.data.cleaning import find_newest
+from mtx.data.cleaning import choose_translations
 from mtx.data.sources import Corpora, Corpus
 from mtx.data.tables import PairBlock
 from mtx.data.token_store import PreparedData
@@ -19,12 +19,22 @@ from tests.unit.data.test_prepare import GIVEN, Pair, conserves, pairs, run, tex
 TEXT = pairs(330)
 
 
+def chosen(*columns: list[int]) -> list[int]:
+    return choose_translations(*(np.array(column, np.uint64) for column in columns)).tolist()
+
+
 def test_the_latest_date_counts_and_of_equal_dates_the_last() -> None:
-    hashes = [7, 5, 9, 7, 5, 5, 2**63]
-    dates = [30, 10, 0, 20, 10, 3, 1]
-    chosen = find_newest(np.array(hashes, np.uint64), np.array(dates, np.uint64))
-    assert chosen.tolist() == [True, False, True, False, True, False, True]
-    assert find_newest(np.empty(0, np.uint64), np.empty(0, np.uint64)).tolist() == []
+    sources, targets, dates = [7, 5, 9, 7, 5, 5, 2**63], [*range(7)], [30, 10, 0, 20, 10, 3, 1]
+    for files in ([1] * 7, [*range(7)]):
+        assert chosen(sources, targets, dates, files) == [0, 4, 2, 0, 4, 4, 6]
+    assert chosen([], [], [], []) == []
+
+
+def test_without_dates_the_translation_of_most_files_counts_and_of_several_the_last() -> None:
+    sources, targets = [5, 5, 5, 5, 7, 7], [1, 2, 1, 3, 1, 2]
+    assert chosen(sources, targets, [1] * 6, [1, 2, 3, 4, 1, 2]) == [2, 2, 2, 2, 5, 5]
+    assert chosen(sources, targets, [1] * 6, [1, 2, 1, 4, 1, 2]) == [3, 3, 3, 3, 5, 5], "both are in one file"
+    assert chosen(sources, targets, [1, 2, 1, 1, 1, 1], [1, 2, 3, 4, 1, 2]) == [1, 1, 1, 1, 5, 5]
 
 
 def memory(path: Path, units: list[tuple[str, str, int]]) -> str:

@@ -1,0 +1,183 @@
+"""A folder of translators' files is one corpus: what is read, in which languages, and under which name."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from mtx.config.settings import resolve
+from mtx.data.language_detection import find_languages
+from mtx.data.prepare import prepare
+from mtx.data.sources import Corpus, describe, describe_files, describe_languages, find_changed_files, find_corpora
+from mtx.errors import UsageError
+from mtx.storage import durable
+from tests.unit.data.sentences import sentences
+
+ENGLISH, GERMAN = sentences("en"), sentences("de")
+
+PO = 'msgid ""\nmsgstr "{}"\n\nmsgid "a cat"\nmsgstr "{}"\n'
+XLIFF = (
+    '<xliff version="1.2"><file source-language="{}" target-language="{}"><body>'
+    "<trans-unit><source>{}</source><target>{}</target></trans-unit></body></file></xliff>"
+)
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def tmx(*units: tuple[str, str], languages: tuple[str, str] = ("en", "de")) -> str:
+    body = "".join(
+        "<tu>"
+        + "".join(f'<tuv xml:lang="{k}"><seg>{v}</seg></tuv>' for k, v in zip(languages, unit, strict=True))
+        + "</tu>"
+        for unit in units
+    )
+    return f'<tmx version="1.4"><header srclang="{languages[0]}"/><body>{body}</body></tmx>'
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "memories"
+    write(folder / "b/m.tmx", tmx(("a dog", "ein Hund"), ("a cow", "eine Kuh"), languages=("en-GB", "de-AT")))
+    write(folder / "c/locale/de/LC_MESSAGES/app.po", PO.format("Content-Type: text/plain\\n", "eine Katze"))
+    write(folder / "a.tsv", "German\tEnglish\nein Pferd\ta horse\n")
+    write(folder / "j.xlf", XLIFF.format("de", "en", "ein Esel", "an ass"))
+    write(folder / "train.en", "a fox\n")
+    write(folder / "train.de", "ein Fuchs\n")
+    write(folder / "lone.en", "alone\n")
+    write(folder / "notes.docx", "notes")
+    write(folder / "c/template.pot", PO.format("", ""))
+    write(folder / ".git/x.tsv", "hidden\tversteckt\n")
+    write(folder / "runs/memories/metrics.jsonl", '{"step": 1}\n')
+    write(folder / "fr.tmx", tmx(("a dog", "un chien"), languages=("en", "fr")))
+    return folder
+
+
+def train(name: str = "memories", *overrides: str) -> list[Corpus]:
+    settings = [*describe([name], list(overrides)), *overrides]
+    languages = describe_languages(resolve("own-text", settings))
+    return find_corpora(resolve("own-text", [*settings, *languages]).config.data).train
+
+
+def pairs(corpus: Corpus) -> list[tuple[str, str]]:
+    return [pair for block in corpus.blocks() for pair in zip(block.src, block.tgt, strict=True)]
+
+
+def test_the_files_that_readers_know_are_one_corpus(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="mtx"):
+        [corpus] = train()
+    assert corpus.name == "6 files of memories/" and corpus.languages == ("en", "de")
+    assert pairs(corpus) == [
+        ("a horse", "ein Pferd"), ("a dog", "ein Hund"), ("a cow", "eine Kuh"), ("a cat", "eine Katze"),
+        ("an ass", "ein Esel"), ("a fox", "ein Fuchs"),
+    ]  # fmt: skip
+    assert "memories: 3 other files skipped, such as template.pot" in caplog.text
+    assert "memories: other languages are skipped: en-fr (1 pairs); " in caplog.text
+    assert "data.directions=en-de,en-fr" in caplog.text and "6 files of memories/: en to de (from " in caplog.text
+    assert "warning" not in caplog.text.lower()
+
+
+def test_the_folder_may_be_named_in_any_way(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("memories", "./memories/", str(folder)):
+        assert describe([name], []) == [f"data.train={Path(name)}/", "run_dir=runs/memories"]
+        assert train(name)[0].name == "6 files of memories/"
+    monkeypatch.chdir(folder)
+    assert describe(["."], []) == ["data.train=./", "run_dir=runs/memories"]
+    assert train(".")[0].name == "6 files of memories/"
+    write(folder / "config.yaml", "")
+    assert describe(["."], []) == []
+
+
+def test_languages_that_are_given_choose(folder: Path) -> None:
+    assert [pairs(corpus) for corpus in train("memories", "data.tgt=fr")] == [[("a dog", "un chien")]]
+    [german] = train("memories", "data.src=de")
+    assert german.languages == ("de", "en") and pairs(german)[-1] == ("ein Fuchs", "a fox")
+    both = train("memories", "data.directions=en-fr,de-en")
+    assert [corpus.languages for corpus in both] == [("en", "fr"), ("de", "en")]
+    assert {corpus.name for corpus in both} == {"7 files of memories/"} and len(pairs(both[1])) == 6
+    with pytest.raises(UsageError, match=r"memories: .*en-de \(4 pairs\), de-en \(2 pairs\), en-fr \(1 pairs\)"):
+        train("memories", "data.src=it", "data.tgt=fr")
+
+
+def test_text_in_unknown_languages_is_in_those_of_most(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(folder / "short.tsv", "a\tb\n")
+    write(folder / "long.tsv", "".join(f"{de}\t{en}\n" for de, en in zip(GERMAN, ENGLISH, strict=False)))
+    write(folder / "wide.csv", "1,2,3\n")
+    write(folder / "damaged.tmx", "<tmx><body><tu>")
+    [corpus] = train("memories", "data.src=en")
+    assert ("a", "b") in pairs(corpus) and (ENGLISH[0], GERMAN[0]) in pairs(corpus)
+    skipped = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.split(":")[0] for text in skipped] == ["skipping memories/damaged.tmx", "skipping memories/wide.csv"]
+
+
+def test_a_folder_without_text_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "empty/notes.docx", "notes")
+    with pytest.raises(UsageError, match="^empty: ") as error:
+        train("empty")
+    assert ".tmx" in error.value.help and "NAME.en" in error.value.help
+
+
+def test_a_changed_file_of_a_folder_is_found(folder: Path) -> None:
+    record = folder.parent / "sources.json"
+    config = resolve("own-text", ["data.train=memories/", "data.src=en", "data.tgt=de"]).config
+    durable.write_json(record, describe_files(find_corpora(config.data), config.tokenizer))
+    assert find_changed_files(record) == []
+    write(folder / "a.tsv", "German\tEnglish\nein Pferd\ta mare\n")
+    assert find_changed_files(record) == [folder / "a.tsv"]
+
+
+@pytest.mark.parametrize(
+    "name, header, expected",
+    [
+        ("de.po", "", ("en", "de")),
+        ("app-pt_BR.po", "", ("en", "pt_BR")),
+        ("locale/de/LC_MESSAGES/app.po", "", ("en", "de")),
+        ("locales/de/app.po", "", ("en", "de")),
+        ("de.po", "Language: fr\\n", ("en", "fr")),
+        ("de.po", "X-Source-Language: it\\n", ("it", "de")),
+    ],
+)
+def test_a_catalogue_is_from_english(name: str, header: str, expected: tuple[str, str], tmp_path: Path) -> None:
+    assert find_languages(write(tmp_path / name, PO.format(header, "x")))[:2] == expected
+
+
+def test_the_text_of_a_catalogue_may_show_another_source(tmp_path: Path) -> None:
+    messages = "".join(f'\nmsgid "{text}"\nmsgstr "x"\n' for text in GERMAN)
+    assert find_languages(write(tmp_path / "fr.po", PO.format("", "x") + messages))[:2] == ("de", "fr")
+
+
+def test_of_translations_in_several_files_the_report_has_the_reason(folder: Path) -> None:
+    for number, (cat, revised) in enumerate([("Katze", 2019), ("Kater", 2021), ("Miez", 2020)]):
+        write(folder / f"dated/{number}/de.po", PO.format(f"PO-Revision-Date: {revised}-01-01 10:00+0200\\n", cat))
+    for number, cow in enumerate(["Kuh", "Kuh", "Rind", "Kuh"]):
+        write(folder / f"plain/{number}.tmx", tmx(("the cow", cow), (f"word {number}", f"Wort {number}")))
+    numbers = tmx(*((f"number {n}", f"Nummer {n}") for n in range(60)))
+    write(folder / "numbers.tmx", numbers)
+    settings = [
+        "data.train=memories/",
+        "data.src=en",
+        "data.tgt=de",
+        "tokenizer.vocab_size=300",
+        "data.valid=memories/",
+    ]
+    config = resolve("own-text", settings).config
+    prepare(config, folder.parent / "data")
+    report = durable.read_json(folder.parent / "data/report.json")
+    [entry] = report["corpora"]
+    assert entry["name"] == "14 files of memories/" and report["valid"]["pairs"] == entry["read"]
+    assert {reason: count for reason, count in entry["dropped"].items() if "held" not in reason} == {
+        "older translation": 3, "duplicate": 2, "other translation": 1,
+    }  # fmt: skip
+    examples = {reason: each["example"] for reason, each in report["dropped"].items()}
+    assert examples["other translation"] == {
+        "corpus": "memories/plain/2.tmx",
+        "line": 1,
+        "src": "the cow",
+        "tgt": "Rind",
+    }
+    assert examples["older translation"]["corpus"] == "memories/c/locale/de/LC_MESSAGES/app.po"
