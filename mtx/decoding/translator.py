@@ -352,7 +352,7 @@ class Translator:
 
         A prefix is part of the translation as it is, so its line keeps its codes and its case.
         """
-        marked = mark_up_line(line, bool(prefix)) if isinstance(line, str) else line
+        marked = mark_up_line(line, None if prefix else self._lead) if isinstance(line, str) else line
         frame = self.frame
         if isinstance(first := marked[0], str):
             frame, text = self.tokenizer.named_frame(first.lstrip(), frame)
@@ -364,7 +364,7 @@ class Translator:
             if self.codes and has_letters(unit):
                 unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
             text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
-            if is_kept or not text.strip():
+            if is_kept or not text.strip() or self._lead.fullmatch(raw(unit)):
                 parts += [Part([], None, frame, own=unit)] * bool(raw(unit))
                 continue
             for number, (sentence, codes) in enumerate(sentences(text, tags, split)):

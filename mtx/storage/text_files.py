@@ -31,56 +31,140 @@ _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stand
 
 BEGINNING_BYTES = 1 << 16  # they contain the first element of XML, and the first message of PO
 
-CONVERT = "convert it to PO or XLIFF (by Translate Toolkit)"
-_PAIRS = "to train on its pairs: data.train=FILE, or data.valid or data.test"
 _PLAIN = "expected plain UTF-8 text, one sentence per line, optionally compressed with gzip"
-# Of XML, up to its first element. The groups are atomic, so that no file makes the search long.
-_PROLOG = rb"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
 
 
 class FileKind(NamedTuple):
-    """A kind of file that is not plain text.
+    """A kind of file that is not lines of text.
 
     Attributes:
         name: with an article. help: what to do with the file.
-        form: tmx, xliff or po if the file holds pairs, which `data.sources` reads.
+        form: tmx, xliff or po if the file holds pairs, which `data.sources` reads; html, markdown or subtitles for
+            other documents; else empty.
+        endings: of its name, if they show it.
+        signature: matches its first bytes; never, if only its name shows it.
     """
 
     name: str
     help: str
-    form: str | None = None
+    form: str
+    endings: str
+    signature: bytes
 
 
-# By the first bytes of files that are not plain text; no sentence starts with them. The first match counts.
-_KINDS = {
-    _PROLOG + rb"<tmx\b": FileKind("a translation memory (TMX)", _PAIRS, "tmx"),
-    _PROLOG + rb"<([\w.-]+:)?xliff\b": FileKind("a bilingual file (XLIFF)", _PAIRS, "xliff"),
-    rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"': FileKind(
-        "a message catalogue (PO)", _PAIRS, "po"
-    ),
-    rb"\s*<\?xml\s|" + _PROLOG + rb"<((?i:html)|resources|TS|martif|tbx)\b": FileKind(
-        "XML or HTML",
-        "save a page as plain text in UTF-8, one sentence per line; export a term base as tab-separated text (.tsv); "
-        f"for other XML: {CONVERT}",
-    ),
-    # Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, bzip2, zstd; PNG, JPEG, GIF, WebP, TIFF. A GIF has
-    # seven bytes after its name, of which the last is nearly always 0.
-    rb"PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite format 3\0|PAR1\x15|"
-    rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\xfd7zXZ\0|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|"
-    rb"\x28\xb5\x2f\xfd|\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]": FileKind(
-        "an office document, an archive or another binary file",
-        'save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, and a document as plain text in UTF-8, '
-        "one sentence per line; unpack an archive (only gzip is read); Parquet needs the extension .parquet",
-    ),
-}
+# Of each kind what `FileKind` has, a line each; the signature may take several. The first match counts. Below the line
+# are those that are text: a translation line by line would spoil them. PROLOG is XML up to its first element; groups
+# are atomic, so that no file makes the search long.
+_PROLOG = r"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
+_TABLE = r"""
+a translation memory (TMX)
+to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
+tmx: tmx
+PROLOG<tmx\b
+
+a bilingual file (XLIFF)
+to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
+xliff: xliff xlf sdlxliff mqxliff mxliff
+PROLOG<([\w.-]+:)?xliff\b
+
+a message catalogue (PO)
+to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
+po: po pot
+(?:\s*\#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"
+
+XML or HTML
+save a page as .html; export a term base as tab-separated text (.tsv); convert other XML to PO or XLIFF (Translate Toolkit)
+:
+\s*<\?xml\s|PROLOG<((?i:html)|resources|TS|martif|tbx)\b
+
+an office document, an archive or another binary file
+save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, and a document as plain text in UTF-8, one sentence per line; unpack an archive (only gzip is read); Parquet needs the extension .parquet
+:
+(?# Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, gzip, bzip2, zstd)
+PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite\ format\ 3\0|PAR1\x15
+|.{257}ustar(\0|\ \ \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\xfd7zXZ\0|\x1f\x8b\x08
+|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|\x28\xb5\x2f\xfd
+(?# PNG, JPEG, GIF with seven bytes after its name of which the last is nearly always 0, WebP, TIFF; MO)
+|\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]
+|\xde\x12\x04\x95|\x95\x04\x12\xde
+
+----
+
+a page (HTML)
+give it as a FILE
+html: html htm xhtml xht php ejs twig liquid hbs
+(?!)
+
+Markdown
+give it as a FILE
+markdown: md mdx markdown
+(?!)
+
+subtitles
+give them as a FILE
+subtitles: srt vtt
+\s*(?:WEBVTT\b|(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d\d:\d\d[,.]\d{3}[ ]*-->)
+
+subtitles of another kind
+make them SRT (ffmpeg)
+: ass ssa sbv smi
+\s*(?:\[Script\ Info\]|<SAMI|\d:\d\d:\d\d\.\d{3},\d:\d\d:)
+
+keys with messages (JSON, YAML, Fluent and the like)
+convert them to PO or XLIFF (Translate Toolkit)
+: json arb yml yaml toml properties strings ini vue ftl
+(?# JSON, .strings and programs)
+[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:|(?:\s*/\*.*?\*/)*+\s*"(?:[^"\\\n]|\\.)*"\s*=\s*"
+|\s*(?:<\?php|export\ default\b|module\.exports\b)
+(?# below comments: two keys of Fluent, .properties, INI or TOML; two levels of YAML, or two keys with dots)
+|(?:(?:[ \t]*(?:[\#!;][^\n]*|\[[^\]\n]*\]\s*)?\n)*+[\w.-]+[ \t]*=[^\n]*\n?(?:[ \t]+[^\n]*(?:\n|$)|\r?\n)*+){2}
+|(?:(?:---|[ \t]*\#[^\n]*)?\r?\n)*+(?:[\w.-]+:[ \t]*\r?\n[ \t]+[\w."'-]+:\s|(?:[\w-]+\.[\w.-]+:[ \t][^\n]*\n){2})
+
+another markup (LaTeX, reStructuredText, AsciiDoc)
+make it HTML or Markdown (pandoc)
+: rst tex adoc org
+\s*(?:\\documentclass\b|\.\.[ ][\w-]+::)
+
+a marked text of the Bible (USFM)
+write one verse a line, without marks
+: usfm sfm ptx
+\s*\\(?:id|usfm|h|m?t?\d?|s\d?|c|p|v)\s
+
+a table
+write the column to translate into a file of its own, as with cut -f 1 FILE or jq -r .src FILE
+: tsv csv jsonl
+(?# a TAB in two lines, but not those of a list)
+(?:(?:\d+|[ \d.)(*+-]*+[^\s\d.)(*+\xe2-][^\t\n]*+)\t[^\n]*+(?:\n|$)){2}
+
+text in subwords
+sed -E 's/@@( |$)//g' FILE > NEW joins those of BPE; sed 's/ //g; s/▁/ /g' FILE > NEW those of SentencePiece
+:
+(?:.*?[^\s@]@@[ ][^\s@]){2}|(?:\xe2\x96\x81\S*[ ]+){2}
+"""
 
 
-def kind_of(beginning: bytes) -> FileKind | None:
+def _parse(block: str) -> FileKind:
+    name, help, ending, *signature = block.split("\n")
+    form, _, endings = ending.partition(":")
+    return FileKind(name, help, form, endings, "\n".join(signature).replace("PROLOG", _PROLOG).encode())
+
+
+_KINDS, _STRUCTURED = ([*map(_parse, part.split("\n\n"))] for part in _TABLE.strip().split("\n\n----\n\n"))
+KINDS = _KINDS + _STRUCTURED
+
+
+def kind_of(beginning: bytes, kinds: Iterable[FileKind] = _KINDS) -> FileKind | None:
     """The kind of a file that begins with these bytes, about BEGINNING_BYTES of them; None for plain text."""
     beginning = beginning[:BEGINNING_BYTES].removeprefix(b"\xef\xbb\xbf")
     if encoding := wide_encoding(beginning):
         beginning = beginning.decode(encoding, "ignore").removeprefix("\ufeff").encode()
-    return next((kind for signature, kind in _KINDS.items() if re.match(signature, beginning, re.DOTALL)), None)
+    flags = re.DOTALL | re.VERBOSE
+    return next((kind for kind in kinds if re.match(kind.signature, beginning, flags)), None)
+
+
+def kind_of_lines(beginning: bytes) -> FileKind | None:
+    """The kind of a file or text that begins with these bytes; None for lines that can be translated one by one."""
+    return kind_of(beginning, KINDS)
 
 
 _BOMS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
