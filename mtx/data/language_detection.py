@@ -191,9 +191,13 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
         case [str(src), str(tgt)] if src != tgt:
             return src, tgt, origin
     names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
+    words = [word for word in re.findall(r"[^\W\d_]+", path.name) if language_of_column(word)]
+    of_name = [language_of_column(word) for word in words if len(word) > 2 or len(words) > 1]  # unlike my.tsv
+    guesses = iter([*(language for language in of_name if language not in languages), "CODE", "CODE"])
+    sides = zip(("src", "tgt"), [*dict.fromkeys(languages), None, None], strict=False)
     raise UsageError(
         f"{path}: cannot tell its two languages: found {printable(names[:200])}",
-        mtx_command("train", path, "data.src=en", "data.tgt=de"),
+        mtx_command("train", path, *(f"data.{side}={language or next(guesses)}" for side, language in sides)),
     )
 
 

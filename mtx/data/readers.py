@@ -10,9 +10,10 @@ from typing import Protocol
 
 from mtx.data.bilingual import BilingualReader
 from mtx.data.languages import Languages
-from mtx.data.tables import Columns, PairBlock, read_csv, read_jsonl, read_parquet, read_tsv
+from mtx.data.tables import Columns, PairBlock, read_bars, read_csv, read_jsonl, read_parquet, read_tsv
 from mtx.data.translation_memories import read_po, read_tmx, read_xliff
 from mtx.errors import UsageError
+from mtx.formatting import mtx_command, shell_command
 from mtx.storage.text_files import bilingual_form, read_lines
 
 
@@ -67,6 +68,7 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(["xliff", "xlf", "sdlxliff", "mqxliff", "mxliff"], BilingualReader(read_xliff, "xliff")),
     **dict.fromkeys(["po", "pot"], BilingualReader(read_po, "po")),
 }
+_JSON = re.compile(r"\s*(?:\{|\[\s*(?:[\[{\"]|$))")
 # A local name with such an extension is one file; any other name is the prefix of two files, one for each language.
 FILE_ENDING = re.compile(rf"\.({'|'.join(READERS)})(\.gz)?$", re.IGNORECASE)
 
@@ -84,12 +86,25 @@ def reader_of(path: Path) -> Reader:
     if ending := FILE_ENDING.search(path.name):
         return READERS[ending[1].lower()]
     line = next(read_lines(path), "")  # of a file with another extension, such as the .txt that spreadsheets write
-    if line.startswith("{"):
+    if reader := reader_of_line(line):
+        return reader
+    raise no_pairs(path)
+
+
+def reader_of_line(line: str) -> Reader | None:
+    """The reader of a file with this first line, which may be empty; None for text that is not pairs."""
+    if not line or "\t" in line:
+        return read_tsv
+    if _JSON.match(line):
         return read_jsonl
-    if line and "\t" not in line:
-        help = (
-            "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; write "
-            "JSON as one object per line; give two files NAME.en and NAME.de as NAME"
-        )
-        raise UsageError(f"{path}: its first line is not a pair: it has no TAB", help)
-    return read_tsv
+    return read_bars if "|||" in line else None
+
+
+def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
+    """The error for a file of single sentences; its help joins it to `tgt`, whatever TABs are in the lines."""
+    paste = f"paste -d '|' {shell_command(path, '/dev/null', '/dev/null', tgt)} > pairs.txt"
+    help = (
+        "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; give two files "
+        f"NAME.en and NAME.de as NAME, or join any two: {paste}, and {mtx_command('train', 'pairs.txt')}"
+    )
+    return UsageError(f"{path}: expected sentence pairs, got single sentences", help)

@@ -21,7 +21,7 @@ from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, tag_of
-from mtx.data.readers import FILE_ENDING, reader_of
+from mtx.data.readers import FILE_ENDING, no_pairs, reader_of, reader_of_line
 from mtx.data.tables import (
     BLOCK_PAIRS,
     PLAIN_NAMES,
@@ -35,7 +35,7 @@ from mtx.data.tables import (
 )
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
-from mtx.formatting import mtx_command, shell_command
+from mtx.formatting import mtx_command
 from mtx.storage import durable
 from mtx.storage.streams import shows_progress
 from mtx.storage.text_files import bilingual_form, read_lines
@@ -391,7 +391,7 @@ def holds_pairs(name: str) -> bool | None:
     if path.suffix in (".yaml", ".yml"):
         return None
     line = next(read_lines(path), "")
-    return "\t" in line or (None if _CONFIG_LINE.fullmatch(line) else False)
+    return None if _CONFIG_LINE.fullmatch(line) else reader_of_line(line) is not None
 
 
 def describe(names: list[str], overrides: list[str]) -> list[str]:
@@ -403,12 +403,8 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     if missing := [name for name in names if FILE_ENDING.search(name) and not exists(name)]:
         raise UsageError(f"{missing[0]}: no such file")
     kinds = {*map(holds_pairs, names)}
-    if kinds == {False}:
-        help = "write one pair a line, source TAB target; or name two files, one for each language"
-        if len(names) == 2:
-            paste = shell_command("paste", *map(Path, names))
-            help = f"{paste} > pairs.tsv, and {mtx_command('train', 'pairs.tsv')}"
-        raise UsageError(f"{names[0]}: expected sentence pairs, but its first line has no TAB", help)
+    if False in kinds and None not in kinds:
+        raise no_pairs(*map(Path, names[:2]))
     if kinds != {True}:
         return []
     files, keys = ",".join(names), {override.partition("=")[0] for override in overrides}

@@ -292,7 +292,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, text: str, help: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match="does not translate") as error:
+    with pytest.raises(UsageError, match="expected lines of text") as error:
         kind_of_document(tmp_path / name)
     assert help in str(error.value.help) and "--lines" in str(error.value.help)
 
