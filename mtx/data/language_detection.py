@@ -41,7 +41,7 @@ _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
 _TIMES_OTHERS, _FEWEST_WORDS = 10, 5  # for a text to be in one language and in no other
 _LOOKS_ALIKE, _TIMES = 0.5, 1.5  # similarity; minimum ratio to another language or text
-_ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # minimum number of different sentences, and of letters
+_ENOUGH_TEXTS, _ENOUGH_LETTERS = 10, 300  # minimum number of different sentences, and of letters
 _SAMPLE = 4_000  # inspected sentences or units
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
 _TEXT = "its text"  # which shows the languages of a file that does not name them

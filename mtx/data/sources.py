@@ -38,7 +38,7 @@ from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_
 from mtx.formatting import mtx_command
 from mtx.storage import durable
 from mtx.storage.streams import shows_progress
-from mtx.storage.text_files import bilingual_form, read_lines
+from mtx.storage.text_files import bilingual_form, kind_of_lines, read_lines
 
 log = logging.getLogger(__name__)
 
@@ -246,6 +246,8 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
         is_swapped = None
         for block in corpus.blocks():
             if is_swapped is None:
+                if kind := kind_of_lines("\n".join(block.src[:100]).encode("utf-8", "replace")):
+                    log.warning(f"{corpus.name}: expected lines of text, got {kind.name}: {kind.help}")
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
                     if columns or len(corpus.files) != 1 or names_languages(*corpus.files):

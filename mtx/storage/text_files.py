@@ -211,11 +211,20 @@ def declared_encoding(beginning: bytes) -> str | None:
     return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
 
 
-def likely_encoding(sample: bytes) -> str | None:
-    """The most probable encoding of some lines that are not UTF-8, or None if none of the usual ones fits."""
+# The usual one of languages for which a short text does not show it
+_CODE_PAGES = """cp1250 cs hr hu pl ro sk sl; cp1253 el; cp1254 az tr; cp1255 he; cp1256 ar fa ur; cp1257 et lt lv;
+cp1258 vi"""
+
+
+def likely_encoding(sample: bytes, language: str = "") -> str | None:
+    """The most probable encoding of some lines that are not UTF-8, or None if none of the usual ones fits.
+
+    Args:
+        language: its code, if it is known.
+    """
     from charset_normalizer import from_bytes
 
-    names = _NARROW.split()
+    names = re.findall(rf"(cp\d+)[^;]* {language}\b", _CODE_PAGES) if language else _NARROW.split()
     candidates = [
         (match.chaos, -match.coherence, names.index(name))
         for match in from_bytes(sample, cp_isolation=names)
@@ -223,7 +232,7 @@ def likely_encoding(sample: bytes) -> str | None:
         if name in names
     ]
     if not candidates:
-        return None
+        return likely_encoding(sample) if language else None
     return names[min(candidates)[2]].replace("cp125", "windows-125").replace("_", "-").upper()
 
 
@@ -295,7 +304,7 @@ def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> 
             except UnicodeDecodeError:
                 bad = InvalidLines()  # it and those of the following lines show the encoding
                 bad.replace(list(map(escaped, [line, *itertools.islice(lines, _SAMPLED_LINES)])))
-                help = _iconv(name, bad.encoding() or "ENCODING")
+                help = iconv(name, bad.encoding() or "ENCODING")
                 raise DataError(f"{name}:{number}: not UTF-8{bad.guess()}", help) from None
 
 
@@ -324,7 +333,7 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     beginning = file.peek(BEGINNING_BYTES)  # type: ignore[attr-defined]  # waits no longer than reading a line
     first = file.readline(_FIRST_BYTES)
     if encoding := wide_encoding(max(beginning, first, key=len)):  # gzip shows only the first member
-        raise DataError(f"{name}: expected UTF-8, got {encoding}", _iconv(name, encoding))
+        raise DataError(f"{name}: expected UTF-8, got {encoding}", iconv(name, encoding))
     if not first.endswith(b"\n"):
         if first.count(b"\r") > 1:
             help = f"tr '\\r' '\\n' < {shell_command(name)} > NEW"
@@ -333,7 +342,8 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     return itertools.chain([first] if first else [], iter(partial(file.readline, _LINE_BYTES), b""))
 
 
-def _iconv(name: Path, encoding: str) -> str:
+def iconv(name: Path, encoding: str) -> str:
+    """The command that converts a file, which may be compressed, to UTF-8."""
     file, iconv = shell_command(name), f"iconv -f {encoding} -t UTF-8"
     return f"gzip -dc {file} | {iconv} > NEW" if name.suffix == ".gz" else f"{iconv} {file} > NEW"
 

@@ -231,7 +231,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     refused(2, ["training.max_steps"], "config", "training.max_step")
     refused(2, ["trian"], "trian")
     (here / "memory.tmx").write_text("<tmx>")
-    refused(1, ["memory.tmx:1: invalid XML: no element found"], "train", "memory.tmx")
+    refused(1, ["memory.tmx:1: damaged XML: no element found"], "train", "memory.tmx")
     refused(2, ["expected one of them", "data.train=memory.tmx,OTHER"], "train", "memory.tmx", "data.train=a.tsv")
     refused(2, ["expected one CONFIG, got memory.tmx and demo"], "train", "memory.tmx", "demo")
     refused(2, ["other.tmx: no such file"], "train", "other.tmx")
@@ -252,7 +252,7 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     )
     for name in ("pairs", "a.en", "a.de", "b.txt"):
         (here / name).unlink()
-    refused(1, ["memory.tmx:1: invalid XML"], "prepare", "own-text", "data.train=memory.tmx")
+    refused(1, ["memory.tmx:1: damaged XML"], "prepare", "own-text", "data.train=memory.tmx")
     (here / "memory.tmx").unlink()
     assert not list(here.iterdir())
 

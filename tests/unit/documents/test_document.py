@@ -267,7 +267,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         translated(tmp_path / "a.xlf", VERSION_1, ("fr", "it"))
     with pytest.raises(UsageError, match="a.po: is en_GB to de, the model translates en to fr"):
         translated(tmp_path / "a.po", CATALOGUE, ("en", "fr"))
-    with pytest.raises(DataError, match=r"a.xlf:\d+: invalid XML"):
+    with pytest.raises(DataError, match=r"a.xlf:\d+: damaged XML"):
         translated(tmp_path / "a.xlf", VERSION_1[:-100])
     with pytest.raises(DataError, match="p.html:2: not UTF-8, perhaps WINDOWS-1252"):
         translated(tmp_path / "p.html", ("<p>and</p>\n<p>schöne Grüße für alle</p>").encode("latin-1"))
