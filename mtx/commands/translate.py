@@ -30,15 +30,13 @@ from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import counted
 from mtx.storage.streams import shows_progress
 from mtx.storage.text_files import (
-    BEGINNING_BYTES,
     KINDS,
     FileKind,
     Invalid,
     InvalidLines,
-    bilingual_form,
     decoded_lines,
-    errors_named,
-    kind_of_lines,
+    kind_of,
+    kind_of_file,
     read_lines,
 )
 
@@ -98,7 +96,7 @@ def translate(
     else:
         with open_input(file) as source, open_output(target, source, *others) as sink:
             if not (as_lines or source.isatty()):
-                require_lines(file, kind_of_lines(source.peek()))  # type: ignore[attr-defined]
+                require_lines(file, kind_of(source.peek(), KINDS))  # type: ignore[attr-defined]
             for block in blocks(source, file, prefix):
                 sink.writelines(row.encode() + b"\n" for row in work.rows(block))
                 sink.flush()
@@ -111,17 +109,10 @@ def kind_of_document(path: Path) -> str | None:
     Raises:
         UsageError: if it is missing, or something else than text.
     """
-    ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
-    kind = next((kind for kind in KINDS if ending in kind.endings.split()), None)
-    if kind and kind.form == "html":
-        return kind.form
-    form = bilingual_form(path)
-    if not (form or kind):
-        with open_input(path) as file, errors_named(path):
-            kind = kind_of_lines(file.peek(BEGINNING_BYTES))  # type: ignore[attr-defined]
-    if not (form or (kind and kind.form)):
+    kind = kind_of_file(path)
+    if not (kind and kind.form):
         require_lines(path, kind)
-    return form or (kind and kind.form)
+    return kind and kind.form
 
 
 def require_lines(path: Path | None, kind: FileKind | None) -> None:

@@ -44,6 +44,8 @@ _LOOKS_ALIKE, _TIMES = 0.5, 1.5  # similarity; minimum ratio to another language
 _ENOUGH_TEXTS, _ENOUGH_LETTERS = 10, 300  # minimum number of different sentences, and of letters
 _SAMPLE = 4_000  # inspected sentences or units
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
+# Perhaps languages in the name of a file: en-yo.tsv and yoruba.tsv, unlike my.tsv
+_IN_NAME = re.compile(r"[^\W\d_]{3,}|(?<![^\W\d_])[a-z]{2}(?=[-_])|(?<=[-_])[a-z]{2}(?![^\W\d_])")
 _TEXT = "its text"  # which shows the languages of a file that does not name them
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
 
@@ -191,13 +193,11 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
         case [str(src), str(tgt)] if src != tgt:
             return src, tgt, origin
     names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
-    words = [word for word in re.findall(r"[^\W\d_]+", path.name) if language_of_column(word)]
-    of_name = [language_of_column(word) for word in words if len(word) > 2 or len(words) > 1]  # unlike my.tsv
-    guesses = iter([*(language for language in of_name if language not in languages), "CODE", "CODE"])
-    sides = zip(("src", "tgt"), [*dict.fromkeys(languages), None, None], strict=False)
+    known = dict.fromkeys(filter(None, [*languages, *map(language_of_column, _IN_NAME.findall(path.name))]))
+    src, tgt = [*known, "CODE", "CODE"][:2]
     raise UsageError(
         f"{path}: cannot tell its two languages: found {printable(names[:200])}",
-        mtx_command("train", path, *(f"data.{side}={language or next(guesses)}" for side, language in sides)),
+        mtx_command("train", path, f"data.src={src}", f"data.tgt={tgt}"),
     )
 
 

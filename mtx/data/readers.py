@@ -14,7 +14,7 @@ from mtx.data.tables import Columns, PairBlock, read_bars, read_csv, read_jsonl,
 from mtx.data.translation_memories import read_po, read_tmx, read_xliff
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command, shell_command
-from mtx.storage.text_files import bilingual_form, read_lines
+from mtx.storage.text_files import kind_of_file, read_lines
 
 
 class Reader(Protocol):
@@ -58,15 +58,15 @@ class Reader(Protocol):
         """
 
 
-# By file extension, in lower case. A translation memory is also recognised by its content (`bilingual_form`).
+# By file extension, in lower case. A translation memory is also recognised by its content (`kind_of_file`).
 READERS: dict[str, Reader] = {
     "tsv": read_tsv,
     "csv": read_csv,
     "jsonl": read_jsonl,
     "parquet": read_parquet,
-    "tmx": BilingualReader(read_tmx, "tmx"),
-    **dict.fromkeys(["xliff", "xlf", "sdlxliff", "mqxliff", "mxliff"], BilingualReader(read_xliff, "xliff")),
-    **dict.fromkeys(["po", "pot"], BilingualReader(read_po, "po")),
+    "tmx": BilingualReader(read_tmx),
+    **dict.fromkeys(["xliff", "xlf", "sdlxliff", "mqxliff", "mxliff"], BilingualReader(read_xliff)),
+    **dict.fromkeys(["po", "pot"], BilingualReader(read_po)),
 }
 _JSON = re.compile(r"\s*(?:\{|\[\s*(?:[\[{\"]|$))")
 # A local name with such an extension is one file; any other name is the prefix of two files, one for each language.
@@ -74,25 +74,31 @@ FILE_ENDING = re.compile(rf"\.({'|'.join(READERS)})(\.gz)?$", re.IGNORECASE)
 
 
 def reader_of(path: Path) -> Reader:
-    """The reader of a file of pairs: by its content, else its extension, else its first line.
+    """The reader of a file of pairs, see `find_reader`.
 
     Raises:
         UsageError: if there is no such file, or it has other content.
     """
+    reader = find_reader(path)
+    if reader is None:
+        raise no_pairs(path)
+    return reader
+
+
+def find_reader(path: Path) -> Reader | None:
+    """The reader of a file: by its content, else its extension, else its first line; None for single sentences.
+
+    Raises:
+        UsageError: if there is no such file, or it has no text.
+    """
     if path.name.lower().endswith(".parquet"):  # its reader reports problems
         return read_parquet
-    if held := bilingual_form(path):
-        return READERS[held]
+    kind = kind_of_file(path)
+    if kind and kind.form in READERS:
+        return READERS[kind.form]
     if ending := FILE_ENDING.search(path.name):
         return READERS[ending[1].lower()]
     line = next(read_lines(path), "")  # of a file with another extension, such as the .txt that spreadsheets write
-    if reader := reader_of_line(line):
-        return reader
-    raise no_pairs(path)
-
-
-def reader_of_line(line: str) -> Reader | None:
-    """The reader of a file with this first line, which may be empty; None for text that is not pairs."""
     if not line or "\t" in line:
         return read_tsv
     if _JSON.match(line):
@@ -104,7 +110,7 @@ def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
     """The error for a file of single sentences; its help joins it to `tgt`, whatever TABs are in the lines."""
     paste = f"paste -d '|' {shell_command(path, '/dev/null', '/dev/null', tgt)} > pairs.txt"
     help = (
-        "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; give two files "
-        f"NAME.en and NAME.de as NAME, or join any two: {paste}, and {mtx_command('train', 'pairs.txt')}"
+        "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; name two "
+        f"files NAME.en and NAME.de as NAME, or join any two: {paste}, and {mtx_command('train', 'pairs.txt')}"
     )
     return UsageError(f"{path}: expected sentence pairs, got single sentences", help)

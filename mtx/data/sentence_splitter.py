@@ -60,8 +60,8 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
 # Of chats, with the name of who speaks; of lyrics (LRC), with their other marks
 _DATE = r"(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{2,4},?[ T])?\d{1,2}:\d\d(?::\d\d)?(?:[ \u202f]?[AaPp][Mm])?"
 _TIMES = (
-    rf"(?:(?:\[{_DATE}\]|{_DATE} -) (?:(?:\+[\d -]+|[^\s:]+(?: [^\s:]+)?): )?|(?:\[\d{{1,3}}:\d\d(?:[.:]\d{{1,3}}){{0,2}}\])+"
-    r"|\[(?:ar|ti|al|au|by|re|ve|la|length|offset|tool):[^\]]*\])?\s*"
+    rf"(?:(?:\[{_DATE}\]|{_DATE} -) (?:(?:\+[\d -]+|[^\s:]+(?: [^\s:]+)?): )?"
+    r"|(?:\[\d{1,3}:\d\d(?:[.:]\d{1,3}){0,2}\])+|\[(?:ar|ti|al|au|by|re|ve|la|length|offset|tool):[^\]]*\])?\s*"
 )
 
 

@@ -21,7 +21,7 @@ from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, tag_of
-from mtx.data.readers import FILE_ENDING, no_pairs, reader_of, reader_of_line
+from mtx.data.readers import FILE_ENDING, find_reader, no_pairs, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
     PLAIN_NAMES,
@@ -35,10 +35,9 @@ from mtx.data.tables import (
 )
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
-from mtx.formatting import mtx_command
 from mtx.storage import durable
 from mtx.storage.streams import shows_progress
-from mtx.storage.text_files import bilingual_form, kind_of_lines, read_lines
+from mtx.storage.text_files import read_lines, unlike_lines
 
 log = logging.getLogger(__name__)
 
@@ -246,8 +245,8 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
         is_swapped = None
         for block in corpus.blocks():
             if is_swapped is None:
-                if kind := kind_of_lines("\n".join(block.src[:100]).encode("utf-8", "replace")):
-                    log.warning(f"{corpus.name}: expected lines of text, got {kind.name}: {kind.help}")
+                if problem := unlike_lines(block.src):
+                    log.warning(f"{corpus.name}: {problem}")
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
                     if columns or len(corpus.files) != 1 or names_languages(*corpus.files):
@@ -388,12 +387,9 @@ def holds_pairs(name: str) -> bool | None:
     path = Path(name)
     if name in recipe_names() or not (exists(name) and path.is_file()):
         return None
-    if FILE_ENDING.search(name) or bilingual_form(path):
-        return True
     if path.suffix in (".yaml", ".yml"):
         return None
-    line = next(read_lines(path), "")
-    return None if _CONFIG_LINE.fullmatch(line) else reader_of_line(line) is not None
+    return True if find_reader(path) else None if _CONFIG_LINE.fullmatch(next(read_lines(path))) else False
 
 
 def describe(names: list[str], overrides: list[str]) -> list[str]:

@@ -313,7 +313,7 @@ def log_once(text: str) -> None:
 
 read_tsv = TableReader(rows_of_tsv)
 read_csv = TableReader(rows_of_csv)
-read_bars = TableReader(lambda _, lines: (re.split(r" *\|\|\| *", line) for line in lines))  # as word aligners read them
+read_bars = TableReader(lambda _, lines: (re.split(r" *\|\|\| *", line) for line in lines))  # for word aligners
 
 
 def read_jsonl(path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:

@@ -57,7 +57,7 @@ from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores
 from mtx.storage.model_description import language_pairs
-from mtx.storage.text_files import kind_of_lines
+from mtx.storage.text_files import unlike_lines
 
 if TYPE_CHECKING:
     from mtx.decoding.torch_engine import AttentionMaps, ForcedScore, TorchEngine
@@ -311,8 +311,8 @@ class Translator:
             DataError: a prefix is too long for the model; nothing was translated.
         """
         require_lines(lines, prefixes)
-        if kind := kind_of_lines("\n".join(lines[:100]).encode("utf-8", "replace")):
-            self._log_once(logging.WARNING, f"expected lines of text, got {kind.name}: {kind.help}")
+        if problem := unlike_lines(lines):
+            self._log_once(logging.WARNING, problem)
         return self._hypotheses(lines, prefixes, n_best)
 
     def translate_marked(self, segments: Sequence[Marked]) -> list[Marked]:

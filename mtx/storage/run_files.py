@@ -210,11 +210,9 @@ def find_model(model: Path) -> Path:
         return inner
     if is_run(model):
         return model
-    config = model / MODEL_CONFIG
-    is_foreign = config.is_file() and b'"model_type"' in config.read_bytes()[: 1 << 16]
-    if is_foreign or any(path.suffix in (".spm", ".npz") for path in model.glob("*")):
+    if (model / MARIAN_SOURCE_MODEL).is_file():
         help = f"convert it with {mtx_command('import', model, '-o', 'MODEL')}"
-        raise UsageError(f"{model}: a model of transformers or Marian, not a model directory of mtx", help)
+        raise UsageError(f"{model}: a MarianMT directory of transformers, not a model directory of mtx", help)
     is_part = any((model / name).is_file() for name in (STATE, REPORT))
     if is_part and not (model / MODEL_CONFIG).is_file():
         help = "MODEL is a run directory or a model directory"

@@ -12,7 +12,7 @@ import logging
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
@@ -73,12 +73,12 @@ po: po pot
 (?:\s*\#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"
 
 XML or HTML
-save a page as .html; export a term base as tab-separated text (.tsv); convert other XML to PO or XLIFF (Translate Toolkit)
+name a page .html, or save it as plain text; export a term base as .tsv; convert other XML to PO or XLIFF
 :
 \s*<\?xml\s|PROLOG<((?i:html)|resources|TS|martif|tbx)\b
 
 an office document, an archive or another binary file
-save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, and a document as plain text in UTF-8, one sentence per line; unpack an archive (only gzip is read); Parquet needs the extension .parquet
+save a spreadsheet as "CSV UTF-8" (.csv), a document as plain text in UTF-8; unpack an archive; name Parquet .parquet
 :
 (?# Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, gzip, bzip2, zstd)
 PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite\ format\ 3\0|PAR1\x15
@@ -162,9 +162,10 @@ def kind_of(beginning: bytes, kinds: Iterable[FileKind] = _KINDS) -> FileKind | 
     return next((kind for kind in kinds if re.match(kind.signature, beginning, flags)), None)
 
 
-def kind_of_lines(beginning: bytes) -> FileKind | None:
-    """The kind of a file or text that begins with these bytes; None for lines that can be translated one by one."""
-    return kind_of(beginning, KINDS)
+def unlike_lines(lines: Sequence[str]) -> str | None:
+    """What some lines are instead of lines of text, and what to do, for a warning; None for lines of text."""
+    kind = kind_of("\n".join(lines[:100]).encode("utf-8", "replace"), KINDS)
+    return f"expected lines of text, got {kind.name}: {kind.help}" if kind else None
 
 
 _BOMS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
@@ -236,18 +237,23 @@ def likely_encoding(sample: bytes, language: str = "") -> str | None:
     return names[min(candidates)[2]].replace("cp125", "windows-125").replace("_", "-").upper()
 
 
-def bilingual_form(path: Path) -> str | None:
-    """The form of a file that is not plain text but holds pairs, see `FileKind.form`; None for plain text.
+def kind_of_file(path: Path) -> FileKind | None:
+    """The kind of a file, by its content and its name; None for lines of text. A page is recognised by its name.
 
     Raises:
-        UsageError: if the file is missing, or neither.
+        UsageError: if the file is missing, or has no text.
         DataError: if the beginning of a gzip file is damaged.
     """
+    ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
+    named = next((kind for kind in KINDS if ending in kind.endings.split()), None)
+    if named and named.form == "html":
+        return named
     with open_bytes(path) as file, errors_named(path):
-        kind = kind_of(file.peek(BEGINNING_BYTES))  # type: ignore[attr-defined]
-    if kind and not kind.form:
-        raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.help)
-    return kind.form if kind else None
+        beginning = file.peek(BEGINNING_BYTES)  # type: ignore[attr-defined]
+    held = kind_of(beginning)
+    if held and not held.form:
+        raise UsageError(f"{path}: expected plain text, got {held.name}", held.help)
+    return held or named or kind_of(beginning, KINDS)
 
 
 def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:

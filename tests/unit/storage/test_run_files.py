@@ -76,7 +76,7 @@ def test_what_is_no_model_directory_is_told_with_the_path_to_give(run: RunLayout
     for path, what, help in (
         (checkpoint, "a part of a run", "MODEL is a run directory or a model directory"),
         (run.data, "a part of a run", "MODEL is a run directory or a model directory"),
-        (marian, "a model of transformers or Marian", f"import {marian} -o MODEL"),
+        (marian, "a MarianMT directory", f"import {marian} -o MODEL"),
     ):
         with pytest.raises(UsageError, match=what) as caught:
             find_model(path)
