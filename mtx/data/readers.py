@@ -99,11 +99,11 @@ def find_reader(path: Path) -> Reader | None:
     if ending := FILE_ENDING.search(path.name):
         return READERS[ending[1].lower()]
     line = next(read_lines(path), "")  # of a file with another extension, such as the .txt that spreadsheets write
-    if not line or "\t" in line:
-        return read_tsv
     if _JSON.match(line):
         return read_jsonl
-    return read_bars if "|||" in line else None
+    if "|||" in line:
+        return read_bars
+    return read_tsv if not line or "\t" in line else None
 
 
 def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:

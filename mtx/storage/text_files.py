@@ -73,7 +73,7 @@ po: po pot
 (?:\s*\#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"
 
 XML or HTML
-name a page .html, or save it as plain text; export a term base as .tsv; convert other XML to PO or XLIFF
+save a page as plain text, or name it .html to translate it; export a term base as .tsv; convert other XML to PO
 :
 \s*<\?xml\s|PROLOG<((?i:html)|resources|TS|martif|tbx)\b
 

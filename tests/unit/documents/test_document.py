@@ -302,7 +302,7 @@ def test_xml_with_other_texts_is_refused_with_what_to_do(text: str, tmp_path: Pa
     (tmp_path / "a.xml").write_text(text)
     with pytest.raises(UsageError, match="got XML") as error:
         kind_of_document(tmp_path / "a.xml")
-    assert "PO or XLIFF" in str(error.value.help)
+    assert "convert other XML to PO" in str(error.value.help)
 
 
 def test_lines_of_text_are_no_document(tmp_path: Path) -> None:
