@@ -224,7 +224,8 @@ def find_config(name: str) -> Path:
     recipe = nearest(name, recipe_names())
     suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, [*Config.model_fields, *key_names()])
     kind = "recipe" if recipe or "." not in name else "recipe or setting"
-    raise UsageError(f"no {kind} named {name!r}{suggestion}", "mtx config lists the recipes, mtx config training its settings")
+    help = "mtx config lists the recipes, and mtx config training the settings of that section"
+    raise UsageError(f"no {kind} named {name!r}{suggestion}", help)
 
 
 def _split_override(argument: str) -> tuple[str, str]:

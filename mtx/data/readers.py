@@ -103,7 +103,7 @@ def find_reader(path: Path) -> Reader | None:
         return read_jsonl
     if "|||" in line:
         return read_bars
-    return read_tsv if not line or "\t" in line else None
+    return read_tsv if "\t" in line else None
 
 
 def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:

@@ -389,7 +389,9 @@ def holds_pairs(name: str) -> bool | None:
         return None
     if path.suffix in (".yaml", ".yml"):
         return None
-    return True if find_reader(path) else None if _CONFIG_LINE.fullmatch(next(read_lines(path))) else False
+    if find_reader(path):
+        return True
+    return None if _CONFIG_LINE.fullmatch(next(read_lines(path), "")) else False
 
 
 def describe(names: list[str], overrides: list[str]) -> list[str]:

@@ -56,9 +56,8 @@ def mark_up_line(line: str, lead: re.Pattern[str] | None) -> Marked:
     text = clean_text(_CONTROLS.sub(" ", replace_surrogates(line)))
     if not (text and lead):
         return [text]
-    text = line[: len(line) - len(line.lstrip("\t "))] + text
-    rest = lead.sub("", text, count=1)
-    return [text.removesuffix(rest), *mark_up([rest])] if rest != text else mark_up([text])
+    _, before, rest = lead.split(line[: len(line) - len(line.lstrip("\t "))] + text, 1)
+    return [before] * bool(before) + mark_up([rest])
 
 
 def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:

@@ -337,15 +337,13 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
         model, place = kind.model_fields["architectures"].default[0], repr(str(source))
         convert = f"with transformers: {model}.from_pretrained({place}).save_pretrained({place})"
         raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
+    path = source / MODEL_CONFIG
     if any(source.glob("*.npz")):
         help = "transformers' convert_marian_to_pytorch makes a MarianMT directory of it, which mtx imports"
         raise UsageError(f"{source}: a model of Marian itself (*.npz)", help)
-    path = source / MODEL_CONFIG
     values = read_json(path)
-    name = values.get("model_type")
-    if name in ("marian", "m2m_100") and not (source / WEIGHTS).is_file():
-        help = "mtx import hf:OWNER/NAME downloads a whole model"
-        raise DamagedFileError(f"{source / WEIGHTS}: missing file: the weights of the {name} model", help)
+    if values.get("model_type") in ("marian", "m2m_100"):
+        durable.require_file(source / WEIGHTS)
     config = validate(kind, path, values)
     text = read_settings(_TokenizerConfig, source / TOKENIZER_CONFIG)
     search = read_settings(_GenerationConfig, source / GENERATION_CONFIG, values)
@@ -384,9 +382,8 @@ def validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values
         problem = error.errors()[0]
     where = "".join(f"{part} " for part in problem["loc"])
     is_unsupported = problem["type"] in ("literal_error", "value_error")
-    text = "missing" if problem["type"] == "missing" else f"{reprlib.repr(problem['input'])}: {problem['msg']}"
     raise (UsageError if is_unsupported else DamagedFileError)(
-        f"{path}: {where}is {text.replace('Input should be', 'expected')}",
+        f"{path}: {where}is {reprlib.repr(problem['input'])}: {problem['msg'].replace('Input should be', 'expected')}",
         "mtx imports MarianMT (OPUS-MT), M2M-100 and NLLB models, but not NLLB's experts, mBART and T5",
     )
 

@@ -49,12 +49,12 @@ class FileKind(NamedTuple):
     help: str
     form: str
     endings: str
-    signature: bytes
+    signature: str
 
 
-# Of each kind what `FileKind` has, a line each; the signature may take several. The first match counts. Below the line
-# are those that are text: a translation line by line would spoil them. PROLOG is XML up to its first element; groups
-# are atomic, so that no file makes the search long.
+# Of each kind its name, its help, its form and endings, and its signature, which may take several lines. The first
+# match counts. Below the line are those that are text: a translation line by line would spoil them. PROLOG is XML up to
+# its first element; groups are atomic, so that no file makes the search long.
 _PROLOG = r"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
 _TABLE = r"""
 a translation memory (TMX)
@@ -143,13 +143,10 @@ sed -E 's/@@( |$)//g' FILE > NEW joins those of BPE; sed 's/ //g; s/▁/ /g' FIL
 """
 
 
-def _parse(block: str) -> FileKind:
-    name, help, ending, *signature = block.split("\n")
-    form, _, endings = ending.partition(":")
-    return FileKind(name, help, form, endings, "\n".join(signature).replace("PROLOG", _PROLOG).encode())
-
-
-_KINDS, _STRUCTURED = ([*map(_parse, part.split("\n\n"))] for part in _TABLE.strip().split("\n\n----\n\n"))
+_KINDS, _STRUCTURED = (
+    [FileKind(*row) for row in re.findall(r"(.+)\n(.+)\n(\w*): ?(.*)\n((?:.+\n)+)", part)]
+    for part in _TABLE.replace("PROLOG", _PROLOG).split("----\n")
+)
 KINDS = _KINDS + _STRUCTURED
 
 
@@ -158,8 +155,7 @@ def kind_of(beginning: bytes, kinds: Iterable[FileKind] = _KINDS) -> FileKind | 
     beginning = beginning[:BEGINNING_BYTES].removeprefix(b"\xef\xbb\xbf")
     if encoding := wide_encoding(beginning):
         beginning = beginning.decode(encoding, "ignore").removeprefix("\ufeff").encode()
-    flags = re.DOTALL | re.VERBOSE
-    return next((kind for kind in kinds if re.match(kind.signature, beginning, flags)), None)
+    return next((kind for kind in kinds if re.match(f"(?sx){kind.signature}".encode(), beginning)), None)
 
 
 def unlike_lines(lines: Sequence[str]) -> str | None:
@@ -217,7 +213,7 @@ _CODE_PAGES = """cp1250 cs hr hu pl ro sk sl; cp1253 el; cp1254 az tr; cp1255 he
 cp1258 vi"""
 
 
-def likely_encoding(sample: bytes, language: str = "") -> str | None:
+def likely_encoding(sample: bytes, language: str = "-") -> str | None:
     """The most probable encoding of some lines that are not UTF-8, or None if none of the usual ones fits.
 
     Args:
@@ -225,16 +221,17 @@ def likely_encoding(sample: bytes, language: str = "") -> str | None:
     """
     from charset_normalizer import from_bytes
 
-    names = re.findall(rf"(cp\d+)[^;]* {language}\b", _CODE_PAGES) if language else _NARROW.split()
+    usual: list[str] = re.findall(rf"(cp\d+)[^;]* {language}\b", _CODE_PAGES)
+    names = [*usual, *_NARROW.split()]
     candidates = [
-        (match.chaos, -match.coherence, names.index(name))
+        (name not in usual, match.chaos, -match.coherence, names.index(name))
         for match in from_bytes(sample, cp_isolation=names)
         for name in match.could_be_from_charset  # they give the same text
         if name in names
     ]
     if not candidates:
-        return likely_encoding(sample) if language else None
-    return names[min(candidates)[2]].replace("cp125", "windows-125").replace("_", "-").upper()
+        return None
+    return names[min(candidates)[3]].replace("cp125", "windows-125").replace("_", "-").upper()
 
 
 def kind_of_file(path: Path) -> FileKind | None:

@@ -262,6 +262,15 @@ def test_a_page_stays_in_the_encoding_that_it_declares(declared: str, codec: str
     assert translate_document(path, "html", ("en", "de"), False, shout) == page(text.upper())
 
 
+def test_subtitles_in_another_encoding_get_the_command_that_converts_them(tmp_path: Path) -> None:
+    lines = ["Hol voltál egész nap?", "Nem tudom, talán később.", "Őrült vagy."]
+    text = "".join(f"{at}\n00:00:0{at},000 --> 00:00:0{at},900\n{line}\n\n" for at, line in enumerate(lines, 1))
+    (path := tmp_path / "a.srt").write_bytes(text.encode("cp1250"))
+    with pytest.raises(DataError, match="a.srt:3: not UTF-8, perhaps WINDOWS-1250") as error:
+        translate_document(path, "subtitles", ("hu", "de"), False, shout)
+    assert error.value.help == f"iconv -f WINDOWS-1250 -t UTF-8 {path} > NEW"
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a.xlf: is en to de-AT, the model translates fr to it"):
         translated(tmp_path / "a.xlf", VERSION_1, ("fr", "it"))
