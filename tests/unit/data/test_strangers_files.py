@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mtx.config.schema import DataConfig
 from mtx.data.language_detection import find_languages
 from mtx.data.readers import reader_of
-from mtx.data.sources import describe
+from mtx.data.sources import describe, find_corpora
 from mtx.data.tables import language_of_column
 from mtx.errors import DataError, UsageError
 from tests.unit.data.sentences import sentences
@@ -46,6 +47,21 @@ def test_a_header_names_the_languages_in_more_words(header: str, tmp_path: Path)
     assert find_languages(path) == ("en", "fr", "its header")
     assert pairs_of(path) == [("a lamp", "une lampe")]
     assert [language_of_column(name) for name in ("words", "text", "Source text", "Yoruba")] == [None, None, None, "yo"]
+
+
+def test_text_in_subwords_gets_a_warning_with_the_command_that_joins_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"{en.replace('a', 'a@@ ')}\t{fr}\n" for en, fr in PAIRS))
+    (corpus,) = find_corpora(DataConfig(train=(str(path),), src="en", tgt="fr")).train
+    for _ in range(2):
+        list(corpus.blocks())
+    assert f"{path}: expected lines of text, got text in subwords: sed -E 's/@@( |$)//g' FILE" in caplog.text
+    caplog.clear()
+    path.write_text("".join(f"{en}\t{fr}\n" for en, fr in PAIRS))
+    list(corpus.blocks())
+    assert "expected lines" not in caplog.text
 
 
 @pytest.mark.parametrize("text", [json.dumps([{"en": "a", "fr": "b"}]), json.dumps([{"en": "a", "fr": "b"}], indent=1)])
