@@ -29,30 +29,22 @@ from mtx.commands.translator_options import ALL, LoadOptions, load_translator, r
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import counted
 from mtx.storage.streams import shows_progress
-from mtx.storage.text_files import CONVERT, Invalid, InvalidLines, decoded_lines, read_lines
+from mtx.storage.text_files import (
+    KINDS,
+    FileKind,
+    Invalid,
+    InvalidLines,
+    decoded_lines,
+    kind_of,
+    kind_of_file,
+    read_lines,
+)
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
 
 
 T = TypeVar("T")
-_ENDINGS = {
-    "html": "html htm xhtml xht php ejs twig liquid hbs",
-    "markdown": "md mdx markdown",
-    "subtitles": "srt vtt",
-}
-# Files that hold more than text and that mtx does not read: what to do instead
-_OTHER_ENDINGS = {
-    CONVERT: "json arb yml yaml toml properties strings ini vue",
-    "make it HTML or Markdown (pandoc)": "rst tex adoc",
-    "make it SRT (ffmpeg)": "ass ssa",
-}
-_KIND_OF, _HELP_OF = (
-    {ending: key for key, endings in table.items() for ending in endings.split()}
-    for table in (_ENDINGS, _OTHER_ENDINGS)
-)
-_JSON = re.compile(rb'(?:\xef\xbb\xbf)?[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:')
-
 _SHOWN_CHARS = 80
 BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 
@@ -75,7 +67,7 @@ def translate(
 
     Documents are XLIFF, TMX, PO, HTML, Markdown, SRT and WebVTT files. Only their text changes.
     """
-    from mtx.data.readers import FILE_ENDING
+    from mtx.data.readers import READERS
 
     target = resolve_output(output)
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
@@ -83,19 +75,17 @@ def translate(
     if kind and (shard or options.get("n_best", 1) > 1 or prefix or as_json):
         problem = "--shard, --n-best, --prefix and --json are for lines of text"
         raise UsageError(f"{text}: is a document ({kind}); {problem}")
-    if overwrite and kind in (None, *_ENDINGS):
+    if overwrite and kind not in READERS:
         raise UsageError("--overwrite is for documents with translations in them: XLIFF, TMX and PO")
     translator = load_translator(model, glossary, **options)
     if text and kind:
-        if kind not in _ENDINGS and len(translator.directions) > 1 and not options.keys() & {"to", "src"}:
+        if kind in READERS and len(translator.directions) > 1 and not options.keys() & {"to", "src"}:
             from mtx.documents.document import find_direction
 
             src, tgt = find_direction(text, kind, translator.directions)
             translator = translator.to(tgt, src)
         translate_document(text, kind, target, overwrite, translator, glossary)
         return
-    if text and FILE_ENDING.search(text.name):
-        logger.warning("%s: looks like a table; each line is translated with all of its columns", text)
     work = LineWork(translator, as_json, prefix)
     others = [*filter(None, (prefix, glossary))]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
@@ -105,6 +95,8 @@ def translate(
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     else:
         with open_input(file) as source, open_output(target, source, *others) as sink:
+            if not (as_lines or source.isatty()):
+                require_lines(file, kind_of(source.peek(), KINDS))  # type: ignore[attr-defined]
             for block in blocks(source, file, prefix):
                 sink.writelines(row.encode() + b"\n" for row in work.rows(block))
                 sink.flush()
@@ -117,20 +109,16 @@ def kind_of_document(path: Path) -> str | None:
     Raises:
         UsageError: if it is missing, or something else than text.
     """
-    from mtx.data.readers import READERS
-    from mtx.storage.text_files import BEGINNING_BYTES, bilingual_form, errors_named, open_bytes
+    kind = kind_of_file(path)
+    if not (kind and kind.form):
+        require_lines(path, kind)
+    return kind and kind.form
 
-    ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
-    named: str | None = getattr(READERS.get(ending), "form", _KIND_OF.get(ending))
-    if named == "html":
-        return named
-    if not named and ending not in _HELP_OF:
-        with open_bytes(path) as file, errors_named(path):
-            if _JSON.match(file.peek(BEGINNING_BYTES)):  # type: ignore[attr-defined]
-                ending = "json"
-    if ending in _HELP_OF:
-        raise UsageError(f"{path}: mtx does not translate .{ending} files", f"{_HELP_OF[ending]}, or use --lines")
-    return bilingual_form(path) or named
+
+def require_lines(path: Path | None, kind: FileKind | None) -> None:
+    """Raise a UsageError for a file, or stdin, of a kind that is not lines of text."""
+    if kind:
+        raise UsageError(f"{path or 'stdin'}: expected lines of text, got {kind.name}", f"{kind.help}, or use --lines")
 
 
 class LineWork:

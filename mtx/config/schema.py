@@ -421,7 +421,7 @@ class TrainingConfig(Section):
     """last part of the steps, as a fraction, in which the learning rate falls linearly to zero; early stopping
     (training.patience) also ends with a cooldown"""
     label_smoothing: Probability = 0.1
-    """label smoothing (paper 5.4)"""
+    """label smoothing (paper 5.4): the share of the target probability that is spread over all subwords"""
     bpe_dropout: Probability = 0.0
     """probability that BPE-dropout skips a merge, such as 0.1, so that words are split differently in each epoch;
     0: always the same subwords"""

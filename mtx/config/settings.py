@@ -125,7 +125,8 @@ def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
         return values
 
     if not (exists(path) and path.is_file()):  # reading a pipe would block
-        raise UsageError(f"{path}: no such configuration file or run directory")
+        help = "mtx status lists the runs, mtx config the recipes; a model directory is for training.init_from=DIR"
+        raise UsageError(f"{path}: no such configuration file or run directory", help)
     try:
         if path.stat().st_size > _MAX_YAML_BYTES:
             raise UsageError(f"{path}: too large for a configuration file (at most {_MAX_YAML_BYTES:,} bytes)")
@@ -223,7 +224,8 @@ def find_config(name: str) -> Path:
     recipe = nearest(name, recipe_names())
     suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, [*Config.model_fields, *key_names()])
     kind = "recipe" if recipe or "." not in name else "recipe or setting"
-    raise UsageError(f"no {kind} named {name!r}{suggestion}", "mtx config lists the recipes")
+    help = "mtx config lists the recipes, and mtx config training the settings of that section"
+    raise UsageError(f"no {kind} named {name!r}{suggestion}", help)
 
 
 def _split_override(argument: str) -> tuple[str, str]:

@@ -59,11 +59,9 @@ class BilingualReader:
 
     Attributes:
         units: reads the units of a file.
-        form: tmx, xliff or po, which `mtx.documents` also translates.
     """
 
     units: Callable[[Path], Iterable[Unit]]
-    form: str | None = None
 
     def __call__(self, path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
         """See `Reader`. Raises DataError also if no unit has both languages."""

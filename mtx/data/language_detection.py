@@ -41,9 +41,11 @@ _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
 _TIMES_OTHERS, _FEWEST_WORDS = 10, 5  # for a text to be in one language and in no other
 _LOOKS_ALIKE, _TIMES = 0.5, 1.5  # similarity; minimum ratio to another language or text
-_ENOUGH_TEXTS, _ENOUGH_LETTERS = 50, 1000  # minimum number of different sentences, and of letters
+_ENOUGH_TEXTS, _ENOUGH_LETTERS = 10, 300  # minimum number of different sentences, and of letters
 _SAMPLE = 4_000  # inspected sentences or units
 _LONE_LETTER = re.compile(f"[{WITHOUT_SPACES}]")
+# Perhaps languages in the name of a file: en-yo.tsv and yoruba.tsv, unlike my.tsv
+_IN_NAME = re.compile(r"[^\W\d_]{3,}|(?<![^\W\d_])[a-z]{2}(?=[-_])|(?<=[-_])[a-z]{2}(?![^\W\d_])")
 _TEXT = "its text"  # which shows the languages of a file that does not name them
 _ALSO_OTHER_WORDS = ("id", "no")  # Indonesian and Norwegian; with two other languages, an identifier and a number
 
@@ -191,9 +193,11 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
         case [str(src), str(tgt)] if src != tgt:
             return src, tgt, origin
     names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
+    known = dict.fromkeys(filter(None, [*languages, *map(language_of_column, _IN_NAME.findall(path.name))]))
+    src, tgt = [*known, "CODE", "CODE"][:2]
     raise UsageError(
         f"{path}: cannot tell its two languages: found {printable(names[:200])}",
-        mtx_command("train", path, "data.src=en", "data.tgt=de"),
+        mtx_command("train", path, f"data.src={src}", f"data.tgt={tgt}"),
     )
 
 

@@ -15,46 +15,88 @@ Languages = tuple[str, str]  # of source and target, by their codes or names
 # For each language its code, its name in English, its own name, and its word for English
 _TABLE = """
 af Afrikaans, Afrikaans, Engels
+am Amharic, አማርኛ, እንግሊዝኛ
 ar Arabic, العربية, الإنجليزية
+az Azerbaijani, Azərbaycan dili, ingilis dili
+be Belarusian, беларуская, англійская
 bg Bulgarian, български, английски
+bn Bengali, বাংলা, ইংরেজি
 ca Catalan, català, anglès
 cs Czech, čeština, angličtina
+cy Welsh, Cymraeg, Saesneg
 da Danish, dansk, engelsk
 de German, Deutsch, Englisch
 el Greek, ελληνικά, αγγλικά
 en English, English, English
+eo Esperanto, Esperanto, angla
 es Spanish, español, inglés
 et Estonian, eesti, inglise
+eu Basque, euskara, ingelesa
 fa Persian, فارسی, انگلیسی
 fi Finnish, suomi, englanti
 fr French, français, anglais
+ga Irish, Gaeilge, Béarla
+gl Galician, galego, inglés
+gu Gujarati, ગુજરાતી, અંગ્રેજી
+ha Hausa, Hausa, Turanci
 he Hebrew, עברית, אנגלית
 hi Hindi, हिन्दी, अंग्रेज़ी
 hr Croatian, hrvatski, engleski
 hu Hungarian, magyar, angol
+hy Armenian, հայերեն, անգլերեն
 id Indonesian, Bahasa Indonesia, Bahasa Inggris
+ig Igbo, Igbo, Bekee
+is Icelandic, íslenska, enska
 it Italian, italiano, inglese
 ja Japanese, 日本語, 英語
+ka Georgian, ქართული, ინგლისური
+kk Kazakh, қазақ тілі, ағылшын тілі
+km Khmer, ខ្មែរ, អង់គ្លេស
+kn Kannada, ಕನ್ನಡ, ಇಂಗ್ಲಿಷ್
 ko Korean, 한국어, 영어
+ky Kyrgyz, кыргызча, англисче
+lb Luxembourgish, Lëtzebuergesch, Englesch
+lo Lao, ລາວ, ອັງກິດ
 lt Lithuanian, lietuvių, anglų
 lv Latvian, latviešu, angļu
+mg Malagasy, Malagasy, anglisy
+mk Macedonian, македонски, англиски
+ml Malayalam, മലയാളം, ഇംഗ്ലീഷ്
+mn Mongolian, монгол, англи
+mr Marathi, मराठी, इंग्रजी
+mt Maltese, Malti, Ingliż
+my Burmese, မြန်မာ, အင်္ဂလိပ်
 nb Norwegian, norsk, engelsk
+ne Nepali, नेपाली, अङ्ग्रेजी
 nl Dutch, Nederlands, Engels
+pa Punjabi, ਪੰਜਾਬੀ, ਅੰਗਰੇਜ਼ੀ
 pl Polish, polski, angielski
+ps Pashto, پښتو, انګلیسي
 pt Portuguese, português, inglês
 ro Romanian, română, engleză
 ru Russian, русский, английский
+rw Kinyarwanda, Ikinyarwanda, Icyongereza
+si Sinhala, සිංහල, ඉංග්‍රීසි
 sk Slovak, slovenčina, angličtina
 sl Slovenian, slovenščina, angleščina
+sn Shona, chiShona, Chirungu
+so Somali, Soomaali, Ingiriisi
+sq Albanian, shqip, anglisht
 sv Swedish, svenska, engelska
 sw Swahili, Kiswahili, Kiingereza
+ta Tamil, தமிழ், ஆங்கிலம்
+te Telugu, తెలుగు, ఆంగ్లం
 th Thai, ไทย, อังกฤษ
 tl Filipino, Tagalog, Ingles
 tr Turkish, Türkçe, İngilizce
 uk Ukrainian, українська, англійська
 ur Urdu, اردو, انگریزی
+uz Uzbek, oʻzbekcha, inglizcha
 vi Vietnamese, Tiếng Việt, Tiếng Anh
+xh Xhosa, isiXhosa, isiNgesi
+yo Yoruba, Yorùbá, Gẹ̀ẹ́sì
 zh Chinese, 中文, 英文
+zu Zulu, isiZulu, isiNgisi
 """
 KNOWN = {line[:2]: line[3:].split(", ") for line in _TABLE.strip().split("\n")}
 _BY_NAME = {name.casefold(): key for key, names in KNOWN.items() for name in names[:2]}

@@ -10,10 +10,11 @@ from typing import Protocol
 
 from mtx.data.bilingual import BilingualReader
 from mtx.data.languages import Languages
-from mtx.data.tables import Columns, PairBlock, read_csv, read_jsonl, read_parquet, read_tsv
+from mtx.data.tables import Columns, PairBlock, read_bars, read_csv, read_jsonl, read_parquet, read_tsv
 from mtx.data.translation_memories import read_po, read_tmx, read_xliff
 from mtx.errors import UsageError
-from mtx.storage.text_files import bilingual_form, read_lines
+from mtx.formatting import mtx_command, shell_command
+from mtx.storage.text_files import kind_of_file, read_lines
 
 
 class Reader(Protocol):
@@ -57,39 +58,59 @@ class Reader(Protocol):
         """
 
 
-# By file extension, in lower case. A translation memory is also recognised by its content (`bilingual_form`).
+# By file extension, in lower case. A translation memory is also recognised by its content (`kind_of_file`).
 READERS: dict[str, Reader] = {
     "tsv": read_tsv,
     "csv": read_csv,
     "jsonl": read_jsonl,
     "parquet": read_parquet,
-    "tmx": BilingualReader(read_tmx, "tmx"),
-    **dict.fromkeys(["xliff", "xlf", "sdlxliff", "mqxliff", "mxliff"], BilingualReader(read_xliff, "xliff")),
-    **dict.fromkeys(["po", "pot"], BilingualReader(read_po, "po")),
+    "tmx": BilingualReader(read_tmx),
+    **dict.fromkeys(["xliff", "xlf", "sdlxliff", "mqxliff", "mxliff"], BilingualReader(read_xliff)),
+    **dict.fromkeys(["po", "pot"], BilingualReader(read_po)),
 }
+_JSON = re.compile(r"\s*(?:\{|\[\s*(?:[\[{\"]|$))")
 # A local name with such an extension is one file; any other name is the prefix of two files, one for each language.
 FILE_ENDING = re.compile(rf"\.({'|'.join(READERS)})(\.gz)?$", re.IGNORECASE)
 
 
 def reader_of(path: Path) -> Reader:
-    """The reader of a file of pairs: by its content, else its extension, else its first line.
+    """The reader of a file of pairs, see `find_reader`.
 
     Raises:
         UsageError: if there is no such file, or it has other content.
     """
+    reader = find_reader(path)
+    if reader is None:
+        raise no_pairs(path)
+    return reader
+
+
+def find_reader(path: Path) -> Reader | None:
+    """The reader of a file: by its content, else its extension, else its first line; None for single sentences.
+
+    Raises:
+        UsageError: if there is no such file, or it has no text.
+    """
     if path.name.lower().endswith(".parquet"):  # its reader reports problems
         return read_parquet
-    if held := bilingual_form(path):
-        return READERS[held]
+    kind = kind_of_file(path)
+    if kind and kind.form in READERS:
+        return READERS[kind.form]
     if ending := FILE_ENDING.search(path.name):
         return READERS[ending[1].lower()]
     line = next(read_lines(path), "")  # of a file with another extension, such as the .txt that spreadsheets write
-    if line.startswith("{"):
+    if _JSON.match(line):
         return read_jsonl
-    if line and "\t" not in line:
-        help = (
-            "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; write "
-            "JSON as one object per line; give two files NAME.en and NAME.de as NAME"
-        )
-        raise UsageError(f"{path}: its first line is not a pair: it has no TAB", help)
-    return read_tsv
+    if "|||" in line:
+        return read_bars
+    return read_tsv if "\t" in line else None
+
+
+def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
+    """The error for a file of single sentences; its help joins it to `tgt`, whatever TABs are in the lines."""
+    paste = f"paste -d '|' {shell_command(path, '/dev/null', '/dev/null', tgt)} > pairs.txt"
+    help = (
+        "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; name two "
+        f"files NAME.en and NAME.de as NAME, or join any two: {paste}, and {mtx_command('train', 'pairs.txt')}"
+    )
+    return UsageError(f"{path}: expected sentence pairs, got single sentences", help)

@@ -57,10 +57,21 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     return split
 
 
+# Of chats, with the name of who speaks; of lyrics (LRC), with their other marks
+_DATE = r"(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{2,4},?[ T])?\d{1,2}:\d\d(?::\d\d)?(?:[ \u202f]?[AaPp][Mm])?"
+_TIMES = (
+    rf"(?:(?:\[{_DATE}\]|{_DATE} -) (?:(?:\+[\d -]+|[^\s:]+(?: [^\s:]+)?): )?"
+    r"|(?:\[\d{1,3}:\d\d(?:[.:]\d{1,3}){0,2}\])+|\[(?:ar|ti|al|au|by|re|ve|la|length|offset|tool):[^\]]*\])?\s*"
+)
+
+
 def lead_pattern(language: str) -> re.Pattern[str]:
-    """White space, a bullet and a number before the text of a line; `1.` may be an ordinal, in some languages."""
+    """What stands before the text of a line: white space, a mark, a number, or a time with the name of who speaks.
+
+    `1.` may be an ordinal, in some languages.
+    """
     dot = "" if code_of(language) in _DOTTED_ORDINALS.split() else "."
-    return re.compile(rf"\s*(?:(?:[-*+•–]|\(?\d{{1,3}}[){dot}])[ \t]+)*")
+    return re.compile(rf"(\s*(?:(?:[-*+•–>]|#+|\(?\d{{1,3}}[){dot}])[ \t]+)*{_TIMES})")
 
 
 def multi_sentence_share(lines: Sequence[str], language: str) -> float:

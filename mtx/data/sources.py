@@ -23,7 +23,7 @@ from mtx.data.bilingual import BilingualReader, match_rank
 from mtx.data.folders import find_texts
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, code_of, tag_of
-from mtx.data.readers import FILE_ENDING, READERS, reader_of
+from mtx.data.readers import FILE_ENDING, find_reader, no_pairs, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
     PLAIN_NAMES,
@@ -39,11 +39,11 @@ from mtx.data.tables import (
 )
 from mtx.data.tokenizer import given_models
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError, first_line
-from mtx.formatting import counted, mtx_command, shell_command
+from mtx.formatting import counted
 from mtx.storage import durable
 from mtx.storage.run_files import is_run
 from mtx.storage.streams import shows_progress
-from mtx.storage.text_files import bilingual_form, read_lines
+from mtx.storage.text_files import read_lines, unlike_lines
 
 log = logging.getLogger(__name__)
 
@@ -302,6 +302,8 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
         is_swapped = None
         for block in corpus.blocks():
             if is_swapped is None:
+                if problem := unlike_lines(block.src):
+                    log.warning(f"{corpus.name}: {problem}")
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
                     if columns or len(corpus.files) != 1 or names_languages(*corpus.files):
@@ -443,12 +445,13 @@ def holds_pairs(name: str) -> bool | None:
     is_folder = _is_dir(name) and not is_run(path)
     if name in recipe_names() or not (is_folder or (exists(name) and path.is_file())):
         return None
-    if is_folder or FILE_ENDING.search(name) or bilingual_form(path):
+    if is_folder:
         return True
     if path.suffix in (".yaml", ".yml"):
         return None
-    line = next(read_lines(path), "")
-    return "\t" in line or (None if _CONFIG_LINE.fullmatch(line) else False)
+    if find_reader(path):
+        return True
+    return None if _CONFIG_LINE.fullmatch(next(read_lines(path), "")) else False
 
 
 def describe(names: list[str], overrides: list[str]) -> list[str]:
@@ -460,12 +463,8 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     if missing := [name for name in names if FILE_ENDING.search(name) and not exists(name)]:
         raise UsageError(f"{missing[0]}: no such file")
     kinds = {*map(holds_pairs, names)}
-    if kinds == {False}:
-        help = "write one pair a line, source TAB target; or name two files, one for each language"
-        if len(names) == 2:
-            paste = shell_command("paste", *map(Path, names))
-            help = f"{paste} > pairs.tsv, and {mtx_command('train', 'pairs.tsv')}"
-        raise UsageError(f"{names[0]}: expected sentence pairs, but its first line has no TAB", help)
+    if False in kinds and None not in kinds:
+        raise no_pairs(*map(Path, names[:2]))
     if kinds != {True}:
         return []
     files = ",".join(f"{Path(name)}/" if _is_dir(name) else name for name in names)

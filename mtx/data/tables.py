@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from mtx.data.languages import KNOWN, Languages, code_of, key_of
 from mtx.errors import DataError, first_line
-from mtx.formatting import counted
+from mtx.formatting import counted, shell_command
 from mtx.storage.text_files import escaped, is_utf8, printable, read_lines, replace_invalid, replace_surrogates
 
 log = logging.getLogger(__name__)
@@ -49,13 +49,15 @@ _SEPARATING_LINES = 1000  # that decide the separator
 _CELL = r'(?:"[^"]*+(?:""[^"]*+)*+"|[^"\t\n]*+)'
 _BY_RULES = re.compile(rf"{_CELL}(?:[\t\n]{_CELL})*+")  # lines, whose quoted cells may contain line breaks
 _QUOTED_CELL = re.compile(r'(?:^|\t)"[^"\t\r\n]*+(?:""|[\t\r])', re.MULTILINE)  # up to what needed the quotes
-# In English and in the most common interface languages of translation tools
+# What a header says in addition to the language or the side, and its words for the sides: in English and in the most
+# common interface languages of translation tools
+_EXTRA = re.compile(r"[ /-]*\b(?:words?|sentences?|texts?|phrases?|segments?|strings?|language)\b[ /-]*")
 _SOURCE = re.compile(
-    r"src|source(?: (?:text|segment|sentence|language))?|ausgangs(?:text|sprache)|quelle|quelltext"
+    r"src|source|ausgangs(?:text|sprache)|quelle|quelltext"
     r"|(?:texte|langue) source|originale?|texto (?:original|de origen|de partida)|origen|testo di partenza|origem"
 )
 _TARGET = re.compile(
-    r"tgt|trg|target(?: (?:text|segment|sentence|language))?|translation|ziel(?:text|sprache)?|übersetzung"
+    r"tgt|trg|target|translation|ziel(?:text|sprache)?|übersetzung"
     r"|(?:(?:texte|langue) )?cible|traduction|(?:texto de )?destino|traducción|testo di arrivo|traduzione"
     r"|texto de chegada|tradução"
 )
@@ -198,7 +200,7 @@ def _header_sides(row: list[str], languages: Languages) -> tuple[int, int] | Non
     """The columns that a row names as source and target; None if it is not a header."""
     if tuple(row) == languages:
         return 0, 1
-    cells = list(map(_strip_brackets, row))
+    cells = list(map(_bare_name, row))
     src, tgt = (
         [at for at, cell in enumerate(cells) if words.fullmatch(cell) or key_of(cell) == key_of(language.casefold())]
         for language, words in zip(languages, (_SOURCE, _TARGET), strict=True)
@@ -208,13 +210,13 @@ def _header_sides(row: list[str], languages: Languages) -> tuple[int, int] | Non
 
 def language_of_column(name: str) -> str | None:
     """The language code for a column name that is a code or the name of a language; None for other words."""
-    code = code_of(_strip_brackets(name))
+    code = code_of(_bare_name(name))
     return code if key_of(code) in KNOWN else None
 
 
-def _strip_brackets(cell: str) -> str:
-    """A cell without its part in brackets: english for `English (US)`."""
-    return cell.partition("(")[0].strip().casefold().replace("_", "-")
+def _bare_name(cell: str) -> str:
+    """What a cell of a header names: english for `English (US)` and `English words/sentences`, en for `text_en`."""
+    return _EXTRA.sub("", cell.partition("(")[0].casefold().replace("_", "-")).strip()
 
 
 def _index(path: Path, row: list[str], column: str) -> int:
@@ -316,19 +318,21 @@ def log_once(text: str) -> None:
 
 read_tsv = TableReader(rows_of_tsv)
 read_csv = TableReader(rows_of_csv)
+read_bars = TableReader(lambda _, lines: (re.split(r" *\|\|\| *", line) for line in lines))  # for word aligners
 
 
 def read_jsonl(path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
     """The pairs of a file with a JSON object on each line, by the keys of `_find_names`."""
+    help = f"write one object per line: jq -c 'arrays[] // .' {shell_command(path)} > NEW.jsonl"
 
     def pair(number: int, line: str) -> Pair:
         where = f"{path}:{number}"
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{where}: not a JSON object ({error})") from None
+            raise DataError(f"{where}: not a JSON object ({error})", help) from None
         if not isinstance(row, dict):
-            raise DataError(f"{where}: {type(row).__name__}, expected an object")
+            raise DataError(f"{where}: {type(row).__name__}, expected an object", help)
         if isinstance(row.get("translation"), dict):
             row |= {f"translation.{key}": value for key, value in row.pop("translation").items()}
         names = _find_names(f"{where}: an object with", list(row), languages, columns)

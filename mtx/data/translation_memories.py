@@ -114,7 +114,7 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
             beginning = file.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]  # type: ignore[attr-defined]
             encoding = wide_encoding(beginning) or ("UTF-8" if declared_encoding(beginning) == "utf-8" else None)
         elif b"\0" in data:  # expat would take it for UTF-16
-            raise DataError(f"{path}: invalid XML: it contains a NUL byte", "save it in UTF-8")
+            raise DataError(f"{path}: damaged XML: it contains a NUL byte", "save it in UTF-8")
         tree = _Tree(path, format, encoding, text or "", data or b"")
         chunk = b"\n"
         while chunk:
@@ -122,10 +122,8 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
             try:
                 tree.parser.Parse(chunk, not chunk)
             except expat.ExpatError as error:
-                raise DataError(
-                    f"{path}:{error.lineno}: invalid XML: {expat.ErrorString(error.code)}",
-                    "if it is not in UTF-8, its first line must declare encoding=NAME",
-                ) from None
+                help = "if it is not in UTF-8, its first line must declare encoding=NAME; else save it again"
+                raise DataError(f"{path}:{error.lineno}: damaged XML: {expat.ErrorString(error.code)}", help) from None
             except (LookupError, ValueError) as error:  # Python has no such single-byte codec
                 raise DataError(
                     f"{path}: unsupported encoding ({error})", "save it in UTF-8, also in the XML declaration"

@@ -51,11 +51,13 @@ class Link(NamedTuple):
     is_word: bool = True
 
 
-def mark_up_line(line: str, keeps_codes: bool = False) -> Marked:
-    """A plain line as text with its indentation, and codes, unless they stay text; controls are spaces."""
+def mark_up_line(line: str, lead: re.Pattern[str] | None) -> Marked:
+    """A plain line as what `lead` matches, text, and codes; None leaves all of it text. Controls are spaces."""
     text = clean_text(_CONTROLS.sub(" ", replace_surrogates(line)))
-    indentation = line[: len(line) - len(line.lstrip("\t "))] if text else ""
-    return [text] if keeps_codes else mark_up([indentation + text])
+    if not (text and lead):
+        return [text]
+    _, before, rest = lead.split(line[: len(line) - len(line.lstrip("\t "))] + text, 1)
+    return [before] * bool(before) + mark_up([rest])
 
 
 def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:

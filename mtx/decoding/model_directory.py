@@ -146,7 +146,7 @@ def load(directory: Path) -> LoadedModel:
     if is_run(directory):
         described, tokenizer, path = _best_checkpoint(RunLayout(directory))
     elif (directory / EXPORT_CONFIG).is_file():
-        help = mtx_command("translate", directory, "--engine", "ctranslate2")
+        help = f"name the run or model that was exported; {mtx_command('translate', directory)} reads exports"
         raise UsageError(f"{directory}: an export for CTranslate2", help)
     else:
         described, tokenizer = model_description.read(directory, (WEIGHTS,)), Tokenizer.load(directory)

@@ -57,6 +57,7 @@ from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores
 from mtx.storage.model_description import language_pairs
+from mtx.storage.text_files import unlike_lines
 
 if TYPE_CHECKING:
     from mtx.decoding.torch_engine import AttentionMaps, ForcedScore, TorchEngine
@@ -310,6 +311,8 @@ class Translator:
             DataError: a prefix is too long for the model; nothing was translated.
         """
         require_lines(lines, prefixes)
+        if problem := unlike_lines(lines):
+            self._log_once(logging.WARNING, problem)
         return self._hypotheses(lines, prefixes, n_best)
 
     def translate_marked(self, segments: Sequence[Marked]) -> list[Marked]:
@@ -352,7 +355,7 @@ class Translator:
 
         A prefix is part of the translation as it is, so its line keeps its codes and its case.
         """
-        marked = mark_up_line(line, bool(prefix)) if isinstance(line, str) else line
+        marked = mark_up_line(line, None if prefix else self._lead) if isinstance(line, str) else line
         frame = self.frame
         if isinstance(first := marked[0], str):
             frame, text = self.tokenizer.named_frame(first.lstrip(), frame)
@@ -364,7 +367,7 @@ class Translator:
             if self.codes and has_letters(unit):
                 unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
             text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
-            if is_kept or not text.strip():
+            if is_kept or not text.strip() or self._lead.fullmatch(raw(unit)):
                 parts += [Part([], None, frame, own=unit)] * bool(raw(unit))
                 continue
             for number, (sentence, codes) in enumerate(sentences(text, tags, split)):

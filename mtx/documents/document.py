@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mtx.data.bilingual import match_rank
 from mtx.data.language_detection import find_languages
-from mtx.data.languages import Languages
+from mtx.data.languages import Languages, code_of
 from mtx.data.markup import Marked, Tag, accelerator, text_of
 from mtx.data.translation_memories import languages_of, messages, read_units
 from mtx.decoding.translator import in_words
@@ -25,6 +25,7 @@ from mtx.storage.text_files import (
     declared_encoding,
     decoded_lines,
     errors_named,
+    iconv,
     is_utf8,
     likely_encoding,
     open_bytes,
@@ -63,7 +64,7 @@ def translate_document(
         raise UsageError(f"{path}: compressed documents are not supported", shell_command("gzip", "-dk", path))
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: larger than {format_size(MAX_BYTES)}", "divide it")
-    whole, codec = decode(path, data, kind)
+    whole, codec = decode(path, data, kind, code_of(languages[0]))
     text = whole.removeprefix(_MARK)
     if kind in ("html", "markdown") and (front := _FRONT_MATTER.match(text)):
         text = text[front.end() :]
@@ -150,8 +151,11 @@ _META = re.compile(rb"<meta[^>]{1,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", 
 _LATIN_1 = re.compile("iso-?8859-1|latin-?1|(us-)?ascii")
 
 
-def decode(path: Path, data: bytes, kind: str) -> tuple[str, str]:
-    """The text of a document, with its byte order mark, and the codec. `kind`: see `translate_document`.
+def decode(path: Path, data: bytes, kind: str, language: str) -> tuple[str, str]:
+    """The text of a document, with its byte order mark, and the codec.
+
+    Args:
+        kind: see `translate_document`. language: of the text, as in `likely_encoding`.
 
     Raises:
         DataError: if it is not in UTF-8, UTF-16 or its declared encoding, or cannot be written back unchanged.
@@ -164,9 +168,10 @@ def decode(path: Path, data: bytes, kind: str) -> tuple[str, str]:
         raise DataError(f"{path}: cannot write its encoding back unchanged ({codec})", "save it in UTF-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        guess = likely_encoding(data[max(0, error.start - 1000) : error.start + 1000])
+        lines = data[: error.start + 10_000].split(b"\n")[line - 1 :]
+        guess = likely_encoding(b"\n".join(text for text in lines if not text.isascii()), language)
         perhaps = f", perhaps {guess}" if guess else ""
-        raise DataError(f"{path}:{line}: not {codec.upper()}{perhaps}", "save it in UTF-8") from None
+        raise DataError(f"{path}:{line}: not {codec.upper()}{perhaps}", iconv(path, guess or "ENCODING")) from None
     except (LookupError, ValueError):  # not a codec, or not a text encoding
         raise DataError(f"{path}: unsupported encoding ({codec})", "save it in UTF-8") from None
 

@@ -24,9 +24,8 @@ import regex
 from langcodes import Language
 from pydantic import BaseModel
 
-from mtx.data.readers import reader_of
+from mtx.data.readers import find_reader
 from mtx.data.sentencepiece_models import EOS, PAD, UNK, JointModel, read_model
-from mtx.data.sources import holds_pairs
 from mtx.data.tokenizer import EOS_ID, UNK_ID, Rule, Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
@@ -257,12 +256,11 @@ def _read_family(source: Path, num_rows: int) -> _Family:
 
 def _read_text(path: Path, languages: Sequence[str]) -> Iterator[str]:
     """The lines of a text, or both sides of the pairs of a file."""
-    if not path.is_file():
-        raise UsageError(f"--keep-pieces-of {path}: no such file")
-    if not holds_pairs(str(path)):
+    reader = find_reader(path)
+    if reader is None:
         yield from read_lines(path)
         return
-    for block in reader_of(path)(path, (languages[0], languages[1])):
+    for block in reader(path, (languages[0], languages[1])):
         yield from chain(block.src, block.tgt)
 
 

@@ -338,7 +338,12 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
         convert = f"with transformers: {model}.from_pretrained({place}).save_pretrained({place})"
         raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
     path = source / MODEL_CONFIG
+    if any(source.glob("*.npz")):
+        help = "transformers' convert_marian_to_pytorch makes a MarianMT directory of it, which mtx imports"
+        raise UsageError(f"{source}: a model of Marian itself (*.npz)", help)
     values = read_json(path)
+    if values.get("model_type") in ("marian", "m2m_100"):
+        durable.require_file(source / WEIGHTS)
     config = validate(kind, path, values)
     text = read_settings(_TokenizerConfig, source / TOKENIZER_CONFIG)
     search = read_settings(_GenerationConfig, source / GENERATION_CONFIG, values)
@@ -378,7 +383,7 @@ def validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values
     where = "".join(f"{part} " for part in problem["loc"])
     is_unsupported = problem["type"] in ("literal_error", "value_error")
     raise (UsageError if is_unsupported else DamagedFileError)(
-        f"{path}: {where}is {reprlib.repr(problem['input'])}: {problem['msg']}",
+        f"{path}: {where}is {reprlib.repr(problem['input'])}: {problem['msg'].replace('Input should be', 'expected')}",
         "mtx imports MarianMT (OPUS-MT), M2M-100 and NLLB models, but not NLLB's experts, mBART and T5",
     )
 

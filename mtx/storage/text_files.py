@@ -12,7 +12,7 @@ import logging
 import re
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
@@ -31,56 +31,137 @@ _ESCAPED = re.compile("[\udc80-\udcff]")  # Python's surrogateescape: each stand
 
 BEGINNING_BYTES = 1 << 16  # they contain the first element of XML, and the first message of PO
 
-CONVERT = "convert it to PO or XLIFF (by Translate Toolkit)"
-_PAIRS = "to train on its pairs: data.train=FILE, or data.valid or data.test"
 _PLAIN = "expected plain UTF-8 text, one sentence per line, optionally compressed with gzip"
-# Of XML, up to its first element. The groups are atomic, so that no file makes the search long.
-_PROLOG = rb"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
 
 
 class FileKind(NamedTuple):
-    """A kind of file that is not plain text.
+    """A kind of file that is not lines of text.
 
     Attributes:
         name: with an article. help: what to do with the file.
-        form: tmx, xliff or po if the file holds pairs, which `data.sources` reads.
+        form: tmx, xliff or po if the file holds pairs, which `data.sources` reads; html, markdown or subtitles for
+            other documents; else empty.
+        endings: of its name, if they show it.
+        signature: matches its first bytes; never, if only its name shows it.
     """
 
     name: str
     help: str
-    form: str | None = None
+    form: str
+    endings: str
+    signature: str
 
 
-# By the first bytes of files that are not plain text; no sentence starts with them. The first match counts.
-_KINDS = {
-    _PROLOG + rb"<tmx\b": FileKind("a translation memory (TMX)", _PAIRS, "tmx"),
-    _PROLOG + rb"<([\w.-]+:)?xliff\b": FileKind("a bilingual file (XLIFF)", _PAIRS, "xliff"),
-    rb'(?:\s*#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"': FileKind(
-        "a message catalogue (PO)", _PAIRS, "po"
-    ),
-    rb"\s*<\?xml\s|" + _PROLOG + rb"<((?i:html)|resources|TS|martif|tbx)\b": FileKind(
-        "XML or HTML",
-        "save a page as plain text in UTF-8, one sentence per line; export a term base as tab-separated text (.tsv); "
-        f"for other XML: {CONVERT}",
-    ),
-    # Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, bzip2, zstd; PNG, JPEG, GIF, WebP, TIFF. A GIF has
-    # seven bytes after its name, of which the last is nearly always 0.
-    rb"PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite format 3\0|PAR1\x15|"
-    rb".{257}ustar(\0|  \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\xfd7zXZ\0|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|"
-    rb"\x28\xb5\x2f\xfd|\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]": FileKind(
-        "an office document, an archive or another binary file",
-        'save a spreadsheet as "CSV UTF-8" (.csv), which mtx reads as pairs, and a document as plain text in UTF-8, '
-        "one sentence per line; unpack an archive (only gzip is read); Parquet needs the extension .parquet",
-    ),
-}
+# Of each kind its name, its help, its form and endings, and its signature, which may take several lines. The first
+# match counts. Below the line are those that are text: a translation line by line would spoil them. PROLOG is XML up to
+# its first element; groups are atomic, so that no file makes the search long.
+_PROLOG = r"\s*(?=<[?!a-zA-Z])(?>(?:<!--.*?-->|<\?.*?\?>|<![^>\[]*+(?:\[[^\]]*+\])?+[^>]*+>)\s*)*+"
+_TABLE = r"""
+a translation memory (TMX)
+to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
+tmx: tmx
+PROLOG<tmx\b
+
+a bilingual file (XLIFF)
+to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
+xliff: xliff xlf sdlxliff mqxliff mxliff
+PROLOG<([\w.-]+:)?xliff\b
+
+a message catalogue (PO)
+to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
+po: po pot
+(?:\s*\#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"
+
+XML or HTML
+save a page as plain text, or name it .html to translate it; export a term base as .tsv; convert other XML to PO
+:
+\s*<\?xml\s|PROLOG<((?i:html)|resources|TS|martif|tbx)\b
+
+an office document, an archive or another binary file
+save a spreadsheet as "CSV UTF-8" (.csv), a document as plain text in UTF-8; unpack an archive; name Parquet .parquet
+:
+(?# Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, gzip, bzip2, zstd)
+PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite\ format\ 3\0|PAR1\x15
+|.{257}ustar(\0|\ \ \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\xfd7zXZ\0|\x1f\x8b\x08
+|BZh[1-9](1AY&SY|\x17\x72\x45\x38\x50\x90)|\x28\xb5\x2f\xfd
+(?# PNG, JPEG, GIF with seven bytes after its name of which the last is nearly always 0, WebP, TIFF; MO)
+|\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a.{0,6}\0|RIFF.{4}WEBPVP8|II[*+]\0|MM\0[*+]
+|\xde\x12\x04\x95|\x95\x04\x12\xde
+
+----
+
+a page (HTML)
+give it as a FILE
+html: html htm xhtml xht php ejs twig liquid hbs
+(?!)
+
+Markdown
+give it as a FILE
+markdown: md mdx markdown
+(?!)
+
+subtitles
+give them as a FILE
+subtitles: srt vtt
+\s*(?:WEBVTT\b|(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d\d:\d\d[,.]\d{3}[ ]*-->)
+
+subtitles of another kind
+make them SRT (ffmpeg)
+: ass ssa sbv smi
+\s*(?:\[Script\ Info\]|<SAMI|\d:\d\d:\d\d\.\d{3},\d:\d\d:)
+
+keys with messages (JSON, YAML, Fluent and the like)
+convert them to PO or XLIFF (Translate Toolkit)
+: json arb yml yaml toml properties strings ini vue ftl
+(?# JSON, .strings and programs)
+[\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:|(?:\s*/\*.*?\*/)*+\s*"(?:[^"\\\n]|\\.)*"\s*=\s*"
+|\s*(?:<\?php|export\ default\b|module\.exports\b)
+(?# below comments: two keys of Fluent, .properties, INI or TOML; two levels of YAML, or two keys with dots)
+|(?:(?:[ \t]*(?:[\#!;][^\n]*|\[[^\]\n]*\]\s*)?\n)*+[\w.-]+[ \t]*=[^\n]*\n?(?:[ \t]+[^\n]*(?:\n|$)|\r?\n)*+){2}
+|(?:(?:---|[ \t]*\#[^\n]*)?\r?\n)*+(?:[\w.-]+:[ \t]*\r?\n[ \t]+[\w."'-]+:\s|(?:[\w-]+\.[\w.-]+:[ \t][^\n]*\n){2})
+
+another markup (LaTeX, reStructuredText, AsciiDoc)
+make it HTML or Markdown (pandoc)
+: rst tex adoc org
+\s*(?:\\documentclass\b|\.\.[ ][\w-]+::)
+
+a marked text of the Bible (USFM)
+write one verse a line, without marks
+: usfm sfm ptx
+\s*\\(?:id|usfm|h|m?t?\d?|s\d?|c|p|v)\s
+
+a table
+write the column to translate into a file of its own, as with cut -f 1 FILE or jq -r .src FILE
+: tsv csv jsonl
+(?# a TAB in two lines, but not those of a list)
+(?:(?:\d+|[ \d.)(*+-]*+[^\s\d.)(*+\xe2-][^\t\n]*+)\t[^\n]*+(?:\n|$)){2}
+
+text in subwords
+sed -E 's/@@( |$)//g' FILE > NEW joins those of BPE; sed 's/ //g; s/▁/ /g' FILE > NEW those of SentencePiece
+:
+(?:.*?[^\s@]@@[ ][^\s@]){2}|(?:\xe2\x96\x81\S*[ ]+){2}
+"""
 
 
-def kind_of(beginning: bytes) -> FileKind | None:
+_KINDS, _STRUCTURED = (
+    [FileKind(*row) for row in re.findall(r"(.+)\n(.+)\n(\w*): ?(.*)\n((?:.+\n)+)", part)]
+    for part in _TABLE.replace("PROLOG", _PROLOG).split("----\n")
+)
+KINDS = _KINDS + _STRUCTURED
+
+
+def kind_of(beginning: bytes, kinds: Iterable[FileKind] = _KINDS) -> FileKind | None:
     """The kind of a file that begins with these bytes, about BEGINNING_BYTES of them; None for plain text."""
     beginning = beginning[:BEGINNING_BYTES].removeprefix(b"\xef\xbb\xbf")
     if encoding := wide_encoding(beginning):
         beginning = beginning.decode(encoding, "ignore").removeprefix("\ufeff").encode()
-    return next((kind for signature, kind in _KINDS.items() if re.match(signature, beginning, re.DOTALL)), None)
+    return next((kind for kind in kinds if re.match(f"(?sx){kind.signature}".encode(), beginning)), None)
+
+
+def unlike_lines(lines: Sequence[str]) -> str | None:
+    """What some lines are instead of lines of text, and what to do, for a warning; None for lines of text."""
+    kind = kind_of("\n".join(lines[:100]).encode("utf-8", "replace"), KINDS)
+    return f"expected lines of text, got {kind.name}: {kind.help}" if kind else None
 
 
 _BOMS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
@@ -127,34 +208,49 @@ def declared_encoding(beginning: bytes) -> str | None:
     return "utf-8" if name and name.startswith(("utf-16", "utf16", "ucs-2")) else name
 
 
-def likely_encoding(sample: bytes) -> str | None:
-    """The most probable encoding of some lines that are not UTF-8, or None if none of the usual ones fits."""
+# The usual one of languages for which a short text does not show it
+_CODE_PAGES = """cp1250 cs hr hu pl ro sk sl; cp1253 el; cp1254 az tr; cp1255 he; cp1256 ar fa ur; cp1257 et lt lv;
+cp1258 vi"""
+
+
+def likely_encoding(sample: bytes, language: str = "-") -> str | None:
+    """The most probable encoding of some lines that are not UTF-8, or None if none of the usual ones fits.
+
+    Args:
+        language: its code, if it is known.
+    """
     from charset_normalizer import from_bytes
 
-    names = _NARROW.split()
+    usual: list[str] = re.findall(rf"(cp\d+)[^;]* {language}\b", _CODE_PAGES)
+    names = [*usual, *_NARROW.split()]
     candidates = [
-        (match.chaos, -match.coherence, names.index(name))
+        (name not in usual, match.chaos, -match.coherence, names.index(name))
         for match in from_bytes(sample, cp_isolation=names)
         for name in match.could_be_from_charset  # they give the same text
         if name in names
     ]
     if not candidates:
         return None
-    return names[min(candidates)[2]].replace("cp125", "windows-125").replace("_", "-").upper()
+    return names[min(candidates)[3]].replace("cp125", "windows-125").replace("_", "-").upper()
 
 
-def bilingual_form(path: Path) -> str | None:
-    """The form of a file that is not plain text but holds pairs, see `FileKind.form`; None for plain text.
+def kind_of_file(path: Path) -> FileKind | None:
+    """The kind of a file, by its content and its name; None for lines of text. A page is recognised by its name.
 
     Raises:
-        UsageError: if the file is missing, or neither.
+        UsageError: if the file is missing, or has no text.
         DataError: if the beginning of a gzip file is damaged.
     """
+    ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
+    named = next((kind for kind in KINDS if ending in kind.endings.split()), None)
+    if named and named.form == "html":
+        return named
     with open_bytes(path) as file, errors_named(path):
-        kind = kind_of(file.peek(BEGINNING_BYTES))  # type: ignore[attr-defined]
-    if kind and not kind.form:
-        raise UsageError(f"{path}: expected plain text, got {kind.name}", kind.help)
-    return kind.form if kind else None
+        beginning = file.peek(BEGINNING_BYTES)  # type: ignore[attr-defined]
+    held = kind_of(beginning)
+    if held and not held.form:
+        raise UsageError(f"{path}: expected plain text, got {held.name}", held.help)
+    return held or named or kind_of(beginning, KINDS)
 
 
 def open_bytes(path: Path, is_plain: bool = False) -> IO[bytes]:
@@ -211,7 +307,7 @@ def decoded_lines(file: IO[bytes], name: Path, invalid: Invalid = "replace") -> 
             except UnicodeDecodeError:
                 bad = InvalidLines()  # it and those of the following lines show the encoding
                 bad.replace(list(map(escaped, [line, *itertools.islice(lines, _SAMPLED_LINES)])))
-                help = _iconv(name, bad.encoding() or "ENCODING")
+                help = iconv(name, bad.encoding() or "ENCODING")
                 raise DataError(f"{name}:{number}: not UTF-8{bad.guess()}", help) from None
 
 
@@ -240,7 +336,7 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     beginning = file.peek(BEGINNING_BYTES)  # type: ignore[attr-defined]  # waits no longer than reading a line
     first = file.readline(_FIRST_BYTES)
     if encoding := wide_encoding(max(beginning, first, key=len)):  # gzip shows only the first member
-        raise DataError(f"{name}: expected UTF-8, got {encoding}", _iconv(name, encoding))
+        raise DataError(f"{name}: expected UTF-8, got {encoding}", iconv(name, encoding))
     if not first.endswith(b"\n"):
         if first.count(b"\r") > 1:
             help = f"tr '\\r' '\\n' < {shell_command(name)} > NEW"
@@ -249,7 +345,8 @@ def _checked_lines(file: IO[bytes], name: Path) -> Iterator[bytes]:
     return itertools.chain([first] if first else [], iter(partial(file.readline, _LINE_BYTES), b""))
 
 
-def _iconv(name: Path, encoding: str) -> str:
+def iconv(name: Path, encoding: str) -> str:
+    """The command that converts a file, which may be compressed, to UTF-8."""
     file, iconv = shell_command(name), f"iconv -f {encoding} -t UTF-8"
     return f"gzip -dc {file} | {iconv} > NEW" if name.suffix == ".gz" else f"{iconv} {file} > NEW"
 

@@ -187,7 +187,7 @@ def _announce(trainer: Trainer) -> None:
     logger.info(
         f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
         f"{counted(runtime.threads, 'thread')}: {size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
-        f"{'at most ' * bool(training.time_limit)}{steps:,} steps "
+        f"{'at most ' * bool(training.time_limit)}{steps:,} {'more ' * bool(trainer.state.step)}steps "
         f"({steps / trainer.schedule.steps_per_epoch:.1f} epochs) of "
         f"{training.batch_tokens:,} target tokens"
     )

@@ -118,7 +118,7 @@ def test_no_path_of_the_text_is_published(trained: Path, corpus: Path) -> None:
 def test_fewer_steps_than_are_done(run_copy: Path) -> None:
     result = mtx("train", run_copy, "training.max_steps=10", draws=True)
     told = result.stderr.decode()
-    assert result.returncode == 0 and " 0 steps (0.0 epochs)" in told
+    assert result.returncode == 0 and " 0 more steps (0.0 epochs)" in told
     assert b"step:      40 of 10\n" in mtx("status", run_copy).stdout
     page = (run_copy / "report.html").read_text()
     assert "40 of 10 steps" in page

@@ -71,5 +71,5 @@ def test_options_that_are_for_lines_are_refused(trained: Path, tmp_path: Path, r
     document.write_text(xliff(["one"])[:-20], encoding="utf-8")
     out = tmp_path / "out"
     out.write_text("before")
-    refused(1, ["a.xlf:3: invalid XML"], "translate", trained, document, "-o", out)
+    refused(1, ["a.xlf:3: damaged XML"], "translate", trained, document, "-o", out)
     assert out.read_text() == "before", "nothing is lost"

@@ -49,7 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         *(([name], [f"{name}: no such file"]) for name in ("digits.tsv.gz", "missing.jsonl")),
         (
             ["digits.tsv"],
-            ["digits.tsv: cannot tell its two languages", "mtx train ./digits.tsv data.src=en data.tgt=de"],
+            ["digits.tsv: cannot tell its two languages", "mtx train ./digits.tsv data.src=CODE data.tgt=CODE"],
         ),
         (["demo", "data.train=digits.tsv"], ["data.train", "data.generator=null"]),
         ([*DIGITS, "device=cuda"], ["device=cuda", "--device cpu"]),
@@ -231,28 +231,30 @@ def test_other_commands(refused: Refused, here: Path) -> None:
     refused(2, ["training.max_steps"], "config", "training.max_step")
     refused(2, ["trian"], "trian")
     (here / "memory.tmx").write_text("<tmx>")
-    refused(1, ["memory.tmx:1: invalid XML: no element found"], "train", "memory.tmx")
+    refused(1, ["memory.tmx:1: damaged XML: no element found"], "train", "memory.tmx")
     refused(2, ["expected one of them", "data.train=memory.tmx,OTHER"], "train", "memory.tmx", "data.train=a.tsv")
     refused(2, ["expected one CONFIG, got memory.tmx and demo"], "train", "memory.tmx", "demo")
     refused(2, ["other.tmx: no such file"], "train", "other.tmx")
     (here / "pairs").write_text("a dog\tein Hund\n")
-    refused(2, ["pairs: cannot tell its two languages", "mtx train ./pairs data.src=en data.tgt=de"], "train", "pairs")
+    refused(
+        2, ["pairs: cannot tell its two languages", "mtx train ./pairs data.src=CODE data.tgt=CODE"], "train", "pairs"
+    )
     (here / "pairs").write_text("a dog\n")
-    refused(2, ["pairs: expected sentence pairs, but its first line has no TAB", "name two files"], "train", "pairs")
+    refused(2, ["pairs: expected sentence pairs, got single sentences", "name two files"], "train", "pairs")
     for name in ("a.en", "a.de", "b.txt"):
         (here / name).write_text("one side\n")
-    help = "paste ./a.en ./a.de > pairs.tsv"
+    help = "paste -d '|' ./a.en /dev/null /dev/null ./a.de > pairs.txt"
     refused(2, ["a.en: expected sentence pairs", help], "train", "a.en", "a.de")
     refused(
         2,
-        ["a.en: expected sentence pairs", "paste ./a.en ./b.txt > pairs.tsv", "mtx train pairs.tsv"],
+        ["a.en: expected sentence pairs", "/dev/null ./b.txt > pairs.txt", "mtx train pairs.txt"],
         "train",
         "a.en",
         "b.txt",
     )
     for name in ("pairs", "a.en", "a.de", "b.txt"):
         (here / name).unlink()
-    refused(1, ["memory.tmx:1: invalid XML"], "prepare", "own-text", "data.train=memory.tmx")
+    refused(1, ["memory.tmx:1: damaged XML"], "prepare", "own-text", "data.train=memory.tmx")
     (here / "memory.tmx").unlink()
     assert not list(here.iterdir())
 

@@ -121,10 +121,21 @@ def test_empty_input_gives_empty_output(trained: Path) -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
-def test_a_table_is_translated_with_a_warning(trained: Path, tmp_path: Path) -> None:
+def test_what_is_not_lines_is_refused_from_a_file_and_from_stdin_unless_asked_for(
+    trained: Path, tmp_path: Path
+) -> None:
     (tmp_path / "few.csv").write_text("1,one two\n")
     result = mtx("translate", trained, tmp_path / "few.csv")
-    assert result.stdout.count(b"\n") == 1 and b"few.csv: looks like a table" in result.stderr
+    check_error(
+        result.returncode, result.stderr.decode(), 2, "few.csv: expected lines of text, got a table", "cut -f 1"
+    )
+    assert mtx("translate", trained, tmp_path / "few.csv", "--lines").stdout.count(b"\n") == 1
+    for text, kind in ((b"one\ttwo\nsix\tten\n", "a table"), (b"a = one\nb = two\n", "keys"), (b"%PDF-1", "binary")):
+        refused = mtx("translate", trained, stdin=text)
+        check_error(refused.returncode, refused.stderr.decode(), 2, "stdin: expected lines of text, got", kind)
+        assert refused.stdout == b""
+    forced = mtx("translate", trained, "--lines", stdin=b"a = one\nb = two\n")
+    assert forced.stdout.count(b"\n") == 2 and b"warning: expected lines of text, got keys" in forced.stderr
 
 
 def test_an_output_that_is_no_plain_file_is_written_to_not_replaced(trained: Path, tmp_path: Path) -> None:

@@ -174,11 +174,10 @@ def test_text_with_another_ending_is_known_by_its_first_line(tmp_path: Path) -> 
         (
             "pairs.txt",
             "a,b\n",
-            "its first line is not a pair: it has no TAB",
+            "expected sentence pairs, got single sentences",
             "write one pair per line, as source TAB target",
         ),
-        ("pairs.json", "[{}]", "its first line is not a pair", "write one pair per line"),
-        ("train.de", "a\n", "its first line is not a pair", "write one pair per line"),
+        ("train.de", "a\n", "expected sentence pairs, got single sentences", "write one pair per line"),
     ],
 )
 @pytest.mark.parametrize("key", ["train", "valid", "test"])

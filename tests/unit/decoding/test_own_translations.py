@@ -66,6 +66,31 @@ def test_it_is_its_own_translation_everywhere(tokenizer: Tokenizer) -> None:
     assert Echo(tokenizer).translate(["42"], ["ein"]) == ["ein"], "a prefix asks for a translation"
 
 
+@pytest.mark.parametrize(
+    "lead",
+    ["  ", "\t", "- ", "* ", "1) ", "> ", "> > ", "# ", "  - ", "[00:12.00]", "[00:12.00][01:40.50]", "[14:05] Anna: ",
+     "[12/03/2026, 14:05:11] Anna Miller: ", "12/03/2026, 2:05 PM - Anna: ", "2026-03-12 14:05 - +49 171 1234: "],
+)  # fmt: skip
+def test_what_stands_before_the_text_of_a_line_stays(lead: str, tokenizer: Tokenizer) -> None:
+    translator = Echo(tokenizer)
+    assert translator.translate([f"{lead}one two"]) == [f"{lead}ein"]
+    assert translator.read == ["one two"]
+
+
+def test_marks_of_lyrics_are_their_own_translation(tokenizer: Tokenizer) -> None:
+    assert Echo(tokenizer).translate(["[ar:one two]", "[one two]", "one: two"]) == ["[ar:one two]", "ein", "ein"]
+
+
+def test_lines_that_are_a_file_of_another_kind_get_a_warning_once(
+    tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    translator = Echo(tokenizer)
+    for _ in range(2):
+        assert len(translator.translate(["a = one", "b = two"])) == 2
+    translator.translate_marked([["a = one\nb = two"]])
+    assert [text.partition(" (")[0] for text in caplog.messages] == ["expected lines of text, got keys with messages"]
+
+
 def test_a_term_of_the_glossary_is_translated(tokenizer: Tokenizer) -> None:
     translator = Echo(tokenizer)
     translator.use_glossary(Glossary({"A4": "ein"}))

@@ -262,12 +262,21 @@ def test_a_page_stays_in_the_encoding_that_it_declares(declared: str, codec: str
     assert translate_document(path, "html", ("en", "de"), False, shout) == page(text.upper())
 
 
+def test_subtitles_in_another_encoding_get_the_command_that_converts_them(tmp_path: Path) -> None:
+    lines = ["Hol voltál egész nap?", "Nem tudom, talán később.", "Őrült vagy."]
+    text = "".join(f"{at}\n00:00:0{at},000 --> 00:00:0{at},900\n{line}\n\n" for at, line in enumerate(lines, 1))
+    (path := tmp_path / "a.srt").write_bytes(text.encode("cp1250"))
+    with pytest.raises(DataError, match="a.srt:3: not UTF-8, perhaps WINDOWS-1250") as error:
+        translate_document(path, "subtitles", ("hu", "de"), False, shout)
+    assert error.value.help == f"iconv -f WINDOWS-1250 -t UTF-8 {path} > NEW"
+
+
 def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a.xlf: is en to de-AT, the model translates fr to it"):
         translated(tmp_path / "a.xlf", VERSION_1, ("fr", "it"))
     with pytest.raises(UsageError, match="a.po: is en_GB to de, the model translates en to fr"):
         translated(tmp_path / "a.po", CATALOGUE, ("en", "fr"))
-    with pytest.raises(DataError, match=r"a.xlf:\d+: invalid XML"):
+    with pytest.raises(DataError, match=r"a.xlf:\d+: damaged XML"):
         translated(tmp_path / "a.xlf", VERSION_1[:-100])
     with pytest.raises(DataError, match="p.html:2: not UTF-8, perhaps WINDOWS-1252"):
         translated(tmp_path / "p.html", ("<p>and</p>\n<p>schöne Grüße für alle</p>").encode("latin-1"))
@@ -292,7 +301,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, text: str, help: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match="does not translate") as error:
+    with pytest.raises(UsageError, match="expected lines of text") as error:
         kind_of_document(tmp_path / name)
     assert help in str(error.value.help) and "--lines" in str(error.value.help)
 
@@ -302,7 +311,7 @@ def test_xml_with_other_texts_is_refused_with_what_to_do(text: str, tmp_path: Pa
     (tmp_path / "a.xml").write_text(text)
     with pytest.raises(UsageError, match="got XML") as error:
         kind_of_document(tmp_path / "a.xml")
-    assert "PO or XLIFF" in str(error.value.help)
+    assert "convert other XML to PO" in str(error.value.help)
 
 
 def test_lines_of_text_are_no_document(tmp_path: Path) -> None:

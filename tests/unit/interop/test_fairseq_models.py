@@ -576,7 +576,7 @@ def test_what_is_not_such_a_model_is_refused_by_name(
         (["--languages", "en,sw", "--new-language", "fon=xx"], "language xx: the model does not have it"),
         (["--languages", "en,sw", "--new-language", "en=sw"], "--languages: en is named twice"),
         (["--languages", "en,sw", "--new-language", "=sw"], "--new-language '': expected a code"),
-        (["--languages", "en,sw", "--keep-pieces-of", "none.txt"], "--keep-pieces-of none.txt: no such file"),
+        (["--languages", "en,sw", "--keep-pieces-of", "none.txt"], "none.txt: no such file"),
     ],
 )  # fmt: skip
 def test_a_wrong_request_leaves_nothing(nllb: Path, tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -323,6 +323,28 @@ def test_what_is_not_such_a_model_is_refused_by_name(
     assert not (tmp_path / "ours").exists()
 
 
+@pytest.mark.parametrize(
+    "files, kind, message",
+    [
+        ({"config.json": '{"model_type": "t5"}'}, UsageError, "model_type is 't5': expected 'marian'"),
+        ({"config.json": '{"model_type": "mbart"}'}, UsageError, "model_type is 'mbart': expected 'marian'"),
+        ({"config.json": '{"model_type": "marian"}'}, DamagedFileError, "model.safetensors: missing file"),
+        ({"model.npz": "", "vocab.spm": ""}, UsageError, "a model of Marian itself"),
+    ],
+)
+def test_a_directory_of_another_program_is_named(
+    tmp_path: Path, files: dict[str, str], kind: type[MtxError], message: str
+) -> None:
+    (theirs := tmp_path / "theirs").mkdir()
+    for name, text in files.items():
+        (theirs / name).write_text(text)
+    with pytest.raises(kind, match=message):
+        import_marian(theirs, tmp_path / "ours")
+    with pytest.raises(UsageError, match="not a model directory") as error:
+        model_directory.load(theirs)
+    assert "import" in str(error.value.help)
+
+
 def test_a_pickle_comes_with_the_way_to_convert_it(copy: Path, tmp_path: Path) -> None:
     pickle_only(copy)
     with pytest.raises(UsageError) as error:

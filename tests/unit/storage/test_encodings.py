@@ -50,5 +50,24 @@ def test_a_few_lines_show_the_encoding(language: str, codec: str, name: str) -> 
     assert likely_encoding(sample) == name
 
 
+@pytest.mark.parametrize(
+    "language, codec, lines",
+    [
+        ("hu", "cp1250", ["Hol voltál egész nap?", "Nem tudom, talán később.", "Őrült vagy."]),
+        ("cs", "cp1250", ["Kde jsi byl celý den?", "Nevím, možná později."]),
+        ("hr", "cp1250", ["Gdje si bio? Zašto?", "Ne znam, možda kasnije."]),
+        ("lt", "cp1257", ["Kur buvai visą dieną?", "Nežinau, gal vėliau."]),
+        ("he", "cp1255", ["איפה היית כל היום?", "אני לא יודע."]),
+        ("tr", "cp1254", ["Bütün gün neredeydin?", "Işık."]),
+        ("ru", "cp1251", ["Где ты был весь день?", "Не знаю."]),
+        ("fr", "cp1252", ["Où étais-tu ?", "Ça va, garçon ?"]),
+    ],
+)
+def test_the_language_shows_the_encoding_of_short_texts(language: str, codec: str, lines: list[str]) -> None:
+    name = codec.replace("cp", "WINDOWS-")
+    sample = "\n".join(lines).encode(codec)
+    assert likely_encoding(sample, language) == name
+
+
 def test_bytes_of_no_encoding_are_not_named() -> None:
     assert likely_encoding(bytes(range(256)) * 4) is None
