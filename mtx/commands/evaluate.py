@@ -63,7 +63,6 @@ def evaluate(
     from mtx.evaluation import protocols, test_sets
     from mtx.evaluation.test_set_scores import (
         evaluate_run,
-        in_direction,
         score_file,
         score_lines,
         score_with_glossary,
@@ -81,7 +80,7 @@ def evaluate(
         translator = load_translator(model, glossary, **options)
         if testset:
             direction = direction or f"{translator.src}-{translator.tgt}"
-    tgt = translator.tgt if translator and (ref or protocol) else test_sets.target_language(direction)
+    tgt = translator.tgt if translator and not testset and (ref or protocol) else test_sets.target_language(direction)
     published = protocol and protocols.Protocol(protocol, tgt)
     if ref:
         sets = [test_sets.test_set_of_files([], src, ref, tgt)]
@@ -92,16 +91,15 @@ def evaluate(
         sets = test_sets.test_sets_of_runs([root]) if robust or glossary else []
     for test_set in sets:
         name = test_set.name
-        view = translator and in_direction(translator, test_set)
         if hyp:
             scores[hyp.name if ref else name] = score_file(hyp, test_set, published)
         elif glossary:
-            pair = score_with_glossary(view, test_set, published)
+            pair = score_with_glossary(translator, test_set, published)
             scores |= zip((name, f"{name}, {glossary}"), pair, strict=True)
         elif name not in scores:
-            scores[name] = translate_and_score(view, test_set, protocol=published)
+            scores[name] = translate_and_score(translator, test_set, protocol=published)
         for copy in test_sets.changed_copies(test_set) if robust else ():
-            scores[copy.name] = translate_and_score(view, copy, protocol=published)
+            scores[copy.name] = translate_and_score(translator, copy, protocol=published)
     lines = (line for name, values in scores.items() for line in score_lines(name, values))
     print_result(scores, lines, as_json)
 
@@ -172,7 +170,8 @@ def compare(
         test_sets=comparisons,
     )
     with open_output(output) as sink:
-        for line in comparison.output_lines(results, "json" if as_json else form):
+        directions = [f"{text.src}-{text.tgt}" for text in texts]
+        for line in comparison.output_lines(results, "json" if as_json else form, directions):
             sink.write(f"{printable(line)}\n".encode())
         sink.flush()  # before an exit code of its own
     measured = [metric for result in comparisons.values() for metric in result.metrics]

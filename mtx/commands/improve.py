@@ -61,7 +61,7 @@ def back_translate(
     translator = load_translator(model, **options)
     exact = {"device": options["device"], "threads": options.get("threads"), "engine": "torch", "precision": "tf32"}
     scorer: Any = forward and load_translator(forward, **exact)
-    if scorer and len(scorer.directions) > 1:
+    if scorer and scorer.is_multilingual:
         scorer = scorer.to(translator.src, translator.tgt)
 
     def score(translations: list[str], lines: list[str]) -> list[float | None]:
@@ -140,7 +140,7 @@ def distil(
         help = "data.train=FILE, and data.mono=FILE for more"
         raise UsageError(f"{first}: is not a run with prepared text, so data.train must name the text", help)
     translator = load_translator(teacher, **options)
-    if not text and len(translator.directions) > 1:
+    if not text and translator.is_multilingual:
         raise UsageError(
             f"{first}: its text has several directions, so data.train must name text of one", "data.train=FILE"
         )

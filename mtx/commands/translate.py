@@ -1,5 +1,6 @@
 """`mtx translate`: lines (an interrupted translation of a file resumes) and documents."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -82,8 +83,8 @@ def translate(
         if kind in READERS and len(translator.directions) > 1 and not options.keys() & {"to", "src"}:
             from mtx.documents.document import find_direction
 
-            src, tgt = find_direction(text, kind, translator.directions)
-            translator = translator.to(tgt, src)
+            with contextlib.suppress(*[] if translator.is_multilingual else [UsageError]):  # it has its own direction
+                translator = translator.to(*find_direction(text, kind, translator.directions)[::-1])
         translate_document(text, kind, target, overwrite, translator, glossary)
         return
     work = LineWork(translator, as_json, prefix)

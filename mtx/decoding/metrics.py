@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtx.config.schema import DIRECTION
 from mtx.data.languages import tokenizer_of
 from mtx.data.markup import clean_text
 from mtx.decoding.options import Lines
@@ -38,20 +37,20 @@ def score_line(name: str, scores: Scores) -> str:
     return f"{name} BLEU {bleu['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
 
 
-def parts_of(names: Iterable[str]) -> dict[str, list[str]]:
+def parts_of(names: Iterable[str], directions: Collection[str]) -> dict[str, list[str]]:
     """The test sets among `names`; the parts of one with several directions are NAME.en-de and others, not its mean."""
     by_set = defaultdict[str, list[str]](list)
     for name in names:
         shared, _, direction = name.rpartition(".")
-        if DIRECTION.fullmatch(direction):
+        if direction in directions:
             by_set[shared].append(name)
         else:
             by_set.setdefault(name, [name])
     return {name if len(parts) > 1 else parts[0]: parts for name, parts in by_set.items()}
 
 
-def mean_scores(scores: Mapping[str, Scores]) -> dict[str, Scores]:
-    """The mean scores of each test set with several directions."""
+def mean_scores(scores: Mapping[str, Scores], directions: Collection[str]) -> dict[str, Scores]:
+    """The mean scores of each test set with several of the directions."""
     return {
         name: {
             metric: {
@@ -61,7 +60,7 @@ def mean_scores(scores: Mapping[str, Scores]) -> dict[str, Scores]:
             for metric in METRICS
             if all(metric in scores[part] for part in parts)
         }
-        for name, parts in parts_of(scores).items()
+        for name, parts in parts_of(scores, directions).items()
         if len(parts) > 1
     }
 

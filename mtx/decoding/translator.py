@@ -145,7 +145,9 @@ class Translator:
             is the engine.
 
     Attributes:
-        directions: source and target of each; one of a model of several must be chosen, see `to`.
+        directions: source and target of each.
+        is_multilingual: whether one of them must be chosen, see `to`; pieces such as >>deu<< may add others to the one
+            direction of a published model.
         max_tokens: the longest source, in pieces with `</s>`, that is translated as a whole.
         glossary: whose terms the translations use; see `use_glossary`.
         codes: what the model has learned to read and write like words; it does not see other codes.
@@ -162,15 +164,14 @@ class Translator:
         self.engine, self.tokenizer = engine, tokenizer
         self.options = (options or SearchOptions()).of_model(info)
         pairs = language_pairs(info)
-        self._languages = pairs[0] if len(pairs) == 1 else None
-        # a published model names further targets by pieces such as >>deu<<
+        self.is_multilingual = len(pairs) > 1
+        self._languages = None if self.is_multilingual else pairs[0]
         named = ((pairs[0][0], name.strip("<>")) for name in tokenizer.models.languages)
         self.directions = [*dict.fromkeys([*pairs, *named])]
         self.max_tokens = int(info["max_tokens"])
-        is_split = self.options.split_sentences
-        if is_split is None:
-            is_split = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
-        self._is_split = is_split
+        self._is_split = self.options.split_sentences
+        if self._is_split is None:
+            self._is_split = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
         self.glossary: Glossary | None = None
         self._load_torch = load_torch
         self.codes = frozenset(info.get("codes", ()))

@@ -67,7 +67,8 @@ def translate_and_score(
         glossary: terms to count; the translator may have another one or none.
     """
     normalization = translator.tokenizer.normalization
-    hypotheses = normalize_lines(translator.translate(test_set.sources), normalization)
+    translations = in_direction(translator, test_set).translate(test_set.sources)
+    hypotheses = normalize_lines(translations, normalization)
     scores = score_translations(hypotheses, test_set, normalization, protocol)
     if glossary is not None:
         scores["terms"] = count_used(glossary, test_set.sources, hypotheses)
@@ -189,9 +190,8 @@ def evaluate_tests(
         logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
         src, tgt = config.data.language_pair(name)
         test_set = TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src)
-        view = in_direction(translator, test_set)
-        scores[name] = translate_and_score(view, test_set, directory / name if is_own else None, protocol)
-    return scores | mean_scores(scores)
+        scores[name] = translate_and_score(translator, test_set, directory / name if is_own else None, protocol)
+    return scores | mean_scores(scores, config.data.directions)
 
 
 def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
@@ -273,7 +273,8 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
     Args:
         tests: the entries of the test sets in report.json.
     """
-    adapted = [name for name, entry in tests.items() if entry["held_out"]] or next(iter(parts_of(tests).values()), [])
+    first, *_ = parts_of(tests, data.directions).values()
+    adapted = [name for name, entry in tests.items() if entry["held_out"]] or first
     gains = []
     for name in tests:
         try:

@@ -1,13 +1,20 @@
 """`--to` and `--from`, documents and the server choose a direction of one model, and its exports keep all of them."""
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from tests.integration.commands import mtx
+from mtx.data.sentencepiece_models import SplitModel
+from mtx.data.tokenizer import Tokenizer
+from mtx.decoding import model_directory
+from tests.integration.commands import mtx, write_tsv
+from tests.models import tiny_model
+from tests.unit.data.test_tokenizer import PIECES, side_model
 from tests.unit.decoding.test_translator_directions import LINES, multilingual
 from tests.unit.documents.test_find_direction import PO
 
@@ -94,3 +101,36 @@ def test_exports_have_all_directions(model: Path, tmp_path: Path) -> None:
 def test_a_text_of_several_directions_has_no_student(model: Path, tmp_path: Path) -> None:
     error = run("distil", model, "--to", "fr", f"run_dir={tmp_path / 'student'}", code=2)[1]
     assert "data.train must name" in error and not (tmp_path / "student").exists()
+
+
+def test_a_test_set_of_sacrebleu_has_its_own_direction(model: Path) -> None:
+    asked = ["--testset", "wmt99", "--direction", "en-de", "--protocol", "aiayn"]
+    assert "no test set wmt99 for the direction en-de" in run("evaluate", model, *asked, code=2)[1]
+
+
+def test_pieces_that_name_languages_leave_a_published_model_its_direction(tmp_path: Path) -> None:
+    """It is not refused as a model of several is; a document that fits several of its targets has its own."""
+    models = SplitModel(side_model("ab"), side_model("xy"), {piece: token for token, piece in enumerate(PIECES)})
+    weights = tiny_model(len(PIECES) - 1, dtype=torch.float32)
+    info = {"src": "en", "tgt": "fra", "max_tokens": 24, "beam_size": 1, "length_penalty": 1.0}  # and it has >>fr<<
+    published = tmp_path / "published"
+    model_directory.write(published, weights.state_dict(), weights.config, Tokenizer(models, "none", []), info)
+    (tmp_path / "text").write_text("ab ba\n")
+    for tgt in ("fr", "de"):
+        (catalogue := tmp_path / f"{tgt}.po").write_text(PO.format(tgt=tgt))
+        code = {"fr": 0, "de": 2}[tgt]
+        assert run("translate", published, catalogue, code=code) == run(
+            "translate", published, catalogue, "--to", "fra", code=code
+        )
+    run("back-translate", published, tmp_path / "text", "-o", tmp_path / "bt.tsv", "--forward", published)
+    text = write_tsv(tmp_path / "text.tsv", range(40))
+    run(
+        "prepare",
+        "adapt",
+        f"training.init_from={published}",
+        f"data.train={text}",
+        "data.max_tokens=24",
+        f"run_dir={tmp_path / 'run'}",
+    )
+    shutil.copytree(published, tmp_path / "run" / "model")
+    assert "training.max_steps" in run("distil", tmp_path / "run", "training.max_steps=no", code=2)[1]
