@@ -23,7 +23,7 @@ from mtx.data.bilingual import BilingualReader, match_rank
 from mtx.data.folders import find_texts
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, code_of, tag_of
-from mtx.data.readers import FILE_ENDING, find_reader, no_pairs, reader_of
+from mtx.data.readers import FILE_ENDING, READERS, find_reader, no_pairs, reader_of
 from mtx.data.tables import (
     BLOCK_PAIRS,
     PLAIN_NAMES,
@@ -88,7 +88,9 @@ class Corpus:
         """The error for a corpus that is not UTF-8, with the first such line of its files, or `line` of a table."""
         try:
             for file in self.files:
-                if not file.name.lower().endswith(".parquet") and not bilingual_form(file):  # whose rows are counted
+                if not file.name.lower().endswith(".parquet") and not isinstance(
+                    find_reader(file), BilingualReader
+                ):  # whose rows or units are counted
                     for _ in read_lines(file, "strict"):
                         pass
         except DataError as error:
