@@ -13,6 +13,7 @@ The directory is untrusted (see `huggingface`). transformers is not needed.
 """
 
 import contextlib
+import io
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from mtx.data.tokenizer import EOS_ID, UNK_ID, Rule, Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError, UsageError
-from mtx.interop.cards import imported_card
+from mtx.interop.cards import write_card
 from mtx.interop.huggingface import (
     OUTPUT_BIAS,
     TOKENIZER_CONFIG,
@@ -144,7 +145,7 @@ def import_fairseq(
     theirs, info = read_config(source, target, M2M100Config)
     config = model_config(source / MODEL_CONFIG, theirs, _IDS, norm="pre", positions="fairseq", start="eos")
     family = _read_family(source, theirs.vocab_size)
-    logger.info("%s: licence %s", source, family.licence)
+    logger.info(f"{source}: licence {family.licence}")
     names = [name.replace("-", "_").strip("<>") for name in languages]  # parts of directions
     tokens = [find_language(name, family.languages) for name in languages]
     of_languages = [[family.languages[token]] for token in tokens]
@@ -166,7 +167,7 @@ def import_fairseq(
     if keep_pieces_of is not None:
         needed = needed_pieces(family.model, _read_text(keep_pieces_of, names), keep_pieces_of)
         kept = [piece for piece in kept if piece in needed]
-        logger.info("%s needs %s of %s pieces", keep_pieces_of, f"{len(kept):,}", f"{len(family.ids):,}")
+        logger.info(f"{keep_pieces_of} needs {len(kept):,} of {len(family.ids):,} pieces")
     try:
         joint = JointModel(rewrite(family.model, [*kept, *tokens]))
     except (RuntimeError, ValueError) as error:
@@ -178,7 +179,8 @@ def import_fairseq(
     weights = read_weights(source / WEIGHTS, config, rows, theirs.vocab_size)
     model_directory.write(target, weights, config, tokenizer, info)
     scores = {"run": {"licence": family.licence}}
-    model_directory.add_scores(target, scores, {CARD: imported_card(config, names, scores, origin or source.name)})
+    card = write_card("imported", [names], scores, config=config, source=origin or source.name)
+    model_directory.add_scores(target, scores, {CARD: card})
 
 
 def find_language(name: str, languages: Collection[str]) -> str:
@@ -247,7 +249,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         text = f"{len(ids):,} pieces and {len(languages)} languages with ids up to {max(used):,}"
         raise DamagedFileError(f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {text}")
     if settings.legacy_behaviour is True:
-        logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
+        logger.warning(f"{path}: legacy_behaviour puts the language of a source last; mtx puts it first")
     is_nllb = any(name[0].isalpha() for name in languages)
     is_target = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
     known = {piece: ids[piece] for piece in (EOS, UNK, *pieces[3:]) if piece in ids}
@@ -277,7 +279,7 @@ def needed_pieces(model: JointModel, lines: Iterable[str], path: Path) -> set[st
     lacking = [f"{c} ({count:,})" for c, count in characters.most_common() if c not in model.vocabulary]
     if lacking:
         shown = ", ".join(lacking[:_NUM_SHOWN])
-        logger.warning("%s: the model lacks %d characters, which it reads as <unk>: %s", path, len(lacking), shown)
+        logger.warning(f"{path}: the model lacks {len(lacking)} characters, which it reads as <unk>: {shown}")
     needed = {*counts, *characters, EOS, UNK} & {*model.vocabulary}
     return needed.union(*(_merged_from(piece, ranks) for piece in needed))
 
@@ -297,15 +299,14 @@ def rewrite(model: JointModel, pieces: Sequence[str]) -> bytes:
     Raises:
         ValueError: if its protocol buffer has a field without a size, which SentencePiece does not write.
     """
-    content, at, entries, others = model.source, 0, list[bytes](), list[bytes]()
-    while at < len(content):
-        key, begin = _read_varint(content, at)
-        size, begin = _read_varint(content, begin)
+    source, entries, others = io.BytesIO(model.source), list[bytes](), list[bytes]()
+    while (begin := source.tell()) < len(model.source):
+        key, size = _read_varint(source), _read_varint(source)
         if key & 7 != 2:
             raise ValueError("a field without a size")
+        end = source.seek(size, io.SEEK_CUR)
         if key >> 3 != 4:  # tests of its segmentation, which may need other pieces
-            (entries if key >> 3 == 1 else others).append(content[at : begin + size])
-        at = begin + size
+            (entries if key >> 3 == 1 else others).append(model.source[begin:end])
     known = dict(zip(model.pieces, entries, strict=True))
     return b"".join([*(known.get(piece) or _control(piece.encode()) for piece in pieces), *others])
 
@@ -316,13 +317,13 @@ def _control(name: bytes) -> bytes:
     return b"\x0a" + bytes([len(body)]) + body
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, seven bits a byte, the lowest first, and the place after it."""
+def _read_varint(message: io.BytesIO) -> int:
+    """The next number, seven bits a byte, the lowest first."""
     value = shift = 0
-    while message[at] & 128:
-        value |= (message[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-    return value | message[at] << shift, at + 1
+    while (byte := message.read(1)[0]) & 128:
+        value |= (byte & 127) << shift
+        shift += 7
+    return value | byte << shift
 
 
 def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
