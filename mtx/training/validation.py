@@ -8,7 +8,7 @@ own languages, and the mean of their scores counts.
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,15 +93,17 @@ def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, 
     hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
 
-    def score(measure: Callable[..., float]) -> dict[str, float]:
+    def score(name: str) -> dict[str, float]:
         return {
-            f"{src}-{tgt}": measure([hypotheses[row] for row in rows], [references[row] for row in rows], tgt)
+            f"{src}-{tgt}": metrics.score(
+                [hypotheses[row] for row in rows], [references[row] for row in rows], tgt, metrics=[name]
+            )[name]["score"]
             for src, tgt, rows in _directions(config, data)
         }
 
     num_tokens = int(data.valid.tgt.lengths.sum()) - data.tokenizer.num_forced * data.valid.num_pairs
-    bleu = score(metrics.bleu)
-    chrf = score(lambda lines, others, _: metrics.chrf(lines, others)) if metric == "chrf" else None
+    bleu = score("bleu")
+    chrf = score("chrf") if metric == "chrf" else None
     return Validation(
         nll=sum(part["nll"] for part in parts) / max(1, num_tokens),
         bleu=statistics.fmean(bleu.values()),
