@@ -68,16 +68,15 @@ def save_tensors(path: Path, tensors: Tensors) -> None:
 
 def serialize(tensors: Tensors) -> Iterator[Any]:
     """Yields the bytes of a safetensors file, a tensor at a time: the library would copy all of them at once."""
-    header, end = dict[str, Any](), 0
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
-    for name, tensor in ordered:
-        begin, end = end, end + tensor.nbytes
-        kind = safetensors.torch.save({"": tensor.new_empty(0)})
-        header[name] = json.loads(kind[8:])[""] | {"shape": list(tensor.shape), "data_offsets": [begin, end]}
+    empty = {name: tensor.new_empty(0) for name, tensor in tensors.items()}
+    header, end = json.loads(safetensors.torch.save(empty)[8:]), 0  # in the order of the library
+    for name, entry in header.items():
+        begin, end = end, end + tensors[name].nbytes
+        entry |= {"shape": list(tensors[name].shape), "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
-    for _, tensor in ordered:
+    for tensor in map(tensors.__getitem__, header):
         yield tensor.detach().cpu().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
 
 
@@ -167,5 +166,5 @@ def _best_checkpoint(paths: RunLayout) -> tuple[ModelDescription, Tokenizer, Pat
     step = best if best in steps else steps[-1]
     limits = {WEIGHTS: model_description.max_weight_bytes(described.config, tokenizer.num_ids)}
     durable.verify(paths.checkpoint(step), limits, only_needed=True)
-    logger.info("%s has no model yet: using its checkpoint of step %d", paths.root, step)
+    logger.info(f"{paths.root} has no model yet: using its checkpoint of step {step}")
     return described, tokenizer, paths.checkpoint(step) / WEIGHTS
