@@ -21,6 +21,7 @@ from mtx.commands.translate import progress, shard_bounds
 from mtx.commands.translator_options import (
     BEAM,
     DIRECTION,
+    EXACT,
     PLACE,
     SAMPLES,
     LoadOptions,
@@ -59,7 +60,7 @@ def back_translate(
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = resolve_output(output, mono) or output
     translator = load_translator(model, **options)
-    exact = {"device": options["device"], "threads": options.get("threads"), "engine": "torch", "precision": "tf32"}
+    exact = EXACT | {"device": options["device"], "threads": options.get("threads")}
     scorer: Any = forward and load_translator(forward, **exact)
     if scorer and len(scorer.directions) > 1:
         scorer = scorer.to(translator.src, translator.tgt)
@@ -91,8 +92,7 @@ def back_translate(
         )
     logger.info(
         "to train on these pairs, write a configuration as in the recipe back-translation: "
-        "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",
-        output,
+        f"data: {{train: [MINE, {{name: {output}, tag: BT, weight: W}}]}}"
     )
 
 

@@ -15,7 +15,7 @@ from mtx.commands.command_line import (
     option,
 )
 from mtx.commands.translate import blocks, in_blocks, paired
-from mtx.commands.translator_options import DIRECTION, LoadOptions, load_translator, takes
+from mtx.commands.translator_options import DIRECTION, EXACT, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines
 
@@ -41,7 +41,7 @@ def logprob(
     The logarithm is the natural one. --json also prints the number of tokens and the score of the beam search.
     """
     with open_output(output, src, tgt) as sink:
-        translator: Any = load_translator(model, **options)
+        translator: Any = load_translator(model, **EXACT | options)
         for block in in_blocks(paired(read_lines(src, "strict"), tgt, "strict")):
             for score in translator.log_probs(*map(list, zip(*block, strict=True))):
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
@@ -63,7 +63,7 @@ def encode(
     The vector is the mean of the encoder's outputs.
     """
     with open_input(file) as source, open_output(output, source) as sink:
-        translator = load_translator(model, **options)
+        translator = load_translator(model, **EXACT | options)
         translator.splitter = None
         invalid = InvalidLines()
         texts = (map(list, zip(*block, strict=True)) for block in blocks(source, file))
@@ -127,9 +127,9 @@ def attention(
     if target and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
     with open_output(page, is_page=not output) as sink:
-        translator = load_translator(model, **options)
+        translator = load_translator(model, **EXACT | options)
         maps = translator.attention_maps(sentences, target)
         from mtx.report.html_page import attention_page
 
         sink.write(attention_page(maps, translator.src, translator.tgt).encode())
-    logger.info("attention: %s", page)
+    logger.info(f"attention: {page}")

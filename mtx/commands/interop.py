@@ -61,4 +61,4 @@ def import_(
     else:
         names = [*map(str.strip, languages.split(","))] if languages else []
         import_fairseq(directory, output, names, keep_pieces_of, new_language, origin)
-    logger.info("model: %s", output)
+    logger.info(f"model: {output}")

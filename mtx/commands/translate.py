@@ -95,7 +95,7 @@ def translate(
         translate_document(text, kind, target, overwrite, translator, glossary)
         return
     if text and FILE_ENDING.search(text.name):
-        logger.warning("%s: looks like a table; each line is translated with all of its columns", text)
+        logger.warning(f"{text}: looks like a table; each line is translated with all of its columns")
     work = LineWork(translator, as_json, prefix)
     others = [*filter(None, (prefix, glossary))]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
@@ -171,7 +171,7 @@ class LineWork:
         self._invalid.log()
         self._invalid_prefixes.log()
         if self._num_empty:
-            logger.warning("the translation of %s is empty", counted(self._num_empty, "line"))
+            logger.warning(f"the translation of {counted(self._num_empty, 'line')} is empty")
         self._terms.log()
 
 
@@ -197,9 +197,9 @@ class TermCount:
         if self._translator.glossary:
             used = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
             log, more = (logger.warning, "; missing:") if self._missing else (logger.info, "")
-            log("%s%s", used, more)
+            log(f"{used}{more}")
         for missing in self._missing:
-            logger.info("  %s", missing)
+            logger.info(f"  {missing}")
 
 
 def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[tuple[str, ...]]]:
@@ -359,6 +359,6 @@ def translate_document(
     with open_output(output, file, glossary) as sink:
         sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
     if suspicious:
-        text = "%s: suspicious translations to check: %s, such as: %s"
-        logger.warning(text, file, f"{len(suspicious):,}", suspicious[0][:_SHOWN_CHARS])
+        example = suspicious[0][:_SHOWN_CHARS]
+        logger.warning(f"{file}: suspicious translations to check: {len(suspicious):,}, such as: {example}")
     terms.log()

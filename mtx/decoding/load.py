@@ -57,7 +57,7 @@ def open_engine(model: str | Path, search: SearchOptions, placement: Placement) 
         except MtxError as error:
             if engine == "ctranslate2":
                 raise
-            logger.info("torch translates: %s", error)
+            logger.info(f"torch translates: {error}")
     return open_torch(model, placement)
 
 
@@ -109,7 +109,7 @@ def _open_ctranslate2(model: Path, placement: Placement, is_export: bool) -> "CT
     try:
         return CTranslate2Engine(export, placement)
     except DamagedFileError as error:
-        logger.warning("%s; converting the model again", error)
+        logger.warning(f"{error}; converting the model again")
         shutil.rmtree(export, ignore_errors=True)
         return CTranslate2Engine(cached_export(model, precision), placement)
 
@@ -168,7 +168,7 @@ def _identity(root: Path) -> str:
 def _convert(root: Path, export: Path, precision: str) -> None:
     """Converts a model; removes the least recently used conversions until all have at most `_MAX_BYTES` in total."""
     if (root / WEIGHTS).stat().st_size > _SECONDS_BYTES:
-        logger.info("%s: converting for CTranslate2 in %s (only once)", root, precision)
+        logger.info(f"{root}: converting for CTranslate2 in {precision} (only once)")
     from mtx.decoding import model_directory
     from mtx.decoding.ctranslate2_writer import write_ctranslate2
 

@@ -110,7 +110,7 @@ class ExportNote(Hook):
 
     def on_start(self, run: Run) -> None:
         if obstacles := huggingface_obstacles(run.config.model):
-            logger.info("note: this model cannot be exported to huggingface (%s)", "; ".join(obstacles))
+            logger.info(f"note: this model cannot be exported to huggingface ({'; '.join(obstacles)})")
 
 
 def is_m2m_100(config: ModelConfig) -> bool:
@@ -430,9 +430,8 @@ def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]]
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     for table in position_tables(config, 0):
         for name in table.huggingface:
-            positions = tensors.pop(name, torch.empty(0, config.d_model)).float()[
-                2 * is_fairseq :
-            ]  # the first of a token
+            positions = tensors.pop(name, torch.empty(0, config.d_model)).float()
+            positions = positions[2 * is_fairseq :]  # the first of a token
             # The tolerance is above bfloat16's rounding of a sine, far below any other table.
             expected = sinusoidal_positions(positions.numel() // config.d_model, config.d_model, is_fairseq)
             if positions.shape != expected.shape or not torch.allclose(positions, expected, rtol=0, atol=1e-2):
