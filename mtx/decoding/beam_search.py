@@ -13,8 +13,10 @@ a waiting sentence takes that slot, so the device stays full to the end (continu
 recorded once as a graph for each shape and replayed, also by later searches with the same `Slots`. The host learns
 only some steps later that a sentence is done; the steps that a finished sentence takes in the meantime change nothing.
 
-Several models with one tokenizer search together, as an ensemble: every step takes the mean of the probabilities that
-they give to the next token (Sutskever et al. 2014). Each has its own cache, and the hypotheses are shared.
+Search calls `encode`, `start` and `step` of a model, which `IncrementalModel` documents; the form of another
+architecture has the same methods (`mtx.model.architectures`). Several models with one tokenizer search together, as an
+ensemble: every step takes the mean of the probabilities that they give to the next token (Sutskever et al. 2014). Each
+has its own cache, and the hypotheses are shared.
 
 Shapes: B slots, J beams, V outputs, T target length.
 """
@@ -25,7 +27,7 @@ import math
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +38,7 @@ from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import NO_SCORES, Candidate, Request, Results, Sampling, SearchOptions, penalty
 from mtx.errors import MtxError
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
+from mtx.model.inference import IncrementalModel
 
 _MINUS_INF = -math.inf  # the score where there is no hypothesis
 _WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
@@ -43,21 +46,6 @@ _HOST_LAG = 2  # number of steps that the host is behind CUDA
 _REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
 _MOST_KEPT = 4  # slots of earlier searches, which fill a GPU's memory
 _GROUP = 64  # number of neighbouring tokens in a group, see `top_continuations`
-
-
-class Model(Protocol):
-    """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them.
-
-    `start` returns what it keeps of the sentences in the slots, with the methods of `mtx.model.kv_cache.KVCache`.
-    """
-
-    start_id: int
-    device: torch.device
-
-    def encode(self, sources: Sequence[Any]) -> Any: ...
-    def start(self, num_slots: int, beam_size: int, max_length: int) -> Any: ...
-    def step(self, ids: Tensor, lengths: Tensor, cache: Any) -> Tensor: ...
-    def source_states(self, sources: Sequence[Any]) -> list[Tensor]: ...
 
 
 class RequestQueue:
@@ -93,7 +81,10 @@ class RequestQueue:
 
 @torch.inference_mode()
 def search(
-    models: Sequence[Model], queue: RequestQueue, options: SearchOptions, kept: "dict[Any, Slots] | None" = None
+    models: Sequence[IncrementalModel],
+    queue: RequestQueue,
+    options: SearchOptions,
+    kept: "dict[Any, Slots] | None" = None,
 ) -> Results:
     """Translates waiting sentences until the queue is empty, with one model or an ensemble.
 
@@ -142,7 +133,7 @@ class Slots:
 
     def __init__(
         self,
-        models: Sequence[Model],
+        models: Sequence[IncrementalModel],
         num_slots: int,
         num_beams: int,
         max_length: int,

@@ -24,7 +24,7 @@ from torch import Tensor
 from mtx.data.packing import PackedBatch, pack_sentences, to_device
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.beam_search import Model, RequestQueue, Slots, search
+from mtx.decoding.beam_search import RequestQueue, Slots, search
 from mtx.decoding.options import (
     Attention,
     Candidate,
@@ -48,6 +48,7 @@ from mtx.model.device import (
     free_unused_memory,
     num_threads,
 )
+from mtx.model.inference import IncrementalModel
 from mtx.model.translation_model import TranslationModel, Weights
 from mtx.storage.run_files import find_model
 
@@ -204,7 +205,7 @@ class TorchEngine:
             yield
 
     @functools.cached_property
-    def search_models(self) -> list[Model]:
+    def search_models(self) -> list[IncrementalModel]:
         """The models as search calls them."""
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         return [new_search_model(model, dtype) for model in self.models]

@@ -286,28 +286,16 @@ def import_marian(source: Path, target: Path) -> None:
     """
     marian_config, info = read_config(source, target, MarianConfig)
     path = source / VOCABULARY
-    vocabulary, order = _reorder(read_json(path))
+    vocabulary = read_json(path)
     models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, vocabulary)
-    if (size := len(models.vocabulary)) != marian_config.vocab_size:
+    order = [vocabulary[piece] for piece in models.vocabulary]
+    if (size := len(order)) != marian_config.vocab_size:
         raise DamagedFileError(f"{path}: expected {marian_config.vocab_size} entries ({MODEL_CONFIG}), got {size}")
     ids = {"pad_token_id": order[-1], "decoder_start_token_id": order[-1], "eos_token_id": order[EOS_ID]}
     config = model_config(source / MODEL_CONFIG, marian_config, ids)
-    weights = read_weights(source / WEIGHTS, config, [[token] for token in order], len(order))
+    weights = read_weights(source / WEIGHTS, config, [[token] for token in order], size)
     config = config.model_copy(update={"output_bias": "output_bias" in weights})
     model_directory.write(target, weights, config, Tokenizer(models, "none", []), info)
-
-
-def _reorder(vocabulary: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """The vocabulary with mtx's ids, `</s>` 0, `<unk>` 1, `<pad>` last, and the file's id of each of them.
-
-    A vocabulary that does not name each id from 0 on is unchanged, and `read_split` refuses it, as one without these.
-    """
-    order = [*vocabulary.values()]
-    if any(type(token) is not int for token in order) or sorted(order) != [*range(len(order))]:
-        return vocabulary, order
-    places = {**vocabulary, EOS: -2, UNK: -1, PAD: len(order)}
-    pieces = sorted(vocabulary, key=places.__getitem__)
-    return {piece: token for token, piece in enumerate(pieces)}, [vocabulary[piece] for piece in pieces]
 
 
 def model_type(source: Path) -> Any:
