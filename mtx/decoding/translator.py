@@ -198,8 +198,7 @@ class Translator:
         placement = Placement(**place)
         placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
         engine = open_engine(model, search, placement)
-        torch_placement = replace(placement, engine="torch", precision="tf32")
-        load_torch = functools.cache(lambda: open_torch(model, torch_placement))
+        load_torch = functools.cache(lambda: open_torch(model, replace(placement, engine="torch", precision="tf32")))
         is_torch = engine.name == "torch"
         translator = cls(engine, engine.tokenizer, engine.info, search, None if is_torch else load_torch)
         return translator.to(*direction) if any(direction) else translator
