@@ -113,8 +113,10 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {directory}'}")
     page = path.read_bytes()[:1000] if is_page and path.is_file() else b""
     if is_page and path.exists() and b'name="generator" content="mtx"' not in page:
-        problem = f"{path}: was not written by mtx, and would be overwritten"
-        raise UsageError(problem, "-o FILE names another file, or this one to overwrite it")
+        raise UsageError(
+            f"{path}: was not written by mtx, and would be overwritten",
+            "-o FILE names another file, or this one to overwrite it",
+        )
     needed = {run.config, run.chosen, run.lock, run.status, run.metrics, run.sources} if is_run(directory) else set()
     if durable.has_manifest(directory):
         needed |= {directory / name for name in (durable.MANIFEST, *durable.read_manifest(directory))}

@@ -75,8 +75,10 @@ def evaluate(
     if model:
         require_models(model)
         if not (src or testset or is_run(root)):
-            help = f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME"
-            raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
+            raise UsageError(
+                f"{model}: is not a run directory, so it has no test sets",
+                f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME",
+            )
         translator = load_translator(model, glossary, **options)
         if testset:
             direction = direction or f"{translator.src}-{translator.tgt}"
@@ -140,8 +142,10 @@ def compare(
             "mtx compare RUN RUN --test NAME, or mtx compare MODEL MODEL --src FILE --ref FILE",
         )
     if ref and len(ref) > 1:
-        help = "mtx evaluate --hyp FILE --ref FILE --ref FILE scores against several"
-        raise UsageError(f"--ref: compare takes one file of references, got {len(ref)}", help)
+        raise UsageError(
+            f"--ref: compare takes one file of references, got {len(ref)}",
+            "mtx evaluate --hyp FILE --ref FILE --ref FILE scores against several",
+        )
     from mtx.decoding.metrics import METRICS, warn_if_too_short
     from mtx.evaluation import comparison, test_sets
     from mtx.evaluation.test_set_scores import system_outputs

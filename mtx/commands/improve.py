@@ -98,8 +98,9 @@ def back_translate(
 
 def _require_file(path: Path, setting: str = "") -> None:
     if not path.is_file():
-        help = "a file with one sentence a line, which is read several times"
-        raise UsageError(f"{setting}{path}: no such file, or a pipe", help)
+        raise UsageError(
+            f"{setting}{path}: no such file, or a pipe", "a file with one sentence a line, which is read several times"
+        )
 
 
 @takes(*DIRECTION, "engine", "threads", "device", "batch_tokens")
@@ -137,8 +138,10 @@ def distil(
     paths = RunLayout(Path(values.get("run_dir") or f"{named}-student"))
     refuse_foreign(paths)
     if not text and not is_prepared(RunLayout(first).data):
-        help = "data.train=FILE, and data.mono=FILE for more"
-        raise UsageError(f"{first}: is not a run with prepared text, so data.train must name the text", help)
+        raise UsageError(
+            f"{first}: is not a run with prepared text, so data.train must name the text",
+            "data.train=FILE, and data.mono=FILE for more",
+        )
     translator = load_translator(teacher, **options)
     if not text and len(translator.directions) > 1:
         raise UsageError(

@@ -47,8 +47,10 @@ def serve(
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         if not keys and not ipaddress.ip_address(address[0]).is_loopback:
-            help = mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE")
-            raise UsageError(f"--host {host}: other machines could use the server without an API key", help)
+            raise UsageError(
+                f"--host {host}: other machines could use the server without an API key",
+                mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE"),
+            )
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)  # it does not listen yet, so that nobody waits while the models are loaded
     except (OSError, UnicodeError) as error:  # or a name with a part that is too long or empty

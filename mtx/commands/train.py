@@ -94,13 +94,16 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     if keys := [name for name in names if name in key_names()]:
         raise UsageError(f"{keys[0]}: a setting needs its value after =", f"{keys[0]}=VALUE, without spaces")
     if len(names) > 1:
-        problem = f"expected one CONFIG, got {' and '.join(names)}"
-        raise UsageError(problem, "settings are written key=value, without spaces")
+        raise UsageError(
+            f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
+        )
     name = "".join(names)
     resolved = settings.resolve(name, overrides)
     if name == "adapt" and not resolved.config.training.init_from:
-        help = mtx_command("train", "adapt", "training.init_from=MODEL", "data.train=my.tsv")
-        raise UsageError("adapt: training.init_from must name the model to adapt", help)
+        raise UsageError(
+            "adapt: training.init_from must name the model to adapt",
+            mtx_command("train", "adapt", "training.init_from=MODEL", "data.train=my.tsv"),
+        )
     paths = RunLayout(Path(resolved.config.run_dir))
     if name and settings.exists(paths.config) and settings.find_config(name).samefile(paths.config):
         load_config(paths)  # raises if the run's own configuration was changed

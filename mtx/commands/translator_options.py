@@ -136,8 +136,9 @@ def load_translator(model: str, glossary: Path | None = None, **options: Any) ->
     logger.debug(f"{model}: translated with {translator.engine.name} by {translator.options}")
     n_best, num_beams = translator.options.n_best, translator.options.num_beams
     if not translator.options.sampling and n_best > num_beams:
-        help = f"--beam {n_best}, or --n-best {num_beams}"
-        raise UsageError(f"--n-best {n_best} is more than the beam size of {num_beams}", help)
+        raise UsageError(
+            f"--n-best {n_best} is more than the beam size of {num_beams}", f"--beam {n_best}, or --n-best {num_beams}"
+        )
     if translator.engine.name == "torch":  # a library may not do that for its process
         import torch
 

@@ -261,6 +261,8 @@ def _open_runtime(path: Path, device: str, precision: str | None, num_workers: i
         text = " ".join(str(error).split())
         raise UsageError(f"device {device}, precision {precision or 'default'}: CTranslate2: {text}") from None
     except RuntimeError as error:
-        help = _CUBLAS_HELP if "cublas" in str(error) else None
-        raise MtxError(f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}", help) from None
+        raise MtxError(
+            f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}",
+            _CUBLAS_HELP if "cublas" in str(error) else None,
+        ) from None
     return translator

@@ -129,8 +129,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
 
     root = find_model(model)
     if not (root / durable.MANIFEST).is_file():
-        help = mtx_command("train", model) if is_run(model) else None
-        raise UsageError(f"{model}: no finished model", help)
+        raise UsageError(f"{model}: no finished model", mtx_command("train", model) if is_run(model) else None)
     version = library().__version__
     check_is_transformer(model_description.read(root, (WEIGHTS,)).config)
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
@@ -147,8 +146,9 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
                 _convert(root, export, precision)
     except OSError as error:
         command = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
-        problem = f"{cache}: cannot write it: {error.strerror or error}"
-        raise MtxError(problem, f"write it elsewhere: {command} -o DIR") from None
+        raise MtxError(
+            f"{cache}: cannot write it: {error.strerror or error}", f"write it elsewhere: {command} -o DIR"
+        ) from None
     return export
 
 

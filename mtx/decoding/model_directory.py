@@ -145,8 +145,9 @@ def load(directory: Path) -> LoadedModel:
     if is_run(directory):
         described, tokenizer, path = _best_checkpoint(RunLayout(directory))
     elif (directory / EXPORT_CONFIG).is_file():
-        help = mtx_command("translate", directory, "--engine", "ctranslate2")
-        raise UsageError(f"{directory}: an export for CTranslate2", help)
+        raise UsageError(
+            f"{directory}: an export for CTranslate2", mtx_command("translate", directory, "--engine", "ctranslate2")
+        )
     else:
         described, tokenizer = model_description.read(directory, (WEIGHTS,)), Tokenizer.load(directory)
         if (stored := described.info["num_ids"]) != tokenizer.num_ids:

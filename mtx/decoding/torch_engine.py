@@ -147,8 +147,10 @@ class TorchEngine:
         first = loaded[0]
         for path, other in zip(paths, loaded, strict=True):
             if not other.tokenizer.is_same(first.tokenizer):
-                help = f"train one with the other's tokenizer: tokenizer.model={paths[0]}/model/tokenizer.model"
-                raise UsageError(f"{paths[0]} and {path}: an ensemble needs models with the same tokenizer", help)
+                raise UsageError(
+                    f"{paths[0]} and {path}: an ensemble needs models with the same tokenizer",
+                    f"train one with the other's tokenizer: tokenizer.model={paths[0]}/model/tokenizer.model",
+                )
             other.model.kernel = attention_kernel(other.model.config, device, placement.precision or "fp32")
         expand_segments(device)
         models = [one.model.to(device) for one in loaded]

@@ -216,8 +216,9 @@ class Translator:
         if len(found) != 1:
             asked = " ".join([f"--from {src}"] * bool(src) + [f"--to {tgt}"] * bool(tgt))
             problem, known = ("several directions", found) if found else ("no such direction", self.directions)
-            help = "--from {} --to {}".format(*known[0])
-            raise UsageError(f"{asked}: {problem}; the model has {in_words(known)}", help)
+            raise UsageError(
+                f"{asked}: {problem}; the model has {in_words(known)}", "--from {} --to {}".format(*known[0])
+            )
         if found[0] == self._languages:
             return self
         view = copy.copy(self)
@@ -231,8 +232,10 @@ class Translator:
         """Source and target; UsageError if the model has several directions and none was chosen."""
         if self._languages is None:
             src, tgt = self.directions[0]
-            help = f"--to {tgt} --from {src}, or in Python to={tgt!r}, src={src!r}"
-            raise UsageError(f"choose a direction of the model; it has {in_words(self.directions)}", help)
+            raise UsageError(
+                f"choose a direction of the model; it has {in_words(self.directions)}",
+                f"--to {tgt} --from {src}, or in Python to={tgt!r}, src={src!r}",
+            )
         return self._languages
 
     @property

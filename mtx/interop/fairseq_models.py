@@ -200,8 +200,10 @@ def find_language(name: str, languages: Collection[str]) -> str:
         return found[0]
     if found:
         raise UsageError(f"language {name}: the model has {', '.join(found)}", "use one of these names")
-    help = f"--new-language {name}=RELATED adds it; the model has {', '.join(languages)}"
-    raise UsageError(f"language {name}: the model does not have it", help)
+    raise UsageError(
+        f"language {name}: the model does not have it",
+        f"--new-language {name}=RELATED adds it; the model has {', '.join(languages)}",
+    )
 
 
 def _codes(code: str) -> set[str]:
@@ -221,8 +223,10 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     """
     path = source / FAIRSEQ_PIECES
     if not path.is_file():
-        help = "transformers 5 saves only tokenizer.json: copy the file of the model that was adapted"
-        raise UsageError(f"{path}: missing file", help)
+        raise UsageError(
+            f"{path}: missing file",
+            "transformers 5 saves only tokenizer.json: copy the file of the model that was adapted",
+        )
     model = JointModel(read_model(path)[0])
     pieces = model.pieces
     if pieces[:3] != [UNK, BOS, EOS]:

@@ -323,8 +323,10 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():
         model, place = kind.model_fields["architectures"].default[0], repr(str(source))
-        convert = f"with transformers: {model}.from_pretrained({place}).save_pretrained({place})"
-        raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
+        raise UsageError(
+            f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}",
+            f"with transformers: {model}.from_pretrained({place}).save_pretrained({place})",
+        )
     path = source / MODEL_CONFIG
     values = read_json(path)
     config = validate(kind, path, values)

@@ -270,8 +270,10 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
                 break
             faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")
         else:  # the fast step has left the device unusable for this process
-            help = "training.compile=false" if runtime.compile else "precision=fp32"
-            raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help)
+            raise MtxError(
+                f"{runtime.device}: unusable after the fast step: {faults[0]}",
+                "training.compile=false" if runtime.compile else "precision=fp32",
+            )
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
