@@ -8,6 +8,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 
 from sentencex import segment
@@ -57,6 +58,7 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     return split
 
 
+@cache
 def lead_pattern(language: str) -> re.Pattern[str]:
     """White space, a bullet and a number before the text of a line; `1.` may be an ordinal, in some languages."""
     dot = "" if code_of(language) in _DOTTED_ORDINALS.split() else "."

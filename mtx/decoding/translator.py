@@ -12,7 +12,6 @@ sentence without a letter is its own translation (`needs_no_translation`). This 
 import copy
 import functools
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -223,7 +222,7 @@ class Translator:
             return self
         view = copy.copy(self)
         view._languages = found[0]
-        for name in ("frame", "splitter", "_lead"):
+        for name in ("frame", "splitter"):
             view.__dict__.pop(name, None)
         return view
 
@@ -261,10 +260,6 @@ class Translator:
         may be that of several sentences, stays whole.
         """
         return sentence_splitter(self.src) if self._is_split else None
-
-    @functools.cached_property
-    def _lead(self) -> re.Pattern[str]:
-        return lead_pattern(self.src)
 
     @functools.cached_property
     def torch(self) -> "TorchEngine":
@@ -362,7 +357,7 @@ class Translator:
         split = self.splitter if not prefix or self.options.split_sentences else None
         parts = list[Part]()
         is_kept = not prefix and is_choice(marked)
-        for unit in [marked] if prefix or is_kept else units(marked, self._lead):
+        for unit in [marked] if prefix or is_kept else units(marked, lead_pattern(self.src)):
             if self.codes and has_letters(unit):
                 unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
             text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
