@@ -98,7 +98,7 @@ def search(
         MtxError: if all scores of the model are NaN or infinite.
     """
     kept = {} if kept is None else kept
-    num_beams = options.num_beams if options.sampling is None else 1
+    num_beams = 1 if options.sampling else options.num_beams
     num_slots, max_length = queue.num_slots, queue.max_length
     is_static = models[0].device.type == "cuda"
     if is_static:  # few shapes
@@ -176,7 +176,7 @@ class Slots:
         self.scores[slot_ids] = _MINUS_INF
         self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
         self.finished[slot_ids] = _MINUS_INF
-        if self.sampling is not None:
+        if self.sampling:
             numbers = []  # in [0, 1), which follow from the source, the prefix and the number of the sample
             for request in requests:
                 key = repr((self.sampling.seed, request.sample, [*request.source, *request.prefix])).encode()
@@ -187,10 +187,10 @@ class Slots:
     def step(self) -> None:
         """Takes a step; on CUDA by a graph, which is recorded again when a cache has another version."""
         versions = [cache.prepare() for cache in self.caches]
-        if self.stream is None:
+        if not self.stream:
             self._extend()
             return
-        if self._graph is None or versions != self._versions:
+        if not self._graph or versions != self._versions:
             self._graph, self._versions, self._num_warm_ups = CudaGraph(self.stream), versions, 0
         self._num_warm_ups += 1
         (self._graph.warm_up if self._num_warm_ups <= _WARM_UP_STEPS else self._graph.replay)(self._extend)
@@ -203,7 +203,7 @@ class Slots:
             of_all = torch.stack([logits, *others])
             logits = torch.log_softmax(of_all, -1, dtype=torch.float).logsumexp(0)
         samples = None
-        if self.sampling is not None:
+        if self.sampling:
             samples = draw(logits[:, 0], self.uniform.gather(1, self.lengths[:, None]), self.sampling)
         log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
         parents = self.advance(*self.candidates(log_probs, samples))
@@ -294,7 +294,7 @@ class _Search:
         """Fills free slots with waiting sentences; returns whether any slot is in use."""
         num_slots = self.slots.size
         free = [slot for slot in range(num_slots) if slot not in self.running]
-        if self.slots.stream is not None and self.running and len(free) * _REFILL_FRACTION < num_slots:
+        if self.slots.stream and self.running and len(free) * _REFILL_FRACTION < num_slots:
             return True
         while free:
             if not self.encoded:
@@ -316,7 +316,7 @@ class _Search:
         """Takes the hypotheses of finished sentences out of their slots, on CUDA some steps after they were done."""
         state = self.slots
         self.polls.append((self.num_steps, HostCopy(state.done)))
-        if state.stream is not None and len(self.polls) <= _HOST_LAG:
+        if state.stream and len(self.polls) <= _HOST_LAG:
             return
         step, copy = self.polls.popleft()
         done = copy.tensor().tolist()

@@ -174,7 +174,7 @@ class Translator:
         self.codes = frozenset(info.get("codes", ()))
         self._known_characters = {" ", *"".join(tokenizer.vocabulary())}
         self._log_once = functools.cache(logger.log)
-        if self.options.sampling is not None and self.options.sampling.mbr:
+        if self.options.sampling and self.options.sampling.mbr:
             pairwise_chrf()  # if it is missing, that is known before anything is translated
 
     @classmethod
@@ -229,7 +229,7 @@ class Translator:
     @property
     def languages(self) -> tuple[str, str]:
         """Source and target; UsageError if the model has several directions and none was chosen."""
-        if self._languages is None:
+        if not self._languages:
             src, tgt = self.directions[0]
             raise UsageError(
                 f"choose a direction of the model; it has {in_words(self.directions)}",
@@ -264,7 +264,7 @@ class Translator:
     @functools.cached_property
     def torch(self) -> "TorchEngine":
         """The model for torch."""
-        return self.engine if self._load_torch is None else self._load_torch()  # type: ignore[return-value]
+        return self._load_torch() if self._load_torch else self.engine  # type: ignore[return-value]
 
     def use_glossary(self, glossary: Glossary | None) -> None:
         """Use the terms of a glossary from now on; None uses none.
@@ -272,7 +272,7 @@ class Translator:
         Raises:
             UsageError: if the model has not learned terms.
         """
-        if glossary is not None and not self.tokenizer.marks:
+        if glossary and not self.tokenizer.marks:
             raise UsageError(
                 "this model cannot use a glossary, because it has not learned terms", "mtx train ... data.terms=auto"
             )
@@ -332,7 +332,7 @@ class Translator:
         if self.options.split_sentences is None and any(part.is_next for parts in by_line for part in parts):
             text = "translating the sentences of a line one by one, since this model was trained on single sentences"
             self._log_once(logging.INFO, f"{text} (--no-split-sentences keeps lines whole)")
-        annotate = str if self.glossary is None else self.glossary.annotate
+        annotate = self.glossary.annotate if self.glossary else str
         ids = iter(self.tokenizer.encode_text(annotate(part.read) for parts in by_line for part in parts))
         by_line = [[part for sentence in line for part in self._parts(sentence, next(ids))] for line in by_line]
         if any(part.is_cut for parts in by_line for part in parts):
@@ -342,7 +342,7 @@ class Translator:
         return by_line
 
     def _terms(self, text: str) -> list[Match]:
-        return [] if self.glossary is None else self.glossary.matches(text)
+        return self.glossary.matches(text) if self.glossary else []
 
     def _sentences(self, line: str | Marked, prefix: Sequence[int]) -> list[Part]:
         """The parts of a line, still without ids.
@@ -385,7 +385,7 @@ class Translator:
     def truecase(self, sentence: str) -> tuple[str, Case | None]:
         """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
         case = case_of(sentence)
-        if case is None:
+        if not case:
             return sentence, None
         terms = self._terms(sentence) if is_normalized("NFC", sentence) else []
         unchanged = [term[:2] for term in terms]
@@ -444,18 +444,18 @@ class Translator:
         by_source = self.engine.search([part.ids for part in searched], prefixes, self.options)
         by_part = [self._of_part(part, of_part, n_best) for part, of_part in zip(searched, by_source, strict=True)]
         rest, sampling = iter(self._put_back(searched, by_part)), self.options.sampling
-        copies = 1 if sampling is None or sampling.mbr else sampling.num_samples
+        copies = sampling.num_samples if sampling and not sampling.mbr else 1
         return [[Hypothesis(part.own, 0.0, [])] * copies if part.own else next(rest) for part in parts]
 
     def _of_part(self, part: Part, candidates: Sequence[Candidate], n_best: int | None) -> list[Hypothesis]:
         """The hypotheses of a part that was searched, without its codes."""
         sampling, terms = self.options.sampling, self.tokenizer.terms(part.ids)
-        if sampling is None and not terms:  # parts have equally many samples, which are joined by their numbers
+        if not (sampling or terms):  # parts have equally many samples, which are joined by their numbers
             candidates = candidates[:n_best]
         texts = self.tokenizer.decode([candidate.ids for candidate in candidates])
         hypotheses = [
             Hypothesis(
-                [text if part.case is None else in_case(text, part.case, self.tgt)],
+                [in_case(text, part.case, self.tgt) if part.case else text],
                 candidate.score,
                 self.tokenizer.pieces(candidate.ids),
                 len(missing_terms(terms, text)) if terms else 0,
@@ -463,7 +463,7 @@ class Translator:
             )
             for text, candidate in zip(texts, candidates, strict=True)
         ]
-        if sampling is None:
+        if not sampling:
             hypotheses.sort(key=lambda hypothesis: hypothesis.num_missing)
         elif sampling.mbr:
             scores = mean_chrf([hypothesis.text for hypothesis in hypotheses])
@@ -515,7 +515,7 @@ class Translator:
         results = []
         for line in lines:
             parts = [next(rest) for _ in line]
-            if not parts or sampling is None:
+            if not (parts and sampling):
                 joined = best_combinations(line, parts, self.options.num_beams)
             else:
                 samples = ([[hypothesis] for hypothesis in sample] for sample in zip(*parts, strict=True))

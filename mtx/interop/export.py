@@ -73,7 +73,7 @@ class ExportResult:
 
     def line(self) -> str:
         """The output of `mtx export`."""
-        comparison = "not compared with mtx" if self.proof is None else self.proof.line()
+        comparison = self.proof.line() if self.proof else "not compared with mtx"
         return f"{self.directory}  {self.to} {self.precision}  {comparison}"
 
 
@@ -108,7 +108,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
     pairs, texts = language_pairs(loaded.info), Texts()
-    if run is not None and is_prepared(RunLayout(run).data):
+    if run and is_prepared(RunLayout(run).data):
         valid = load_valid(RunLayout(run).data)
         for number, pair in enumerate(pairs):
             texts[pair] = valid.texts(np.flatnonzero(valid.corpus == number)[: -(-_NUM_LINES // len(pairs))])
@@ -133,7 +133,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
             durable.name_destination(error, new, output)
             raise
         comparison = compare_export(root, to, new, texts) if texts else None
-        if comparison is not None:  # Argos Translate searches differently: only BLEU counts
+        if comparison:  # Argos Translate searches differently: only BLEU counts
             check_tolerances(comparison, "int8" if to == "argos" else precision)
         if new.is_dir():
             files = {CARD: export_card(kind, loaded, precision, scores, comparison)}

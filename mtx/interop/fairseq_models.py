@@ -164,7 +164,7 @@ def import_fairseq(
     del info["src"], info["tgt"]
     info["directions"] = [f"{src}-{tgt}" for src, tgt in permutations(names, 2)]
     kept = [*family.ids]
-    if keep_pieces_of is not None:
+    if keep_pieces_of:
         needed = needed_pieces(family.model, _read_text(keep_pieces_of, names), keep_pieces_of)
         kept = [piece for piece in kept if piece in needed]
         logger.info(f"{keep_pieces_of} needs {len(kept):,} of {len(family.ids):,} pieces")

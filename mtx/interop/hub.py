@@ -68,7 +68,7 @@ def fetch(name: str) -> tuple[Path, str]:
         MtxError: if the model cannot be downloaded.
     """
     match = _NAME.fullmatch(name)
-    if match is None:
+    if not match:
         raise UsageError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
     repo, revision = match[1], match[2] or "main"
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # it also raises the errors that it logs

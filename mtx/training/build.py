@@ -96,7 +96,7 @@ def choose_runtime(
     ranks, training = ranks or Ranks(), config.training
     check_memory(config, device, data.tokenizer.num_ids)
     recorded = ranks.run_on_rank_zero(read_runtime, paths.chosen)
-    is_new = recorded is None or torch.device(recorded.device).type != device.type
+    is_new = not recorded or torch.device(recorded.device).type != device.type
     if recorded and is_new and config.device == "auto":
         raise UsageError(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not available",
@@ -119,12 +119,12 @@ def choose_runtime(
 
     if is_new and device.type == "cuda":
         runtime = check(runtime)
-    if recorded is None:
+    if not recorded:
         fits_all = min(ranks.gather(micro_batch_tokens, config, runtime, data))  # devices
         runtime = replace(runtime, micro_batch_tokens=fits_all, plan=plan)
     if compiles and not is_checked and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
         runtime = check(replace(runtime, compile=True))
-    if recorded is None and ranks.is_rank_zero:
+    if not recorded and ranks.is_rank_zero:
         durable.write_json(paths.chosen, asdict(runtime))
     if ranks.local_size > 1 or runtime.threads == NOT_CHOSEN:
         runtime = replace(runtime, threads=num_threads(ranks.local_size))
@@ -357,7 +357,7 @@ def build(
             logger.info(f"resuming from step {state.step}")
             return drop_outdated_cooldown(state, config.training)
         state = State(data_sha256=data.sha256, settings=settings.fixed_settings(config))
-        if initial is None:
+        if not initial:
             return state
         logger.info(f"starting from the weights of {config.training.init_from}")
         model.load_state_dict(initial.model.state_dict())

@@ -298,7 +298,7 @@ class AsyncCheckpointer:
     def settle(self, wait: bool = False) -> None:
         """Collect the outcome of the last write if it has ended."""
         writing = self.writing
-        if writing is None or not (wait or writing.done()):
+        if not writing or not (wait or writing.done()):
             return
         self.writing = None
         try:

@@ -263,7 +263,7 @@ class TensorBoard(Hook):
             run.cleanup.callback(self._writer.close)
 
     def on_event(self, run: Run, name: str, values: Values) -> None:
-        if self._writer is not None and "step" in values:
+        if self._writer and "step" in values:
             with run.deferred_errors.defer(f"{run.paths.tensorboard}: an event"):
                 for key, value in values.items():
                     if key != "step" and isinstance(value, int | float):

@@ -67,7 +67,7 @@ def inherit(resolved: Resolved) -> Resolved:
     inherited = {key: value for key, value in values.items() if resolved.origins[key] != _LINE and key not in given}
     resolved = settings.replace_values(resolved, inherited, "init_from")
     data = resolved.config.data
-    if tokenizer is not None:
+    if tokenizer:
         for languages in data.language_pairs:
             tokenizer.frame(*languages)  # raises for one that the model lacks
     of_model = values["data.directions"] or [f"{values['data.src']}-{values['data.tgt']}"]
@@ -79,7 +79,7 @@ def inherit(resolved: Resolved) -> Resolved:
 def _model_directory(name: str | None) -> Path:
     """The model directory, or the run without one, that `training.init_from` names; else raises UsageError."""
     directory = find_model(Path(name)) if name and settings.exists(Path(name)) else None
-    if directory is None or not ((directory / MANIFEST).is_file() or is_run(directory)):
+    if not directory or not ((directory / MANIFEST).is_file() or is_run(directory)):
         raise UsageError(
             f"training.init_from {name}: not a model directory or a run directory",
             "mtx import DIR makes a model directory of a published model",

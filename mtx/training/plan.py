@@ -146,7 +146,7 @@ def decide(
     """
     chosen = ranks.run_on_rank_zero(read_runtime, paths.chosen)
     recorded = chosen.plan if chosen else None
-    if config.undecided and recorded is None:
+    if config.undecided and not recorded:
         prepare_device(device, config.training.deterministic)
         limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
         limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))

@@ -36,7 +36,7 @@ def highest_rate(d_model: int, warmup_steps: int) -> float:
 def learning_rate(step: int, warmup_steps: int, peak: float, cooldown: Cooldown | None = None) -> float:
     """The learning rate of update `step`, counted from 1; `peak` is that of `warmup_steps`."""
     usual = peak * min(step / warmup_steps, math.sqrt(warmup_steps / step))
-    return usual if cooldown is None else usual * cooldown.share(step)
+    return usual * cooldown.share(step) if cooldown else usual
 
 
 def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
@@ -57,8 +57,8 @@ def planned_end(
         steps_per_epoch: an estimate for a run that has not begun.
         step, epochs: how far the run has come; `epochs` counts parts of an epoch too.
     """
-    ends = [] if training.max_steps is None else [(training.max_steps, "max_steps")]
-    if training.max_epochs is not None:
+    ends = [(training.max_steps, "max_steps")] if training.max_steps else []
+    if training.max_epochs:
         size = step / epochs if epochs else steps_per_epoch
         ends.append((step + math.ceil(max(0.0, training.max_epochs - epochs) * size), "max_epochs"))
     return min(ends)
@@ -109,7 +109,7 @@ class Schedule:
 
     def end(self, state: State) -> tuple[int, str]:
         """The step at which the run will end unless something ends it sooner, and the key that ends it there."""
-        if state.cooldown is not None:
+        if state.cooldown:
             return state.cooldown.last, state.cooldown.reason
         end = planned_end(self._training, self.steps_per_epoch, state.step, self._sampler.epochs(state.position))
         return end if self._in_time is None else min(end, (self._in_time, "time_limit"))
@@ -124,13 +124,13 @@ class Schedule:
         training, cooldown = self._training, state.cooldown
         if state.step >= (training.max_steps or math.inf):
             return "max_steps"
-        if cooldown is not None and state.step >= cooldown.last:
+        if cooldown and state.step >= cooldown.last:
             return cooldown.reason
-        if state.step and now_s > self.usable_s(state, 1.0 if cooldown is None else _LEAST_SCORING):
-            if cooldown is not None:
+        if state.step and now_s > self.usable_s(state, _LEAST_SCORING if cooldown else 1.0):
+            if cooldown:
                 logger.warning(f"training slowed down: the time limit ends it {cooldown.last - state.step} steps early")
             return "time_limit"
-        if cooldown is not None:  # it was planned for one of these, and follows its plan
+        if cooldown:  # it was planned for one of these, and follows its plan
             return None
         if state.position.epoch >= (training.max_epochs or math.inf):
             return "max_epochs"
@@ -148,7 +148,7 @@ class Schedule:
         """
         self._in_time = self._end_by_time_limit(state, now_s)
         step, share = state.step, self._training.cooldown
-        if not share or state.cooldown is not None or not step:
+        if not share or state.cooldown or not step:
             return None
         last, reason = self.end(state)
         if self._has_stalled(state):
@@ -182,7 +182,7 @@ class Schedule:
 
     def skip_validation(self, seconds: float) -> None:
         """Leave the time of a validation out of that of steps."""
-        if self._timed_from is not None:
+        if self._timed_from:
             first_s, first_step = self._timed_from
             self._timed_from = first_s + seconds, first_step
 

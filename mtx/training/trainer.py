@@ -320,7 +320,7 @@ class Trainer(Run):
         self.checkpointer.settle()
         requested, signals.save_requested = signals.save_requested, False
         # A small model on a GPU would wait for every save. On a CPU, what is averaged must not depend on time.
-        skip = self.device.type == "cuda" and not training.deterministic and self.checkpointer.writing is not None
+        skip = self.device.type == "cuda" and not training.deterministic and bool(self.checkpointer.writing)
         stop, save, skips, now_s = self.ranks.maximum(signals.stop, requested, skip, self.elapsed_s())
         if stop:
             raise InterruptedTrainingError
