@@ -102,9 +102,12 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
         with contextlib.suppress(OSError):  # no such file, or a stream of a test, which has no number
             status = _status(text)
             if stat.S_ISREG(status.st_mode) and os.path.samestat(status, _status(path or sys.stdout)):
-                problem = f"-o {path}: this command also reads the file, and would overwrite it"
-                appended = "the output would be appended to a file that is being read"
-                raise UsageError(problem if path else appended, "choose another file: -o FILE or > FILE")
+                raise UsageError(
+                    f"-o {path}: this command also reads the file, and would overwrite it"
+                    if path
+                    else "the output would be appended to a file that is being read",
+                    "choose another file: -o FILE or > FILE",
+                )
     if not path:
         return None
     path = Path(os.path.realpath(path))  # unlike `Path.resolve`, no error for links that lead in a circle

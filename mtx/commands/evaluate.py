@@ -57,8 +57,9 @@ def evaluate(
         "--direction goes with --testset or --hyp; otherwise MODEL has a direction": direction and not (hyp or testset),
     }
     if problem := next(filter(refused.get, refused), None):
-        forms = "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
-        raise UsageError(problem, forms)
+        raise UsageError(
+            problem, "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
+        )
     from mtx.evaluation import protocols, test_sets
     from mtx.evaluation.test_set_scores import (
         evaluate_run,

@@ -60,8 +60,9 @@ def back_translate(
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = resolve_output(output, mono) or output
     translator = load_translator(model, **options)
-    exact = EXACT | {"device": options["device"], "threads": options.get("threads")}
-    scorer: Any = forward and load_translator(forward, **exact)
+    scorer: Any = forward and load_translator(
+        forward, **EXACT, device=options["device"], threads=options.get("threads")
+    )
     if scorer and len(scorer.directions) > 1:
         scorer = scorer.to(translator.src, translator.tgt)
 
@@ -150,13 +151,12 @@ def distil(
     paths.distilled.mkdir(parents=True, exist_ok=True)
     direction = [f"--{name} {options[name]}" for name in ("to", "src") if name in options]
     identity = synthetic_text.check_teacher(paths.distilled, teacher, mono, text + direction)
-    tokenizer = (str(find_model(first) / name) for name in translator.tokenizer.models.files)
     fixed = [
         "student",
         f"run_dir={paths.root}",
         f"data.src={translator.src}",
         f"data.tgt={translator.tgt}",
-        f"tokenizer.model={','.join(tokenizer)}",
+        f"tokenizer.model={','.join(str(find_model(first) / name) for name in translator.tokenizer.models.files)}",
     ]
     data_dir = RunLayout(paths.distilled if text else first).data
     if text and not is_prepared(data_dir):

@@ -227,7 +227,7 @@ def prepare(
     if download_only:
         from mtx.data.sources import find_corpora
 
-        names = [corpus.name for corpus in find_corpora(config.data).all()]
+        names = (corpus.name for corpus in find_corpora(config.data).all())
         logger.info(f"all corpora are available: {', '.join(names)}")
         return
     from mtx.training.run import prepare_only
@@ -254,8 +254,8 @@ def config(
     if not name:
         head = ["recipe", "what it learns", "machine", "time", "BLEU"]
         recipes = ([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())
-        note = "Published scores are BLEU of tokenised text, which differs from sacreBLEU."
-        print_lines([*_table(head, *recipes), "", note])
+        print_lines(_table(head, *recipes))
+        print_lines(["", "Published scores are BLEU of tokenised text, which differs from sacreBLEU."])
         return
     keys = [key for key in key_names() if f"{key}.".startswith(f"{name}.")]
     if not keys and not configuration.exists(name):

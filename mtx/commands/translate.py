@@ -81,8 +81,9 @@ def translate(
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
     kind = kind_of_document(text) if text and not as_lines else None
     if kind and (shard or options.get("n_best", 1) > 1 or prefix or as_json):
-        problem = "--shard, --n-best, --prefix and --json are for lines of text"
-        raise UsageError(f"{text}: is a document ({kind}); {problem}")
+        raise UsageError(
+            f"{text}: is a document ({kind}); --shard, --n-best, --prefix and --json are for lines of text"
+        )
     if overwrite and kind in (None, *_ENDINGS):
         raise UsageError("--overwrite is for documents with translations in them: XLIFF, TMX and PO")
     translator = load_translator(model, glossary, **options)

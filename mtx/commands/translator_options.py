@@ -111,8 +111,10 @@ def load_options(asked: dict[str, Any]) -> LoadOptions:
     elif drawing:
         raise UsageError("--seed is only for sampling", "--temperature 1 samples")
     if {"sampling", "beam_size"} <= asked.keys():
-        names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
-        raise UsageError(f"--beam is for searching, but {names} sample", "--n-best N draws N samples")
+        raise UsageError(
+            "--beam is for searching, but --temperature, --top-k, --top-p, --epsilon and --mbr sample",
+            "--n-best N draws N samples",
+        )
     return asked
 
 

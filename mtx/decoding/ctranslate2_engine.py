@@ -258,8 +258,9 @@ def _open_runtime(path: Path, device: str, precision: str | None, num_workers: i
         if kind == "cuda":  # CTranslate2 loads cuBLAS only now
             translator.translate_batch([["</s>"]], max_decoding_length=1)
     except ValueError as error:
-        text = " ".join(str(error).split())
-        raise UsageError(f"device {device}, precision {precision or 'default'}: CTranslate2: {text}") from None
+        raise UsageError(
+            f"device {device}, precision {precision or 'default'}: CTranslate2: {' '.join(str(error).split())}"
+        ) from None
     except RuntimeError as error:
         raise MtxError(
             f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}",

@@ -145,9 +145,10 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
                 shutil.rmtree(export, ignore_errors=True)
                 _convert(root, export, precision)
     except OSError as error:
-        command = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
         raise MtxError(
-            f"{cache}: cannot write it: {error.strerror or error}", f"write it elsewhere: {command} -o DIR"
+            f"{cache}: cannot write it: {error.strerror or error}",
+            f"write it elsewhere: {mtx_command('export', model, '--to', 'ctranslate2', '--precision', precision)} "
+            "-o DIR",
         ) from None
     return export
 

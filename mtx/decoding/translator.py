@@ -330,8 +330,11 @@ class Translator:
             prefix_ids = [ids[len(self.frame.before_tgt) : -1] for ids in encoded]
         by_line = list(map(self._sentences, lines, prefix_ids))
         if self.options.split_sentences is None and any(part.is_next for parts in by_line for part in parts):
-            text = "translating the sentences of a line one by one, since this model was trained on single sentences"
-            self._log_once(logging.INFO, f"{text} (--no-split-sentences keeps lines whole)")
+            self._log_once(
+                logging.INFO,
+                "translating the sentences of a line one by one, since this model was trained on single sentences "
+                "(--no-split-sentences keeps lines whole)",
+            )
         annotate = self.glossary.annotate if self.glossary else str
         ids = iter(self.tokenizer.encode_text(annotate(part.read) for parts in by_line for part in parts))
         by_line = [[part for sentence in line for part in self._parts(sentence, next(ids))] for line in by_line]

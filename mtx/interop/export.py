@@ -205,8 +205,10 @@ def _translate_with_transformers(ours: Translator, new: Path, sources: Sequence[
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
     except ImportError:
-        install = install_command("transformers")
-        logger.warning(f"transformers is not installed, so translations were not compared\n  help: {install}")
+        logger.warning(
+            "transformers is not installed, so translations were not compared\n"
+            f"  help: {install_command('transformers')}"
+        )
         return None
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)

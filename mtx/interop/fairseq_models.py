@@ -250,8 +250,10 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     used = [*ids.values(), *languages.values()]
     unused = sorted({*range(num_rows)} - {*used})
     if len(unused) != num_rows - len(used) or len(unused) > _MAX_UNUSED:  # else each has a row of its own
-        text = f"{len(ids):,} pieces and {len(languages)} languages with ids up to {max(used):,}"
-        raise DamagedFileError(f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {text}")
+        raise DamagedFileError(
+            f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {len(ids):,} pieces and "
+            f"{len(languages)} languages with ids up to {max(used):,}"
+        )
     if settings.legacy_behaviour is True:
         logger.warning(f"{path}: legacy_behaviour puts the language of a source last; mtx puts it first")
     is_nllb = any(name[0].isalpha() for name in languages)
@@ -282,8 +284,10 @@ def needed_pieces(model: JointModel, lines: Iterable[str], path: Path) -> set[st
     characters = Counter(chain.from_iterable(counts.elements()))
     lacking = [f"{c} ({count:,})" for c, count in characters.most_common() if c not in model.vocabulary]
     if lacking:
-        shown = ", ".join(lacking[:_NUM_SHOWN])
-        logger.warning(f"{path}: the model lacks {len(lacking)} characters, which it reads as <unk>: {shown}")
+        logger.warning(
+            f"{path}: the model lacks {len(lacking)} characters, which it reads as <unk>: "
+            f"{', '.join(lacking[:_NUM_SHOWN])}"
+        )
     needed = {*counts, *characters, EOS, UNK} & {*model.vocabulary}
     return needed.union(*(_merged_from(piece, ranks) for piece in needed))
 
@@ -356,8 +360,8 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
         "added_tokens_decoder": {str(token): {"content": name, "special": True} for name, token in added.items()},
         "languages_rule": tokenizer.rule,
     }
-    pieces = [UNK, BOS, EOS, *tokenizer.pieces(text)]
-    files = {TOKENIZER_CONFIG: to_json(settings), FAIRSEQ_PIECES: rewrite(tokenizer.models, pieces)}
+    pieces = rewrite(tokenizer.models, [UNK, BOS, EOS, *tokenizer.pieces(text)])
+    files = {TOKENIZER_CONFIG: to_json(settings), FAIRSEQ_PIECES: pieces}
     tensors = tensors_of(loaded.model)
     del tensors[OUTPUT_BIAS]
     tensors[SHARED] = tensors[SHARED][order]

@@ -88,9 +88,8 @@ def fetch(name: str) -> tuple[Path, str]:
         except MtxError:
             raise
         except Exception as error:  # of requests or httpx, or of the disk
-            reason = _REASONS.get(type(error).__name__) or first_line(error)
             raise MtxError(
-                f"{name} cannot be downloaded: {reason}",
+                f"{name} cannot be downloaded: {_REASONS.get(type(error).__name__) or first_line(error)}",
                 f"{constants.ENDPOINT}/{repo} is its page; hf auth login opens what is private; "
                 f"the same command resumes a download; {help}",
             ) from error
@@ -101,10 +100,10 @@ def _download(name: str, repo: str, revision: str) -> Path:
     info = _describe(repo, revision)
     files = {file.rfilename: file for file in info.siblings}
     if WEIGHTS not in files:
-        convert = "AutoModelForSeq2SeqLM.from_pretrained('DIR').save_pretrained('DIR', max_shard_size='20GB')"
         raise UsageError(
             f"{name}: no {WEIGHTS}; mtx reads neither pickle files, which are unsafe, nor weights in several files",
-            f"hf download {repo} --local-dir DIR; with transformers: {convert}; then mtx import DIR",
+            f"hf download {repo} --local-dir DIR; with transformers: AutoModelForSeq2SeqLM.from_pretrained('DIR')"
+            ".save_pretrained('DIR', max_shard_size='20GB'); then mtx import DIR",
         )
     wanted = [files[file] for file in _FILES if file in files]
     size = format_size(sum(file.size for file in wanted))

@@ -177,8 +177,8 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
         MARIAN_SOURCE_MODEL: models.source,
         TARGET_MODEL: models.target,
     }
-    # at the maximum length only </s> can follow
     tensors = tensors_of(loaded.model)
+    # at the maximum length only </s> can follow
     write_directory(directory, loaded, MarianConfig, special, files, tensors, forced_eos_token_id=EOS_ID)
 
 

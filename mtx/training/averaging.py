@@ -63,8 +63,8 @@ def choose(run: Run) -> tuple[int, ...]:
     scores = {steps: validate(steps) if score is None else score for steps, score in candidates.items()}
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
     best, *others = (f"{in_words(steps)} {abs(scores[steps]):.2f}" for steps in ranked)
-    metric = DECIDING_METRICS[deciding_metric(data, config)]
-    logger.info(f"the model is {best}, by validation {metric} ({'; '.join(others)})")
+    metric = deciding_metric(data, config)
+    logger.info(f"the model is {best}, by validation {DECIDING_METRICS[metric]} ({'; '.join(others)})")
     return ranked[0]
 
 

@@ -166,5 +166,7 @@ def translator(config: Config, device: str) -> "Translator":
 def check_tokenizer(config: Config, tokenizer: Tokenizer, prepared: Tokenizer) -> None:
     """Raise UsageError if the model's tokenizer is not the one that the data of the run was prepared with."""
     if not tokenizer.is_same(prepared):
-        text = "its tokenizer differs from the one of this run's data"
-        raise UsageError(f"training.init_from {config.training.init_from}: {text}", _HELP)
+        raise UsageError(
+            f"training.init_from {config.training.init_from}: its tokenizer differs from the one of this run's data",
+            _HELP,
+        )
