@@ -284,7 +284,7 @@ def status(
         state = read_status(run)
         print_result(vars(state), state.lines(), as_json)
         return
-    states = list[Any]()
+    states = []
     for path in runs():
         try:
             states.append((read_status(path), time.time() - last_change(path)))

@@ -72,7 +72,7 @@ class RequestQueue:
     def take(self, max_requests: int) -> list[Request]:
         """Removes the next sentences, to encode together; fewer towards the end, so that all workers end together."""
         num_requests = min(max_requests, max(8, len(self.waiting) // (2 * self.num_workers)))
-        requests: list[Request] = []
+        requests = []
         with contextlib.suppress(IndexError):  # there are no more; another worker may have taken the last one
             for _ in range(num_requests):
                 requests.append(self.waiting.popleft())

@@ -125,7 +125,7 @@ def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple
         attention: its rows and columns for `</s>` do not count.
         src, tgt: the pieces of each side, and its text.
     """
-    links = list[Link]()
+    links = []
     src_ends, tgt_ends = ([0.0, *_ends(*side)] for side in (src, tgt))
     balanced = _balance(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])
     for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):

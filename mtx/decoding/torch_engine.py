@@ -188,7 +188,7 @@ class TorchEngine:
 
     def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""
-        attentions: list[Attention] = []
+        attentions = []
         with self.use_models():
             for start in range(0, len(sources), _MAPS_AT_ONCE):
                 pairs = [side[start : start + _MAPS_AT_ONCE] for side in (sources, targets)]
@@ -292,7 +292,7 @@ def score_pairs(
     Args:
         num_forced: the number of ids at the start of a target that do not count.
     """
-    results: dict[int, ForcedScore] = {}
+    results = {}
     for rows in batch_by_length(src, tgt, SCORED_TOKENS):
         batch = _pack(model, [src[row] for row in rows], [tgt[row] for row in rows])
         with torch.autocast(batch.src_ids.device.type, torch.bfloat16, enabled=precision == "bf16"):

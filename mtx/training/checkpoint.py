@@ -173,7 +173,7 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
     Raises:
         DamagedFileError: if no checkpoint is intact; names the file of the newest one.
     """
-    damaged: dict[int, DamagedFileError] = {}
+    damaged = {}
     for step in reversed(full_checkpoint_steps(paths)):
         try:
             state = load(paths.checkpoint(step), model, optimizer)

@@ -150,7 +150,7 @@ def decide(
         prepare_device(device, config.training.deterministic)
         limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
         limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
-        speeds = dict[int, float]()
+        speeds = {}
         for row in [of_text, *smaller_rows(of_text)]:
             by_rank = ranks.gather(measure, row, config, data, device, _MEASURED_SHARE * limit)
             speeds[row] = 1 / sum(1 / seconds for seconds in by_rank)

@@ -204,7 +204,7 @@ def _write_model(run: Run) -> None:
 
 def _score(run: Run, ranks: Ranks) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
-    translations = dict[str, list[str]]()
+    translations = {}
     translator = Translator.load(
         run.paths.model,
         device=run.runtime.device,
