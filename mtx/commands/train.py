@@ -28,7 +28,7 @@ from mtx.commands.command_line import (
 )
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import counted, format_duration, mtx_command
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, load_config
 from mtx.storage.streams import print_lines
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.config import settings
     from mtx.config.schema import key_names
     from mtx.data.sources import describe, describe_languages
-    from mtx.storage.run_files import load_config
 
     words = arguments or []
     names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))

@@ -29,7 +29,17 @@ from mtx.commands.translator_options import ALL, LoadOptions, load_translator, r
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import counted
 from mtx.storage.streams import shows_progress
-from mtx.storage.text_files import CONVERT, Invalid, InvalidLines, decoded_lines, read_lines
+from mtx.storage.text_files import (
+    BEGINNING_BYTES,
+    CONVERT,
+    Invalid,
+    InvalidLines,
+    bilingual_form,
+    decoded_lines,
+    errors_named,
+    open_bytes,
+    read_lines,
+)
 
 if TYPE_CHECKING:
     from mtx.decoding.translator import Translator
@@ -119,7 +129,6 @@ def kind_of_document(path: Path) -> str | None:
         UsageError: if it is missing, or something else than text.
     """
     from mtx.data.readers import READERS
-    from mtx.storage.text_files import BEGINNING_BYTES, bilingual_form, errors_named, open_bytes
 
     ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
     named: str | None = getattr(READERS.get(ending), "form", _KIND_OF.get(ending))
