@@ -98,8 +98,7 @@ def evaluate(
         if hyp:
             scores[hyp.name if ref else name] = score_file(hyp, test_set, published)
         elif glossary:
-            pair = score_with_glossary(view, test_set, published)
-            scores |= zip((name, f"{name}, {glossary}"), pair, strict=True)
+            scores |= zip((name, f"{name}, {glossary}"), score_with_glossary(view, test_set, published), strict=True)
         elif name not in scores:
             scores[name] = translate_and_score(view, test_set, protocol=published)
         for copy in test_sets.changed_copies(test_set) if robust else ():

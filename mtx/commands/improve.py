@@ -176,8 +176,8 @@ def distil(
     total = sum(1 for _ in synthetic_text.source_lines(paths.distilled, mono))
     with progress(total) as bar:
         synthetic_text.translate_text(translator, paths.distilled, mono, identity, bar.update)
-    config = resolve([*student, f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}"]).config
-    train_run(config, prints_scores=not as_json)
+    both = f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}"
+    train_run(resolve([*student, both]).config, prints_scores=not as_json)
     int8 = export(paths.root, "ctranslate2", None, "int8")
     logger.info(int8.line())
     test_set = test_sets_of_runs([paths.root])[0]

@@ -110,8 +110,7 @@ def translate(
     work = LineWork(translator, as_json, prefix)
     others = [*filter(None, (prefix, glossary))]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
-        identity = {"model": model, "json": as_json, **resumed_with(options)}
-        translate_file(work, text, target, shard, identity, others)
+        translate_file(work, text, target, shard, {"model": model, "json": as_json, **resumed_with(options)}, others)
     elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     else:

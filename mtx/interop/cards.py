@@ -61,8 +61,7 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
         scores: the scores of each test set, as in scores.json.
         run: the entry `run` of scores.json.
     """
-    values = {"config": config, "report": report, "run": run}
-    return write_card("mtx", config.data.language_pairs, {**scores, "run": run}, **values)
+    return write_card("mtx", config.data.language_pairs, {**scores, "run": run}, config=config, report=report, run=run)
 
 
 class ModelCard(Hook):

@@ -114,8 +114,7 @@ def _download(name: str, repo: str, revision: str) -> Path:
             _fetch_large(repo, info.sha, file)
         path = Path(hf_hub_download(repo, file.rfilename, revision=info.sha))
         if file.rfilename == MODEL_CONFIG:  # what mtx cannot import is refused before its weights are downloaded
-            kind = M2M100Config if model_type(path.parent) == "m2m_100" else MarianConfig
-            validate(kind, path, read_json(path))
+            validate(M2M100Config if model_type(path.parent) == "m2m_100" else MarianConfig, path, read_json(path))
     ref = path.parents[2] / "refs" / "mtx" / revision
     durable.make_directories(ref.parent)
     durable.write_text(ref, path.parent.name)

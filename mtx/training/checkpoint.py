@@ -56,8 +56,7 @@ class Cooldown:
 
     def share(self, step: int) -> float:
         """The part of the usual learning rate that is left at `step`."""
-        left = (self.last + 1 - step) / (self.last + 2 - self.first)
-        return min(1.0, max(0.0, left))
+        return min(1.0, max(0.0, (self.last + 1 - step) / (self.last + 2 - self.first)))
 
 
 @dataclass(frozen=True)
@@ -195,9 +194,8 @@ def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -
         raise DamagedFileError(f"{path / STATE}: belongs to step {state.step}")
     model.load_state_dict(model_directory.load_tensors(path / WEIGHTS, model.state_dict()))
     current = moments(model, optimizer)
-    saved = model_directory.load_tensors(path / OPTIMIZER, current)
-    for name, tensor in current.items():
-        tensor.copy_(saved[name])
+    for name, tensor in model_directory.load_tensors(path / OPTIMIZER, current).items():
+        current[name].copy_(tensor)
     return state
 
 

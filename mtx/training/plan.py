@@ -167,8 +167,7 @@ def decide(
         if new != recorded["row"]:
             logger.info(f"the run keeps its sizes; a new run would have sizes={new}")
     if recorded and config.undecided:
-        values = {"sizes": recorded["row"], "undecided": ()}
-        config = settings.with_values(_with(config, recorded["values"]), values)
+        config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"], "undecided": ()})
     return config, recorded
 
 

@@ -150,8 +150,7 @@ def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
 
 def load_initial(config: Config, paths: RunLayout) -> LoadedModel | None:
     """The model of `training.init_from` if the run has no checkpoint yet; else None."""
-    is_needed = config.training.init_from and not full_checkpoint_steps(paths)
-    return init_from.load(config) if is_needed else None
+    return init_from.load(config) if config.training.init_from and not full_checkpoint_steps(paths) else None
 
 
 def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tuple[PreparedData, LoadedModel | None]:
