@@ -93,7 +93,7 @@ class CTranslate2Engine:
         self._text, vocabulary = self.tokenizer.pieces, self.tokenizer.vocabulary()
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != vocabulary:
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
-        device = str(placement.device)
+        device = placement.device
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
         is_cpu = device == "cpu"
@@ -154,12 +154,13 @@ class CTranslate2Engine:
             for ids, log_prob in hypotheses[request.number].items()
             if math.isnan(log_prob)
         ]
-        sides = (
+        scored = runtime.score_batch(
             [self._text(request.source[:-1]) for request, _ in missing],
             [self._text(ids[:-1]) for _, ids in missing],
+            **self._batched,
         )
         num_forced = self.tokenizer.num_forced
-        for (request, ids), result in zip(missing, runtime.score_batch(*sides, **self._batched), strict=True):
+        for (request, ids), result in zip(missing, scored, strict=True):
             hypotheses[request.number][ids] = sum(result.log_probs[num_forced:])
         return [
             sorted(

@@ -108,7 +108,7 @@ def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch
         got, right = (f"{side[name].dtype} {list(side[name].shape)}" for side in (tensors, expected))
         if got != right:
             raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
-        if not bool(tensors[name].isfinite().all()):
+        if not tensors[name].isfinite().all():
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     return tensors
 

@@ -154,7 +154,7 @@ class TorchEngine:
             other.model.kernel = attention_kernel(other.model.config, device, placement.precision or "fp32")
         expand_segments(device)
         engine = cls([one.model.to(device) for one in loaded], first.tokenizer, placement)
-        engine.info = {**first.info, "max_tokens": min(int(one.info["max_tokens"]) for one in loaded)}
+        engine.info = {**first.info, "max_tokens": min(one.info["max_tokens"] for one in loaded)}
         return engine
 
     @property

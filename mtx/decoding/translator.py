@@ -164,7 +164,7 @@ class Translator:
         # a published model names further targets by pieces such as >>deu<<
         named = ((pairs[0][0], name.strip("<>")) for name in tokenizer.models.languages)
         self.directions = [*dict.fromkeys([*pairs, *named])]
-        self.max_tokens = int(info["max_tokens"])
+        self.max_tokens: int = info["max_tokens"]
         is_split = self.options.split_sentences
         if is_split is None:
             is_split = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
