@@ -111,7 +111,8 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
     if not path:
         return None
     path = Path(os.path.realpath(path))  # unlike `Path.resolve`, no error for links that lead in a circle
-    directory, run = path.parent, RunLayout(path.parent)
+    directory = path.parent
+    run = RunLayout(path.parent)
     if path.is_dir() or not directory.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {directory}'}")
     page = path.read_bytes()[:1000] if is_page and path.is_file() else b""

@@ -70,7 +70,8 @@ def back_translate(
         """The log-probability per token of each line; None for one that the model cannot score."""
         src = scorer.tokenizer.encode(list(map(clean_text, translations)), scorer.frame)
         tgt = scorer.tokenizer.encode(list(map(clean_text, lines)), scorer.frame, target=True)
-        most_src, most_tgt = scorer.max_tokens, scorer.engine.num_tgt_positions
+        most_src = scorer.max_tokens
+        most_tgt = scorer.engine.num_tgt_positions
         fit = [1 < len(a) <= most_src and 1 < len(b) <= most_tgt for a, b in zip(src, tgt, strict=True)]
         scores = iter(scorer.torch.log_probs([*compress(src, fit)], [*compress(tgt, fit)], scorer.options.alpha))
         return [(pair := next(scores)).log_prob / pair.num_tokens if fits else None for fits in fit]

@@ -97,7 +97,8 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
     engine = translator.torch
     with engine.use_models():
         width = sum(model.source_states([[EOS_ID]])[0].shape[1] for model in engine.search_models)
-        sums, num_pieces = np.zeros((len(lines), width), np.float32), np.zeros((len(lines), 1), np.float32)
+        sums = np.zeros((len(lines), width), np.float32)
+        num_pieces = np.zeros((len(lines), 1), np.float32)
         for batch in batch_by_length(ids, ids, engine.batch_tokens):
             by_model = [model.source_states([ids[number] for number in batch]) for model in engine.search_models]
             for number, *states in zip(batch, *by_model, strict=True):

@@ -48,7 +48,8 @@ def import_(
     from mtx.interop.fairseq_models import import_fairseq
     from mtx.interop.huggingface import check_replaceable, import_marian, model_type
 
-    directory, origin = Path(model), None
+    directory = Path(model)
+    origin = None
     if model.startswith("hf:"):
         from mtx.interop.hub import fetch
 

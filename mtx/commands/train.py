@@ -89,7 +89,8 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         names = ["mtx.yaml"]
         logger.info("no CONFIG is given: using mtx.yaml in this directory")
     if files := describe(names, overrides):
-        names, overrides = ["own-text"], [*files, *overrides]
+        names = ["own-text"]
+        overrides = [*files, *overrides]
     if keys := [name for name in names if name in key_names()]:
         raise UsageError(f"{keys[0]}: a setting needs its value after =", f"{keys[0]}=VALUE, without spaces")
     if len(names) > 1:

@@ -146,8 +146,11 @@ class LineWork:
     """Translates blocks of lines, and reports at the end what was wrong with them."""
 
     def __init__(self, translator: "Translator", as_json: bool, prefix: Path | None):
-        self.translator, self.prefix, self._as_json = translator, prefix, as_json
-        self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
+        self.translator = translator
+        self.prefix = prefix
+        self._as_json = as_json
+        self._invalid = InvalidLines()
+        self._invalid_prefixes = InvalidLines(" of --prefix")
         self._num_empty = 0
         self._terms = TermCount(translator)
 
@@ -237,13 +240,15 @@ class ArrivingLines:
     def __init__(self, source: Any):
         self.peek = source.peek
         self.lines = deque[bytes]()
-        self._source, self._rest = source, b""
+        self._source = source
+        self._rest = b""
 
     def readline(self, size: int) -> bytes:
         """The next line, or a part of it if it has more than `size` bytes; b"" at the end."""
         while not self.lines:
             if not (data := len(self._rest) < size and self._source.read1(1 << 16)):
-                rest, self._rest = self._rest, b""
+                rest = self._rest
+                self._rest = b""
                 return rest
             *lines, self._rest = (self._rest + data).split(b"\n")
             self.lines += (line + b"\n" for line in lines)
@@ -351,7 +356,8 @@ def translate_document(
     from mtx.documents import document
     from mtx.evaluation.suspicion import suspicion
 
-    terms, suspicious = TermCount(translator), list[str]()
+    terms = TermCount(translator)
+    suspicious = list[str]()
 
     def translate(segments: list[Marked]) -> list[Marked]:
         results = list[Marked]()

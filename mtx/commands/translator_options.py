@@ -136,7 +136,8 @@ def load_translator(model: str, glossary: Path | None = None, **options: Any) ->
     terms = Glossary.read(glossary) if glossary else None
     translator = Translator.load(model, **options)
     logger.debug(f"{model}: translated with {translator.engine.name} by {translator.options}")
-    n_best, num_beams = translator.options.n_best, translator.options.num_beams
+    n_best = translator.options.n_best
+    num_beams = translator.options.num_beams
     if not translator.options.sampling and n_best > num_beams:
         raise UsageError(
             f"--n-best {n_best} is more than the beam size of {num_beams}", f"--beam {n_best}, or --n-best {num_beams}"

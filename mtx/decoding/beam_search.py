@@ -63,7 +63,9 @@ class RequestQueue:
     """
 
     def __init__(self, requests: Sequence[Request], num_slots: int, num_workers: int = 1, num_forced: int = 0):
-        self.waiting, self.num_workers, self.num_forced = deque(requests), num_workers, num_forced
+        self.waiting = deque(requests)
+        self.num_workers = num_workers
+        self.num_forced = num_forced
         self.most_slots = num_slots
         self.num_slots = max(1, min(num_slots, -(-len(requests) // num_workers)))
         self.max_length = max(request.limit for request in requests)
@@ -99,10 +101,12 @@ def search(
     """
     kept = {} if kept is None else kept
     num_beams = 1 if options.sampling else options.num_beams
-    num_slots, max_length = queue.num_slots, queue.max_length
+    num_slots = queue.num_slots
+    max_length = queue.max_length
     is_static = models[0].device.type == "cuda"
     if is_static:  # few shapes
-        num_slots, max_length = min(queue.most_slots, 1 << (num_slots - 1).bit_length()), -(-max_length // 64) * 64
+        num_slots = min(queue.most_slots, 1 << (num_slots - 1).bit_length())
+        max_length = -(-max_length // 64) * 64
     key = num_slots, num_beams, max_length, options.alpha, options.sampling, queue.num_forced
     slots = kept.pop(key, None) or Slots(models, *key)
     results = _Search(slots, queue).run()
@@ -144,14 +148,21 @@ class Slots:
         def full(value: float, *shape: int) -> Tensor:
             return torch.full((num_slots, *shape), value, device=device)
 
-        self.models, self.size, self.sampling, self.num_forced = models, num_slots, sampling, num_forced
-        self.start_id, device = models[0].start_id, models[0].device
+        self.models = models
+        self.size = num_slots
+        self.sampling = sampling
+        self.num_forced = num_forced
+        self.start_id = models[0].start_id
+        device = models[0].device
         self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
-        self.ids, self.scores = full(self.start_id, num_beams), full(_MINUS_INF, num_beams)
-        self.lengths, self.limits = full(0), full(1)
+        self.ids = full(self.start_id, num_beams)
+        self.scores = full(_MINUS_INF, num_beams)
+        self.lengths = full(0)
+        self.limits = full(1)
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
-        self.finished, self.ends = full(_MINUS_INF, num_beams), full(0, num_beams)
+        self.finished = full(_MINUS_INF, num_beams)
+        self.ends = full(0, num_beams)
         self.done = full(True)
         self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float) - num_forced, alpha).to(device)
         self.uniform = full(0.0, max_length)
@@ -191,7 +202,9 @@ class Slots:
             self._extend()
             return
         if not self._graph or versions != self._versions:
-            self._graph, self._versions, self._num_warm_ups = CudaGraph(self.stream), versions, 0
+            self._graph = CudaGraph(self.stream)
+            self._versions = versions
+            self._num_warm_ups = 0
         self._num_warm_ups += 1
         (self._graph.warm_up if self._num_warm_ups <= _WARM_UP_STEPS else self._graph.replay)(self._extend)
 
@@ -252,7 +265,8 @@ class Slots:
         self.finished.copy_(finished)
         if beams > 1:
             top, order = top.masked_fill(is_end, _MINUS_INF).topk(beams, dim=1)
-            parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+            parents = parents.gather(1, order)
+            tokens = tokens.gather(1, order)
             is_finished = self.finished > _MINUS_INF
             worst = self.finished.masked_fill(~is_finished, math.inf).amin(1)
             best_open = top[:, 0]  # which cannot improve on the finished ones even at the maximum length
@@ -272,7 +286,8 @@ class _Search:
     """One search, on the host."""
 
     def __init__(self, slots: Slots, queue: RequestQueue):
-        self.slots, self.queue = slots, queue
+        self.slots = slots
+        self.queue = queue
         self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
         self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
         self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
@@ -302,8 +317,10 @@ class _Search:
                     break
                 self.sources = [model.encode([request.source for request in requests]) for model in self.slots.models]
                 self.encoded = list(enumerate(requests))
-            admitted, self.encoded = self.encoded[: len(free)], self.encoded[len(free) :]
-            slots, free = free[: len(admitted)], free[len(admitted) :]
+            admitted = self.encoded[: len(free)]
+            self.encoded = self.encoded[len(free) :]
+            slots = free[: len(admitted)]
+            free = free[len(admitted) :]
             for cache, sources in zip(self.slots.caches, self.sources, strict=True):
                 cache.admit(slots, sources, [row for row, _ in admitted])
             self.slots.admit(slots, [request for _, request in admitted])
@@ -366,7 +383,8 @@ def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Te
 
 def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate]:
     """Returns the finished hypotheses of one sentence, best first, from its rows of `Slots` in host memory."""
-    beams, rows = history.shape[0], history.tolist()
+    beams = history.shape[0]
+    rows = history.tolist()
     candidates = []
     for score, end in zip(finished.tolist(), ends.tolist(), strict=True):
         if score == _MINUS_INF:
@@ -382,7 +400,8 @@ def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate
 
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
     """Returns tokens [B, 1]: where the cumulative probability of logits [B, V] passes `uniform` [B, 1]."""
-    values, size = logits / sampling.temperature, logits.shape[1]
+    values = logits / sampling.temperature
+    size = logits.shape[1]
     if not sampling.top_k and sampling.top_p == 1:
         tokens = torch.arange(size, device=logits.device).expand(len(logits), -1)
     else:

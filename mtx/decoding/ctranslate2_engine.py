@@ -41,7 +41,8 @@ from mtx.storage.run_files import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CT
 _FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 # Source tokens of a batch. On the CPU 256 to 1,024 take equal time with 3+3 layers of 256, and 4,096 a fifth more; with
 # layers of 128 1,024 take 3% less than 512.
-_BATCH_TOKENS, _CUDA_BATCH_TOKENS = 1024, 8192
+_BATCH_TOKENS = 1024
+_CUDA_BATCH_TOKENS = 8192
 _MOST_THREADS = 4  # for one sentence; CTranslate2 never takes more by itself
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
@@ -89,7 +90,8 @@ class CTranslate2Engine:
     name: ClassVar[EngineName] = "ctranslate2"
 
     def __init__(self, path: Path, placement: Placement):
-        self.info, self.tokenizer = model_description.read(path, _FILES, name=EXPORT_CONFIG).info, Tokenizer.load(path)
+        self.info = model_description.read(path, _FILES, name=EXPORT_CONFIG).info
+        self.tokenizer = Tokenizer.load(path)
         self._text, vocabulary = self.tokenizer.pieces, self.tokenizer.vocabulary()
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != vocabulary:
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
@@ -139,7 +141,8 @@ class CTranslate2Engine:
         hypotheses = [LogProbs() for _ in requests]
         while waiting:
             batch, results = waiting.popleft()
-            longest, again = max(request.limit for request in batch), defaultdict[int, list[Request]](list)
+            longest = max(request.limit for request in batch)
+            again = defaultdict[int, list[Request]](list)
             for request, future in zip(batch, results, strict=True):
                 result = future.result()
                 pieces, scores = result.hypotheses, result.scores  # each read is a copy

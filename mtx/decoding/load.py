@@ -78,7 +78,9 @@ def choose_engine(placement: Placement, is_export: bool, only_torch: str | None)
     Raises:
         UsageError: CTranslate2 is requested with a feature of torch only.
     """
-    asked, precision, device = placement.engine, placement.precision, placement.device
+    asked = placement.engine
+    precision = placement.precision
+    device = placement.device
     if asked == "torch" or (asked == "auto" and precision in ("bf16", "tf32")):
         return "torch"
     if asked == "ctranslate2" or precision in ("fp16", "int8") or is_export:
@@ -104,7 +106,8 @@ def _open_ctranslate2(model: Path, placement: Placement, is_export: bool) -> "CT
 
     if is_export:
         return CTranslate2Engine(model, placement)
-    precision, placement = placement.precision or "fp32", replace(placement, precision=None)
+    precision = placement.precision or "fp32"
+    placement = replace(placement, precision=None)
     export = cached_export(model, precision)
     try:
         return CTranslate2Engine(export, placement)

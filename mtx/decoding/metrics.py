@@ -33,7 +33,8 @@ Scores = dict[str, Any]
 
 def score_line(name: str, scores: Scores) -> str:
     """The score line of `train` and `evaluate`."""
-    bleu, ter = scores["bleu"], f"  TER {scores['ter']['score']:.1f}" if "ter" in scores else ""
+    bleu = scores["bleu"]
+    ter = f"  TER {scores['ter']['score']:.1f}" if "ter" in scores else ""
     interval = " [{:.1f}, {:.1f}]".format(*bleu["interval"]) if "interval" in bleu else ""
     return f"{name} BLEU {bleu['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
 

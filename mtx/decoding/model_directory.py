@@ -71,7 +71,8 @@ def serialize(tensors: Tensors) -> Iterator[Any]:
     empty = {name: tensor.new_empty(0) for name, tensor in tensors.items()}
     header, end = json.loads(safetensors.torch.save(empty)[8:]), 0  # in the order of the library
     for name, entry in header.items():
-        begin, end = end, end + tensors[name].nbytes
+        begin = end
+        end += tensors[name].nbytes
         entry |= {"shape": list(tensors[name].shape), "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
@@ -149,7 +150,8 @@ def load(directory: Path) -> LoadedModel:
             f"{directory}: an export for CTranslate2", mtx_command("translate", directory, "--engine", "ctranslate2")
         )
     else:
-        described, tokenizer = model_description.read(directory, (WEIGHTS,)), Tokenizer.load(directory)
+        described = model_description.read(directory, (WEIGHTS,))
+        tokenizer = Tokenizer.load(directory)
         if (stored := described.info["num_ids"]) != tokenizer.num_ids:
             raise DamagedFileError(f"{directory}: the model has {stored} outputs, the tokenizer {tokenizer.num_ids}")
         path = directory / WEIGHTS
@@ -161,7 +163,8 @@ def load(directory: Path) -> LoadedModel:
 
 def _best_checkpoint(paths: RunLayout) -> tuple[ModelDescription, Tokenizer, Path]:
     """The best checkpoint of a run that has no model directory yet: what it is, its tokenizer, and its weights."""
-    described, tokenizer = model_description.read_run(paths), Tokenizer.load(paths.data)
+    described = model_description.read_run(paths)
+    tokenizer = Tokenizer.load(paths.data)
     steps = checkpoint_steps(paths)
     best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
     step = best if best in steps else steps[-1]

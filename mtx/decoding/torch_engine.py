@@ -121,7 +121,8 @@ class TorchEngine:
 
     def __init__(self, models: Sequence[TranslationModel], tokenizer: Tokenizer, placement: Placement | None = None):
         placement = placement or Placement()
-        self.models, self.tokenizer = [model.eval() for model in models], tokenizer
+        self.models = [model.eval() for model in models]
+        self.tokenizer = tokenizer
         positions = [model.num_tgt_positions for model in models if model.num_tgt_positions]
         self.num_tgt_positions = min(positions, default=sys.maxsize)
         self.device = models[0].output_weight.device
@@ -231,7 +232,8 @@ class TorchEngine:
             kept = 0
 
     def _search(self, requests: list[Request], options: SearchOptions) -> Results:
-        models, groups = self.search_models, list(self._groups(requests))
+        models = self.search_models
+        groups = list(self._groups(requests))
         results = Results()
 
         def search_groups() -> None:
@@ -298,7 +300,8 @@ def score_pairs(
             hidden = model.decode(batch, model.encode(batch))
             nll = target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
         for row, part in zip(rows, torch.split(nll, [len(tgt[r]) for r in rows]), strict=True):
-            log_prob, length = -float(part[num_forced:].numpy().sum()), len(tgt[row]) - num_forced
+            log_prob = -float(part[num_forced:].numpy().sum())
+            length = len(tgt[row]) - num_forced
             results[row] = ForcedScore(log_prob, length, log_prob / penalty(length, alpha))
     return [results[row] for row in range(len(src))]
 
@@ -332,7 +335,8 @@ def batch_by_length(src: Sentences, tgt: Sentences, max_tokens: int) -> Iterator
         num_tokens = max(len(tgt[row]), len(src[row]))
         if rows and total + num_tokens > max_tokens:
             yield rows
-            rows, total = [], 0
+            rows = []
+            total = 0
         rows.append(row)
         total += num_tokens
     if rows:

@@ -157,7 +157,8 @@ class Translator:
         options: SearchOptions | None = None,
         load_torch: "Callable[[], TorchEngine] | None" = None,
     ):
-        self.engine, self.tokenizer = engine, tokenizer
+        self.engine = engine
+        self.tokenizer = tokenizer
         self.options = (options or SearchOptions()).of_model(info)
         pairs = language_pairs(info)
         self._languages = pairs[0] if len(pairs) == 1 else None
@@ -368,7 +369,9 @@ class Translator:
                 parts += [Part([], None, frame, own=unit)] * bool(raw(unit))
                 continue
             for number, (sentence, codes) in enumerate(sentences(text, tags, split)):
-                read, case, own = sentence, None, None
+                read = sentence
+                case = None
+                own = None
                 if not prefix and needs_no_translation(sentence) and not self._terms(sentence):
                     own = unit if sentence == text else put_back(codes, sentence, sentence, ())
                 elif not prefix:
@@ -382,7 +385,8 @@ class Translator:
         text = text.replace("\u034f", "\u200b")  # another joiner, though a mark by its category
         if text.isprintable():
             return text
-        known, space = self._known_characters, {"Zs": " ", "Cf": ""}
+        known = self._known_characters
+        space = {"Zs": " ", "Cf": ""}
         return "".join(c if c in known else space.get(category(c), c) for c in text).strip()
 
     def truecase(self, sentence: str) -> tuple[str, Case | None]:
@@ -446,13 +450,15 @@ class Translator:
         prefixes = [[*part.frame.before_tgt, *part.prefix] for part in searched]
         by_source = self.engine.search([part.ids for part in searched], prefixes, self.options)
         by_part = [self._of_part(part, of_part, n_best) for part, of_part in zip(searched, by_source, strict=True)]
-        rest, sampling = iter(self._put_back(searched, by_part)), self.options.sampling
+        rest = iter(self._put_back(searched, by_part))
+        sampling = self.options.sampling
         copies = sampling.num_samples if sampling and not sampling.mbr else 1
         return [[Hypothesis(part.own, 0.0, [])] * copies if part.own else next(rest) for part in parts]
 
     def _of_part(self, part: Part, candidates: Sequence[Candidate], n_best: int | None) -> list[Hypothesis]:
         """The hypotheses of a part that was searched, without its codes."""
-        sampling, terms = self.options.sampling, self.tokenizer.terms(part.ids)
+        sampling = self.options.sampling
+        terms = self.tokenizer.terms(part.ids)
         if not (sampling or terms):  # parts have equally many samples, which are joined by their numbers
             candidates = candidates[:n_best]
         texts = self.tokenizer.decode([candidate.ids for candidate in candidates])
@@ -487,12 +493,14 @@ class Translator:
         read = self.tokenizer.encode_text(pairs[row][0].read for row in rows)
         frames = [pairs[row][0].frame for row in rows]
         src = [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, read, strict=True)]
-        ids, links = self.tokenizer.models.vocabulary, dict[int, list[Link]]()
+        ids = self.tokenizer.models.vocabulary
+        links = dict[int, list[Link]]()
         tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for row, src_ids, attention in zip(rows, src, attentions, strict=True):
             part, hypothesis = pairs[row]
-            start, tgt_start = len(part.frame.before_src), len(part.frame.before_tgt)
+            start = len(part.frame.before_src)
+            tgt_start = len(part.frame.before_tgt)
             sides = (
                 (self.tokenizer.pieces(src_ids[start:]), part.text),
                 (hypothesis.pieces[tgt_start:], hypothesis.text),
@@ -503,10 +511,13 @@ class Translator:
 
     def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Hypothesis:
         """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
-        src, tags, tgt = part.text, part.tags, hypothesis.text
+        src = part.text
+        tags = part.tags
+        tgt = hypothesis.text
         if self.codes and not (part.prefix or part.is_cut) and codes_of(src) != codes_of(tgt):
             src, tags = bare(mark_up(put_back(tags, src, src, ())))
-            tgt, links = bare(mark_up([tgt]))[0], ()
+            tgt = bare(mark_up([tgt]))[0]
+            links = ()
         marked = put_back(tags, src, tgt, links)
         return replace(hypothesis, marked=mark_up(marked) if self.codes else marked)
 
@@ -514,7 +525,8 @@ class Translator:
         self, lines: Sequence[Sequence[Part]], by_part: Iterable[list[Hypothesis]]
     ) -> list[list[Hypothesis]]:
         """Returns the hypotheses of each line of `split` from those of all parts, in order; see `hypotheses`."""
-        rest, sampling = iter(by_part), self.options.sampling
+        rest = iter(by_part)
+        sampling = self.options.sampling
         results = []
         for line in lines:
             parts = [next(rest) for _ in line]
@@ -601,8 +613,10 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
         joined = []
         for one, other in product(best, hypotheses):
             space = space_between(text_of(one.marked), text_of(other.marked)) if part.is_next else ""
-            missing, pieces = one.num_missing + other.num_missing, one.pieces + other.pieces
-            marked, is_cut = [*one.marked, space, *other.marked], one.is_cut or other.is_cut
+            missing = one.num_missing + other.num_missing
+            pieces = one.pieces + other.pieces
+            marked = [*one.marked, space, *other.marked]
+            is_cut = one.is_cut or other.is_cut
             joined.append(Hypothesis(marked, one.score + other.score, pieces, missing, is_cut))
         best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]
     return best

@@ -74,7 +74,8 @@ class ModelCard(Hook):
 
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         try:
-            scores, before = stored_scores(paths), durable.read_json(paths.model / SCORES)["run"]
+            scores = stored_scores(paths)
+            before = durable.read_json(paths.model / SCORES)["run"]
         except (DamagedFileError, KeyError):  # no finished model, or a model that will be rewritten
             return
         run = {**{key: value for key, value in before.items() if "licence" not in key}, **licences_of(config)}

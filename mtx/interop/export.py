@@ -97,7 +97,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         raise UsageError(f"--precision {precision}: {to} exports have {', '.join(precisions)}")
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory", "mtx status lists your runs")
-    root, runs = find_model(model), filter(is_run, (model, model.resolve().parent))
+    root = find_model(model)
+    runs = filter(is_run, (model, model.resolve().parent))
     run = next((run for run in runs if find_model(run).resolve() == root.resolve()), None)  # of the model
     original = (run or model).resolve()
     output = output or original.with_name(original.name + ending.format(precision))
@@ -107,7 +108,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         raise UsageError(f"{output}: not an earlier package, so it is not replaced", "use another -o FILE")
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
-    pairs, texts = language_pairs(loaded.info), Texts()
+    pairs = language_pairs(loaded.info)
+    texts = Texts()
     if run and is_prepared(RunLayout(run).data):
         valid = load_valid(RunLayout(run).data)
         for number, pair in enumerate(pairs):

@@ -54,7 +54,8 @@ from mtx.storage.text_files import read_lines
 
 logger = logging.getLogger(__name__)
 
-BOS, MASK = "<s>", "<mask>"
+BOS = "<s>"
+MASK = "<mask>"
 _SPECIAL = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
 _IDS = {"eos_token_id": 2, "pad_token_id": 1, "decoder_start_token_id": 2}
 _MAX_UNUSED = 16  # rows without a piece; NLLB has 4, M2M-100 has 9
@@ -307,9 +308,12 @@ def rewrite(model: JointModel, pieces: Sequence[str]) -> bytes:
     Raises:
         ValueError: if its protocol buffer has a field without a size, which SentencePiece does not write.
     """
-    source, entries, others = io.BytesIO(model.source), list[bytes](), list[bytes]()
+    source = io.BytesIO(model.source)
+    entries = list[bytes]()
+    others = list[bytes]()
     while (begin := source.tell()) < len(model.source):
-        key, size = _read_varint(source), _read_varint(source)
+        key = _read_varint(source)
+        size = _read_varint(source)
         if key & 7 != 2:
             raise ValueError("a field without a size")
         end = source.seek(size, io.SEEK_CUR)
@@ -340,7 +344,8 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
     Raises:
         UsageError: if the model does not have several languages with a token each.
     """
-    tokenizer, pad_id = loaded.tokenizer, loaded.model.pad_id
+    tokenizer = loaded.tokenizer
+    pad_id = loaded.model.pad_id
     if not tokenizer.languages or tokenizer.normalization != "none":
         raise UsageError("this model cannot be exported to M2M100: its tokenizer was not imported from such a model")
     languages = [*tokenizer.languages.values()]

@@ -70,7 +70,8 @@ def fetch(name: str) -> tuple[Path, str]:
     match = _NAME.fullmatch(name)
     if not match:
         raise UsageError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
-    repo, revision = match[1], match[2] or "main"
+    repo = match[1]
+    revision = match[2] or "main"
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # it also raises the errors that it logs
     if not shows_progress():
         disable_progress_bars()
@@ -145,15 +146,19 @@ def _fetch_large(repo: str, commit: str, sibling: Any) -> None:
     Raises:
         DamagedFileError: if its sha256 is another one.
     """
-    name, sha256, size = sibling.rfilename, sibling.lfs.sha256, sibling.lfs.size
+    name = sibling.rfilename
+    sha256 = sibling.lfs.sha256
+    size = sibling.lfs.size
     blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=repo, repo_type="model"), "blobs")
-    blob, partial = blobs / sha256, blobs / f"{sha256}.mtx"
+    blob = blobs / sha256
+    partial = blobs / f"{sha256}.mtx"
     durable.make_directories(blobs)
     with FileLock(f"{partial}.lock"):
         if blob.is_file() and not blob.is_symlink():  # a link leads to a store that several caches share
             return
         with disk.append(partial) as file:
-            url, done = hf_hub_url(repo, name, revision=commit), file.tell()
+            url = hf_hub_url(repo, name, revision=commit)
+            done = file.tell()
             if done < size:
                 http_get(
                     url,

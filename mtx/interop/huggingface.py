@@ -205,7 +205,9 @@ def write_directory(
         special: the values of `kind` that do not follow from the model.
         generation: further settings of the search.
     """
-    info, config, num_rows = loaded.info, loaded.model.config, loaded.model.pad_id + 1
+    info = loaded.info
+    config = loaded.model.config
+    num_rows = loaded.model.pad_id + 1
     share, tie = TIES[config.tie]
     sizes: dict[str, Any] = {key: getattr(config, name) for key, name in SIZES.items()}
     values = kind(
@@ -322,7 +324,8 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
     check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():
-        model, place = kind.model_fields["architectures"].default[0], repr(str(source))
+        model = kind.model_fields["architectures"].default[0]
+        place = repr(str(source))
         raise UsageError(
             f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}",
             f"with transformers: {model}.from_pretrained({place}).save_pretrained({place})",
@@ -407,7 +410,8 @@ def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]]
         DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
-    num_ids, is_fairseq = len(order) - 1, config.positions == "fairseq"
+    num_ids = len(order) - 1
+    is_fairseq = config.positions == "fairseq"
     flat = torch.tensor([row for rows in order for row in rows])
     offsets = torch.tensor([0, *map(len, order)]).cumsum(0)[:-1]
     durable.require_file(path)

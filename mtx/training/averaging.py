@@ -31,7 +31,8 @@ def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
     Raises:
         DamagedFileError: if one of them is damaged, or of another model.
     """
-    total, first = dict[str, torch.Tensor](), None
+    total = dict[str, torch.Tensor]()
+    first = None
     for step in steps:
         path = paths.checkpoint(step) / WEIGHTS
         durable.verify(path.parent, (WEIGHTS,))
@@ -48,7 +49,9 @@ def choose(run: Run) -> tuple[int, ...]:
     Raises:
         MtxError: if there is no checkpoint.
     """
-    config, data, paths = run.config, run.data, run.paths
+    config = run.config
+    data = run.data
+    paths = run.paths
     candidates = _candidates(paths, run.state, config.training)
     if not candidates:
         raise MtxError(f"{paths.root}: no checkpoint to average", "increase training.time_limit")
@@ -80,8 +83,10 @@ def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dic
 
     Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
     """
-    averaged, best = averaged_steps(paths, training), state.best_step
-    intact, damaged = list[int](), ""
+    averaged = averaged_steps(paths, training)
+    best = state.best_step
+    intact = list[int]()
+    damaged = ""
     for step in filter({*averaged, best}.__contains__, checkpoint_steps(paths)):
         try:
             durable.verify(paths.checkpoint(step), (WEIGHTS,))

@@ -63,10 +63,12 @@ logger = logging.getLogger(__name__)
 
 # How far the first fast step may be from the plain one. On a CPU, correct bf16 was within 0.0002 and 0.016; a sentence
 # that begins one token too late put the gradient 0.08 off.
-_LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
+_LOSS_LIMIT = 2**-9
+_GRADIENT_LIMIT = 0.04
 # Compiling took 45 seconds on an H100 and halved the time of a step. Recorded, one took 3 ms and 1 s for 1.4e14 FLOP.
 _REPAYS_S = 180  # less may not, since a short step of a small model also waits for the host
-_STEP_S, _FLOPS = 0.003, 1.4e14
+_STEP_S = 0.003
+_FLOPS = 1.4e14
 _CPU_TOKENS = 4096  # of a micro-batch on a CPU: larger ones are not faster, and take more memory
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
 
@@ -93,7 +95,8 @@ def choose_runtime(
         UsageError: if the run was started on a kind of device that is not available.
         MtxError: if not even the longest sentence fits the device.
     """
-    ranks, training = ranks or Ranks(), config.training
+    ranks = ranks or Ranks()
+    training = config.training
     check_memory(config, device, data.tokenizer.num_ids)
     recorded = ranks.run_on_rank_zero(read_runtime, paths.chosen)
     is_new = not recorded or torch.device(recorded.device).type != device.type
@@ -212,7 +215,8 @@ def _try_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> No
     All sentences are the longest. Ranks that divide a model try its weights and gradients whole, so that none waits for
     another one that has too little memory.
     """
-    model, longest = new_model(config, runtime, data), config.data.max_tokens
+    model = new_model(config, runtime, data)
+    longest = config.data.max_tokens
     # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
     num_shards = 1 + config.training.shard  # at least as many
     sizes = [-(-parameter.numel() // num_shards) for parameter in model.parameters()] * 6
@@ -257,12 +261,14 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
             return f"{type(error).__name__}: {first_line(error)}"
         norm = torch.nn.utils.get_total_norm
         apart = norm([a - b for a, b in zip(result.gradients, expected.gradients, strict=True)])
-        loss, gradient = abs(result.loss / expected.loss - 1), float(apart / norm(expected.gradients))
+        loss = abs(result.loss / expected.loss - 1)
+        gradient = float(apart / norm(expected.gradients))
         is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
         return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
 
     logger.info(f"comparing the fast step with the plain one on {runtime.device}")
-    faults, slower = list[str](), (replace(runtime, compile=False), replace(plain, precision="bf16"), plain)
+    faults = list[str]()
+    slower = (replace(runtime, compile=False), replace(plain, precision="bf16"), plain)
     try:
         expected = take(plain)
         for choices in dict.fromkeys([runtime, *slower]):
@@ -310,7 +316,8 @@ def new_model(config: Config, runtime: RuntimeChoices, data: PreparedData, devic
 
 def text_and_sampler(config: Config, data: PreparedData) -> tuple[TokenStore, BatchSampler]:
     """What a run learns from, the training pairs and perhaps copies of their targets, and the sampler of its steps."""
-    training, text = config.training, data.train
+    training = config.training
+    text = data.train
     if training.copied_target_ratio:
         text = text.with_copies(training.copied_target_ratio)
     encode = epoch_text(config, text, data.tokenizer, data.terms)
@@ -340,7 +347,8 @@ def build(
     Raises:
         DamagedFileError: if no checkpoint is intact, or the data is not what the run was trained on.
     """
-    ranks, deferred_errors = ranks or Ranks(), deferred_errors or DeferredErrors()
+    ranks = ranks or Ranks()
+    deferred_errors = deferred_errors or DeferredErrors()
     text, sampler = text_and_sampler(config, data)
     kind = Sharded if config.training.shard and ranks.size > 1 else Strategy
     strategy = kind(functools.partial(new_model, config, runtime, data), torch.device(runtime.device), ranks)

@@ -158,7 +158,8 @@ def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, traini
     weights = sum(parameter.nbytes for parameter in model.parameters())
     existing = sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
     most = (3 * 4 + training.average_last + 2) * weights - existing  # 2 for model/ and the one that it replaces
-    needed, free = min(most, (3 * num_saves + 2) * weights), disk.free_bytes(paths.root)
+    needed = min(most, (3 * num_saves + 2) * weights)
+    free = disk.free_bytes(paths.root)
     if free < needed:
         raise MtxError(
             f"{paths.root}: its disk has {format_size(free)} free, but this run needs {format_size(needed)}",

@@ -223,7 +223,8 @@ class Console(Hook):
             self._line_at = time.monotonic() + _LINE_EVERY_S
 
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
-        step, figures = run.state.step, validation.figures()
+        step = run.state.step
+        figures = validation.figures()
         scores = "".join(f", {DECIDING_METRICS[key]} {figures[key]:.2f}" for key in ("bleu", "chrf") if key in figures)
         each = ", ".join(f"{name} {value:.2f}" for name, value in figures.get("by_direction", {}).items())
         scores += f" ({each})" * bool(each)
@@ -256,7 +257,8 @@ class TensorBoard(Hook):
             return
         from torch.utils.tensorboard import SummaryWriter
 
-        errors, directory = run.deferred_errors, str(run.paths.tensorboard)
+        errors = run.deferred_errors
+        directory = str(run.paths.tensorboard)
         with errors.defer(directory):  # purging hides later steps of earlier starts
             self._writer = SummaryWriter(directory, purge_step=run.state.step + 1, flush_secs=10)
             run.cleanup.enter_context(errors.defer(directory))

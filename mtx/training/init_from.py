@@ -49,7 +49,8 @@ def inherit(resolved: Resolved) -> Resolved:
         UsageError: if there is no such model, or the command line contradicts it.
         DamagedFileError: if a file of the model is damaged.
     """
-    name, run = resolved.config.training.init_from, RunLayout(Path(resolved.config.run_dir))
+    name = resolved.config.training.init_from
+    run = RunLayout(Path(resolved.config.run_dir))
     assert name is not None
     if (
         settings.exists(run.config)

@@ -121,7 +121,8 @@ class MicroStep:
 
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
         """The loss and the nll of the target."""
-        model, alpha = self.model, self.rdrop_alpha
+        model = self.model
+        alpha = self.rdrop_alpha
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             hidden, targets = self._hidden_twice(batch) if alpha else (self._hidden(batch), batch.tgt_out_ids)
             weights = model.output_weight, model.output_bias
@@ -173,7 +174,8 @@ class RecordedStep(MicroStep):
 
 def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel) -> MicroStep:
     """The micro-step of a run with this model; a sharded one is gathered for each pass, so its step is not recorded."""
-    training, is_whole = config.training, not isinstance(model, FSDPModule)
+    training = config.training
+    is_whole = not isinstance(model, FSDPModule)
     is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and is_whole
     kind = RecordedStep if is_recorded else MicroStep
     compiled = runtime.compile and is_whole

@@ -57,7 +57,8 @@ def choose(seconds_per_token: Mapping[int, float], limit_s: float, epoch_tokens:
         min_tokens: the least target tokens of a step.
     """
     shares = {row: _share(row, speed, limit_s) for row, speed in seconds_per_token.items()}
-    of_text, most = next(iter(shares)), max(shares.values())
+    of_text = next(iter(shares))
+    most = max(shares.values())
     row = next(row for row in shares if shares[row] >= _ENOUGH * most)
     reason = "the measured size nearest to the text"
     if row != of_text:
@@ -110,10 +111,12 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
 
 def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Iterator[str]:
     """The plan of `decide` in words: its row and why, and for each row that was measured what the time allows."""
-    limit, epoch_tokens = config.training.time_limit, _epoch_tokens(config, data)
+    limit = config.training.time_limit
+    epoch_tokens = _epoch_tokens(config, data)
     yield f"sizes for about {plan['row']:,} pairs: {plan['reason']}"
     for row, speed in plan["seconds_per_token"]:
-        most, epoch_s = row_values(row)["training.max_epochs"], epoch_tokens * speed
+        most = row_values(row)["training.max_epochs"]
+        epoch_s = epoch_tokens * speed
         if _rdrop_alpha(row, _USED_SHARE * (limit or math.inf) / speed, epoch_tokens):
             epoch_s *= 2
         if limit is None:
@@ -148,7 +151,8 @@ def decide(
     recorded = chosen.plan if chosen else None
     if config.undecided and not recorded:
         prepare_device(device, config.training.deterministic)
-        limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
+        limit = config.training.time_limit or math.inf
+        of_text = int(config.sizes)
         limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
         speeds = {}
         for row in [of_text, *smaller_rows(of_text)]:

@@ -159,7 +159,8 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
     Raises:
         DamagedFileError: if they are damaged, or missing from a run that has checkpoints.
     """
-    initial, is_new = load_initial(config, paths), not is_prepared(paths.data)
+    initial = load_initial(config, paths)
+    is_new = not is_prepared(paths.data)
     if is_new:
         if checkpoint_steps(paths):  # whose model may have been trained on other token ids
             raise DamagedFileError(
@@ -177,7 +178,9 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
 
 def _announce(trainer: Trainer) -> None:
     """Check that the disk has room for the run, and log what will be trained."""
-    config, runtime, training = trainer.config, trainer.runtime, trainer.config.training
+    config = trainer.config
+    runtime = trainer.runtime
+    training = trainer.config.training
     last, _ = trainer.schedule.end(trainer.state)
     steps = max(0, last - trainer.state.step)
     num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
@@ -194,7 +197,9 @@ def _announce(trainer: Trainer) -> None:
 
 def _write_model(run: Run) -> None:
     """Write the best candidate into model/."""
-    config, data, paths = run.config, run.data, run.paths
+    config = run.config
+    data = run.data
+    paths = run.paths
     write_status(paths, run.deferred_errors, state="running", stage="scoring", step=run.state.step)
     steps = averaging.choose(run)
     info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
@@ -220,8 +225,12 @@ def _score(run: Run, ranks: Ranks) -> None:
 
 def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
-    config, paths, data, state = run.config, run.paths, run.data, run.state
-    scores, files = dict[str, Any](), dict[str, str]()
+    config = run.config
+    paths = run.paths
+    data = run.data
+    state = run.state
+    scores = dict[str, Any]()
+    files = dict[str, str]()
     longest_ter_s = min(LONGEST_TER_S, _TER_SHARE * (config.training.time_limit or math.inf))
     for name, store in data.tests.items():
         hypotheses, references = (

@@ -93,7 +93,9 @@ class Schedule:
     """
 
     def __init__(self, config: Config, data: PreparedData, sampler: BatchSampler, num_ranks: int = 1):
-        self._training, self._d_model, self._sampler = config.training, config.model.d_model, sampler
+        self._training = config.training
+        self._d_model = config.model.d_model
+        self._sampler = sampler
         self.steps_per_epoch = steps_per_epoch(data.train, config.training)
         search = _SEARCH_COST * config.decoding.beam_size * sum(store.num_pairs for store in data.tests.values())
         # What follows the last step: a validation, those of `averaging`, and the translation of the test sets.
@@ -121,7 +123,8 @@ class Schedule:
 
     def reason_to_stop(self, state: State, now_s: float) -> str | None:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
-        training, cooldown = self._training, state.cooldown
+        training = self._training
+        cooldown = state.cooldown
         if state.step >= (training.max_steps or math.inf):
             return "max_steps"
         if cooldown and state.step >= cooldown.last:
@@ -147,7 +150,8 @@ class Schedule:
         training.patience has run out. Its last step stays. All ranks call this at every step, which updates `end`.
         """
         self._in_time = self._end_by_time_limit(state, now_s)
-        step, share = state.step, self._training.cooldown
+        step = state.step
+        share = self._training.cooldown
         if not share or state.cooldown or not step:
             return None
         last, reason = self.end(state)

@@ -136,7 +136,8 @@ class Trainer(Run):
 
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
-        self.model, self.optimizer = self.strategy.model, self.strategy.optimizer
+        self.model = self.strategy.model
+        self.optimizer = self.strategy.optimizer
         self.progress = Progress(self.state.step)
         self._signals = Signals(self.paths.status, self.ranks.size > 1)
         self._has_halved = False
@@ -144,7 +145,8 @@ class Trainer(Run):
 
     def _divide_steps(self) -> None:
         """Divide a step into micro-batches of the size in `runtime`, and make what runs one and what ends a step."""
-        config, strategy = self.config, self.strategy
+        config = self.config
+        strategy = self.strategy
         self.num_micro_steps, self.shape = step_shape(config, self.runtime, self.sampler, self.ranks.size)
         self.micro_step = new_micro_step(config, self.runtime, self.model)
         self.update_weights = WeightUpdate(
@@ -166,7 +168,8 @@ class Trainer(Run):
             StoppedError: after SIGTERM, SIGINT or SIGHUP, when the state is saved.
             MtxError: if a loss or gradient is not finite; the weights keep their values.
         """
-        ranks, reason = self.ranks, ""
+        ranks = self.ranks
+        reason = ""
         with self.cleanup:
             self.cleanup.enter_context(self.checkpointer.thread)
             if ranks.is_rank_zero:
@@ -219,7 +222,8 @@ class Trainer(Run):
         Raises:
             MtxError: the second time, and on one of several ranks, which then all end: the next start takes the half.
         """
-        size, longest = self.runtime.micro_batch_tokens, self.config.data.max_tokens
+        size = self.runtime.micro_batch_tokens
+        longest = self.config.data.max_tokens
         half = max(longest, -(-size // 2))
         text = f"step {self.state.step + 1}: out of memory with micro-batches of {size} target tokens: {shortage}"
         if self._has_halved or size <= longest:
@@ -250,13 +254,15 @@ class Trainer(Run):
 
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
-        state, step = self.state, self.state.step + 1
+        state = self.state
+        step = self.state.step + 1
         self.ranks.begin_step(step)
         rate = self.schedule.learning_rate(state, step)
         figures = self.update(loaded, step, rate)
         self.state = replace(state, step=step, position=loaded.after)
         if self.ranks.is_rank_zero:
-            epochs, tokens = self.sampler.epochs(loaded.after), loaded.num_tgt_tokens
+            epochs = self.sampler.epochs(loaded.after)
+            tokens = loaded.num_tgt_tokens
             self.progress.unread.append(Update(step, state.position, rate, tokens, HostCopy(figures), epochs))
         self._report_updates()
 
@@ -316,9 +322,12 @@ class Trainer(Run):
         Raises:
             InterruptedTrainingError: on all ranks if a signal asked one of them to stop.
         """
-        training, signals, step = self.config.training, self._signals, self.state.step
+        training = self.config.training
+        signals = self._signals
+        step = self.state.step
         self.checkpointer.settle()
-        requested, signals.save_requested = signals.save_requested, False
+        requested = signals.save_requested
+        signals.save_requested = False
         # A small model on a GPU would wait for every save. On a CPU, what is averaged must not depend on time.
         skip = self.device.type == "cuda" and not training.deterministic and bool(self.checkpointer.writing)
         stop, save, skips, now_s = self.ranks.maximum(signals.stop, requested, skip, self.elapsed_s())
@@ -343,7 +352,8 @@ class Trainer(Run):
 
     def _validate(self, now_s: float) -> float:
         """Validate, and return the time after it; a signal to stop interrupts it and leaves the state unchanged."""
-        model, ranks = self.strategy.whole_model(), self.ranks
+        model = self.strategy.whole_model()
+        ranks = self.ranks
         self._report_updates(wait=True)
         started = time.monotonic()
 
@@ -372,7 +382,8 @@ class Trainer(Run):
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""
         self._report_updates(wait=True)
-        started, ranks = time.monotonic(), self.ranks
+        started = time.monotonic()
+        ranks = self.ranks
         if not ranks.run_on_rank_zero(lambda: self.checkpointer.is_due(self.state)):
             return
         copies = self.strategy.snapshot()

@@ -89,7 +89,8 @@ def interleave(parts: Sequence[list[str]]) -> list[str]:
 
 def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, Any]], started: float) -> Validation:
     """The validation that ranks have done in parts; `started` is on the monotonic clock."""
-    metric, form = deciding_metric(data, config), data.tokenizer.normalization
+    metric = deciding_metric(data, config)
+    form = data.tokenizer.normalization
     hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
 
