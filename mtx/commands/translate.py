@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Row = tuple[str, ...]  # a line, perhaps with its prefix
 _ENDINGS = {
     "html": "html htm xhtml xht php ejs twig liquid hbs",
     "markdown": "md mdx markdown",
@@ -154,7 +155,7 @@ class LineWork:
         self._num_empty = 0
         self._terms = TermCount(translator)
 
-    def rows(self, block: list[tuple[str, ...]]) -> list[str]:
+    def rows(self, block: list[Row]) -> list[str]:
         """The output for the next lines, see `paired`."""
         n_best = self.translator.options.n_best
         lines, *prefixes = map(list, zip(*block, strict=True))
@@ -214,7 +215,7 @@ class TermCount:
             logger.info(f"  {missing}")
 
 
-def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[tuple[str, ...]]]:
+def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Row]]:
     """The lines of `source` in blocks, see `paired`: of a file large ones, of a pipe or a terminal what has arrived.
 
     Args:
@@ -275,7 +276,7 @@ def translate_file(
 
     resolve_output(output, file, *others)
 
-    def lines() -> Iterator[tuple[str, ...]]:
+    def lines() -> Iterator[Row]:
         return paired(read_lines(file, "surrogateescape"), work.prefix)
 
     start, end = shard_bounds(shard, sum(1 for _ in lines()))
@@ -324,7 +325,7 @@ def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list
         yield block
 
 
-def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[tuple[str, ...]]:
+def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[Row]:
     """Each line alone, or with the same line of another file.
 
     Args:

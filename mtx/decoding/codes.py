@@ -52,6 +52,9 @@ class Link(NamedTuple):
     is_word: bool = True
 
 
+Links = Sequence[Link]  # in the order of the translation
+
+
 def mark_up_line(line: str, keeps_codes: bool = False) -> Marked:
     """A plain line as text with its indentation, and codes, unless they stay text; controls are spaces."""
     text = clean_text(_CONTROLS.sub(" ", replace_surrogates(line)))
@@ -159,7 +162,7 @@ def _ends(pieces: Sequence[str], text: str) -> list[float]:
     return [max(0, end) * scale for end in ends]
 
 
-def put_back(tags: Tags, src: str, tgt: str, links: Sequence[Link]) -> Marked:
+def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
     """A translation with the tags of its source; spaces around them are as in the source.
 
     Args:
@@ -180,7 +183,7 @@ def put_back(tags: Tags, src: str, tgt: str, links: Sequence[Link]) -> Marked:
     return list(filter(None, [*result, tgt[end:]]))
 
 
-def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
+def _units(tgt: str, links: Links) -> list[Link]:
     """The links, joined where a boundary would divide a word, without surrounding space.
 
     Punctuation is one unit for each character.
@@ -299,7 +302,7 @@ class _Aligned:
 
     src: str
     tgt: str
-    units: Sequence[Link]
+    units: Links
     start: int
     stop: int
 
@@ -359,13 +362,13 @@ class _Aligned:
         unit = self._nearest(near or units, at)
         return unit.start if is_before else unit.end
 
-    def _alike(self, part: str) -> Sequence[Link]:
+    def _alike(self, part: str) -> Links:
         """The units that may translate a part of the source, whatever their links: words, or the same signs."""
         words = [unit for unit in self.units if unit.is_word]
         signs = [unit for unit in self.units if not unit.is_word and self.tgt[unit.start : unit.end] in part]
         return (signs if not any(map(str.isalnum, part)) else words) or words or self.units
 
-    def _nearest(self, units: Sequence[Link], at: float) -> Link:
+    def _nearest(self, units: Links, at: float) -> Link:
         """The unit nearest to a character of the source, by its link, then by its position."""
         expected = at * len(self.tgt) / len(self.src)
         return min(units, key=lambda unit: (abs(unit.src - at), abs((unit.start + unit.end) / 2 - expected)))

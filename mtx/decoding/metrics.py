@@ -81,7 +81,7 @@ def ter_takes_too_long(hypotheses: Lines, references: Lines, longest_s: float) -
     return seconds > longest_s
 
 
-def corpus_score(metric: Any, hypotheses: Lines, *references: Lines) -> dict[str, Any]:
+def corpus_score(metric: Any, hypotheses: Lines, *references: Lines) -> durable.Json:
     """The score of a metric of sacreBLEU, and its signature of how it was computed."""
     value = metric.corpus_score(list(hypotheses), [*map(list, references)]).score
     return {"score": float(value), "signature": str(metric.get_signature())}

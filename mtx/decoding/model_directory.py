@@ -49,7 +49,7 @@ class LoadedModel:
 
     model: TranslationModel
     tokenizer: Tokenizer
-    info: Mapping[str, Any]
+    info: durable.Json
 
     @property
     def sha256(self) -> str:
@@ -119,7 +119,7 @@ def write(
     weights: Tensors,
     config: ModelConfig,
     tokenizer: Tokenizer,
-    info: Mapping[str, Any],
+    info: durable.Json,
 ) -> None:
     """Write a model directory; an existing one is replaced."""
     with durable.new_directory(directory) as new:
@@ -128,11 +128,11 @@ def write(
         tokenizer.save(new)
 
 
-def add_scores(directory: Path, scores: Mapping[str, Any], files: Mapping[str, str]) -> None:
+def add_scores(directory: Path, scores: durable.Json, files: Mapping[str, str]) -> None:
     """Add the scores and text files, such as the model card, to a model directory and its manifest."""
     for name, text in files.items():
         durable.write_text(directory / name, text)
-    durable.write_json(directory / SCORES, dict(scores))
+    durable.write_json(directory / SCORES, scores)
     durable.write_manifest(directory, (*files, SCORES))
 
 

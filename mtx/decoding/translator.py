@@ -40,7 +40,7 @@ from mtx.data.markup import (
 )
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
 from mtx.data.tokenizer import PLAIN, UNK_ID, Frame, Tokenizer
-from mtx.decoding.codes import Link, divided, link_pieces, mark_up_line, put_back, sentences, units
+from mtx.decoding.codes import Links, divided, link_pieces, mark_up_line, put_back, sentences, units
 from mtx.decoding.options import (
     EXTRA_LENGTH,
     Candidate,
@@ -84,6 +84,9 @@ class Hypothesis:
     def text(self) -> str:
         """The text with its codes."""
         return raw(self.marked)
+
+
+Hypotheses = list[Hypothesis]  # of a line or a part, best first
 
 
 @dataclass(frozen=True)
@@ -287,9 +290,7 @@ class Translator:
         """
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
-    def hypotheses(
-        self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None
-    ) -> list[list[Hypothesis]]:
+    def hypotheses(self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None) -> list[Hypotheses]:
         """Returns the finished hypotheses of each line: up to beam_size, best first.
 
         With `Sampling` they are the samples. Those of a line that is translated in parts are the best combinations of
@@ -316,7 +317,7 @@ class Translator:
 
     def _hypotheses(
         self, lines: Sequence[str | Marked], prefixes: Lines | None, n_best: int | None
-    ) -> list[list[Hypothesis]]:
+    ) -> list[Hypotheses]:
         by_line = self.split(lines, prefixes)
         return self.join_parts(by_line, self.decode_parts([part for line in by_line for part in line], n_best))
 
@@ -440,7 +441,7 @@ class Translator:
             ids = ids[end:]
         return [*parts, ids]
 
-    def decode_parts(self, parts: Sequence[Part], n_best: int | None = None) -> list[list[Hypothesis]]:
+    def decode_parts(self, parts: Sequence[Part], n_best: int | None = None) -> list[Hypotheses]:
         """Returns the hypotheses of each part of `split`: those with the most terms first, and samples as drawn.
 
         Args:
@@ -455,7 +456,7 @@ class Translator:
         copies = sampling.num_samples if sampling and not sampling.mbr else 1
         return [[Hypothesis(part.own, 0.0, [])] * copies if part.own else next(rest) for part in parts]
 
-    def _of_part(self, part: Part, candidates: Sequence[Candidate], n_best: int | None) -> list[Hypothesis]:
+    def _of_part(self, part: Part, candidates: Sequence[Candidate], n_best: int | None) -> Hypotheses:
         """The hypotheses of a part that was searched, without its codes."""
         sampling = self.options.sampling
         terms = self.tokenizer.terms(part.ids)
@@ -480,7 +481,7 @@ class Translator:
             return [min(scored, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))]
         return hypotheses
 
-    def _put_back(self, parts: Sequence[Part], by_part: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def _put_back(self, parts: Sequence[Part], by_part: Sequence[Hypotheses]) -> list[Hypotheses]:
         """The hypotheses of parts with their codes, at the words that the cross attention links."""
         pairs = [(part, hypothesis) for part, of_part in zip(parts, by_part, strict=True) for hypothesis in of_part]
         rows = [
@@ -494,7 +495,7 @@ class Translator:
         frames = [pairs[row][0].frame for row in rows]
         src = [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, read, strict=True)]
         ids = self.tokenizer.models.vocabulary
-        links = dict[int, list[Link]]()
+        links = {}
         tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for row, src_ids, attention in zip(rows, src, attentions, strict=True):
@@ -509,7 +510,7 @@ class Translator:
         whole = (self._with_codes(*pair, links.get(row, ())) for row, pair in enumerate(pairs))
         return [[next(whole) for _ in of_part] for of_part in by_part]
 
-    def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Hypothesis:
+    def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Links) -> Hypothesis:
         """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
         src = part.text
         tags = part.tags
@@ -521,9 +522,7 @@ class Translator:
         marked = put_back(tags, src, tgt, links)
         return replace(hypothesis, marked=mark_up(marked) if self.codes else marked)
 
-    def join_parts(
-        self, lines: Sequence[Sequence[Part]], by_part: Iterable[list[Hypothesis]]
-    ) -> list[list[Hypothesis]]:
+    def join_parts(self, lines: Sequence[Sequence[Part]], by_part: Iterable[Hypotheses]) -> list[Hypotheses]:
         """Returns the hypotheses of each line of `split` from those of all parts, in order; see `hypotheses`."""
         rest = iter(by_part)
         sampling = self.options.sampling
@@ -603,7 +602,7 @@ def require_lines(lines: Lines, others: Lines | None = None) -> None:
         raise ValueError(f"expected {len(lines)} lines, got {len(others)}")
 
 
-def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
+def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int) -> Hypotheses:
     """Joins one hypothesis of each part; returns the `size` best, best first.
 
     The best one lacks the fewest terms, and then has the largest sum of scores.

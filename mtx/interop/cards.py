@@ -53,7 +53,7 @@ def licences_of(config: Config) -> dict[str, str]:
     return {key: licence for key, licence in licences.items() if licence}
 
 
-def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+def run_card(config: Config, report: durable.Json, scores: durable.Json, run: durable.Json) -> str:
     """README.md of a model directory.
 
     Args:
@@ -67,7 +67,7 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
 class ModelCard(Hook):
     """Writes the card with the scores, and again if the licences of a finished run have changed."""
 
-    def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
+    def on_scores(self, run: Run, scores: durable.Json, files: dict[str, str]) -> None:
         scores["run"] |= licences_of(run.config)
         results = {name: value for name, value in scores.items() if name != "run"}
         files[CARD] = run_card(run.config, run.data.report, results, scores["run"])
@@ -89,7 +89,7 @@ def export_card(
     kind: str,
     loaded: LoadedModel,
     precision: str,
-    scores: Mapping[str, Any],
+    scores: durable.Json,
     comparison: Comparison | None = None,
 ) -> str:
     """README.md of an export, for people who have neither mtx nor the run.
@@ -109,7 +109,7 @@ def shown(text: str) -> str:
     return f"`{_on_one_line(text).replace('`', ' ')}`"
 
 
-def write_card(kind: str, pairs: Sequence[Sequence[str]], scores: Mapping[str, Any], **values: Any) -> str:
+def write_card(kind: str, pairs: Sequence[Sequence[str]], scores: durable.Json, **values: Any) -> str:
     """A card with the metadata for the hub. `scores` is the untrusted content of scores.json.
 
     Args:

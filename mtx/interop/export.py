@@ -10,7 +10,6 @@ more than int8 does.
 import importlib
 import logging
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from mtx.data.tokenizer import normalize
 from mtx.decoding import metrics, model_directory
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.decoding.load import check_is_transformer
-from mtx.decoding.options import EXTRA_LENGTH
+from mtx.decoding.options import EXTRA_LENGTH, Lines
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command
@@ -181,7 +180,7 @@ def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison |
     return compare_translations(translations, others, compared, tgt)
 
 
-def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
+def compare_translations(ours: Lines, theirs: Lines, references: Lines, tgt: str) -> Comparison:
     """Compare two lists of translations."""
     identical = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
     difference = metrics.bleu(theirs, references, tgt) - metrics.bleu(ours, references, tgt)
@@ -202,7 +201,7 @@ def check_tolerances(comparison: Comparison, precision: str) -> None:
         )
 
 
-def _translate_with_transformers(ours: Translator, new: Path, sources: Sequence[str]) -> Any:
+def _translate_with_transformers(ours: Translator, new: Path, sources: Lines) -> Any:
     """The translations of an export by transformers; None if it is not installed."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts

@@ -191,9 +191,9 @@ def write_directory(
     directory: Path,
     loaded: LoadedModel,
     kind: type[MarianConfig],
-    special: Mapping[str, Any],
+    special: durable.Json,
     files: Mapping[str, bytes],
-    tensors: dict[str, Tensor],
+    tensors: model_directory.Tensors,
     **generation: Any,
 ) -> None:
     """Write a directory of transformers: its configuration, the settings of the search, other files, and weights.
@@ -209,7 +209,7 @@ def write_directory(
     config = loaded.model.config
     num_rows = loaded.model.pad_id + 1
     share, tie = TIES[config.tie]
-    sizes: dict[str, Any] = {key: getattr(config, name) for key, name in SIZES.items()}
+    sizes: durable.Json = {key: getattr(config, name) for key, name in SIZES.items()}
     values = kind(
         vocab_size=num_rows,
         decoder_vocab_size=num_rows,
@@ -306,7 +306,7 @@ def model_type(source: Path) -> Any:
     return read_json(path).get("model_type") if path.is_file() else None
 
 
-def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[MarianConfig, dict[str, Any]]:
+def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[MarianConfig, durable.Json]:
     """Read the settings of a directory of transformers that is to become `target`.
 
     Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
@@ -349,7 +349,7 @@ def read_settings(kind: type[_Values], path: Path, values: Mapping[str, Any] = {
     return validate(kind, path, {**values, **(read_json(path) if path.is_file() else {})})
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> durable.Json:
     """Read a JSON object of another program, without mtx's format number."""
     value = durable.read_untrusted_json(path, _MAX_JSON_BYTES)
     if not isinstance(value, dict):
@@ -357,7 +357,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
+def validate(kind: type[_Values], path: Path, values: durable.Json) -> _Values:
     """Check the values of a file.
 
     Raises:
@@ -399,7 +399,9 @@ def model_config(path: Path, theirs: MarianConfig, ids: Mapping[str, int], **val
     return validate(ModelConfig, path, {**values, "dropout": theirs.dropout})
 
 
-def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]], num_rows: int) -> dict[str, Tensor]:
+def read_weights(
+    path: Path, config: ModelConfig, order: Sequence[Sequence[int]], num_rows: int
+) -> model_directory.Tensors:
     """Read the weights in fp32 under mtx's names, without an output bias of zeros.
 
     Args:

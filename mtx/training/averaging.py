@@ -25,7 +25,7 @@ from mtx.training.validation import deciding_metric, validate_part, validation_o
 logger = logging.getLogger(__name__)
 
 
-def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
+def average(paths: RunLayout, steps: Sequence[int]) -> model_directory.Tensors:
     """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
 
     Raises:

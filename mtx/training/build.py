@@ -84,7 +84,7 @@ def choose_runtime(
     device: torch.device,
     data: PreparedData,
     ranks: Ranks | None = None,
-    plan: dict[str, Any] | None = None,
+    plan: durable.Json | None = None,
 ) -> RuntimeChoices:
     """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
 

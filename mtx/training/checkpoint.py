@@ -5,11 +5,13 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
+from torch.nn import Module
+from torch.optim import Optimizer
 
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
@@ -88,7 +90,7 @@ class State:
     validation_s: float = 0.0
     init_sha256: str | None = None
     data_sha256: str | None = None
-    settings: dict[str, Any] | None = None
+    settings: durable.Json | None = None
     cooldown: Cooldown | None = None
     warmup_steps: int | None = None
 
@@ -100,12 +102,12 @@ class Snapshot(NamedTuple):
         is_copy: whether training may continue while they are written.
     """
 
-    weights: dict[str, torch.Tensor]
-    moments: dict[str, torch.Tensor]
+    weights: model_directory.Tensors
+    moments: model_directory.Tensors
     is_copy: bool = True
 
 
-def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def moments(model: Module, optimizer: Optimizer) -> model_directory.Tensors:
     """Adam's state of all parameters, by names."""
     return {
         f"{name}.{key}": part
@@ -114,7 +116,7 @@ def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
     }
 
 
-def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
+def snapshot(model: Module, optimizer: Optimizer) -> Snapshot:
     """Copy on the device what a checkpoint holds; on CUDA the copies may still be in progress on return.
 
     On a CPU that of a large model is no copy, which would take three quarters of the memory of training again.
@@ -149,7 +151,7 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
         durable.write_json(new / STATE, asdict(state))
 
 
-def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, training: TrainingConfig) -> None:
+def check_space(paths: RunLayout, model: Module, num_saves: int, training: TrainingConfig) -> None:
     """Raise MtxError if the disk of a run lacks room for what it keeps (see `prune`) and for one more checkpoint.
 
     Args:
@@ -167,7 +169,7 @@ def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, traini
         )
 
 
-def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+def load_newest(paths: RunLayout, model: Module, optimizer: Optimizer) -> State:
     """Restore `model` and `optimizer` from the newest intact checkpoint; damaged newer ones are renamed.
 
     Raises:
@@ -187,7 +189,7 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
     raise DamagedFileError(f"{next(iter(damaged.values()))}; all checkpoints of this run are damaged", START_AGAIN)
 
 
-def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+def load(path: Path, model: Module, optimizer: Optimizer) -> State:
     """Verify a full checkpoint and restore `model` and `optimizer` from it; a DamagedFileError names the file."""
     durable.verify(path, (WEIGHTS, OPTIMIZER, STATE))
     state = load_state(path / STATE)

@@ -109,7 +109,7 @@ class Validation:
     def ppl(self) -> float:
         return math.exp(min(self.nll, 700.0))
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> durable.Json:
         """The event of a validation for metrics.jsonl."""
         figures = {
             "nll": self.nll,
@@ -170,7 +170,7 @@ class Hook:
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
         """After each validation, of `model`; `run.state.best_step` is the best one so far."""
 
-    def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
+    def on_scores(self, run: Run, scores: durable.Json, files: dict[str, str]) -> None:
         """When the test sets are translated and scored.
 
         Args:

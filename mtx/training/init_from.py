@@ -6,9 +6,8 @@ first step. Only `load` and `translator` import torch, so that `mtx config` work
 """
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig, leaves
@@ -16,7 +15,7 @@ from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.storage import model_description
-from mtx.storage.durable import MANIFEST, read_json
+from mtx.storage.durable import MANIFEST, Json, read_json
 from mtx.storage.run_files import SCORES, WEIGHTS, RunLayout, find_model, has_begun, is_run
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def _model_directory(name: str | None) -> Path:
     return directory
 
 
-def describe(name: str) -> tuple[dict[str, Any], Tokenizer]:
+def describe(name: str) -> tuple[Json, Tokenizer]:
     """The settings of a model, by their keys, and its tokenizer; verifies its files."""
     directory = _model_directory(name)
     if is_run(directory):
@@ -113,7 +112,7 @@ def describe(name: str) -> tuple[dict[str, Any], Tokenizer]:
     return values, tokenizer
 
 
-def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -> None:
+def _check_overrides(resolved: Resolved, values: Json, name: str) -> None:
     """Refuse settings of the command line that contradict the model; log those of a file that it overrides."""
     configured = dict(leaves(resolved.config.model_dump()))
     different = [key for key in _FIXED if configured[key] != values[key] and resolved.is_explicit(key)]

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -229,7 +229,7 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
     paths = run.paths
     data = run.data
     state = run.state
-    scores = dict[str, Any]()
+    scores = durable.Json()
     files = dict[str, str]()
     longest_ter_s = min(LONGEST_TER_S, _TER_SHARE * (config.training.time_limit or math.inf))
     for name, store in data.tests.items():

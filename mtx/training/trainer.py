@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -93,7 +93,7 @@ class Progress:
             update = self.unread.popleft()
             yield update, update.figures.tensor().tolist()
 
-    def measure(self, update: Update, figures: list[float], last: int, most_s: float) -> dict[str, Any]:
+    def measure(self, update: Update, figures: list[float], last: int, most_s: float) -> durable.Json:
         """The event of an update for metrics.jsonl, with the speed and the remaining time.
 
         Args:
@@ -131,8 +131,8 @@ class Trainer(Run):
     sampler: BatchSampler
     strategy: Strategy
     checkpointer: AsyncCheckpointer
-    validate_part: Callable[[TranslationModel, int, int], dict[str, Any]]
-    validation_of: Callable[[Sequence[dict[str, Any]], float], Validation]
+    validate_part: Callable[[TranslationModel, int, int], durable.Json]
+    validation_of: Callable[[Sequence[durable.Json], float], Validation]
 
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
@@ -357,7 +357,7 @@ class Trainer(Run):
         self._report_updates(wait=True)
         started = time.monotonic()
 
-        def work() -> dict[str, Any] | None:
+        def work() -> durable.Json | None:
             with contextlib.suppress(InterruptedTrainingError), self._signals.interrupt():
                 return self.validate_part(model, ranks.rank, ranks.size)
             return None

@@ -18,7 +18,7 @@ from mtx.config.schema import Config
 from mtx.data.sampler import Ints
 from mtx.data.token_store import PreparedData
 from mtx.decoding import metrics
-from mtx.decoding.options import Placement, SearchOptions
+from mtx.decoding.options import Lines, Placement, SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
@@ -28,7 +28,7 @@ from mtx.training.hooks import Sample, Validation
 _NUM_SAMPLES = 5
 
 
-def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
+def pick_samples(sources: Lines, references: Lines, hypotheses: Lines) -> list[Sample]:
     """Five sentences at even distances; all of them if there are fewer."""
     rows = list(zip(sources, references, hypotheses, strict=False))
     count = min(_NUM_SAMPLES, len(rows))
