@@ -22,6 +22,7 @@ BEAM = ("beam_size", "length_penalty")
 DIRECTION = ("to", "from_")
 SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
 PLACE = ("engine", "precision", "device")
+Command = Callable[..., None]
 LoadOptions = dict[str, Any]  # what `Translator.load` takes
 EXACT: LoadOptions = {"engine": "torch", "precision": "tf32"}  # for what is not searched: fp32 with TF32
 
@@ -82,10 +83,10 @@ _PARAMETERS = inspect.signature(Options, eval_str=True).parameters
 ALL = (*_PARAMETERS,)
 
 
-def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(*names: str) -> Callable[[Command], Command]:
     """Gives a command these `Options`, of which its last parameter `options` is made."""
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(**values: Any) -> None:
             asked = {name: value for name in ALL if (value := values.pop(name, None)) is not None}

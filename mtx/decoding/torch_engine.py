@@ -52,6 +52,7 @@ from mtx.model.inference import IncrementalModel
 from mtx.model.translation_model import TranslationModel, Weights
 from mtx.storage.run_files import find_model
 
+Pieces = tuple[str, ...]
 logger = logging.getLogger(__name__)
 
 _MAX_SLOTS = 64, 1024  # sentences that are decoded at once, and on CUDA
@@ -89,8 +90,8 @@ class AttentionMaps:
         cross: [L, H, T, S], from predicted pieces to source pieces.
     """
 
-    src_tokens: tuple[str, ...]
-    tgt_tokens: tuple[str, ...]
+    src_tokens: Pieces
+    tgt_tokens: Pieces
     encoder: Weights
     decoder: Weights
     cross: Weights
@@ -101,7 +102,7 @@ class AttentionMaps:
         return [kind for kind in ("cross", "encoder", "decoder") if getattr(self, kind).size]
 
     @property
-    def tgt_inputs(self) -> tuple[str, ...]:
+    def tgt_inputs(self) -> Pieces:
         """[T] pieces that the decoder reads: `<pad>` first, then the predicted pieces except the last."""
         return ("<pad>", *self.tgt_tokens[:-1])
 

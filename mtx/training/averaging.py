@@ -22,6 +22,7 @@ from mtx.training.checkpoint import START_AGAIN, State, averaged_steps
 from mtx.training.hooks import Run
 from mtx.training.validation import deciding_metric, validate_part, validation_of
 
+Steps = tuple[int, ...]  # of the checkpoints whose mean may become the model
 logger = logging.getLogger(__name__)
 
 
@@ -43,7 +44,7 @@ def average(paths: RunLayout, steps: Sequence[int]) -> model_directory.Tensors:
     return {name: (tensor / len(steps)).float() for name, tensor in total.items()}
 
 
-def choose(run: Run) -> tuple[int, ...]:
+def choose(run: Run) -> Steps:
     """The steps of the checkpoints whose mean translates the validation set best, by the metric that decides.
 
     Raises:
@@ -59,7 +60,7 @@ def choose(run: Run) -> tuple[int, ...]:
         return next(iter(candidates))
     model = new_model(config, run.runtime, data)
 
-    def validate(steps: tuple[int, ...]) -> float:
+    def validate(steps: Steps) -> float:
         model.load_state_dict(average(paths, steps))
         return validation_of(config, data, [validate_part(config, data, model)], time.monotonic()).score
 
@@ -71,14 +72,14 @@ def choose(run: Run) -> tuple[int, ...]:
     return ranked[0]
 
 
-def in_words(steps: tuple[int, ...]) -> str:
+def in_words(steps: Steps) -> str:
     """What the mean of these checkpoints is."""
     if len(steps) == 1:
         return f"step {steps[0]}"
     return f"the average of {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
 
 
-def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dict[tuple[int, ...], float | None]:
+def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dict[Steps, float | None]:
     """What may become the model, with the score of what was validated; that is the best one at most.
 
     Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
@@ -97,7 +98,7 @@ def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dic
     if damaged and not intact:
         raise DamagedFileError(f"{damaged}; all checkpoints to average are damaged", START_AGAIN)
     last = tuple(step for step in averaged if step in intact)
-    scores: dict[tuple[int, ...], float | None] = dict.fromkeys(filter(None, (last, last[len(last) // 2 :], last[-1:])))
+    scores: dict[Steps, float | None] = dict.fromkeys(filter(None, (last, last[len(last) // 2 :], last[-1:])))
     if best in intact:
         if best != state.validated_step:
             scores.pop((state.validated_step,), None)
