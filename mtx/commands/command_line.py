@@ -1,11 +1,11 @@
 """Shared by all commands: parameters for Typer, opening input and output, printing results."""
 
-import contextlib
 import logging
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,22 +67,22 @@ def print_result(value: Any, lines: Iterable[str], as_json: bool) -> None:
     print_json(value) if as_json else print_lines(lines)
 
 
-def open_input(path: Path | None) -> contextlib.AbstractContextManager[IO[bytes]]:
+def open_input(path: Path | None) -> AbstractContextManager[IO[bytes]]:
     """stdin, or a file of text."""
     if path:
         return text_files.open_bytes(path, is_plain=True)
     if sys.stdin is None:
         raise UsageError("stdin is closed", "give a FILE, or < FILE")
-    return contextlib.nullcontext(sys.stdin.buffer)
+    return nullcontext(sys.stdin.buffer)
 
 
 def open_output(
     path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False
-) -> contextlib.AbstractContextManager[IO[bytes]]:
+) -> AbstractContextManager[IO[bytes]]:
     """stdout, or a file that appears whole when the block ends without an error; see `resolve_output`."""
     path = resolve_output(path, *texts, is_page=is_page)
     if not path:
-        return contextlib.nullcontext(sys.stdout.buffer)
+        return nullcontext(sys.stdout.buffer)
     is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
     return disk.create(path) if is_special else durable.new_file(path)
 
@@ -99,7 +99,7 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
             export (a run's report.html may be renewed), or somebody's page.
     """
     for text in [text for text in texts if text]:
-        with contextlib.suppress(OSError):  # no such file, or a stream of a test, which has no number
+        with suppress(OSError):  # no such file, or a stream of a test, which has no number
             status = _status(text)
             if stat.S_ISREG(status.st_mode) and os.path.samestat(status, _status(path or sys.stdout)):
                 raise UsageError(

@@ -149,9 +149,10 @@ def distil(
         raise UsageError(
             f"{first}: its text has several directions, so data.train must name text of one", "data.train=FILE"
         )
-    paths.distilled.mkdir(parents=True, exist_ok=True)
+    distilled = paths.distilled
+    distilled.mkdir(parents=True, exist_ok=True)
     direction = [f"--{name} {options[name]}" for name in ("to", "src") if name in options]
-    identity = synthetic_text.check_teacher(paths.distilled, teacher, mono, text + direction)
+    identity = synthetic_text.check_teacher(distilled, teacher, mono, text + direction)
     fixed = [
         "student",
         f"run_dir={paths.root}",
@@ -159,24 +160,24 @@ def distil(
         f"data.tgt={translator.tgt}",
         f"tokenizer.model={','.join(str(find_model(first) / name) for name in translator.tokenizer.models.files)}",
     ]
-    data_dir = RunLayout(paths.distilled if text else first).data
+    data_dir = RunLayout(distilled if text else first).data
     if text and not is_prepared(data_dir):
         prepare.prepare(resolve([*fixed, *text, *others]).config, data_dir)
     data = token_store.load_prepared(data_dir)
-    tests = synthetic_text.write_text(data, paths.distilled)
+    tests = synthetic_text.write_text(data, distilled)
     student = [
         *fixed,
         # only student-small was measured, on 29,000 pairs
         f"model.preset={'student' if data.train.num_pairs >= 100_000 else 'student-small'}",
-        f"data.dir={paths.distilled}",
+        f"data.dir={distilled}",
         f"data.valid={synthetic_text.VALID}",
         f"data.test={','.join(tests)}",
         *others,
     ]
     resolve([*student, f"data.train={synthetic_text.TRAIN}"])  # refuses wrong settings before the teacher works
-    total = sum(1 for _ in synthetic_text.source_lines(paths.distilled, mono))
+    total = sum(1 for _ in synthetic_text.source_lines(distilled, mono))
     with progress(total) as bar:
-        synthetic_text.translate_text(translator, paths.distilled, mono, identity, bar.update)
+        synthetic_text.translate_text(translator, distilled, mono, identity, bar.update)
     both = f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}"
     train_run(resolve([*student, both]).config, prints_scores=not as_json)
     int8 = export(paths.root, "ctranslate2", None, "int8")

@@ -1,6 +1,5 @@
 """`mtx translate`: lines (an interrupted translation of a file resumes) and documents."""
 
-import itertools
 import json
 import os
 import re
@@ -8,6 +7,7 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -290,7 +290,7 @@ def translate_file(
     finished = ResumableRows(output, identity, BLOCK_LINES)
     with finished.lock(), progress(end - start) as bar:
         bar.update(num_done := finished.resume())
-        for block in in_blocks(itertools.islice(lines(), start + num_done, end)):
+        for block in in_blocks(islice(lines(), start + num_done, end)):
             finished.append(work.rows(block))
             bar.update(len(block))
         with open_output(output) as sink:
@@ -314,8 +314,8 @@ def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list
     while True:
         block = list[T]()
         try:
-            block += itertools.islice(lines, 1)
-            block += itertools.islice(lines, BLOCK_LINES - 1 if arrived is None else len(arrived))
+            block += islice(lines, 1)
+            block += islice(lines, BLOCK_LINES - 1 if arrived is None else len(arrived))
         except MtxError:
             if block:
                 yield block
@@ -334,7 +334,7 @@ def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogat
     Raises:
         DataError: if the file has fewer or more lines.
     """
-    for row in itertools.zip_longest(lines, *([read_lines(path, invalid)] if path else [])):
+    for row in zip_longest(lines, *([read_lines(path, invalid)] if path else [])):
         if None in row:
             raise DataError(f"{path} has {'more' if row[0] is None else 'fewer'} lines than the text")
         yield row

@@ -288,13 +288,13 @@ class _Search:
     def __init__(self, slots: Slots, queue: RequestQueue):
         self.slots = slots
         self.queue = queue
-        self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
-        self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
-        self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
+        self.running = dict[int, tuple[Request, int]]()  # by slot, with the number of steps before it was admitted
+        self.sources = list[Any]()  # by model, of the sentences that were encoded together last
+        self.encoded = list[tuple[int, Request]]()  # those of them that wait, with their rows in `sources`
         self.num_steps = 0
-        self.polls: deque[tuple[int, HostCopy]] = deque()  # `done` after a step, on its way to the host
-        self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
-        self.results: Results = {}
+        self.polls = deque[tuple[int, HostCopy]]()  # `done` after a step, on its way to the host
+        self.unread = deque[tuple[list[int], list[HostCopy]]]()  # finished sentences, on their way to the host
+        self.results = Results()
 
     def run(self) -> Results:
         while not self.queue.cancelled.is_set() and self._fill():

@@ -35,8 +35,7 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
     vocabulary = loaded.tokenizer.vocabulary()
     if len(set(vocabulary)) < len(vocabulary):
         raise DamagedFileError("the tokenizer has two equal subwords, which CTranslate2 does not support")
-    longest = max(512, 2 * loaded.info["max_tokens"] + EXTRA_LENGTH)
-    num_positions = loaded.model.num_tgt_positions or longest
+    num_positions = loaded.model.num_tgt_positions or max(512, 2 * loaded.info["max_tokens"] + EXTRA_LENGTH)
     settings = {
         **loaded.info,
         "model": loaded.model.config.stored(),

@@ -10,11 +10,11 @@ sentence without a letter is its own translation (`needs_no_translation`). This 
 """
 
 import copy
-import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import accumulate, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -39,6 +39,7 @@ from mtx.data.markup import (
     text_of,
 )
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
+from mtx.data.sentencepiece_models import Encoded
 from mtx.data.tokenizer import PLAIN, UNK_ID, Frame, Tokenizer
 from mtx.decoding.codes import Links, divided, link_pieces, mark_up_line, put_back, sentences, units
 from mtx.decoding.options import (
@@ -177,7 +178,7 @@ class Translator:
         self._load_torch = load_torch
         self.codes = frozenset(info.get("codes", ()))
         self._known_characters = {" ", *"".join(tokenizer.vocabulary())}
-        self._log_once = functools.cache(logger.log)
+        self._log_once = cache(logger.log)
         if self.options.sampling and self.options.sampling.mbr:
             pairwise_chrf()  # if it is missing, that is known before anything is translated
 
@@ -201,9 +202,8 @@ class Translator:
         placement = Placement(**place)
         placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
         engine = open_engine(model, search, placement)
-        load_torch = functools.cache(lambda: open_torch(model, replace(placement, engine="torch", precision="tf32")))
-        is_torch = engine.name == "torch"
-        translator = cls(engine, engine.tokenizer, engine.info, search, None if is_torch else load_torch)
+        load_torch = cache(lambda: open_torch(model, replace(placement, engine="torch", precision="tf32")))
+        translator = cls(engine, engine.tokenizer, engine.info, search, None if engine.name == "torch" else load_torch)
         return translator.to(*direction) if any(direction) else translator
 
     def to(self, tgt: str | None, src: str | None = None) -> "Translator":
@@ -251,12 +251,12 @@ class Translator:
         """The target language."""
         return self.languages[1]
 
-    @functools.cached_property
+    @cached_property
     def frame(self) -> Frame:
         """The ids around a source and before a target of these languages."""
         return self.tokenizer.frame(*self.languages)
 
-    @functools.cached_property
+    @cached_property
     def splitter(self) -> Callable[[str], list[str]] | None:
         """Splits a line into sentences, whose translations are joined again; None leaves lines whole.
 
@@ -265,7 +265,7 @@ class Translator:
         """
         return sentence_splitter(self.src) if self._is_split else None
 
-    @functools.cached_property
+    @cached_property
     def torch(self) -> "TorchEngine":
         """The model for torch."""
         return self._load_torch() if self._load_torch else self.engine  # type: ignore[return-value]
@@ -430,9 +430,9 @@ class Translator:
             for body, start, (text, tags) in zip(cuts, starts, divided(texts, starts, sentence.tags), strict=True)
         ]
 
-    def _cut(self, ids: list[int], size: int) -> list[list[int]]:
+    def _cut(self, ids: list[int], size: int) -> Encoded:
         """Returns parts of at most `size` ids of text; none ends within a term that fits."""
-        parts = list[list[int]]()
+        parts = Encoded()
         opening, *_, closing = [*self.tokenizer.marks.values()] or (None, None)
         while len(ids) > size:
             last_mark = next((n for n in reversed(range(size)) if ids[n] in (opening, closing)), 0)
@@ -571,7 +571,7 @@ class Translator:
             tgt_ids = self._ids("target", tgt, limit, is_target=True)
         return self.torch.attention_maps(src_ids, tgt_ids)
 
-    def _ids(self, name: str, lines: Lines, limit: int, is_target: bool = False) -> list[list[int]]:
+    def _ids(self, name: str, lines: Lines, limit: int, is_target: bool = False) -> Encoded:
         """Encodes lines; raises a DataError with the beginning of the first line of more than `limit` pieces."""
         encoded = self.tokenizer.encode([clean_text(line) for line in lines], self.frame, target=is_target)
         for line, ids in zip(lines, encoded, strict=True):

@@ -21,7 +21,7 @@ from mtx.decoding import model_directory
 from mtx.decoding.metrics import METRICS
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError
-from mtx.storage import durable
+from mtx.storage.durable import Json, read_json
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
 from mtx.training.hooks import Hook, Run
@@ -53,7 +53,7 @@ def licences_of(config: Config) -> dict[str, str]:
     return {key: licence for key, licence in licences.items() if licence}
 
 
-def run_card(config: Config, report: durable.Json, scores: durable.Json, run: durable.Json) -> str:
+def run_card(config: Config, report: Json, scores: Json, run: Json) -> str:
     """README.md of a model directory.
 
     Args:
@@ -67,7 +67,7 @@ def run_card(config: Config, report: durable.Json, scores: durable.Json, run: du
 class ModelCard(Hook):
     """Writes the card with the scores, and again if the licences of a finished run have changed."""
 
-    def on_scores(self, run: Run, scores: durable.Json, files: dict[str, str]) -> None:
+    def on_scores(self, run: Run, scores: Json, files: dict[str, str]) -> None:
         scores["run"] |= licences_of(run.config)
         results = {name: value for name, value in scores.items() if name != "run"}
         files[CARD] = run_card(run.config, run.data.report, results, scores["run"])
@@ -75,12 +75,12 @@ class ModelCard(Hook):
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         try:
             scores = stored_scores(paths)
-            before = durable.read_json(paths.model / SCORES)["run"]
+            before = read_json(paths.model / SCORES)["run"]
         except (DamagedFileError, KeyError):  # no finished model, or a model that will be rewritten
             return
         run = {**{key: value for key, value in before.items() if "licence" not in key}, **licences_of(config)}
         if run != before:
-            card = run_card(config, durable.read_json(paths.data / REPORT), scores, run)
+            card = run_card(config, read_json(paths.data / REPORT), scores, run)
             model_directory.add_scores(paths.model, {**scores, "run": run}, {CARD: card})
             logger.info(f"{paths.model}: updated the licences in the model card")
 
@@ -89,7 +89,7 @@ def export_card(
     kind: str,
     loaded: LoadedModel,
     precision: str,
-    scores: durable.Json,
+    scores: Json,
     comparison: Comparison | None = None,
 ) -> str:
     """README.md of an export, for people who have neither mtx nor the run.
@@ -109,7 +109,7 @@ def shown(text: str) -> str:
     return f"`{_on_one_line(text).replace('`', ' ')}`"
 
 
-def write_card(kind: str, pairs: Sequence[Sequence[str]], scores: durable.Json, **values: Any) -> str:
+def write_card(kind: str, pairs: Sequence[Sequence[str]], scores: Json, **values: Any) -> str:
     """A card with the metadata for the hub. `scores` is the untrusted content of scores.json.
 
     Args:

@@ -147,16 +147,17 @@ def import_fairseq(
     config = model_config(source / MODEL_CONFIG, theirs, _IDS, norm="pre", positions="fairseq", start="eos")
     family = _read_family(source, theirs.vocab_size)
     logger.info(f"{source}: licence {family.licence}")
+    known = family.languages
     names = [name.replace("-", "_").strip("<>") for name in languages]  # parts of directions
-    tokens = [find_language(name, family.languages) for name in languages]
-    of_languages = [[family.languages[token]] for token in tokens]
+    tokens = [find_language(name, known) for name in languages]
+    of_languages = [[known[token]] for token in tokens]
     for name, sign, related in (text.partition("=") for text in new_languages):
         names.append(name)
         tokens.append(f">>{name}<<")  # no text has such a piece
         if not _NAME.fullmatch(tokens[-1]):
             raise UsageError(f"--new-language {name!r}: expected a code, or CODE=RELATED")
-        like = [find_language(related, family.languages)] if sign else family.languages
-        of_languages.append([family.languages[language] for language in like])
+        like = [find_language(related, known)] if sign else known
+        of_languages.append([known[language] for language in like])
     for of_each in (names, tokens):
         if twice := [name for name in of_each if of_each.count(name) > 1]:
             raise UsageError(f"--languages: {twice[0]} is named twice")

@@ -6,12 +6,12 @@ checkpoint, or of `training.init_from`, or the random ones of the seed.
 """
 
 import contextlib
-import functools
 import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -302,7 +302,7 @@ def first_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> t
     with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), *shape)) as loaded:
         step = next(loaded)
     micro_step = new_micro_step(config, runtime, new_model(config, runtime, data))
-    return functools.partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
+    return partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
 
 
 def new_model(config: Config, runtime: RuntimeChoices, data: PreparedData, device: Any = None) -> TranslationModel:
@@ -351,7 +351,7 @@ def build(
     deferred_errors = deferred_errors or DeferredErrors()
     text, sampler = text_and_sampler(config, data)
     kind = Sharded if config.training.shard and ranks.size > 1 else Strategy
-    strategy = kind(functools.partial(new_model, config, runtime, data), torch.device(runtime.device), ranks)
+    strategy = kind(partial(new_model, config, runtime, data), torch.device(runtime.device), ranks)
 
     def restore(model: TranslationModel, optimizer: torch.optim.Optimizer) -> State:
         """The state to continue from; its weights and moments go into `model` and `optimizer`."""
@@ -388,6 +388,6 @@ def build(
         schedule=Schedule(config, data, sampler, ranks.size),
         began=started - max(state.elapsed_s, *times, 0.0),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
-        validate_part=functools.partial(validate_part, config, data),
-        validation_of=functools.partial(validation_of, config, data),
+        validate_part=partial(validate_part, config, data),
+        validation_of=partial(validation_of, config, data),
     )

@@ -6,10 +6,10 @@ chosen.json; a resumed run reads it there.
 """
 
 import logging
-import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
@@ -117,7 +117,7 @@ def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Ite
     for row, speed in plan["seconds_per_token"]:
         most = row_values(row)["training.max_epochs"]
         epoch_s = epoch_tokens * speed
-        if _rdrop_alpha(row, _USED_SHARE * (limit or math.inf) / speed, epoch_tokens):
+        if _rdrop_alpha(row, _USED_SHARE * (limit or inf) / speed, epoch_tokens):
             epoch_s *= 2
         if limit is None:
             whole, half = (format_duration(share * most * epoch_s) for share in (1, 0.5))
@@ -151,7 +151,7 @@ def decide(
     recorded = chosen.plan if chosen else None
     if config.undecided and not recorded:
         prepare_device(device, config.training.deterministic)
-        limit = config.training.time_limit or math.inf
+        limit = config.training.time_limit or inf
         of_text = int(config.sizes)
         limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
         speeds = {}
@@ -166,7 +166,7 @@ def decide(
         reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)])
         recorded = {**plan._asdict(), "reason": reason, "keys": config.undecided}
     elif recorded and ranks.is_rank_zero:
-        limit_s = _USED_SHARE * (config.training.time_limit or math.inf)
+        limit_s = _USED_SHARE * (config.training.time_limit or inf)
         new = choose(dict(recorded["seconds_per_token"]), limit_s, _epoch_tokens(config, data)).row
         if new != recorded["row"]:
             logger.info(f"the run keeps its sizes; a new run would have sizes={new}")

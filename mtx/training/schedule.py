@@ -6,8 +6,8 @@ longer improves (early stopping, `training.patience`), or early enough for scori
 """
 
 import logging
-import math
 from dataclasses import replace
+from math import ceil, inf, sqrt
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.sampler import BatchSampler
@@ -30,12 +30,12 @@ _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be k
 
 def highest_rate(d_model: int, warmup_steps: int) -> float:
     """The learning rate of the paper at the end of the warmup: d_model^-0.5 * warmup_steps^-0.5."""
-    return 1 / math.sqrt(d_model * warmup_steps)
+    return 1 / sqrt(d_model * warmup_steps)
 
 
 def learning_rate(step: int, warmup_steps: int, peak: float, cooldown: Cooldown | None = None) -> float:
     """The learning rate of update `step`, counted from 1; `peak` is that of `warmup_steps`."""
-    usual = peak * min(step / warmup_steps, math.sqrt(warmup_steps / step))
+    usual = peak * min(step / warmup_steps, sqrt(warmup_steps / step))
     return usual * cooldown.share(step) if cooldown else usual
 
 
@@ -60,7 +60,7 @@ def planned_end(
     ends = [(training.max_steps, "max_steps")] if training.max_steps else []
     if training.max_epochs:
         size = step / epochs if epochs else steps_per_epoch
-        ends.append((step + math.ceil(max(0.0, training.max_epochs - epochs) * size), "max_epochs"))
+        ends.append((step + ceil(max(0.0, training.max_epochs - epochs) * size), "max_epochs"))
     return min(ends)
 
 
@@ -125,7 +125,7 @@ class Schedule:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
         training = self._training
         cooldown = state.cooldown
-        if state.step >= (training.max_steps or math.inf):
+        if state.step >= (training.max_steps or inf):
             return "max_steps"
         if cooldown and state.step >= cooldown.last:
             return cooldown.reason
@@ -135,13 +135,13 @@ class Schedule:
             return "time_limit"
         if cooldown:  # it was planned for one of these, and follows its plan
             return None
-        if state.position.epoch >= (training.max_epochs or math.inf):
+        if state.position.epoch >= (training.max_epochs or inf):
             return "max_epochs"
         return "patience" if self._has_stalled(state) else None
 
     def _has_stalled(self, state: State) -> bool:
         """Early stopping: whether the last validations were no better than the best one."""
-        return state.bad_validations >= (self._training.patience or math.inf)
+        return state.bad_validations >= (self._training.patience or inf)
 
     def plan_cooldown(self, state: State, now_s: float) -> Cooldown | None:
         """The cooldown that begins after `state`, if it is time for one; None if it has begun.
@@ -156,7 +156,7 @@ class Schedule:
             return None
         last, reason = self.end(state)
         if self._has_stalled(state):
-            last, reason = min((last, reason), (step + math.ceil(step * share / (1 - share)), "patience"))
+            last, reason = min((last, reason), (step + ceil(step * share / (1 - share)), "patience"))
         elif step < (first := last - round(share * last)) or step >= last:
             return None
         elif reason == "time_limit" and first < step:  # a validation made the end seem nearer: use the margin
@@ -192,7 +192,7 @@ class Schedule:
 
     def is_validation_due(self, state: State, now_s: float) -> bool:
         """Whether to validate before the end: regularly, and once to learn early how long decoding takes."""
-        needs_time = not state.validation_s and now_s > _DECODING_SHARE * (self._training.time_limit or math.inf)
+        needs_time = not state.validation_s and now_s > _DECODING_SHARE * (self._training.time_limit or inf)
         return needs_time or state.step % self._training.validate_every == 0
 
     def usable_s(self, state: State, share: float = 1.0) -> float:
@@ -201,7 +201,7 @@ class Schedule:
         The rest, at most half of it, is for saving, averaging and scoring with beam search; see `scoring_s`.
         """
         limit = self._training.time_limit
-        return math.inf if limit is None else limit - min(self.scoring_s(state, share), _MOST_RESERVED * limit)
+        return inf if limit is None else limit - min(self.scoring_s(state, share), _MOST_RESERVED * limit)
 
     def scoring_s(self, state: State, share: float = 1.0) -> float:
         """The seconds from the last step to the end: of saving, averaging and scoring, by those of a validation.

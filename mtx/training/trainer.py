@@ -7,12 +7,12 @@ With several ranks each runs its share of the micro-batches, and their `Strategy
 part of the validation text; rank 0 alone scores, saves and has hooks, and the others wait for it.
 """
 
-import contextlib
 import logging
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import NamedTuple
 
@@ -176,7 +176,7 @@ class Trainer(Run):
                 self.hooks = hooks
             ranks.run_on_rank_zero(self._start)
             with handle_signals(self._signals.handle, handled_signals()):
-                with contextlib.suppress(InterruptedTrainingError):
+                with suppress(InterruptedTrainingError):
                     reason = self._take_steps()
                 self._save()
                 stop = int(*ranks.maximum(self._signals.stop))
@@ -205,7 +205,7 @@ class Trainer(Run):
     def _take_steps(self) -> str:
         """Take steps until there is a reason to stop, and return it; the first out-of-memory halves the micro-batch."""
         while True:
-            with contextlib.closing(self.load(MAX_COUNT)) as loaded:
+            with closing(self.load(MAX_COUNT)) as loaded:
                 try:
                     while (reason := self._finish_step()) is None:
                         self._step(next(loaded))
@@ -303,7 +303,7 @@ class Trainer(Run):
         pairs = self.sampler.step(place).pairs
         lines = self.text.lines()[pairs]
         rows = zip(lines, *self.text.texts(pairs), strict=True)
-        with contextlib.suppress(OSError):  # the error itself matters more
+        with suppress(OSError):  # the error itself matters more
             durable.write_text(self.paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
         return MtxError(
             f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step has {len(pairs)} "
@@ -358,7 +358,7 @@ class Trainer(Run):
         started = time.monotonic()
 
         def work() -> durable.Json | None:
-            with contextlib.suppress(InterruptedTrainingError), self._signals.interrupt():
+            with suppress(InterruptedTrainingError), self._signals.interrupt():
                 return self.validate_part(model, ranks.rank, ranks.size)
             return None
 
