@@ -23,10 +23,10 @@ Shapes: B slots, J beams, V outputs, T target length.
 
 import contextlib
 import hashlib
-import math
 import threading
 from collections import deque
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -40,7 +40,7 @@ from mtx.errors import MtxError
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.inference import IncrementalModel
 
-_MINUS_INF = -math.inf  # the score where there is no hypothesis
+_MINUS_INF = -inf  # the score where there is no hypothesis
 _WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
 _HOST_LAG = 2  # number of steps that the host is behind CUDA
 _REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
@@ -268,7 +268,7 @@ class Slots:
             parents = parents.gather(1, order)
             tokens = tokens.gather(1, order)
             is_finished = self.finished > _MINUS_INF
-            worst = self.finished.masked_fill(~is_finished, math.inf).amin(1)
+            worst = self.finished.masked_fill(~is_finished, inf).amin(1)
             best_open = top[:, 0]  # which cannot improve on the finished ones even at the maximum length
             cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
             self.done |= cannot_improve | is_finished[:, -1] | (best_open == _MINUS_INF)

@@ -5,13 +5,13 @@ Flow: ids -> groups of similar length -> search -> `Candidate`; ids of pairs -> 
 slower than two workers with one thread each, so n threads search as n workers that take sentences from one queue.
 """
 
-import contextlib
 import functools
 import logging
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -199,11 +199,11 @@ class TorchEngine:
                     attentions.append(np.mean([mean / mean.sum(-1, keepdims=True) for mean in means], axis=0))
         return attentions
 
-    @contextlib.contextmanager
+    @contextmanager
     def use_models(self) -> Iterator[None]:
         """Lets one thread use the models, without gradients and on their CUDA device."""
-        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
-        tf32 = allow_tf32(self.device) if self._scores_precision == "tf32" else contextlib.nullcontext()
+        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        tf32 = allow_tf32(self.device) if self._scores_precision == "tf32" else nullcontext()
         with self._lock, on_device, tf32, torch.inference_mode():
             yield
 

@@ -17,9 +17,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
-from mtx.decoding import model_directory
 from mtx.decoding.metrics import METRICS
-from mtx.decoding.model_directory import LoadedModel
+from mtx.decoding.model_directory import LoadedModel, add_scores
 from mtx.errors import DamagedFileError
 from mtx.storage.durable import Json, read_json
 from mtx.storage.model_description import language_pairs
@@ -81,7 +80,7 @@ class ModelCard(Hook):
         run = {**{key: value for key, value in before.items() if "licence" not in key}, **licences_of(config)}
         if run != before:
             card = run_card(config, read_json(paths.data / REPORT), scores, run)
-            model_directory.add_scores(paths.model, {**scores, "run": run}, {CARD: card})
+            add_scores(paths.model, {**scores, "run": run}, {CARD: card})
             logger.info(f"{paths.model}: updated the licences in the model card")
 
 

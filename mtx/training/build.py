@@ -43,8 +43,7 @@ from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
 from mtx.storage.run_directory import read_events
 from mtx.storage.run_files import RunLayout, full_checkpoint_steps
-from mtx.training import checkpoint
-from mtx.training.checkpoint import AsyncCheckpointer, State
+from mtx.training.checkpoint import AsyncCheckpointer, State, load_newest, read_as
 from mtx.training.micro_batch import (
     NOT_CHOSEN,
     RuntimeChoices,
@@ -75,7 +74,7 @@ _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and f
 
 def read_runtime(path: Path) -> RuntimeChoices | None:
     """The choices of an earlier start, if there was one; raises DamagedFileError if one is missing or impossible."""
-    return checkpoint.read_as(RuntimeChoices, path) if path.exists() else None
+    return read_as(RuntimeChoices, path) if path.exists() else None
 
 
 def choose_runtime(
@@ -356,7 +355,7 @@ def build(
     def restore(model: TranslationModel, optimizer: torch.optim.Optimizer) -> State:
         """The state to continue from; its weights and moments go into `model` and `optimizer`."""
         if full_checkpoint_steps(paths):
-            state = checkpoint.load_newest(paths, model, optimizer)
+            state = load_newest(paths, model, optimizer)
             if state.data_sha256 != data.sha256:
                 raise DamagedFileError(
                     f"{paths.data}: not the data of step {state.step} of this run",

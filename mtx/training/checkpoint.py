@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
-from mtx.decoding import model_directory
+from mtx.decoding.model_directory import Tensors, load_tensors, save_tensors
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_size
 from mtx.storage import disk, durable
@@ -102,12 +102,12 @@ class Snapshot(NamedTuple):
         is_copy: whether training may continue while they are written.
     """
 
-    weights: model_directory.Tensors
-    moments: model_directory.Tensors
+    weights: Tensors
+    moments: Tensors
     is_copy: bool = True
 
 
-def moments(model: Module, optimizer: Optimizer) -> model_directory.Tensors:
+def moments(model: Module, optimizer: Optimizer) -> Tensors:
     """Adam's state of all parameters, by names."""
     return {
         f"{name}.{key}": part
@@ -146,8 +146,8 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
                 "use a lower training.learning_rate in a new run_dir",
             )
     with durable.new_directory(paths.checkpoint(state.step)) as new:
-        model_directory.save_tensors(new / WEIGHTS, weights)
-        model_directory.save_tensors(new / OPTIMIZER, moments)
+        save_tensors(new / WEIGHTS, weights)
+        save_tensors(new / OPTIMIZER, moments)
         durable.write_json(new / STATE, asdict(state))
 
 
@@ -195,9 +195,9 @@ def load(path: Path, model: Module, optimizer: Optimizer) -> State:
     state = load_state(path / STATE)
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: belongs to step {state.step}")
-    model.load_state_dict(model_directory.load_tensors(path / WEIGHTS, model.state_dict()))
+    model.load_state_dict(load_tensors(path / WEIGHTS, model.state_dict()))
     current = moments(model, optimizer)
-    for name, tensor in model_directory.load_tensors(path / OPTIMIZER, current).items():
+    for name, tensor in load_tensors(path / OPTIMIZER, current).items():
         current[name].copy_(tensor)
     return state
 

@@ -3,7 +3,6 @@
 A hook is called by rank 0 alone, in the order of the list in `mtx/commands/train.py`.
 """
 
-import contextlib
 import importlib.util
 import json
 import logging
@@ -11,6 +10,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ class Run:
     schedule: "Schedule"
     began: float
     hooks: Sequence["Hook"] = ()
-    cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    cleanup: ExitStack = field(default_factory=ExitStack)
 
     def elapsed_s(self) -> float:
         """Seconds of training so far, over all starts."""

@@ -6,10 +6,10 @@ run compiles them first. The size decides how a step is divided, never what it l
 Flow: packed batch -> `MicroStep` -> gradients, loss sums.
 """
 
-import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -157,7 +157,7 @@ class RecordedStep(MicroStep):
         if not self._graphs:
             self._prepare_graphs(batch)
         self._batch.buffer.copy_(batch.buffer, non_blocking=True)
-        self._graphs[not is_first].replay(functools.partial(self._run, self._batch, is_first))
+        self._graphs[not is_first].replay(partial(self._run, self._batch, is_first))
 
     def _prepare_graphs(self, batch: PackedBatch) -> None:
         if self.compiled:
@@ -168,7 +168,7 @@ class RecordedStep(MicroStep):
         pool = torch.cuda.graph_pool_handle()
         self._graphs = [CudaGraph(stream, pool) for _ in range(2)]
         for _ in range(_WARM_UPS):
-            self._graphs[0].warm_up(functools.partial(self._run, self._batch, True))
+            self._graphs[0].warm_up(partial(self._run, self._batch, True))
         torch.cuda.set_rng_state(state, self.device)
 
 
