@@ -37,7 +37,17 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.model.parameters import Shape, parameters, position_tables
 from mtx.model.transformer import sinusoidal_positions
 from mtx.model.translation_model import TranslationModel
-from mtx.storage import durable
+from mtx.storage.durable import (
+    Json,
+    foreign_entries,
+    has_manifest,
+    new_directory,
+    read_manifest,
+    read_untrusted_json,
+    require_file,
+    require_size,
+    write_bytes,
+)
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS, RunLayout, is_run
 from mtx.training.hooks import Hook, Run
@@ -191,7 +201,7 @@ def write_directory(
     directory: Path,
     loaded: LoadedModel,
     kind: type[MarianConfig],
-    special: durable.Json,
+    special: Json,
     files: Mapping[str, bytes],
     tensors: model_directory.Tensors,
     **generation: Any,
@@ -209,7 +219,7 @@ def write_directory(
     config = loaded.model.config
     num_rows = loaded.model.pad_id + 1
     share, tie = TIES[config.tie]
-    sizes: durable.Json = {key: getattr(config, name) for key, name in SIZES.items()}
+    sizes: Json = {key: getattr(config, name) for key, name in SIZES.items()}
     values = kind(
         vocab_size=num_rows,
         decoder_vocab_size=num_rows,
@@ -232,11 +242,11 @@ def write_directory(
         "num_beams": info["beam_size"],
         **({"early_stopping": True, "length_penalty": info["length_penalty"]} if info["beam_size"] > 1 else {}),
     }
-    with durable.new_directory(directory) as new:
+    with new_directory(directory) as new:
         for name, content in {MODEL_CONFIG: to_json(values), GENERATION_CONFIG: to_json(search), **files}.items():
-            durable.write_bytes(new / name, content)
+            write_bytes(new / name, content)
         # 4.x needs the metadata
-        durable.write_bytes(new / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
+        write_bytes(new / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
 
 
 def tensors_of(model: TranslationModel) -> dict[str, Tensor]:
@@ -254,9 +264,9 @@ def check_replaceable(directory: Path, marks: set[str]) -> None:
     path = directory.resolve()
     is_free = not os.path.lexists(directory) or (path.is_dir() and not any(path.iterdir()))
     is_earlier = (
-        durable.has_manifest(path)
-        and marks <= durable.read_manifest(path).keys()
-        and not durable.foreign_entries(path)
+        has_manifest(path)
+        and marks <= read_manifest(path).keys()
+        and not foreign_entries(path)
         and not (RunLayout(path.parent).model == path and is_run(path.parent))
     )
     if not is_free and not is_earlier:
@@ -306,7 +316,7 @@ def model_type(source: Path) -> Any:
     return read_json(path).get("model_type") if path.is_file() else None
 
 
-def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[MarianConfig, durable.Json]:
+def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[MarianConfig, Json]:
     """Read the settings of a directory of transformers that is to become `target`.
 
     Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
@@ -349,15 +359,15 @@ def read_settings(kind: type[_Values], path: Path, values: Mapping[str, Any] = {
     return validate(kind, path, {**values, **(read_json(path) if path.is_file() else {})})
 
 
-def read_json(path: Path) -> durable.Json:
+def read_json(path: Path) -> Json:
     """Read a JSON object of another program, without mtx's format number."""
-    value = durable.read_untrusted_json(path, _MAX_JSON_BYTES)
+    value = read_untrusted_json(path, _MAX_JSON_BYTES)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: not a JSON object")
     return value
 
 
-def validate(kind: type[_Values], path: Path, values: durable.Json) -> _Values:
+def validate(kind: type[_Values], path: Path, values: Json) -> _Values:
     """Check the values of a file.
 
     Raises:
@@ -416,8 +426,8 @@ def read_weights(
     is_fairseq = config.positions == "fairseq"
     flat = torch.tensor([row for rows in order for row in rows])
     offsets = torch.tensor([0, *map(len, order)]).cumsum(0)[:-1]
-    durable.require_file(path)
-    durable.require_size(path, 1 << 34)
+    require_file(path)
+    require_size(path, 1 << 34)
     tensors = model_directory.load_tensors(path)
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from mtx.config import settings
 from mtx.config.schema import Config
+from mtx.config.settings import with_values
 from mtx.data.model_sizes import row_values, smaller_rows
 from mtx.data.token_store import PreparedData
 from mtx.formatting import format_duration
@@ -97,7 +97,7 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
     clock, num_clocks = (time.process_time, num_threads()) if device.type == "cpu" else (time.monotonic, 1)
     config = _with(config, row_values(row) | {_RDROP: 0})
     tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS[device.type != "cpu"], config.training.batch_tokens))
-    config = settings.with_values(config, {"training.batch_tokens": tokens})
+    config = with_values(config, {"training.batch_tokens": tokens})
     runtime = replace(first_choices(config, device, data, Ranks()), micro_batch_tokens=tokens, compile=False)
     take, num_tokens = first_step(config, runtime, data)
     seconds = list[float]()
@@ -171,7 +171,7 @@ def decide(
         if new != recorded["row"]:
             logger.info(f"the run keeps its sizes; a new run would have sizes={new}")
     if recorded and config.undecided:
-        config = settings.with_values(_with(config, recorded["values"]), {"sizes": recorded["row"], "undecided": ()})
+        config = with_values(_with(config, recorded["values"]), {"sizes": recorded["row"], "undecided": ()})
     return config, recorded
 
 
@@ -182,4 +182,4 @@ def _epoch_tokens(config: Config, data: PreparedData) -> float:
 def _with(config: Config, values: Mapping[str, Any]) -> Config:
     """The configuration with the values of a row for its undecided keys."""
     values = {**values, "training.batch_tokens": max(values["training.batch_tokens"], config.data.max_tokens)}
-    return settings.with_values(config, {key: value for key, value in values.items() if key in config.undecided})
+    return with_values(config, {key: value for key, value in values.items() if key in config.undecided})

@@ -26,7 +26,7 @@ from mtx.errors import MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine
 from mtx.model.translation_model import TranslationModel
-from mtx.storage import durable
+from mtx.storage.durable import Json, write_json, write_text
 from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import checkpoint_steps
 from mtx.training.checkpoint import AsyncCheckpointer, State
@@ -93,7 +93,7 @@ class Progress:
             update = self.unread.popleft()
             yield update, update.figures.tensor().tolist()
 
-    def measure(self, update: Update, figures: list[float], last: int, most_s: float) -> durable.Json:
+    def measure(self, update: Update, figures: list[float], last: int, most_s: float) -> Json:
         """The event of an update for metrics.jsonl, with the speed and the remaining time.
 
         Args:
@@ -131,8 +131,8 @@ class Trainer(Run):
     sampler: BatchSampler
     strategy: Strategy
     checkpointer: AsyncCheckpointer
-    validate_part: Callable[[TranslationModel, int, int], durable.Json]
-    validation_of: Callable[[Sequence[durable.Json], float], Validation]
+    validate_part: Callable[[TranslationModel, int, int], Json]
+    validation_of: Callable[[Sequence[Json], float], Validation]
 
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
@@ -230,7 +230,7 @@ class Trainer(Run):
             raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
         self._has_halved = True
         self.runtime = replace(self.runtime, micro_batch_tokens=half)
-        durable.write_json(self.paths.chosen, asdict(self.runtime))
+        write_json(self.paths.chosen, asdict(self.runtime))
         if self.ranks.size > 1:
             raise MtxError(text, f"rerun the same command to resume with micro-batches of {half}")
         logger.warning(f"{text}; halving micro-batches")
@@ -304,7 +304,7 @@ class Trainer(Run):
         lines = self.text.lines()[pairs]
         rows = zip(lines, *self.text.texts(pairs), strict=True)
         with suppress(OSError):  # the error itself matters more
-            durable.write_text(self.paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
+            write_text(self.paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
         return MtxError(
             f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step has {len(pairs)} "
             f"pairs from position {place.index} of epoch {place.epoch}, "
@@ -357,7 +357,7 @@ class Trainer(Run):
         self._report_updates(wait=True)
         started = time.monotonic()
 
-        def work() -> durable.Json | None:
+        def work() -> Json | None:
             with suppress(InterruptedTrainingError), self._signals.interrupt():
                 return self.validate_part(model, ranks.rank, ranks.size)
             return None
