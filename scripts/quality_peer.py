@@ -51,7 +51,8 @@ def main() -> None:
     (store, *_) = data.tests.values()
     texts, form = (translate(model, data, store), store.tgt_texts()), data.tokenizer.normalization
     hypotheses, references = (metrics.normalize_lines(lines, form) for lines in texts)
-    bleu, chrf = metrics.bleu(hypotheses, references, config.data.tgt), metrics.chrf(hypotheses, references)
+    scores = metrics.score(hypotheses, references, config.data.tgt, metrics=("bleu", "chrf"))
+    bleu, chrf = (scores[name]["score"] for name in ("bleu", "chrf"))
     figures = {"bleu": bleu, "chrf": chrf, "nll": nll, "steps": steps, "seconds": job["seconds"]}
     print(json.dumps(figures))
 

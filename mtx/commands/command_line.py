@@ -1,11 +1,11 @@
 """Shared by all commands: parameters for Typer, opening input and output, printing results."""
 
-import contextlib
 import logging
 import os
 import stat
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -67,22 +67,22 @@ def print_result(value: Any, lines: Iterable[str], as_json: bool) -> None:
     print_json(value) if as_json else print_lines(lines)
 
 
-def open_input(path: Path | None) -> contextlib.AbstractContextManager[IO[bytes]]:
+def open_input(path: Path | None) -> AbstractContextManager[IO[bytes]]:
     """stdin, or a file of text."""
     if path:
         return text_files.open_bytes(path, is_plain=True)
     if sys.stdin is None:
         raise UsageError("stdin is closed", "give a FILE, or < FILE")
-    return contextlib.nullcontext(sys.stdin.buffer)
+    return nullcontext(sys.stdin.buffer)
 
 
 def open_output(
     path: Path | None, *texts: IO[bytes] | Path | None, is_page: bool = False
-) -> contextlib.AbstractContextManager[IO[bytes]]:
+) -> AbstractContextManager[IO[bytes]]:
     """stdout, or a file that appears whole when the block ends without an error; see `resolve_output`."""
     path = resolve_output(path, *texts, is_page=is_page)
     if not path:
-        return contextlib.nullcontext(sys.stdout.buffer)
+        return nullcontext(sys.stdout.buffer)
     is_special = path.exists() and not path.is_file()  # mtx writes to a pipe or a device and never replaces it
     return disk.create(path) if is_special else durable.new_file(path)
 
@@ -99,22 +99,28 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
             export (a run's report.html may be renewed), or somebody's page.
     """
     for text in [text for text in texts if text]:
-        with contextlib.suppress(OSError):  # no such file, or a stream of a test, which has no number
+        with suppress(OSError):  # no such file, or a stream of a test, which has no number
             status = _status(text)
             if stat.S_ISREG(status.st_mode) and os.path.samestat(status, _status(path or sys.stdout)):
-                problem = f"-o {path}: this command also reads the file, and would overwrite it"
-                appended = "the output would be appended to a file that is being read"
-                raise UsageError(problem if path else appended, "choose another file: -o FILE or > FILE")
+                raise UsageError(
+                    f"-o {path}: this command also reads the file, and would overwrite it"
+                    if path
+                    else "the output would be appended to a file that is being read",
+                    "choose another file: -o FILE or > FILE",
+                )
     if not path:
         return None
     path = Path(os.path.realpath(path))  # unlike `Path.resolve`, no error for links that lead in a circle
-    directory, run = path.parent, RunLayout(path.parent)
+    directory = path.parent
+    run = RunLayout(path.parent)
     if path.is_dir() or not directory.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {directory}'}")
     page = path.read_bytes()[:1000] if is_page and path.is_file() else b""
     if is_page and path.exists() and b'name="generator" content="mtx"' not in page:
-        problem = f"{path}: was not written by mtx, and would be overwritten"
-        raise UsageError(problem, "-o FILE names another file, or this one to overwrite it")
+        raise UsageError(
+            f"{path}: was not written by mtx, and would be overwritten",
+            "-o FILE names another file, or this one to overwrite it",
+        )
     needed = {run.config, run.chosen, run.lock, run.status, run.metrics, run.sources} if is_run(directory) else set()
     if durable.has_manifest(directory):
         needed |= {directory / name for name in (durable.MANIFEST, *durable.read_manifest(directory))}

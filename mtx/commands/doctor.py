@@ -41,7 +41,8 @@ def doctor(
     from mtx.model.device import cpu_name, driver_version, fast_precision, find_device, num_threads
 
     used = find_device(device)
-    precision, help = fast_precision(used), "--device cpu avoids this device"
+    precision = fast_precision(used)
+    help = "--device cpu avoids this device"
     ones = torch.ones(1024, 1024, device=used, dtype=torch.bfloat16 if precision == "bf16" else torch.float32)
     try:
         value = (ones @ ones)[0, 0].item()
@@ -58,8 +59,11 @@ def doctor(
         f"{gpu.name} ({gpu.total_memory / 1e9:.0f} GB, capability {gpu.major}.{gpu.minor})"
         for gpu in map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     ]
-    cores, threads, of_cpu = num_cores(), num_threads(), fast_precision(torch.device("cpu"))
-    driver, cuda = driver_version(), torch.version.cuda
+    cores = num_cores()
+    threads = num_threads()
+    of_cpu = fast_precision(torch.device("cpu"))
+    driver = driver_version()
+    cuda = torch.version.cuda
     build = f"CUDA {cuda}" if cuda else "CPUs"
     facts = {
         "versions": versions,

@@ -8,7 +8,6 @@ import typer
 
 from mtx.commands.command_line import (
     AS_JSON,
-    DEVICE,
     GLOSSARY,
     OUTPUT,
     argument,
@@ -19,7 +18,7 @@ from mtx.commands.command_line import (
     option,
     print_result,
 )
-from mtx.commands.translator_options import BEAM, DIRECTION, FROM, TO, LoadOptions, load_translator, takes
+from mtx.commands.translator_options import BEAM, DIRECTION, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 from mtx.storage.run_files import is_run, require_models, require_run
@@ -58,8 +57,9 @@ def evaluate(
         "--direction goes with --testset or --hyp; otherwise MODEL has a direction": direction and not (hyp or testset),
     }
     if problem := next(filter(refused.get, refused), None):
-        forms = "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
-        raise UsageError(problem, forms)
+        raise UsageError(
+            problem, "mtx evaluate RUN, mtx evaluate MODEL --src FILE --ref FILE, or mtx evaluate --hyp FILE --ref FILE"
+        )
     from mtx.evaluation import protocols, test_sets
     from mtx.evaluation.test_set_scores import (
         evaluate_run,
@@ -75,8 +75,10 @@ def evaluate(
     if model:
         require_models(model)
         if not (src or testset or is_run(root)):
-            help = f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME"
-            raise UsageError(f"{model}: is not a run directory, so it has no test sets", help)
+            raise UsageError(
+                f"{model}: is not a run directory, so it has no test sets",
+                f"{mtx_command('evaluate', root)} --src FILE --ref FILE, or --testset NAME",
+            )
         translator = load_translator(model, glossary, **options)
         if testset:
             direction = direction or f"{translator.src}-{translator.tgt}"
@@ -104,6 +106,7 @@ def evaluate(
     print_result(scores, lines, as_json)
 
 
+@takes(*DIRECTION, "device")
 def compare(
     systems: list[Path] = argument(
         "SYSTEM...", "Runs, model directories or files of hypotheses; the first is the baseline.", complete_runs
@@ -111,8 +114,6 @@ def compare(
     ref: list[Path] | None = option("FILE", "Reference translations, if no run has a test set."),
     src: Path | None = option("FILE", "Source text for models to translate."),
     direction: str | None = option("SRC-TGT", "Languages of the files, such as en-de."),
-    to: str | None = TO,
-    from_: str | None = FROM,
     test: str | None = option("NAME", "Test set of the runs.  [default: all that they share]"),
     metrics: list[Metric] | None = option(
         "NAME", "bleu, chrf or ter; may be repeated.  [default: all three]", "-m", "--metrics"
@@ -125,7 +126,8 @@ def compare(
     ),
     output: Path | None = OUTPUT,
     as_json: bool = flag("--json", "The same as --format json."),
-    device: str = DEVICE,
+    *,
+    options: LoadOptions,
 ) -> None:
     """Compare runs, models or files, with significance tests.
 
@@ -139,8 +141,10 @@ def compare(
             "mtx compare RUN RUN --test NAME, or mtx compare MODEL MODEL --src FILE --ref FILE",
         )
     if ref and len(ref) > 1:
-        help = "mtx evaluate --hyp FILE --ref FILE --ref FILE scores against several"
-        raise UsageError(f"--ref: compare takes one file of references, got {len(ref)}", help)
+        raise UsageError(
+            f"--ref: compare takes one file of references, got {len(ref)}",
+            "mtx evaluate --hyp FILE --ref FILE --ref FILE scores against several",
+        )
     from mtx.decoding.metrics import METRICS, warn_if_too_short
     from mtx.evaluation import comparison, test_sets
     from mtx.evaluation.test_set_scores import system_outputs
@@ -150,11 +154,7 @@ def compare(
         texts = [test_sets.test_set_of_files(systems, src, ref, test_sets.target_language(direction))]
     else:
         texts = test_sets.test_sets_of_runs(systems, test)
-    translators = {
-        path: load_translator(str(path), device=device, to=to, src=from_)
-        for path in systems
-        if path not in texts[0].hypotheses
-    }
+    translators = {path: load_translator(str(path), **options) for path in systems if path not in texts[0].hypotheses}
     groups = comparison.groups_of(systems, list(map(str, systems)))
     comparisons = {}
     for text in texts:
@@ -195,4 +195,4 @@ def report(
     path = output or (layouts[0].report if len(runs) == 1 else Path("report.html"))
     with open_output(path, is_page=not output) as sink:
         sink.write(report_page(runs).encode())
-    logger.info("report: %s", path)
+    logger.info(f"report: {path}")

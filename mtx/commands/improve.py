@@ -21,6 +21,7 @@ from mtx.commands.translate import progress, shard_bounds
 from mtx.commands.translator_options import (
     BEAM,
     DIRECTION,
+    EXACT,
     PLACE,
     SAMPLES,
     LoadOptions,
@@ -59,8 +60,9 @@ def back_translate(
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = resolve_output(output, mono) or output
     translator = load_translator(model, **options)
-    exact = {"device": options["device"], "threads": options.get("threads"), "engine": "torch", "precision": "tf32"}
-    scorer: Any = forward and load_translator(forward, **exact)
+    scorer: Any = forward and load_translator(
+        forward, **EXACT, device=options["device"], threads=options.get("threads")
+    )
     if scorer and scorer.is_multilingual:
         scorer = scorer.to(translator.src, translator.tgt)
 
@@ -68,7 +70,8 @@ def back_translate(
         """The log-probability per token of each line; None for one that the model cannot score."""
         src = scorer.tokenizer.encode(list(map(clean_text, translations)), scorer.frame)
         tgt = scorer.tokenizer.encode(list(map(clean_text, lines)), scorer.frame, target=True)
-        most_src, most_tgt = scorer.max_tokens, scorer.engine.num_tgt_positions
+        most_src = scorer.max_tokens
+        most_tgt = scorer.engine.num_tgt_positions
         fit = [1 < len(a) <= most_src and 1 < len(b) <= most_tgt for a, b in zip(src, tgt, strict=True)]
         scores = iter(scorer.torch.log_probs([*compress(src, fit)], [*compress(tgt, fit)], scorer.options.alpha))
         return [(pair := next(scores)).log_prob / pair.num_tokens if fits else None for fits in fit]
@@ -91,15 +94,15 @@ def back_translate(
         )
     logger.info(
         "to train on these pairs, write a configuration as in the recipe back-translation: "
-        "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",
-        output,
+        f"data: {{train: [MINE, {{name: {output}, tag: BT, weight: W}}]}}"
     )
 
 
 def _require_file(path: Path, setting: str = "") -> None:
     if not path.is_file():
-        help = "a file with one sentence a line, which is read several times"
-        raise UsageError(f"{setting}{path}: no such file, or a pipe", help)
+        raise UsageError(
+            f"{setting}{path}: no such file, or a pipe", "a file with one sentence a line, which is read several times"
+        )
 
 
 @takes(*DIRECTION, "engine", "threads", "device", "batch_tokens")
@@ -137,44 +140,46 @@ def distil(
     paths = RunLayout(Path(values.get("run_dir") or f"{named}-student"))
     refuse_foreign(paths)
     if not text and not is_prepared(RunLayout(first).data):
-        help = "data.train=FILE, and data.mono=FILE for more"
-        raise UsageError(f"{first}: is not a run with prepared text, so data.train must name the text", help)
+        raise UsageError(
+            f"{first}: is not a run with prepared text, so data.train must name the text",
+            "data.train=FILE, and data.mono=FILE for more",
+        )
     translator = load_translator(teacher, **options)
     if not text and translator.is_multilingual:
         raise UsageError(
             f"{first}: its text has several directions, so data.train must name text of one", "data.train=FILE"
         )
-    paths.distilled.mkdir(parents=True, exist_ok=True)
+    distilled = paths.distilled
+    distilled.mkdir(parents=True, exist_ok=True)
     direction = [f"--{name} {options[name]}" for name in ("to", "src") if name in options]
-    identity = synthetic_text.check_teacher(paths.distilled, teacher, mono, text + direction)
-    tokenizer = (str(find_model(first) / name) for name in translator.tokenizer.models.files)
+    identity = synthetic_text.check_teacher(distilled, teacher, mono, text + direction)
     fixed = [
         "student",
         f"run_dir={paths.root}",
         f"data.src={translator.src}",
         f"data.tgt={translator.tgt}",
-        f"tokenizer.model={','.join(tokenizer)}",
+        f"tokenizer.model={','.join(str(find_model(first) / name) for name in translator.tokenizer.models.files)}",
     ]
-    data_dir = RunLayout(paths.distilled if text else first).data
+    data_dir = RunLayout(distilled if text else first).data
     if text and not is_prepared(data_dir):
         prepare.prepare(resolve([*fixed, *text, *others]).config, data_dir)
     data = token_store.load_prepared(data_dir)
-    tests = synthetic_text.write_text(data, paths.distilled)
+    tests = synthetic_text.write_text(data, distilled)
     student = [
         *fixed,
         # only student-small was measured, on 29,000 pairs
         f"model.preset={'student' if data.train.num_pairs >= 100_000 else 'student-small'}",
-        f"data.dir={paths.distilled}",
+        f"data.dir={distilled}",
         f"data.valid={synthetic_text.VALID}",
         f"data.test={','.join(tests)}",
         *others,
     ]
     resolve([*student, f"data.train={synthetic_text.TRAIN}"])  # refuses wrong settings before the teacher works
-    total = sum(1 for _ in synthetic_text.source_lines(paths.distilled, mono))
+    total = sum(1 for _ in synthetic_text.source_lines(distilled, mono))
     with progress(total) as bar:
-        synthetic_text.translate_text(translator, paths.distilled, mono, identity, bar.update)
-    config = resolve([*student, f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}"]).config
-    train_run(config, prints_scores=not as_json)
+        synthetic_text.translate_text(translator, distilled, mono, identity, bar.update)
+    both = f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}"
+    train_run(resolve([*student, both]).config, prints_scores=not as_json)
     int8 = export(paths.root, "ctranslate2", None, "int8")
     logger.info(int8.line())
     test_set = test_sets_of_runs([paths.root])[0]

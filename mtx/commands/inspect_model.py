@@ -15,7 +15,7 @@ from mtx.commands.command_line import (
     option,
 )
 from mtx.commands.translate import blocks, in_blocks, paired
-from mtx.commands.translator_options import DIRECTION, LoadOptions, load_translator, takes
+from mtx.commands.translator_options import DIRECTION, EXACT, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.storage.text_files import InvalidLines, read_lines
 
@@ -41,7 +41,7 @@ def logprob(
     The logarithm is the natural one. --json also prints the number of tokens and the score of the beam search.
     """
     with open_output(output, src, tgt) as sink:
-        translator: Any = load_translator(model, **options)
+        translator: Any = load_translator(model, **EXACT | options)
         for block in in_blocks(paired(read_lines(src, "strict"), tgt, "strict")):
             for score in translator.log_probs(*map(list, zip(*block, strict=True))):
                 value = {"log_prob": score.log_prob, "tokens": score.num_tokens, "score": score.score}
@@ -63,7 +63,7 @@ def encode(
     The vector is the mean of the encoder's outputs.
     """
     with open_input(file) as source, open_output(output, source) as sink:
-        translator = load_translator(model, **options)
+        translator = load_translator(model, **EXACT | options)
         translator.splitter = None
         invalid = InvalidLines()
         texts = (map(list, zip(*block, strict=True)) for block in blocks(source, file))
@@ -97,7 +97,8 @@ def sentence_vectors(translator: "Translator", lines: list[str]) -> "npt.NDArray
     engine = translator.torch
     with engine.use_models():
         width = sum(model.source_states([[EOS_ID]])[0].shape[1] for model in engine.search_models)
-        sums, num_pieces = np.zeros((len(lines), width), np.float32), np.zeros((len(lines), 1), np.float32)
+        sums = np.zeros((len(lines), width), np.float32)
+        num_pieces = np.zeros((len(lines), 1), np.float32)
         for batch in batch_by_length(ids, ids, engine.batch_tokens):
             by_model = [model.source_states([ids[number] for number in batch]) for model in engine.search_models]
             for number, *states in zip(batch, *by_model, strict=True):
@@ -127,9 +128,9 @@ def attention(
     if target and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
     with open_output(page, is_page=not output) as sink:
-        translator = load_translator(model, **options)
+        translator = load_translator(model, **EXACT | options)
         maps = translator.attention_maps(sentences, target)
         from mtx.report.html_page import attention_page
 
         sink.write(attention_page(maps, translator.src, translator.tgt).encode())
-    logger.info("attention: %s", page)
+    logger.info(f"attention: {page}")

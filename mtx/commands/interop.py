@@ -48,7 +48,8 @@ def import_(
     from mtx.interop.fairseq_models import import_fairseq
     from mtx.interop.huggingface import check_replaceable, import_marian, model_type
 
-    directory, origin = Path(model), None
+    directory = Path(model)
+    origin = None
     if model.startswith("hf:"):
         from mtx.interop.hub import fetch
 
@@ -61,4 +62,4 @@ def import_(
     else:
         names = [*map(str.strip, languages.split(","))] if languages else []
         import_fairseq(directory, output, names, keep_pieces_of, new_language, origin)
-    logger.info("model: %s", output)
+    logger.info(f"model: {output}")

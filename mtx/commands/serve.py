@@ -47,8 +47,10 @@ def serve(
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         if not keys and not ipaddress.ip_address(address[0]).is_loopback:
-            help = mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE")
-            raise UsageError(f"--host {host}: other machines could use the server without an API key", help)
+            raise UsageError(
+                f"--host {host}: other machines could use the server without an API key",
+                mtx_command("serve", *map(Path, models), "--host", host, "--api-key-file", "FILE"),
+            )
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)  # it does not listen yet, so that nobody waits while the models are loaded
     except (OSError, UnicodeError) as error:  # or a name with a part that is too long or empty
@@ -66,7 +68,7 @@ def serve(
             app = server.Server(pairs, queue, keys, limits).app()
             listener.listen()
             name = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
-            logger.info("serving %s at http://%s:%d/", names, name, listener.getsockname()[1])
+            logger.info(f"serving {names} at http://{name}:{listener.getsockname()[1]}/")
             with contextlib.suppress(KeyboardInterrupt):  # it stops as it should, after the last answer
                 server.run(server.http_server(app, limits), listener)
         logger.info("stopped")

@@ -28,7 +28,7 @@ from mtx.commands.command_line import (
 )
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import counted, format_duration, mtx_command
-from mtx.storage.run_files import RunLayout
+from mtx.storage.run_files import RunLayout, load_config
 from mtx.storage.streams import print_lines
 
 if TYPE_CHECKING:
@@ -81,7 +81,6 @@ def resolve(arguments: list[str] | None) -> "Resolved":
     from mtx.config import settings
     from mtx.config.schema import key_names
     from mtx.data.sources import describe, describe_languages
-    from mtx.storage.run_files import load_config
 
     words = arguments or []
     names = list(itertools.takewhile(lambda word: not settings.is_override(word), words))
@@ -90,17 +89,21 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         names = ["mtx.yaml"]
         logger.info("no CONFIG is given: using mtx.yaml in this directory")
     if files := describe(names, overrides):
-        names, overrides = ["own-text"], [*files, *overrides]
+        names = ["own-text"]
+        overrides = [*files, *overrides]
     if keys := [name for name in names if name in key_names()]:
         raise UsageError(f"{keys[0]}: a setting needs its value after =", f"{keys[0]}=VALUE, without spaces")
     if len(names) > 1:
-        problem = f"expected one CONFIG, got {' and '.join(names)}"
-        raise UsageError(problem, "settings are written key=value, without spaces")
+        raise UsageError(
+            f"expected one CONFIG, got {' and '.join(names)}", "settings are written key=value, without spaces"
+        )
     name = "".join(names)
     resolved = settings.resolve(name, overrides)
     if name == "adapt" and not resolved.config.training.init_from:
-        help = mtx_command("train", "adapt", "training.init_from=MODEL", "data.train=my.tsv")
-        raise UsageError("adapt: training.init_from must name the model to adapt", help)
+        raise UsageError(
+            "adapt: training.init_from must name the model to adapt",
+            mtx_command("train", "adapt", "training.init_from=MODEL", "data.train=my.tsv"),
+        )
     paths = RunLayout(Path(resolved.config.run_dir))
     if name and settings.exists(paths.config) and settings.find_config(name).samefile(paths.config):
         load_config(paths)  # raises if the run's own configuration was changed
@@ -108,7 +111,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         overrides[1:1] = languages  # after data.train
         resolved = settings.resolve(name, overrides)
     if files:
-        logger.info("this is short for: %s", mtx_command("train", "own-text", *overrides))
+        logger.info(f"this is short for: {mtx_command('train', 'own-text', *overrides)}")
     if resolved.config.training.init_from:
         from mtx.training.init_from import inherit
 
@@ -200,15 +203,15 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
         lines += [*(gain.line() for gain in summary.gains), *map(str, advice.of_gains(summary.gains))]
     if prints_scores and lines:
         print_lines(lines)
-    logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
+    logger.info(f"model: {result.paths.model}\nreport: {result.paths.report}")
     if summary and (verdict := advice.usability(summary)):
-        logger.info("verdict: %s", verdict.text)
+        logger.info(f"verdict: {verdict.text}")
         if verdict.help:
-            logger.info("advice: %s", verdict.help)
+            logger.info(f"advice: {verdict.help}")
     src, tgt = config.data.language_pairs[0]
     direction = ["--from", src, "--to", tgt] if config.data.directions else []
-    commands = [mtx_command("translate", result.paths.root, *direction), mtx_command("evaluate", result.paths.root)]
-    logger.info('next:\n  echo "…" | %s\n  %s', *commands)
+    translate = mtx_command("translate", result.paths.root, *direction)
+    logger.info(f'next:\n  echo "…" | {translate}\n  {mtx_command("evaluate", result.paths.root)}')
     result.deferred_errors.check()
 
 
@@ -224,13 +227,13 @@ def prepare(
     if download_only:
         from mtx.data.sources import find_corpora
 
-        names = [corpus.name for corpus in find_corpora(config.data).all()]
-        logger.info("all corpora are available: %s", ", ".join(names))
+        names = (corpus.name for corpus in find_corpora(config.data).all())
+        logger.info(f"all corpora are available: {', '.join(names)}")
         return
     from mtx.training.run import prepare_only
 
     paths = prepare_only(config, make_hooks(config))
-    logger.info("prepared: %s", paths.data)
+    logger.info(f"prepared: {paths.data}")
 
 
 def config(
@@ -251,8 +254,8 @@ def config(
     if not name:
         head = ["recipe", "what it learns", "machine", "time", "BLEU"]
         recipes = ([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())
-        note = "Published scores are BLEU of tokenised text, which differs from sacreBLEU."
-        print_lines([*_table(head, *recipes), "", note])
+        print_lines(_table(head, *recipes))
+        print_lines(["", "Published scores are BLEU of tokenised text, which differs from sacreBLEU."])
         return
     keys = [key for key in key_names() if f"{key}.".startswith(f"{name}.")]
     if not keys and not configuration.exists(name):
@@ -281,12 +284,12 @@ def status(
         state = read_status(run)
         print_result(vars(state), state.lines(), as_json)
         return
-    states = list[Any]()
+    states = []
     for path in runs():
         try:
             states.append((read_status(path), time.time() - last_change(path)))
         except MtxError as error:
-            logger.warning("%s", error)
+            logger.warning(str(error))
     if states or as_json:
         head = ["run", "state", "step", "best validation", "last change"]
         rows = (
@@ -302,4 +305,4 @@ def status(
         values = [{**vars(state), "age_s": round(age, 3)} for state, age in states]
         print_result(values, _table(head, *rows), as_json)
     else:
-        logger.info("there are no runs in runs/; to start one: %s", mtx_command("train", "demo"))
+        logger.info(f"there are no runs in runs/; to start one: {mtx_command('train', 'demo')}")

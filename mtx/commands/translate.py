@@ -1,7 +1,6 @@
 """`mtx translate`: lines (an interrupted translation of a file resumes) and documents."""
 
 import contextlib
-import itertools
 import json
 import os
 import re
@@ -9,6 +8,7 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Row = tuple[str, ...]  # a line, perhaps with its prefix
 _SHOWN_CHARS = 80
 BLOCK_LINES = 2048  # large enough to batch lines of similar length, small enough to show progress
 
@@ -90,8 +91,7 @@ def translate(
     work = LineWork(translator, as_json, prefix)
     others = [*filter(None, (prefix, glossary))]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
-        identity = {"model": model, "json": as_json, **resumed_with(options)}
-        translate_file(work, text, target, shard, identity, others)
+        translate_file(work, text, target, shard, {"model": model, "json": as_json, **resumed_with(options)}, others)
     elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     else:
@@ -126,12 +126,15 @@ class LineWork:
     """Translates blocks of lines, and reports at the end what was wrong with them."""
 
     def __init__(self, translator: "Translator", as_json: bool, prefix: Path | None):
-        self.translator, self.prefix, self._as_json = translator, prefix, as_json
-        self._invalid, self._invalid_prefixes = InvalidLines(), InvalidLines(" of --prefix")
+        self.translator = translator
+        self.prefix = prefix
+        self._as_json = as_json
+        self._invalid = InvalidLines()
+        self._invalid_prefixes = InvalidLines(" of --prefix")
         self._num_empty = 0
         self._terms = TermCount(translator)
 
-    def rows(self, block: list[tuple[str, ...]]) -> list[str]:
+    def rows(self, block: list[Row]) -> list[str]:
         """The output for the next lines, see `paired`."""
         n_best = self.translator.options.n_best
         lines, *prefixes = map(list, zip(*block, strict=True))
@@ -160,7 +163,7 @@ class LineWork:
         self._invalid.log()
         self._invalid_prefixes.log()
         if self._num_empty:
-            logger.warning("the translation of %s is empty", counted(self._num_empty, "line"))
+            logger.warning(f"the translation of {counted(self._num_empty, 'line')} is empty")
         self._terms.log()
 
 
@@ -186,12 +189,12 @@ class TermCount:
         if self._translator.glossary:
             used = f"{self._num_used:,} of {counted(self._num_terms, 'term')} of the glossary used"
             log, more = (logger.warning, "; missing:") if self._missing else (logger.info, "")
-            log("%s%s", used, more)
+            log(f"{used}{more}")
         for missing in self._missing:
-            logger.info("  %s", missing)
+            logger.info(f"  {missing}")
 
 
-def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[tuple[str, ...]]]:
+def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Row]]:
     """The lines of `source` in blocks, see `paired`: of a file large ones, of a pipe or a terminal what has arrived.
 
     Args:
@@ -217,13 +220,15 @@ class ArrivingLines:
     def __init__(self, source: Any):
         self.peek = source.peek
         self.lines = deque[bytes]()
-        self._source, self._rest = source, b""
+        self._source = source
+        self._rest = b""
 
     def readline(self, size: int) -> bytes:
         """The next line, or a part of it if it has more than `size` bytes; b"" at the end."""
         while not self.lines:
             if not (data := len(self._rest) < size and self._source.read1(1 << 16)):
-                rest, self._rest = self._rest, b""
+                rest = self._rest
+                self._rest = b""
                 return rest
             *lines, self._rest = (self._rest + data).split(b"\n")
             self.lines += (line + b"\n" for line in lines)
@@ -250,7 +255,7 @@ def translate_file(
 
     resolve_output(output, file, *others)
 
-    def lines() -> Iterator[tuple[str, ...]]:
+    def lines() -> Iterator[Row]:
         return paired(read_lines(file, "surrogateescape"), work.prefix)
 
     start, end = shard_bounds(shard, sum(1 for _ in lines()))
@@ -264,7 +269,7 @@ def translate_file(
     finished = ResumableRows(output, identity, BLOCK_LINES)
     with finished.lock(), progress(end - start) as bar:
         bar.update(num_done := finished.resume())
-        for block in in_blocks(itertools.islice(lines(), start + num_done, end)):
+        for block in in_blocks(islice(lines(), start + num_done, end)):
             finished.append(work.rows(block))
             bar.update(len(block))
         with open_output(output) as sink:
@@ -288,8 +293,8 @@ def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list
     while True:
         block = list[T]()
         try:
-            block += itertools.islice(lines, 1)
-            block += itertools.islice(lines, BLOCK_LINES - 1 if arrived is None else len(arrived))
+            block += islice(lines, 1)
+            block += islice(lines, BLOCK_LINES - 1 if arrived is None else len(arrived))
         except MtxError:
             if block:
                 yield block
@@ -299,7 +304,7 @@ def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list
         yield block
 
 
-def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[tuple[str, ...]]:
+def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogateescape") -> Iterator[Row]:
     """Each line alone, or with the same line of another file.
 
     Args:
@@ -308,7 +313,7 @@ def paired(lines: Iterable[str], path: Path | None, invalid: Invalid = "surrogat
     Raises:
         DataError: if the file has fewer or more lines.
     """
-    for row in itertools.zip_longest(lines, *([read_lines(path, invalid)] if path else [])):
+    for row in zip_longest(lines, *([read_lines(path, invalid)] if path else [])):
         if None in row:
             raise DataError(f"{path} has {'more' if row[0] is None else 'fewer'} lines than the text")
         yield row
@@ -331,7 +336,8 @@ def translate_document(
     from mtx.documents import document
     from mtx.evaluation.suspicion import suspicion
 
-    terms, suspicious = TermCount(translator), list[str]()
+    terms = TermCount(translator)
+    suspicious = list[str]()
 
     def translate(segments: list[Marked]) -> list[Marked]:
         results = list[Marked]()
@@ -348,6 +354,6 @@ def translate_document(
     with open_output(output, file, glossary) as sink:
         sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
     if suspicious:
-        text = "%s: suspicious translations to check: %s, such as: %s"
-        logger.warning(text, file, f"{len(suspicious):,}", suspicious[0][:_SHOWN_CHARS])
+        example = suspicious[0][:_SHOWN_CHARS]
+        logger.warning(f"{file}: suspicious translations to check: {len(suspicious):,}, such as: {example}")
     terms.log()

@@ -22,18 +22,17 @@ BEAM = ("beam_size", "length_penalty")
 DIRECTION = ("to", "from_")
 SAMPLES = ("temperature", "top_k", "top_p", "epsilon", "seed")
 PLACE = ("engine", "precision", "device")
+Command = Callable[..., None]
 LoadOptions = dict[str, Any]  # what `Translator.load` takes
-
-TO = option("LANGUAGE", "Target language of a model with several directions.", "--to")
-FROM = option("LANGUAGE", "Source language, where several translate into that target.", "--from")
+EXACT: LoadOptions = {"engine": "torch", "precision": "tf32"}  # for what is not searched: fp32 with TF32
 
 
 @dataclass
 class Options:
     """The options of a search, and of where it runs. A command takes some of them, see `takes`."""
 
-    to: str | None = TO
-    from_: str | None = FROM
+    to: str | None = option("LANGUAGE", "Target language of a model with several directions.")
+    from_: str | None = option("LANGUAGE", "Source language, where several translate into that target.", "--from")
     n_best: int | None = option(
         "INT",
         "Hypotheses for each line, as JSON; at most the beam size.  [default: 1]",
@@ -84,18 +83,14 @@ _PARAMETERS = inspect.signature(Options, eval_str=True).parameters
 ALL = (*_PARAMETERS,)
 
 
-def takes(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Gives a command these `Options`, of which its last parameter `options` is made.
+def takes(*names: str) -> Callable[[Command], Command]:
+    """Gives a command these `Options`, of which its last parameter `options` is made."""
 
-    In a command that does not search, torch computes, in fp32 with TF32.
-    """
-    place = {} if {"engine", "beam_size"} & {*names} else {"engine": "torch", "precision": "tf32"}
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+    def decorate(command: Command) -> Command:
         @functools.wraps(command)
         def run(**values: Any) -> None:
             asked = {name: value for name in ALL if (value := values.pop(name, None)) is not None}
-            command(**values, options=place | load_options(asked))
+            command(**values, options=load_options(asked))
 
         *parameters, _ = inspect.signature(command, eval_str=True).parameters.values()
         parameters += [parameter for name, parameter in _PARAMETERS.items() if name in names]
@@ -117,8 +112,10 @@ def load_options(asked: dict[str, Any]) -> LoadOptions:
     elif drawing:
         raise UsageError("--seed is only for sampling", "--temperature 1 samples")
     if {"sampling", "beam_size"} <= asked.keys():
-        names = "--temperature, --top-k, --top-p, --epsilon and --mbr"
-        raise UsageError(f"--beam is for searching, but {names} sample", "--n-best N draws N samples")
+        raise UsageError(
+            "--beam is for searching, but --temperature, --top-k, --top-p, --epsilon and --mbr sample",
+            "--n-best N draws N samples",
+        )
     return asked
 
 
@@ -139,11 +136,13 @@ def load_translator(model: str, glossary: Path | None = None, **options: Any) ->
 
     terms = Glossary.read(glossary) if glossary else None
     translator = Translator.load(model, **options)
-    logger.debug("%s: translated with %s by %s", model, translator.engine.name, translator.options)
-    n_best, num_beams = translator.options.n_best, translator.options.num_beams
+    logger.debug(f"{model}: translated with {translator.engine.name} by {translator.options}")
+    n_best = translator.options.n_best
+    num_beams = translator.options.num_beams
     if not translator.options.sampling and n_best > num_beams:
-        help = f"--beam {n_best}, or --n-best {num_beams}"
-        raise UsageError(f"--n-best {n_best} is more than the beam size of {num_beams}", help)
+        raise UsageError(
+            f"--n-best {n_best} is more than the beam size of {num_beams}", f"--beam {n_best}, or --n-best {num_beams}"
+        )
     if translator.engine.name == "torch":  # a library may not do that for its process
         import torch
 

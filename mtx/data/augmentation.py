@@ -149,7 +149,7 @@ def epoch_text(config: Config, store: TokenStore, tokenizer: Tokenizer, terms: G
         terms: the terms from which the model learns to use a glossary.
     """
     augmentations = [(augmentation, getattr(config.training, name)) for name, augmentation in AUGMENTATIONS.items()]
-    if terms is not None:
+    if terms:
         augmentations.append((Terms(terms), TERMS_SHARE))
     if config.training.bpe_dropout or any(share for _, share in augmentations):
         return EpochText(config, store, tokenizer, augmentations)

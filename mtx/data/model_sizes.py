@@ -129,13 +129,13 @@ def choose_sizes(resolved: Resolved) -> Resolved:
         row, why = config.sizes, "as sizes says"
     # a model that starts from another, and a model of short pairs, use their sources without copies; so does a model of
     # several directions, since a copy has none
-    if config.training.init_from is not None or side_bytes < _COPIES_FROM_BYTES or config.data.language_pairs[1:]:
+    if config.training.init_from or side_bytes < _COPIES_FROM_BYTES or config.data.language_pairs[1:]:
         explicit.add("training.copied_target_ratio")
     values = row_values(row)
     values["training.batch_tokens"] = max(values["training.batch_tokens"], config.data.max_tokens)
     values = {key: value for key, value in values.items() if key not in explicit}
     # sizes that are given as a whole fit no other row
-    is_open = config.sizes == "corpus" and "model.preset" not in explicit and config.training.init_from is None
+    is_open = config.sizes == "corpus" and "model.preset" not in explicit and not config.training.init_from
     values |= {"sizes": row, "undecided": sorted(values.keys() & _VALUES) if is_open else ()}
     chosen = settings.replace_values(resolved, values, f"for about {row:,} pairs ({why})")
     if config.tokenizer.vocab_size == "auto":

@@ -135,9 +135,9 @@ def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) 
         raise UsageError(f"{data_dir}: not empty", "delete it to prepare the data again")
     data = config.data
     corpora = replace(find_corpora(data), is_adaptation=config.training.init_from is not None)
-    tags = [corpus.tag for corpus in corpora.train if corpus.tag is not None]
+    tags = [corpus.tag for corpus in corpora.train if corpus.tag]
     tokenizer = tokenizer or given_tokenizer(config.tokenizer)
-    if tokenizer is not None:
+    if tokenizer:
         _check_given(tokenizer, tags, config)
     sources = describe_files(corpora, config.tokenizer)  # first: what changes after it has changed
     tallies = [Tally(corpus, is_own=corpus in corpora.own, weight=corpus.weight or 1.0) for corpus in corpora.train]
@@ -389,7 +389,7 @@ def _write_terms(text: ChosenText, path: Path, config: Config) -> dict[str, int]
     terms = learn_lexicon(text.sample())
     if not terms.terms:
         problem = "data.terms: no word pairs in the training text are frequent enough"
-        if config.training.init_from is None:
+        if not config.training.init_from:
             raise DataError(problem, "data.terms=null")
         log.warning(f"{problem}; skipping term training")
         return {}

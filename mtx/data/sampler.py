@@ -171,7 +171,7 @@ class BatchSampler:
 
     def _make_chunk(self, epoch: int, number: int) -> Chunk:
         pairs = self._order(epoch)[number * CHUNK : (number + 1) * CHUNK].astype(np.int64)
-        return Chunk(pairs) if self._encode is None else self._encode(epoch, number, pairs)
+        return self._encode(epoch, number, pairs) if self._encode else Chunk(pairs)
 
     def _upcoming(self, position: SamplerState, num_pairs: int) -> Chunk:
         """The next `num_pairs` pairs, which may extend over several epochs."""

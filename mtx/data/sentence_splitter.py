@@ -8,6 +8,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import accumulate
 
 from sentencex import segment
@@ -65,6 +66,7 @@ _TIMES = (
 )
 
 
+@cache
 def lead_pattern(language: str) -> re.Pattern[str]:
     """What stands before the text of a line: white space, a mark, a number, or a time with the name of who speaks.
 

@@ -100,7 +100,7 @@ class SplitModel(JointModel):
     `</s>`'s id.
 
     Args:
-        vocabulary: accepted by `read_split`; `<pad>` is its last entry.
+        vocabulary: in the order of the ids, see `read_split`; `<pad>` is its last entry.
 
     Raises:
         RuntimeError: if the bytes are not a SentencePiece model.
@@ -114,7 +114,7 @@ class SplitModel(JointModel):
         self.vocabulary = vocabulary
         self.files = {TOKENIZER_SRC_MODEL: source, TOKENIZER_TGT_MODEL: target}
         self._processors = [_processor(source), _processor(target)]
-        self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)[:-1]
+        self.pieces = [*vocabulary][:-1]
         self.languages = {p: i for p, i in vocabulary.items() if p.startswith(">>") and p.endswith("<<")}
         self._silent = {UNK_ID, EOS_ID, *self.languages.values()}  # ids that are not part of the text
         self._ids = {p: i for p, i in vocabulary.items() if i not in self._silent and p != PAD}
@@ -159,23 +159,28 @@ def read_joint(path: Path) -> JointModel:
 
 
 def read_split(src_path: Path, tgt_path: Path, path: Path, vocabulary: Any) -> SplitModel:
-    """Read the models of the two sides, which share the vocabulary from `path`.
+    """Read the models of the two sides, which share the vocabulary from `path`, with mtx's ids for its pieces.
+
+    Those are the file's ids in their order, but `</s>` is 0, `<unk>` 1 and `<pad>` last.
 
     Raises:
         DamagedFileError: if a file is missing or not a SentencePiece model, or the vocabulary does not name each id
-            from 0 on, with `</s>` 0, `<unk>` 1 and `<pad>` last.
+            from 0 on, or lacks one of these three.
     """
     ids = list(vocabulary.values()) if isinstance(vocabulary, dict) else []
     if (
         not 3 <= len(ids) <= MAX_PIECES
         or any(type(token) is not int for token in ids)
         or sorted(ids) != list(range(len(ids)))
-        or [vocabulary.get(piece) for piece in (EOS, UNK, PAD)] != [EOS_ID, UNK_ID, len(ids) - 1]
+        or not {EOS, UNK, PAD} <= vocabulary.keys()
         or _SURROGATE.search("".join(vocabulary))
     ):
-        known = "</s> 0, <unk> 1, <pad> last"
-        raise DamagedFileError(f"{path}: expected 3 to {MAX_PIECES:,} pieces with ids from 0, {known}")
-    return SplitModel(read_model(src_path)[0], read_model(tgt_path)[0], vocabulary)
+        raise DamagedFileError(
+            f"{path}: expected 3 to {MAX_PIECES:,} pieces with ids from 0, of </s>, <unk>, <pad> too"
+        )
+    places = {**vocabulary, EOS: -2, UNK: -1, PAD: len(ids)}
+    ordered = {piece: token for token, piece in enumerate(sorted(places, key=places.__getitem__))}
+    return SplitModel(read_model(src_path)[0], read_model(tgt_path)[0], ordered)
 
 
 def read_as_one(src_path: Path, tgt_path: Path) -> SplitModel:

@@ -104,7 +104,7 @@ class Worker:
             result, error = self._connection.recv()
         except (EOFError, OSError):
             raise self._ended() from None
-        if error is not None:
+        if error:
             raise error
         return result
 

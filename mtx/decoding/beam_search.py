@@ -13,19 +13,21 @@ a waiting sentence takes that slot, so the device stays full to the end (continu
 recorded once as a graph for each shape and replayed, also by later searches with the same `Slots`. The host learns
 only some steps later that a sentence is done; the steps that a finished sentence takes in the meantime change nothing.
 
-Several models with one tokenizer search together, as an ensemble: every step takes the mean of the probabilities that
-they give to the next token (Sutskever et al. 2014). Each has its own cache, and the hypotheses are shared.
+Search calls `encode`, `start` and `step` of a model, which `IncrementalModel` documents; the form of another
+architecture has the same methods (`mtx.model.architectures`). Several models with one tokenizer search together, as an
+ensemble: every step takes the mean of the probabilities that they give to the next token (Sutskever et al. 2014). Each
+has its own cache, and the hypotheses are shared.
 
 Shapes: B slots, J beams, V outputs, T target length.
 """
 
 import contextlib
 import hashlib
-import math
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Protocol
+from math import inf
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,28 +38,14 @@ from mtx.data.tokenizer import EOS_ID
 from mtx.decoding.options import NO_SCORES, Candidate, Request, Results, Sampling, SearchOptions, penalty
 from mtx.errors import MtxError
 from mtx.model.cuda_graphs import CudaGraph, HostCopy
+from mtx.model.inference import IncrementalModel
 
-_MINUS_INF = -math.inf  # the score where there is no hypothesis
+_MINUS_INF = -inf  # the score where there is no hypothesis
 _WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
 _HOST_LAG = 2  # number of steps that the host is behind CUDA
 _REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
 _MOST_KEPT = 4  # slots of earlier searches, which fill a GPU's memory
 _GROUP = 64  # number of neighbouring tokens in a group, see `top_continuations`
-
-
-class Model(Protocol):
-    """The methods of a model that decoding calls; `mtx.model.inference.IncrementalModel` has and documents them.
-
-    `start` returns what it keeps of the sentences in the slots, with the methods of `mtx.model.kv_cache.KVCache`.
-    """
-
-    start_id: int
-    device: torch.device
-
-    def encode(self, sources: Sequence[Any]) -> Any: ...
-    def start(self, num_slots: int, beam_size: int, max_length: int) -> Any: ...
-    def step(self, ids: Tensor, lengths: Tensor, cache: Any) -> Tensor: ...
-    def source_states(self, sources: Sequence[Any]) -> list[Tensor]: ...
 
 
 class RequestQueue:
@@ -75,7 +63,9 @@ class RequestQueue:
     """
 
     def __init__(self, requests: Sequence[Request], num_slots: int, num_workers: int = 1, num_forced: int = 0):
-        self.waiting, self.num_workers, self.num_forced = deque(requests), num_workers, num_forced
+        self.waiting = deque(requests)
+        self.num_workers = num_workers
+        self.num_forced = num_forced
         self.most_slots = num_slots
         self.num_slots = max(1, min(num_slots, -(-len(requests) // num_workers)))
         self.max_length = max(request.limit for request in requests)
@@ -84,7 +74,7 @@ class RequestQueue:
     def take(self, max_requests: int) -> list[Request]:
         """Removes the next sentences, to encode together; fewer towards the end, so that all workers end together."""
         num_requests = min(max_requests, max(8, len(self.waiting) // (2 * self.num_workers)))
-        requests: list[Request] = []
+        requests = []
         with contextlib.suppress(IndexError):  # there are no more; another worker may have taken the last one
             for _ in range(num_requests):
                 requests.append(self.waiting.popleft())
@@ -93,7 +83,10 @@ class RequestQueue:
 
 @torch.inference_mode()
 def search(
-    models: Sequence[Model], queue: RequestQueue, options: SearchOptions, kept: "dict[Any, Slots] | None" = None
+    models: Sequence[IncrementalModel],
+    queue: RequestQueue,
+    options: SearchOptions,
+    kept: "dict[Any, Slots] | None" = None,
 ) -> Results:
     """Translates waiting sentences until the queue is empty, with one model or an ensemble.
 
@@ -107,11 +100,13 @@ def search(
         MtxError: if all scores of the model are NaN or infinite.
     """
     kept = {} if kept is None else kept
-    num_beams = options.num_beams if options.sampling is None else 1
-    num_slots, max_length = queue.num_slots, queue.max_length
+    num_beams = 1 if options.sampling else options.num_beams
+    num_slots = queue.num_slots
+    max_length = queue.max_length
     is_static = models[0].device.type == "cuda"
     if is_static:  # few shapes
-        num_slots, max_length = min(queue.most_slots, 1 << (num_slots - 1).bit_length()), -(-max_length // 64) * 64
+        num_slots = min(queue.most_slots, 1 << (num_slots - 1).bit_length())
+        max_length = -(-max_length // 64) * 64
     key = num_slots, num_beams, max_length, options.alpha, options.sampling, queue.num_forced
     slots = kept.pop(key, None) or Slots(models, *key)
     results = _Search(slots, queue).run()
@@ -142,7 +137,7 @@ class Slots:
 
     def __init__(
         self,
-        models: Sequence[Model],
+        models: Sequence[IncrementalModel],
         num_slots: int,
         num_beams: int,
         max_length: int,
@@ -153,14 +148,21 @@ class Slots:
         def full(value: float, *shape: int) -> Tensor:
             return torch.full((num_slots, *shape), value, device=device)
 
-        self.models, self.size, self.sampling, self.num_forced = models, num_slots, sampling, num_forced
-        self.start_id, device = models[0].start_id, models[0].device
+        self.models = models
+        self.size = num_slots
+        self.sampling = sampling
+        self.num_forced = num_forced
+        self.start_id = models[0].start_id
+        device = models[0].device
         self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
-        self.ids, self.scores = full(self.start_id, num_beams), full(_MINUS_INF, num_beams)
-        self.lengths, self.limits = full(0), full(1)
+        self.ids = full(self.start_id, num_beams)
+        self.scores = full(_MINUS_INF, num_beams)
+        self.lengths = full(0)
+        self.limits = full(1)
         self.required = full(-1, max_length)
         self.history = full(0, num_beams, max_length)
-        self.finished, self.ends = full(_MINUS_INF, num_beams), full(0, num_beams)
+        self.finished = full(_MINUS_INF, num_beams)
+        self.ends = full(0, num_beams)
         self.done = full(True)
         self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float) - num_forced, alpha).to(device)
         self.uniform = full(0.0, max_length)
@@ -185,7 +187,7 @@ class Slots:
         self.scores[slot_ids] = _MINUS_INF
         self.scores[slot_ids, 0] = 0.0  # one open beam is enough, because all beams would start equal
         self.finished[slot_ids] = _MINUS_INF
-        if self.sampling is not None:
+        if self.sampling:
             numbers = []  # in [0, 1), which follow from the source, the prefix and the number of the sample
             for request in requests:
                 key = repr((self.sampling.seed, request.sample, [*request.source, *request.prefix])).encode()
@@ -196,11 +198,13 @@ class Slots:
     def step(self) -> None:
         """Takes a step; on CUDA by a graph, which is recorded again when a cache has another version."""
         versions = [cache.prepare() for cache in self.caches]
-        if self.stream is None:
+        if not self.stream:
             self._extend()
             return
-        if self._graph is None or versions != self._versions:
-            self._graph, self._versions, self._num_warm_ups = CudaGraph(self.stream), versions, 0
+        if not self._graph or versions != self._versions:
+            self._graph = CudaGraph(self.stream)
+            self._versions = versions
+            self._num_warm_ups = 0
         self._num_warm_ups += 1
         (self._graph.warm_up if self._num_warm_ups <= _WARM_UP_STEPS else self._graph.replay)(self._extend)
 
@@ -212,7 +216,7 @@ class Slots:
             of_all = torch.stack([logits, *others])
             logits = torch.log_softmax(of_all, -1, dtype=torch.float).logsumexp(0)
         samples = None
-        if self.sampling is not None:
+        if self.sampling:
             samples = draw(logits[:, 0], self.uniform.gather(1, self.lengths[:, None]), self.sampling)
         log_probs = torch.log_softmax(logits, -1, dtype=torch.float)
         parents = self.advance(*self.candidates(log_probs, samples))
@@ -261,9 +265,10 @@ class Slots:
         self.finished.copy_(finished)
         if beams > 1:
             top, order = top.masked_fill(is_end, _MINUS_INF).topk(beams, dim=1)
-            parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+            parents = parents.gather(1, order)
+            tokens = tokens.gather(1, order)
             is_finished = self.finished > _MINUS_INF
-            worst = self.finished.masked_fill(~is_finished, math.inf).amin(1)
+            worst = self.finished.masked_fill(~is_finished, inf).amin(1)
             best_open = top[:, 0]  # which cannot improve on the finished ones even at the maximum length
             cannot_improve = is_finished[:, 0] & (best_open / self.penalties[self.limits] <= worst)
             self.done |= cannot_improve | is_finished[:, -1] | (best_open == _MINUS_INF)
@@ -281,14 +286,15 @@ class _Search:
     """One search, on the host."""
 
     def __init__(self, slots: Slots, queue: RequestQueue):
-        self.slots, self.queue = slots, queue
-        self.running: dict[int, tuple[Request, int]] = {}  # by slot, with the number of steps before it was admitted
-        self.sources: list[Any] = []  # by model, of the sentences that were encoded together last
-        self.encoded: list[tuple[int, Request]] = []  # those of them that wait, with their rows in `sources`
+        self.slots = slots
+        self.queue = queue
+        self.running = dict[int, tuple[Request, int]]()  # by slot, with the number of steps before it was admitted
+        self.sources = list[Any]()  # by model, of the sentences that were encoded together last
+        self.encoded = list[tuple[int, Request]]()  # those of them that wait, with their rows in `sources`
         self.num_steps = 0
-        self.polls: deque[tuple[int, HostCopy]] = deque()  # `done` after a step, on its way to the host
-        self.unread: deque[tuple[list[int], list[HostCopy]]] = deque()  # finished sentences, on their way to the host
-        self.results: Results = {}
+        self.polls = deque[tuple[int, HostCopy]]()  # `done` after a step, on its way to the host
+        self.unread = deque[tuple[list[int], list[HostCopy]]]()  # finished sentences, on their way to the host
+        self.results = Results()
 
     def run(self) -> Results:
         while not self.queue.cancelled.is_set() and self._fill():
@@ -303,7 +309,7 @@ class _Search:
         """Fills free slots with waiting sentences; returns whether any slot is in use."""
         num_slots = self.slots.size
         free = [slot for slot in range(num_slots) if slot not in self.running]
-        if self.slots.stream is not None and self.running and len(free) * _REFILL_FRACTION < num_slots:
+        if self.slots.stream and self.running and len(free) * _REFILL_FRACTION < num_slots:
             return True
         while free:
             if not self.encoded:
@@ -311,8 +317,10 @@ class _Search:
                     break
                 self.sources = [model.encode([request.source for request in requests]) for model in self.slots.models]
                 self.encoded = list(enumerate(requests))
-            admitted, self.encoded = self.encoded[: len(free)], self.encoded[len(free) :]
-            slots, free = free[: len(admitted)], free[len(admitted) :]
+            admitted = self.encoded[: len(free)]
+            self.encoded = self.encoded[len(free) :]
+            slots = free[: len(admitted)]
+            free = free[len(admitted) :]
             for cache, sources in zip(self.slots.caches, self.sources, strict=True):
                 cache.admit(slots, sources, [row for row, _ in admitted])
             self.slots.admit(slots, [request for _, request in admitted])
@@ -325,7 +333,7 @@ class _Search:
         """Takes the hypotheses of finished sentences out of their slots, on CUDA some steps after they were done."""
         state = self.slots
         self.polls.append((self.num_steps, HostCopy(state.done)))
-        if state.stream is not None and len(self.polls) <= _HOST_LAG:
+        if state.stream and len(self.polls) <= _HOST_LAG:
             return
         step, copy = self.polls.popleft()
         done = copy.tensor().tolist()
@@ -375,7 +383,8 @@ def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Te
 
 def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate]:
     """Returns the finished hypotheses of one sentence, best first, from its rows of `Slots` in host memory."""
-    beams, rows = history.shape[0], history.tolist()
+    beams = history.shape[0]
+    rows = history.tolist()
     candidates = []
     for score, end in zip(finished.tolist(), ends.tolist(), strict=True):
         if score == _MINUS_INF:
@@ -391,7 +400,8 @@ def backtrace(history: Tensor, finished: Tensor, ends: Tensor) -> list[Candidate
 
 def draw(logits: Tensor, uniform: Tensor, sampling: Sampling) -> Tensor:
     """Returns tokens [B, 1]: where the cumulative probability of logits [B, V] passes `uniform` [B, 1]."""
-    values, size = logits / sampling.temperature, logits.shape[1]
+    values = logits / sampling.temperature
+    size = logits.shape[1]
     if not sampling.top_k and sampling.top_p == 1:
         tokens = torch.arange(size, device=logits.device).expand(len(logits), -1)
     else:

@@ -28,7 +28,8 @@ _BETWEEN_SENTENCES = re.compile(
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
 _SHORT_LINE = 40  # characters; no program has wrapped it
 _BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line
-_BALANCING_ROUNDS, _LEAST = 5, 1e-9
+_BALANCING_ROUNDS = 5
+_LEAST = 1e-9
 _INK = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 # Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
 _WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
@@ -51,6 +52,9 @@ class Link(NamedTuple):
     is_word: bool = True
 
 
+Links = Sequence[Link]  # in the order of the translation
+
+
 def mark_up_line(line: str, lead: re.Pattern[str] | None) -> Marked:
     """A plain line as what `lead` matches, text, and codes; None leaves all of it text. Controls are spaces."""
     text = clean_text(_CONTROLS.sub(" ", replace_surrogates(line)))
@@ -66,7 +70,9 @@ def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:
     Separators are tags between sentences outside all pairs, breaks after a short line, unless the next one begins with
     a small letter, white space at the edges of a text, and what `lead` matches before it.
     """
-    texts, depth, length = [Marked()], 0, 0
+    texts = [Marked()]
+    depth = 0
+    length = 0
     for part, following in zip_longest(marked, marked[1:], fillvalue=""):
         if isinstance(part, str):
             length += len(part)
@@ -82,10 +88,12 @@ def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:
     for text in texts:
         before = after = ""
         if text and isinstance(text[0], str) and (match := lead.match(text[0])):
-            before, text = match[0], [text[0][match.end() :], *text[1:]]
+            before = match[0]
+            text = [text[0][match.end() :], *text[1:]]
         if text and isinstance(text[-1], str):
             end = text[-1].rstrip()
-            after, text = text[-1][len(end) :], [*text[:-1], end]
+            after = text[-1][len(end) :]
+            text = [*text[:-1], end]
         yield [before]
         yield text
         yield [after]
@@ -96,7 +104,8 @@ def sentences(text: str, tags: Tags, split: Callable[[str], list[str]] | None) -
     cuts = {tag.at for tag in tags if any(_BETWEEN_SENTENCES.search(each.raw) for each in tag.tags)}
     parts = [text[begin:end].strip() for begin, end in pairwise(sorted({0, *cuts, len(text)}))]
     texts = [sentence for part in parts if part for sentence in (split(part) if split else [part])]
-    starts, end = list[int](), 0
+    starts = list[int]()
+    end = 0
     for sentence in texts:
         starts.append(max(end, text.find(sentence, end)))
         end = starts[-1] + len(sentence)
@@ -127,7 +136,7 @@ def link_pieces(attention: Attention, src: tuple[Sequence[str], str], tgt: tuple
         attention: its rows and columns for `</s>` do not count.
         src, tgt: the pieces of each side, and its text.
     """
-    links = list[Link]()
+    links = []
     src_ends, tgt_ends = ([0.0, *_ends(*side)] for side in (src, tgt))
     balanced = _balance(attention[: len(tgt_ends) - 1, : len(src_ends) - 1])
     for row, (start, end) in zip(balanced, pairwise(map(round, tgt_ends)), strict=False):
@@ -155,7 +164,7 @@ def _ends(pieces: Sequence[str], text: str) -> list[float]:
     return [max(0, end) * scale for end in ends]
 
 
-def put_back(tags: Tags, src: str, tgt: str, links: Sequence[Link]) -> Marked:
+def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
     """A translation with the tags of its source; spaces around them are as in the source.
 
     Args:
@@ -168,14 +177,15 @@ def put_back(tags: Tags, src: str, tgt: str, links: Sequence[Link]) -> Marked:
     units = _units(tgt, links or [Link(*word.span(), word.start() * len(src) / len(tgt)) for word in words])
     units = units[:: 1 + len(tags) * len(units) // _MOST_WORK]
     placed = _places(tags, _Aligned(src, tgt, units, 0, len(tgt)))
-    result, end = Marked(), 0
+    result = Marked()
+    end = 0
     for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
         result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         end = at
     return list(filter(None, [*result, tgt[end:]]))
 
 
-def _units(tgt: str, links: Sequence[Link]) -> list[Link]:
+def _units(tgt: str, links: Links) -> list[Link]:
     """The links, joined where a boundary would divide a word, without surrounding space.
 
     Punctuation is one unit for each character.
@@ -234,7 +244,8 @@ def _stands_apart(placed: Placed, neighbour: str) -> bool:
 
 def match_pairs(tags: Tags) -> dict[int, int]:
     """The number of the closing tag for the number of each opening one that has it."""
-    lasts, open_tags = dict[int, int](), defaultdict[str | None, list[int]](list)
+    lasts = dict[int, int]()
+    open_tags = defaultdict[str | None, list[int]](list)
     for number, tag in enumerate(placed.tags[0] for placed in tags):
         if tag.kind == "open":
             open_tags[tag.pair].append(number)
@@ -251,7 +262,8 @@ def _places(tags: Tags, whole: "_Aligned") -> list[tuple[int, Placed]]:
     lasts = match_pairs(tags)
     firsts = {last: first for first, last in lasts.items()}
     inside, ends = {_ALL: list[int]()}, dict[int, Placed]()  # of each pair, and of the sentence as if it were in one
-    open_pairs, ended = [_ALL], set[int]()
+    open_pairs = [_ALL]
+    ended = set[int]()
     for number, placed in enumerate(tags):
         if number in firsts:
             ended.add(firsts[number])
@@ -274,9 +286,11 @@ def _places(tags: Tags, whole: "_Aligned") -> list[tuple[int, Placed]]:
         units = [unit for unit in whole.units if start <= unit.start and unit.end <= stop]
         part = replace(whole, units=units, start=start, stop=stop)
         spans = [(*part.span(tags[child], ends.get(child, tags[child]), around), child) for child in inside[number]]
-        children, end = list[_Todo](), start
+        children = list[_Todo]()
+        end = start
         for first, last, child in sorted(spans):
-            first, end = max(first, end), max(last, end)
+            first = max(first, end)
+            end = max(last, end)
             children.append((first, end, child, tags[child]))
             if child in ends:
                 children.append((end, end, _END, ends[child]))
@@ -290,7 +304,7 @@ class _Aligned:
 
     src: str
     tgt: str
-    units: Sequence[Link]
+    units: Links
     start: int
     stop: int
 
@@ -322,11 +336,13 @@ class _Aligned:
         best_sum = total = begin = 0
         for unit in self.units:
             if total <= 0:
-                begin, total = unit.start, 0
+                begin = unit.start
+                total = 0
             is_found = unit.is_word or self.tgt[unit.start : unit.end] in part
             total += is_found if start <= unit.src < end else -unit.is_word
             if total > best_sum:
-                best, best_sum = (begin, unit.end), total
+                best = (begin, unit.end)
+                best_sum = total
         return best
 
     def _point(self, placed: Placed, around: Span) -> int:
@@ -338,7 +354,8 @@ class _Aligned:
             places = [match.start() + 1 for match in _EMPTY_QUOTES.finditer(self.tgt, self.start, self.stop)]
             if places:
                 return min(places, key=lambda place: abs(place - at * len(self.tgt) / len(self.src)))
-        preceding, following = self.src[max(0, at - 2) : at].strip()[-1:], self.src[at]
+        preceding = self.src[max(0, at - 2) : at].strip()[-1:]
+        following = self.src[at]
         is_sign = not (following.isalnum() or following.isspace())
         is_before = not placed.after.isspace() and (is_sign or placed.before.isspace())
         units = self._alike(following if is_before else preceding)
@@ -347,13 +364,13 @@ class _Aligned:
         unit = self._nearest(near or units, at)
         return unit.start if is_before else unit.end
 
-    def _alike(self, part: str) -> Sequence[Link]:
+    def _alike(self, part: str) -> Links:
         """The units that may translate a part of the source, whatever their links: words, or the same signs."""
         words = [unit for unit in self.units if unit.is_word]
         signs = [unit for unit in self.units if not unit.is_word and self.tgt[unit.start : unit.end] in part]
         return (signs if not any(map(str.isalnum, part)) else words) or words or self.units
 
-    def _nearest(self, units: Sequence[Link], at: float) -> Link:
+    def _nearest(self, units: Links, at: float) -> Link:
         """The unit nearest to a character of the source, by its link, then by its position."""
         expected = at * len(self.tgt) / len(self.src)
         return min(units, key=lambda unit: (abs(unit.src - at), abs((unit.start + unit.end) / 2 - expected)))

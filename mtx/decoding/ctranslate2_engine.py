@@ -41,7 +41,8 @@ from mtx.storage.run_files import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CT
 _FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 # Source tokens of a batch. On the CPU 256 to 1,024 take equal time with 3+3 layers of 256, and 4,096 a fifth more; with
 # layers of 128 1,024 take 3% less than 512.
-_BATCH_TOKENS, _CUDA_BATCH_TOKENS = 1024, 8192
+_BATCH_TOKENS = 1024
+_CUDA_BATCH_TOKENS = 8192
 _MOST_THREADS = 4  # for one sentence; CTranslate2 never takes more by itself
 # CTranslate2's own length penalty is score / |Y|^this. With 0 it would stop when the first hypothesis is the best one,
 # before beam_size have finished. This number is not 0, but |Y|^this is 1 in single precision.
@@ -89,11 +90,12 @@ class CTranslate2Engine:
     name: ClassVar[EngineName] = "ctranslate2"
 
     def __init__(self, path: Path, placement: Placement):
-        self.info, self.tokenizer = model_description.read(path, _FILES, name=EXPORT_CONFIG).info, Tokenizer.load(path)
+        self.info = model_description.read(path, _FILES, name=EXPORT_CONFIG).info
+        self.tokenizer = Tokenizer.load(path)
         self._text, vocabulary = self.tokenizer.pieces, self.tokenizer.vocabulary()
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != vocabulary:
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
-        device = str(placement.device)
+        device = placement.device
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
         is_cpu = device == "cpu"
@@ -139,7 +141,8 @@ class CTranslate2Engine:
         hypotheses = [LogProbs() for _ in requests]
         while waiting:
             batch, results = waiting.popleft()
-            longest, again = max(request.limit for request in batch), defaultdict[int, list[Request]](list)
+            longest = max(request.limit for request in batch)
+            again = defaultdict[int, list[Request]](list)
             for request, future in zip(batch, results, strict=True):
                 result = future.result()
                 pieces, scores = result.hypotheses, result.scores  # each read is a copy
@@ -154,12 +157,13 @@ class CTranslate2Engine:
             for ids, log_prob in hypotheses[request.number].items()
             if math.isnan(log_prob)
         ]
-        sides = (
+        scored = runtime.score_batch(
             [self._text(request.source[:-1]) for request, _ in missing],
             [self._text(ids[:-1]) for _, ids in missing],
+            **self._batched,
         )
         num_forced = self.tokenizer.num_forced
-        for (request, ids), result in zip(missing, runtime.score_batch(*sides, **self._batched), strict=True):
+        for (request, ids), result in zip(missing, scored, strict=True):
             hypotheses[request.number][ids] = sum(result.log_probs[num_forced:])
         return [
             sorted(
@@ -258,9 +262,12 @@ def _open_runtime(path: Path, device: str, precision: str | None, num_workers: i
         if kind == "cuda":  # CTranslate2 loads cuBLAS only now
             translator.translate_batch([["</s>"]], max_decoding_length=1)
     except ValueError as error:
-        text = " ".join(str(error).split())
-        raise UsageError(f"device {device}, precision {precision or 'default'}: CTranslate2: {text}") from None
+        raise UsageError(
+            f"device {device}, precision {precision or 'default'}: CTranslate2: {' '.join(str(error).split())}"
+        ) from None
     except RuntimeError as error:
-        help = _CUBLAS_HELP if "cublas" in str(error) else None
-        raise MtxError(f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}", help) from None
+        raise MtxError(
+            f"{path}: CTranslate2 cannot load it: {' '.join(str(error).split())}",
+            _CUBLAS_HELP if "cublas" in str(error) else None,
+        ) from None
     return translator

@@ -35,8 +35,7 @@ def write_ctranslate2(loaded: LoadedModel, directory: Path, precision: str) -> N
     vocabulary = loaded.tokenizer.vocabulary()
     if len(set(vocabulary)) < len(vocabulary):
         raise DamagedFileError("the tokenizer has two equal subwords, which CTranslate2 does not support")
-    longest = max(512, 2 * int(loaded.info["max_tokens"]) + EXTRA_LENGTH)
-    num_positions = loaded.model.num_tgt_positions or longest
+    num_positions = loaded.model.num_tgt_positions or max(512, 2 * loaded.info["max_tokens"] + EXTRA_LENGTH)
     settings = {
         **loaded.info,
         "model": loaded.model.config.stored(),
@@ -75,7 +74,7 @@ def model_spec(model: Transformer, vocabulary: list[str], num_positions: int) ->
     sinusoids = sinusoidal_positions(num_positions, config.d_model, config.positions == "fairseq")
     weights = {"src_positions": sinusoids, "tgt_positions": sinusoids, **model.state_dict()}
     arrays = {name: weight.detach().float().cpu().numpy() for name, weight in weights.items()}
-    if not all(float(np.abs(array).max(initial=0)) < _LARGEST_WEIGHT for array in arrays.values()):  # NaN is not less
+    if not all(np.abs(array).max(initial=0) < _LARGEST_WEIGHT for array in arrays.values()):  # NaN is not less
         raise MtxError(NO_SCORES)
     tables = [] if config.positions == "learned" else position_tables(config, num_positions)
     variables = defaultdict[str, list[Parameter]](list)  # the parameters or position tables that each concatenates

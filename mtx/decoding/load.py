@@ -79,7 +79,9 @@ def choose_engine(placement: Placement, is_export: bool, only_torch: str | None)
     Raises:
         UsageError: CTranslate2 is requested with a feature of torch only.
     """
-    asked, precision, device = placement.engine, placement.precision, placement.device
+    asked = placement.engine
+    precision = placement.precision
+    device = placement.device
     if asked == "torch" or (asked == "auto" and precision in ("bf16", "tf32")):
         return "torch"
     if asked == "ctranslate2" or precision in ("fp16", "int8") or is_export:
@@ -105,12 +107,13 @@ def _open_ctranslate2(model: Path, placement: Placement, is_export: bool) -> "CT
 
     if is_export:
         return CTranslate2Engine(model, placement)
-    precision, placement = placement.precision or "fp32", replace(placement, precision=None)
+    precision = placement.precision or "fp32"
+    placement = replace(placement, precision=None)
     export = cached_export(model, precision)
     try:
         return CTranslate2Engine(export, placement)
     except DamagedFileError as error:
-        logger.warning("%s; converting the model again", error)
+        logger.warning(f"{error}; converting the model again")
         shutil.rmtree(export, ignore_errors=True)
         return CTranslate2Engine(cached_export(model, precision), placement)
 
@@ -130,8 +133,7 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
 
     root = find_model(model)
     if not (root / durable.MANIFEST).is_file():
-        help = mtx_command("train", model) if is_run(model) else None
-        raise UsageError(f"{model}: no finished model", help)
+        raise UsageError(f"{model}: no finished model", mtx_command("train", model) if is_run(model) else None)
     version = library().__version__
     check_is_transformer(model_description.read(root, (WEIGHTS,)).config)
     cache = platformdirs.user_cache_path("mtx", appauthor=False) / "ctranslate2"
@@ -147,9 +149,11 @@ def cached_export(model: Path, precision: str = "fp32") -> Path:
                 shutil.rmtree(export, ignore_errors=True)
                 _convert(root, export, precision)
     except OSError as error:
-        command = mtx_command("export", model, "--to", "ctranslate2", "--precision", precision)
-        problem = f"{cache}: cannot write it: {error.strerror or error}"
-        raise MtxError(problem, f"write it elsewhere: {command} -o DIR") from None
+        raise MtxError(
+            f"{cache}: cannot write it: {error.strerror or error}",
+            f"write it elsewhere: {mtx_command('export', model, '--to', 'ctranslate2', '--precision', precision)} "
+            "-o DIR",
+        ) from None
     return export
 
 
@@ -169,7 +173,7 @@ def _identity(root: Path) -> str:
 def _convert(root: Path, export: Path, precision: str) -> None:
     """Converts a model; removes the least recently used conversions until all have at most `_MAX_BYTES` in total."""
     if (root / WEIGHTS).stat().st_size > _SECONDS_BYTES:
-        logger.info("%s: converting for CTranslate2 in %s (only once)", root, precision)
+        logger.info(f"{root}: converting for CTranslate2 in {precision} (only once)")
     from mtx.decoding import model_directory
     from mtx.decoding.ctranslate2_writer import write_ctranslate2
 

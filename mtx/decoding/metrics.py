@@ -1,6 +1,6 @@
 """BLEU, chrF2 and TER of translations against references.
 
-`score` gives the scores of a test set, each with sacreBLEU's signature; `bleu` and `chrf` give one number. sacreBLEU is
+`score` gives the scores of a test set, each with sacreBLEU's signature; `bleu` gives one number. sacreBLEU is
 imported when it is first needed.
 """
 
@@ -32,7 +32,8 @@ Scores = dict[str, Any]
 
 def score_line(name: str, scores: Scores) -> str:
     """The score line of `train` and `evaluate`."""
-    bleu, ter = scores["bleu"], f"  TER {scores['ter']['score']:.1f}" if "ter" in scores else ""
+    bleu = scores["bleu"]
+    ter = f"  TER {scores['ter']['score']:.1f}" if "ter" in scores else ""
     interval = " [{:.1f}, {:.1f}]".format(*bleu["interval"]) if "interval" in bleu else ""
     return f"{name} BLEU {bleu['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
 
@@ -75,11 +76,11 @@ def ter_takes_too_long(hypotheses: Lines, references: Lines, longest_s: float) -
     lengths = (min(len(line.split()) for line in pair) for pair in pairs)
     seconds: float = sum(0.57 * (min(length, 300) / 100) ** 3.5 * max(1, length / 300) for length in lengths)
     if seconds > longest_s:
-        logger.warning("skipping TER, which could take %s on such long lines", format_duration(seconds))
+        logger.warning(f"skipping TER, which could take {format_duration(seconds)} on such long lines")
     return seconds > longest_s
 
 
-def corpus_score(metric: Any, hypotheses: Lines, *references: Lines) -> dict[str, Any]:
+def corpus_score(metric: Any, hypotheses: Lines, *references: Lines) -> durable.Json:
     """The score of a metric of sacreBLEU, and its signature of how it was computed."""
     value = metric.corpus_score(list(hypotheses), [*map(list, references)]).score
     return {"score": float(value), "signature": str(metric.get_signature())}
@@ -124,7 +125,7 @@ def score(
 def warn_if_too_short(name: str, references: Lines, tgt: str) -> None:
     """Warn if BLEU is not informative on a test set; chrF2 still is."""
     if too_short_for_bleu(references, tgt):
-        logger.warning("%s: %s; use chrF2 instead", name, TOO_SHORT)
+        logger.warning(f"{name}: {TOO_SHORT}; use chrF2 instead")
 
 
 def write_test_set(directory: Path, sources: Lines, hypotheses: Lines, references: Lines, scores: Scores) -> None:
@@ -164,10 +165,3 @@ def bleu(hypotheses: Lines, references: Lines, tgt: str = "", tokenizer: str | N
 
     metric = BLEU(tokenize=tokenizer or tokenizer_of(tgt, references))
     return float(corpus_score(metric, hypotheses, references)["score"])
-
-
-def chrf(hypotheses: Lines, references: Lines) -> float:
-    """Corpus chrF2 alone."""
-    from sacrebleu.metrics import CHRF
-
-    return float(corpus_score(CHRF(), hypotheses, references)["score"])

@@ -49,7 +49,7 @@ class LoadedModel:
 
     model: TranslationModel
     tokenizer: Tokenizer
-    info: Mapping[str, Any]
+    info: durable.Json
 
     @property
     def sha256(self) -> str:
@@ -68,16 +68,16 @@ def save_tensors(path: Path, tensors: Tensors) -> None:
 
 def serialize(tensors: Tensors) -> Iterator[Any]:
     """Yields the bytes of a safetensors file, a tensor at a time: the library would copy all of them at once."""
-    header, end = dict[str, Any](), 0
-    ordered = sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0]))
-    for name, tensor in ordered:
-        begin, end = end, end + tensor.nbytes
-        kind = safetensors.torch.save({"": tensor.new_empty(0)})
-        header[name] = json.loads(kind[8:])[""] | {"shape": list(tensor.shape), "data_offsets": [begin, end]}
+    empty = {name: tensor.new_empty(0) for name, tensor in tensors.items()}
+    header, end = json.loads(safetensors.torch.save(empty)[8:]), 0  # in the order of the library
+    for name, entry in header.items():
+        begin = end
+        end += tensors[name].nbytes
+        entry |= {"shape": list(tensors[name].shape), "data_offsets": [begin, end]}
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
-    for _, tensor in ordered:
+    for tensor in map(tensors.__getitem__, header):
         yield tensor.detach().cpu().contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8).numpy()
 
 
@@ -109,7 +109,7 @@ def load_tensors(path: Path, expected: Tensors | None = None) -> dict[str, torch
         got, right = (f"{side[name].dtype} {list(side[name].shape)}" for side in (tensors, expected))
         if got != right:
             raise DamagedFileError(f"{path}: {name} is {got}, expected {right}")
-        if not bool(tensors[name].isfinite().all()):
+        if not tensors[name].isfinite().all():
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     return tensors
 
@@ -119,7 +119,7 @@ def write(
     weights: Tensors,
     config: ModelConfig,
     tokenizer: Tokenizer,
-    info: Mapping[str, Any],
+    info: durable.Json,
 ) -> None:
     """Write a model directory; an existing one is replaced."""
     with durable.new_directory(directory) as new:
@@ -128,11 +128,11 @@ def write(
         tokenizer.save(new)
 
 
-def add_scores(directory: Path, scores: Mapping[str, Any], files: Mapping[str, str]) -> None:
+def add_scores(directory: Path, scores: durable.Json, files: Mapping[str, str]) -> None:
     """Add the scores and text files, such as the model card, to a model directory and its manifest."""
     for name, text in files.items():
         durable.write_text(directory / name, text)
-    durable.write_json(directory / SCORES, dict(scores))
+    durable.write_json(directory / SCORES, scores)
     durable.write_manifest(directory, (*files, SCORES))
 
 
@@ -149,7 +149,8 @@ def load(directory: Path) -> LoadedModel:
         help = f"name the run or model that was exported; {mtx_command('translate', directory)} reads exports"
         raise UsageError(f"{directory}: an export for CTranslate2", help)
     else:
-        described, tokenizer = model_description.read(directory, (WEIGHTS,)), Tokenizer.load(directory)
+        described = model_description.read(directory, (WEIGHTS,))
+        tokenizer = Tokenizer.load(directory)
         if (stored := described.info["num_ids"]) != tokenizer.num_ids:
             raise DamagedFileError(f"{directory}: the model has {stored} outputs, the tokenizer {tokenizer.num_ids}")
         path = directory / WEIGHTS
@@ -161,11 +162,12 @@ def load(directory: Path) -> LoadedModel:
 
 def _best_checkpoint(paths: RunLayout) -> tuple[ModelDescription, Tokenizer, Path]:
     """The best checkpoint of a run that has no model directory yet: what it is, its tokenizer, and its weights."""
-    described, tokenizer = model_description.read_run(paths), Tokenizer.load(paths.data)
+    described = model_description.read_run(paths)
+    tokenizer = Tokenizer.load(paths.data)
     steps = checkpoint_steps(paths)
     best = durable.read_json(paths.checkpoint(steps[-1]) / STATE).get("best_step")
     step = best if best in steps else steps[-1]
     limits = {WEIGHTS: model_description.max_weight_bytes(described.config, tokenizer.num_ids)}
     durable.verify(paths.checkpoint(step), limits, only_needed=True)
-    logger.info("%s has no model yet: using its checkpoint of step %d", paths.root, step)
+    logger.info(f"{paths.root} has no model yet: using its checkpoint of step {step}")
     return described, tokenizer, paths.checkpoint(step) / WEIGHTS

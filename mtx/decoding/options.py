@@ -5,9 +5,9 @@ torch_engine.py (a model, or the ensemble of several), and `CTranslate2Engine` i
 class with the names of `Engine`, and a case in `open_engine`.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
 
@@ -72,7 +72,7 @@ class Sampling:
         check_number("temperature", self.temperature, 0.01, MAX_TEMPERATURE, kind=Real)
         check_number("top_k", self.top_k, 0)
         check_number("top_p", self.top_p, 0.01, 1.0, kind=Real)
-        check_number("seed", self.seed, -math.inf)
+        check_number("seed", self.seed, -inf)
         check_number("epsilon", self.epsilon, 0, 1, kind=Real)
 
 
@@ -188,7 +188,7 @@ class Candidate:
 Results = dict[int, list[Candidate]]  # by the number of the request, best first
 
 
-def check_number(name: str, value: Any, least: float, most: float = math.inf, kind: type = Integral) -> None:
+def check_number(name: str, value: Any, least: float, most: float = inf, kind: type = Integral) -> None:
     """Checks that an argument is a number from `least` to `most`, a whole one unless `kind` is Real.
 
     Raises:
@@ -196,7 +196,7 @@ def check_number(name: str, value: Any, least: float, most: float = math.inf, ki
     """
     is_number = isinstance(value, kind) and not isinstance(value, bool)
     if not is_number or not least <= value <= most:
-        bounds = "" if least == -math.inf else f" from {least}" + ("" if most == math.inf else f" to {most}")
+        bounds = "" if least == -inf else f" from {least}" + ("" if most == inf else f" to {most}")
         shown = " ".join(repr(value).split())[:100]
         message = f"{name}={shown}: expected a {'whole ' if kind is Integral else ''}number{bounds}"
         raise ValueError(message) if is_number else TypeError(message)

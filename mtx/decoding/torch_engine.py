@@ -5,13 +5,13 @@ Flow: ids -> groups of similar length -> search -> `Candidate`; ids of pairs -> 
 slower than two workers with one thread each, so n threads search as n workers that take sentences from one queue.
 """
 
-import contextlib
 import functools
 import logging
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -24,7 +24,7 @@ from torch import Tensor
 from mtx.data.packing import PackedBatch, pack_sentences, to_device
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding import model_directory
-from mtx.decoding.beam_search import Model, RequestQueue, Slots, search
+from mtx.decoding.beam_search import RequestQueue, Slots, search
 from mtx.decoding.options import (
     Attention,
     Candidate,
@@ -48,9 +48,11 @@ from mtx.model.device import (
     free_unused_memory,
     num_threads,
 )
+from mtx.model.inference import IncrementalModel
 from mtx.model.translation_model import TranslationModel, Weights
 from mtx.storage.run_files import find_model
 
+Pieces = tuple[str, ...]
 logger = logging.getLogger(__name__)
 
 _MAX_SLOTS = 64, 1024  # sentences that are decoded at once, and on CUDA
@@ -88,8 +90,8 @@ class AttentionMaps:
         cross: [L, H, T, S], from predicted pieces to source pieces.
     """
 
-    src_tokens: tuple[str, ...]
-    tgt_tokens: tuple[str, ...]
+    src_tokens: Pieces
+    tgt_tokens: Pieces
     encoder: Weights
     decoder: Weights
     cross: Weights
@@ -100,7 +102,7 @@ class AttentionMaps:
         return [kind for kind in ("cross", "encoder", "decoder") if getattr(self, kind).size]
 
     @property
-    def tgt_inputs(self) -> tuple[str, ...]:
+    def tgt_inputs(self) -> Pieces:
         """[T] pieces that the decoder reads: `<pad>` first, then the predicted pieces except the last."""
         return ("<pad>", *self.tgt_tokens[:-1])
 
@@ -120,7 +122,8 @@ class TorchEngine:
 
     def __init__(self, models: Sequence[TranslationModel], tokenizer: Tokenizer, placement: Placement | None = None):
         placement = placement or Placement()
-        self.models, self.tokenizer = [model.eval() for model in models], tokenizer
+        self.models = [model.eval() for model in models]
+        self.tokenizer = tokenizer
         positions = [model.num_tgt_positions for model in models if model.num_tgt_positions]
         self.num_tgt_positions = min(positions, default=sys.maxsize)
         self.device = models[0].output_weight.device
@@ -146,13 +149,14 @@ class TorchEngine:
         first = loaded[0]
         for path, other in zip(paths, loaded, strict=True):
             if not other.tokenizer.is_same(first.tokenizer):
-                help = f"train one with the other's tokenizer: tokenizer.model={paths[0]}/model/tokenizer.model"
-                raise UsageError(f"{paths[0]} and {path}: an ensemble needs models with the same tokenizer", help)
+                raise UsageError(
+                    f"{paths[0]} and {path}: an ensemble needs models with the same tokenizer",
+                    f"train one with the other's tokenizer: tokenizer.model={paths[0]}/model/tokenizer.model",
+                )
             other.model.kernel = attention_kernel(other.model.config, device, placement.precision or "fp32")
         expand_segments(device)
-        models = [one.model.to(device) for one in loaded]
-        engine = cls(models, first.tokenizer, placement)
-        engine.info = {**first.info, "max_tokens": min(int(one.info["max_tokens"]) for one in loaded)}
+        engine = cls([one.model.to(device) for one in loaded], first.tokenizer, placement)
+        engine.info = {**first.info, "max_tokens": min(one.info["max_tokens"] for one in loaded)}
         return engine
 
     @property
@@ -185,7 +189,7 @@ class TorchEngine:
 
     def cross_attention(self, sources: Sentences, targets: Sentences) -> list[Attention]:
         """See `Engine.cross_attention`; of several models it is the mean."""
-        attentions: list[Attention] = []
+        attentions = []
         with self.use_models():
             for start in range(0, len(sources), _MAPS_AT_ONCE):
                 pairs = [side[start : start + _MAPS_AT_ONCE] for side in (sources, targets)]
@@ -195,16 +199,16 @@ class TorchEngine:
                     attentions.append(np.mean([mean / mean.sum(-1, keepdims=True) for mean in means], axis=0))
         return attentions
 
-    @contextlib.contextmanager
+    @contextmanager
     def use_models(self) -> Iterator[None]:
         """Lets one thread use the models, without gradients and on their CUDA device."""
-        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
-        tf32 = allow_tf32(self.device) if self._scores_precision == "tf32" else contextlib.nullcontext()
+        on_device = torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
+        tf32 = allow_tf32(self.device) if self._scores_precision == "tf32" else nullcontext()
         with self._lock, on_device, tf32, torch.inference_mode():
             yield
 
     @functools.cached_property
-    def search_models(self) -> list[Model]:
+    def search_models(self) -> list[IncrementalModel]:
         """The models as search calls them."""
         dtype = torch.bfloat16 if self.precision == "bf16" else torch.float32
         return [new_search_model(model, dtype) for model in self.models]
@@ -229,7 +233,8 @@ class TorchEngine:
             kept = 0
 
     def _search(self, requests: list[Request], options: SearchOptions) -> Results:
-        models, groups = self.search_models, list(self._groups(requests))
+        models = self.search_models
+        groups = list(self._groups(requests))
         results = Results()
 
         def search_groups() -> None:
@@ -289,14 +294,15 @@ def score_pairs(
     Args:
         num_forced: the number of ids at the start of a target that do not count.
     """
-    results: dict[int, ForcedScore] = {}
+    results = {}
     for rows in batch_by_length(src, tgt, SCORED_TOKENS):
         batch = _pack(model, [src[row] for row in rows], [tgt[row] for row in rows])
         with torch.autocast(batch.src_ids.device.type, torch.bfloat16, enabled=precision == "bf16"):
             hidden = model.decode(batch, model.encode(batch))
             nll = target_nll(hidden, batch.tgt_out_ids, model.output_weight, model.output_bias)
         for row, part in zip(rows, torch.split(nll, [len(tgt[r]) for r in rows]), strict=True):
-            log_prob, length = -float(part[num_forced:].numpy().sum()), len(tgt[row]) - num_forced
+            log_prob = -float(part[num_forced:].numpy().sum())
+            length = len(tgt[row]) - num_forced
             results[row] = ForcedScore(log_prob, length, log_prob / penalty(length, alpha))
     return [results[row] for row in range(len(src))]
 
@@ -330,7 +336,8 @@ def batch_by_length(src: Sentences, tgt: Sentences, max_tokens: int) -> Iterator
         num_tokens = max(len(tgt[row]), len(src[row]))
         if rows and total + num_tokens > max_tokens:
             yield rows
-            rows, total = [], 0
+            rows = []
+            total = 0
         rows.append(row)
         total += num_tokens
     if rows:

@@ -10,12 +10,11 @@ sentence without a letter is its own translation (`needs_no_translation`). This 
 """
 
 import copy
-import functools
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import accumulate, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -40,8 +39,9 @@ from mtx.data.markup import (
     text_of,
 )
 from mtx.data.sentence_splitter import MOSTLY_SINGLE, lead_pattern, sentence_splitter, space_between
+from mtx.data.sentencepiece_models import Encoded
 from mtx.data.tokenizer import PLAIN, UNK_ID, Frame, Tokenizer
-from mtx.decoding.codes import Link, divided, link_pieces, mark_up_line, put_back, sentences, units
+from mtx.decoding.codes import Links, divided, link_pieces, mark_up_line, put_back, sentences, units
 from mtx.decoding.options import (
     EXTRA_LENGTH,
     Candidate,
@@ -86,6 +86,9 @@ class Hypothesis:
     def text(self) -> str:
         """The text with its codes."""
         return raw(self.marked)
+
+
+Hypotheses = list[Hypothesis]  # of a line or a part, best first
 
 
 @dataclass(frozen=True)
@@ -161,14 +164,15 @@ class Translator:
         options: SearchOptions | None = None,
         load_torch: "Callable[[], TorchEngine] | None" = None,
     ):
-        self.engine, self.tokenizer = engine, tokenizer
+        self.engine = engine
+        self.tokenizer = tokenizer
         self.options = (options or SearchOptions()).of_model(info)
         pairs = language_pairs(info)
         self.is_multilingual = len(pairs) > 1
         self._languages = None if self.is_multilingual else pairs[0]
         named = ((pairs[0][0], name.strip("<>")) for name in tokenizer.models.languages)
         self.directions = [*dict.fromkeys([*pairs, *named])]
-        self.max_tokens = int(info["max_tokens"])
+        self.max_tokens: int = info["max_tokens"]
         self._is_split = self.options.split_sentences
         if self._is_split is None:
             self._is_split = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
@@ -176,8 +180,8 @@ class Translator:
         self._load_torch = load_torch
         self.codes = frozenset(info.get("codes", ()))
         self._known_characters = {" ", *"".join(tokenizer.vocabulary())}
-        self._log_once = functools.cache(logger.log)
-        if self.options.sampling is not None and self.options.sampling.mbr:
+        self._log_once = cache(logger.log)
+        if self.options.sampling and self.options.sampling.mbr:
             pairwise_chrf()  # if it is missing, that is known before anything is translated
 
     @classmethod
@@ -200,10 +204,8 @@ class Translator:
         placement = Placement(**place)
         placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
         engine = open_engine(model, search, placement)
-        torch_placement = replace(placement, engine="torch", precision="tf32")
-        load_torch = functools.cache(lambda: open_torch(model, torch_placement))
-        is_torch = engine.name == "torch"
-        translator = cls(engine, engine.tokenizer, engine.info, search, None if is_torch else load_torch)
+        load_torch = cache(lambda: open_torch(model, replace(placement, engine="torch", precision="tf32")))
+        translator = cls(engine, engine.tokenizer, engine.info, search, None if engine.name == "torch" else load_torch)
         return translator.to(*direction) if any(direction) else translator
 
     def to(self, tgt: str | None, src: str | None = None) -> "Translator":
@@ -219,23 +221,26 @@ class Translator:
         if len(found) != 1:
             asked = " ".join([f"--from {src}"] * bool(src) + [f"--to {tgt}"] * bool(tgt))
             problem, known = ("several directions", found) if found else ("no such direction", self.directions)
-            help = "--from {} --to {}".format(*known[0])
-            raise UsageError(f"{asked}: {problem}; the model has {in_words(known)}", help)
+            raise UsageError(
+                f"{asked}: {problem}; the model has {in_words(known)}", "--from {} --to {}".format(*known[0])
+            )
         if found[0] == self._languages:
             return self
         view = copy.copy(self)
         view._languages = found[0]
-        for name in ("frame", "splitter", "_lead"):
+        for name in ("frame", "splitter"):
             view.__dict__.pop(name, None)
         return view
 
     @property
     def languages(self) -> tuple[str, str]:
         """Source and target; UsageError if the model has several directions and none was chosen."""
-        if self._languages is None:
+        if not self._languages:
             src, tgt = self.directions[0]
-            help = f"--to {tgt} --from {src}, or in Python to={tgt!r}, src={src!r}"
-            raise UsageError(f"choose a direction of the model; it has {in_words(self.directions)}", help)
+            raise UsageError(
+                f"choose a direction of the model; it has {in_words(self.directions)}",
+                f"--to {tgt} --from {src}, or in Python to={tgt!r}, src={src!r}",
+            )
         return self._languages
 
     @property
@@ -248,12 +253,12 @@ class Translator:
         """The target language."""
         return self.languages[1]
 
-    @functools.cached_property
+    @cached_property
     def frame(self) -> Frame:
         """The ids around a source and before a target of these languages."""
         return self.tokenizer.frame(*self.languages)
 
-    @functools.cached_property
+    @cached_property
     def splitter(self) -> Callable[[str], list[str]] | None:
         """Splits a line into sentences, whose translations are joined again; None leaves lines whole.
 
@@ -262,14 +267,10 @@ class Translator:
         """
         return sentence_splitter(self.src) if self._is_split else None
 
-    @functools.cached_property
-    def _lead(self) -> re.Pattern[str]:
-        return lead_pattern(self.src)
-
-    @functools.cached_property
+    @cached_property
     def torch(self) -> "TorchEngine":
         """The model for torch."""
-        return self.engine if self._load_torch is None else self._load_torch()  # type: ignore[return-value]
+        return self._load_torch() if self._load_torch else self.engine  # type: ignore[return-value]
 
     def use_glossary(self, glossary: Glossary | None) -> None:
         """Use the terms of a glossary from now on; None uses none.
@@ -277,7 +278,7 @@ class Translator:
         Raises:
             UsageError: if the model has not learned terms.
         """
-        if glossary is not None and not self.tokenizer.marks:
+        if glossary and not self.tokenizer.marks:
             raise UsageError(
                 "this model cannot use a glossary, because it has not learned terms", "mtx train ... data.terms=auto"
             )
@@ -291,9 +292,7 @@ class Translator:
         """
         return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
-    def hypotheses(
-        self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None
-    ) -> list[list[Hypothesis]]:
+    def hypotheses(self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None) -> list[Hypotheses]:
         """Returns the finished hypotheses of each line: up to beam_size, best first.
 
         With `Sampling` they are the samples. Those of a line that is translated in parts are the best combinations of
@@ -322,7 +321,7 @@ class Translator:
 
     def _hypotheses(
         self, lines: Sequence[str | Marked], prefixes: Lines | None, n_best: int | None
-    ) -> list[list[Hypothesis]]:
+    ) -> list[Hypotheses]:
         by_line = self.split(lines, prefixes)
         return self.join_parts(by_line, self.decode_parts([part for line in by_line for part in line], n_best))
 
@@ -337,9 +336,12 @@ class Translator:
             prefix_ids = [ids[len(self.frame.before_tgt) : -1] for ids in encoded]
         by_line = list(map(self._sentences, lines, prefix_ids))
         if self.options.split_sentences is None and any(part.is_next for parts in by_line for part in parts):
-            text = "translating the sentences of a line one by one, since this model was trained on single sentences"
-            self._log_once(logging.INFO, f"{text} (--no-split-sentences keeps lines whole)")
-        annotate = str if self.glossary is None else self.glossary.annotate
+            self._log_once(
+                logging.INFO,
+                "translating the sentences of a line one by one, since this model was trained on single sentences "
+                "(--no-split-sentences keeps lines whole)",
+            )
+        annotate = self.glossary.annotate if self.glossary else str
         ids = iter(self.tokenizer.encode_text(annotate(part.read) for parts in by_line for part in parts))
         by_line = [[part for sentence in line for part in self._parts(sentence, next(ids))] for line in by_line]
         if any(part.is_cut for parts in by_line for part in parts):
@@ -349,14 +351,15 @@ class Translator:
         return by_line
 
     def _terms(self, text: str) -> list[Match]:
-        return [] if self.glossary is None else self.glossary.matches(text)
+        return self.glossary.matches(text) if self.glossary else []
 
     def _sentences(self, line: str | Marked, prefix: Sequence[int]) -> list[Part]:
         """The parts of a line, still without ids.
 
         A prefix is part of the translation as it is, so its line keeps its codes and its case.
         """
-        marked = mark_up_line(line, None if prefix else self._lead) if isinstance(line, str) else line
+        lead = lead_pattern(self.src)
+        marked = mark_up_line(line, None if prefix else lead) if isinstance(line, str) else line
         frame = self.frame
         if isinstance(first := marked[0], str):
             frame, text = self.tokenizer.named_frame(first.lstrip(), frame)
@@ -364,15 +367,17 @@ class Translator:
         split = self.splitter if not prefix or self.options.split_sentences else None
         parts = list[Part]()
         is_kept = not prefix and is_choice(marked)
-        for unit in [marked] if prefix or is_kept else units(marked, self._lead):
+        for unit in [marked] if prefix or is_kept else units(marked, lead):
             if self.codes and has_letters(unit):
                 unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
             text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
-            if is_kept or not text.strip() or self._lead.fullmatch(raw(unit)):
+            if is_kept or not text.strip() or lead.fullmatch(raw(unit)):
                 parts += [Part([], None, frame, own=unit)] * bool(raw(unit))
                 continue
             for number, (sentence, codes) in enumerate(sentences(text, tags, split)):
-                read, case, own = sentence, None, None
+                read = sentence
+                case = None
+                own = None
                 if not prefix and needs_no_translation(sentence) and not self._terms(sentence):
                     own = unit if sentence == text else put_back(codes, sentence, sentence, ())
                 elif not prefix:
@@ -386,13 +391,14 @@ class Translator:
         text = text.replace("\u034f", "\u200b")  # another joiner, though a mark by its category
         if text.isprintable():
             return text
-        known, space = self._known_characters, {"Zs": " ", "Cf": ""}
+        known = self._known_characters
+        space = {"Zs": " ", "Cf": ""}
         return "".join(c if c in known else space.get(category(c), c) for c in text).strip()
 
     def truecase(self, sentence: str) -> tuple[str, Case | None]:
         """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
         case = case_of(sentence)
-        if case is None:
+        if not case:
             return sentence, None
         terms = self._terms(sentence) if is_normalized("NFC", sentence) else []
         unchanged = [term[:2] for term in terms]
@@ -429,9 +435,9 @@ class Translator:
             for body, start, (text, tags) in zip(cuts, starts, divided(texts, starts, sentence.tags), strict=True)
         ]
 
-    def _cut(self, ids: list[int], size: int) -> list[list[int]]:
+    def _cut(self, ids: list[int], size: int) -> Encoded:
         """Returns parts of at most `size` ids of text; none ends within a term that fits."""
-        parts = list[list[int]]()
+        parts = Encoded()
         opening, *_, closing = [*self.tokenizer.marks.values()] or (None, None)
         while len(ids) > size:
             last_mark = next((n for n in reversed(range(size)) if ids[n] in (opening, closing)), 0)
@@ -440,7 +446,7 @@ class Translator:
             ids = ids[end:]
         return [*parts, ids]
 
-    def decode_parts(self, parts: Sequence[Part], n_best: int | None = None) -> list[list[Hypothesis]]:
+    def decode_parts(self, parts: Sequence[Part], n_best: int | None = None) -> list[Hypotheses]:
         """Returns the hypotheses of each part of `split`: those with the most terms first, and samples as drawn.
 
         Args:
@@ -450,19 +456,21 @@ class Translator:
         prefixes = [[*part.frame.before_tgt, *part.prefix] for part in searched]
         by_source = self.engine.search([part.ids for part in searched], prefixes, self.options)
         by_part = [self._of_part(part, of_part, n_best) for part, of_part in zip(searched, by_source, strict=True)]
-        rest, sampling = iter(self._put_back(searched, by_part)), self.options.sampling
-        copies = 1 if sampling is None or sampling.mbr else sampling.num_samples
+        rest = iter(self._put_back(searched, by_part))
+        sampling = self.options.sampling
+        copies = sampling.num_samples if sampling and not sampling.mbr else 1
         return [[Hypothesis(part.own, 0.0, [])] * copies if part.own else next(rest) for part in parts]
 
-    def _of_part(self, part: Part, candidates: Sequence[Candidate], n_best: int | None) -> list[Hypothesis]:
+    def _of_part(self, part: Part, candidates: Sequence[Candidate], n_best: int | None) -> Hypotheses:
         """The hypotheses of a part that was searched, without its codes."""
-        sampling, terms = self.options.sampling, self.tokenizer.terms(part.ids)
-        if sampling is None and not terms:  # parts have equally many samples, which are joined by their numbers
+        sampling = self.options.sampling
+        terms = self.tokenizer.terms(part.ids)
+        if not (sampling or terms):  # parts have equally many samples, which are joined by their numbers
             candidates = candidates[:n_best]
         texts = self.tokenizer.decode([candidate.ids for candidate in candidates])
         hypotheses = [
             Hypothesis(
-                [text if part.case is None else in_case(text, part.case, self.tgt)],
+                [in_case(text, part.case, self.tgt) if part.case else text],
                 candidate.score,
                 self.tokenizer.pieces(candidate.ids),
                 len(missing_terms(terms, text)) if terms else 0,
@@ -470,7 +478,7 @@ class Translator:
             )
             for text, candidate in zip(texts, candidates, strict=True)
         ]
-        if sampling is None:
+        if not sampling:
             hypotheses.sort(key=lambda hypothesis: hypothesis.num_missing)
         elif sampling.mbr:
             scores = mean_chrf([hypothesis.text for hypothesis in hypotheses])
@@ -478,7 +486,7 @@ class Translator:
             return [min(scored, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))]
         return hypotheses
 
-    def _put_back(self, parts: Sequence[Part], by_part: Sequence[list[Hypothesis]]) -> list[list[Hypothesis]]:
+    def _put_back(self, parts: Sequence[Part], by_part: Sequence[Hypotheses]) -> list[Hypotheses]:
         """The hypotheses of parts with their codes, at the words that the cross attention links."""
         pairs = [(part, hypothesis) for part, of_part in zip(parts, by_part, strict=True) for hypothesis in of_part]
         rows = [
@@ -491,12 +499,14 @@ class Translator:
         read = self.tokenizer.encode_text(pairs[row][0].read for row in rows)
         frames = [pairs[row][0].frame for row in rows]
         src = [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, read, strict=True)]
-        ids, links = self.tokenizer.models.vocabulary, dict[int, list[Link]]()
+        ids = self.tokenizer.models.vocabulary
+        links = {}
         tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
         attentions = self.engine.cross_attention(src, tgt) if rows else []
         for row, src_ids, attention in zip(rows, src, attentions, strict=True):
             part, hypothesis = pairs[row]
-            start, tgt_start = len(part.frame.before_src), len(part.frame.before_tgt)
+            start = len(part.frame.before_src)
+            tgt_start = len(part.frame.before_tgt)
             sides = (
                 (self.tokenizer.pieces(src_ids[start:]), part.text),
                 (hypothesis.pieces[tgt_start:], hypothesis.text),
@@ -505,24 +515,26 @@ class Translator:
         whole = (self._with_codes(*pair, links.get(row, ())) for row, pair in enumerate(pairs))
         return [[next(whole) for _ in of_part] for of_part in by_part]
 
-    def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Sequence[Link]) -> Hypothesis:
+    def _with_codes(self, part: Part, hypothesis: Hypothesis, links: Links) -> Hypothesis:
         """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
-        src, tags, tgt = part.text, part.tags, hypothesis.text
+        src = part.text
+        tags = part.tags
+        tgt = hypothesis.text
         if self.codes and not (part.prefix or part.is_cut) and codes_of(src) != codes_of(tgt):
             src, tags = bare(mark_up(put_back(tags, src, src, ())))
-            tgt, links = bare(mark_up([tgt]))[0], ()
+            tgt = bare(mark_up([tgt]))[0]
+            links = ()
         marked = put_back(tags, src, tgt, links)
         return replace(hypothesis, marked=mark_up(marked) if self.codes else marked)
 
-    def join_parts(
-        self, lines: Sequence[Sequence[Part]], by_part: Iterable[list[Hypothesis]]
-    ) -> list[list[Hypothesis]]:
+    def join_parts(self, lines: Sequence[Sequence[Part]], by_part: Iterable[Hypotheses]) -> list[Hypotheses]:
         """Returns the hypotheses of each line of `split` from those of all parts, in order; see `hypotheses`."""
-        rest, sampling = iter(by_part), self.options.sampling
+        rest = iter(by_part)
+        sampling = self.options.sampling
         results = []
         for line in lines:
             parts = [next(rest) for _ in line]
-            if not parts or sampling is None:
+            if not (parts and sampling):
                 joined = best_combinations(line, parts, self.options.num_beams)
             else:
                 samples = ([[hypothesis] for hypothesis in sample] for sample in zip(*parts, strict=True))
@@ -564,7 +576,7 @@ class Translator:
             tgt_ids = self._ids("target", tgt, limit, is_target=True)
         return self.torch.attention_maps(src_ids, tgt_ids)
 
-    def _ids(self, name: str, lines: Lines, limit: int, is_target: bool = False) -> list[list[int]]:
+    def _ids(self, name: str, lines: Lines, limit: int, is_target: bool = False) -> Encoded:
         """Encodes lines; raises a DataError with the beginning of the first line of more than `limit` pieces."""
         encoded = self.tokenizer.encode([clean_text(line) for line in lines], self.frame, target=is_target)
         for line, ids in zip(lines, encoded, strict=True):
@@ -595,7 +607,7 @@ def require_lines(lines: Lines, others: Lines | None = None) -> None:
         raise ValueError(f"expected {len(lines)} lines, got {len(others)}")
 
 
-def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int) -> list[Hypothesis]:
+def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int) -> Hypotheses:
     """Joins one hypothesis of each part; returns the `size` best, best first.
 
     The best one lacks the fewest terms, and then has the largest sum of scores.
@@ -605,8 +617,10 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
         joined = []
         for one, other in product(best, hypotheses):
             space = space_between(text_of(one.marked), text_of(other.marked)) if part.is_next else ""
-            missing, pieces = one.num_missing + other.num_missing, one.pieces + other.pieces
-            marked, is_cut = [*one.marked, space, *other.marked], one.is_cut or other.is_cut
+            missing = one.num_missing + other.num_missing
+            pieces = one.pieces + other.pieces
+            marked = [*one.marked, space, *other.marked]
+            is_cut = one.is_cut or other.is_cut
             joined.append(Hypothesis(marked, one.score + other.score, pieces, missing, is_cut))
         best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]
     return best

@@ -45,11 +45,12 @@ def write_argos(loaded: LoadedModel, file: Path, precision: str, card: str) -> N
         card: the content of its README.md.
 
     Raises:
-        UsageError: if the model has two tokenizers.
+        UsageError: if the model has two tokenizers, or several directions.
     """
-    if TOKENIZER_MODEL not in loaded.tokenizer.models.files:
+    if TOKENIZER_MODEL not in loaded.tokenizer.models.files or loaded.tokenizer.languages:
         raise UsageError(
-            "a package of Argos Translate has one tokenizer for both languages, but this model has two",
+            "a package of Argos Translate has one direction and no language tokens, and one tokenizer for both "
+            "languages, so it cannot have this model",
             "--to ctranslate2",
         )
     src, tgt = map(code_of, language_pairs(loaded.info)[0])

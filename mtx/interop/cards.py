@@ -15,14 +15,13 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from mtx.config.schema import Config, ModelConfig
+from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData
-from mtx.decoding import model_directory
 from mtx.decoding.metrics import METRICS
-from mtx.decoding.model_directory import LoadedModel
+from mtx.decoding.model_directory import LoadedModel, add_scores
 from mtx.errors import DamagedFileError
 from mtx.formatting import file_name
-from mtx.storage import durable
+from mtx.storage.durable import Json, read_json
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import CARD, REPORT, SCORES, RunLayout, stored_scores
 from mtx.training.hooks import Hook, Run
@@ -54,7 +53,7 @@ def licences_of(config: Config) -> dict[str, str]:
     return {key: licence for key, licence in licences.items() if licence}
 
 
-def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any], run: Mapping[str, Any]) -> str:
+def run_card(config: Config, report: Json, scores: Json, run: Json) -> str:
     """README.md of a model directory.
 
     Args:
@@ -62,73 +61,35 @@ def run_card(config: Config, report: Mapping[str, Any], scores: Mapping[str, Any
         scores: the scores of each test set, as in scores.json.
         run: the entry `run` of scores.json.
     """
-    what, sizes = _describe(config.model)
-    return _card(
-        "mtx",
-        config.data.language_pairs,
-        {**scores, "run": run},
-        config=config,
-        report=report,
-        run=run,
-        what=what,
-        sizes=sizes,
-    )
-
-
-def imported_card(config: ModelConfig, languages: Sequence[str], scores: Mapping[str, Any], source: str) -> str:
-    """README.md of an imported model.
-
-    Args:
-        languages: all that it translates between.
-        scores: the content of scores.json, with the licence of the model.
-        source: the name of the directory that it was imported from.
-    """
-    what, sizes = _describe(config)
-    return _card("imported", [languages], scores, what=what, sizes=sizes, source=source)
-
-
-def _describe(config: ModelConfig) -> tuple[str, str]:
-    """What a model is, and how large its parts are."""
-    layers, width = f"{config.num_encoder_layers}+{config.num_decoder_layers} layers", f"width {config.d_model}"
-    if config.architecture == "rnn":
-        return (
-            "A recurrent encoder-decoder with attention",
-            f"{layers} of {config.cell}, {width}, {config.score} attention",
-        )
-    layer = f"{width}, feed-forward {config.d_ff}, {config.num_heads} heads, {config.norm}-norm, {config.activation}"
-    if config.architecture == "decoder":
-        return (
-            "A decoder alone (one causal stack of Transformer layers)",
-            f"{config.num_decoder_layers} layers, {layer}",
-        )
-    return "A Transformer (the encoder-decoder of *Attention Is All You Need*)", f"{layers}, {layer}"
+    return write_card("mtx", config.data.language_pairs, {**scores, "run": run}, config=config, report=report, run=run)
 
 
 class ModelCard(Hook):
     """Writes the card with the scores, and again if the licences of a finished run have changed."""
 
-    def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
+    def on_scores(self, run: Run, scores: Json, files: dict[str, str]) -> None:
         scores["run"] |= licences_of(run.config)
         results = {name: value for name, value in scores.items() if name != "run"}
         files[CARD] = run_card(run.config, run.data.report, results, scores["run"])
 
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         try:
-            scores, before = stored_scores(paths), durable.read_json(paths.model / SCORES)["run"]
+            scores = stored_scores(paths)
+            before = read_json(paths.model / SCORES)["run"]
         except (DamagedFileError, KeyError):  # no finished model, or a model that will be rewritten
             return
         run = {**{key: value for key, value in before.items() if "licence" not in key}, **licences_of(config)}
         if run != before:
-            card = run_card(config, durable.read_json(paths.data / REPORT), scores, run)
-            model_directory.add_scores(paths.model, {**scores, "run": run}, {CARD: card})
-            logger.info("%s: updated the licences in the model card", paths.model)
+            card = run_card(config, read_json(paths.data / REPORT), scores, run)
+            add_scores(paths.model, {**scores, "run": run}, {CARD: card})
+            logger.info(f"{paths.model}: updated the licences in the model card")
 
 
 def export_card(
     kind: str,
     loaded: LoadedModel,
     precision: str,
-    scores: Mapping[str, Any],
+    scores: Json,
     comparison: Comparison | None = None,
 ) -> str:
     """README.md of an export, for people who have neither mtx nor the run.
@@ -138,7 +99,9 @@ def export_card(
         scores: the content of scores.json next to the model.
         comparison: the comparison of the export's translations with the model's; None if there is none.
     """
-    return _card(kind, language_pairs(loaded.info), scores, loaded=loaded, precision=precision, comparison=comparison)
+    return write_card(
+        kind, language_pairs(loaded.info), scores, loaded=loaded, precision=precision, comparison=comparison
+    )
 
 
 def shown(text: str) -> str:
@@ -146,12 +109,14 @@ def shown(text: str) -> str:
     return f"`{_on_one_line(text).replace('`', ' ')}`"
 
 
-def _card(kind: str, pairs: Sequence[Sequence[str]], scores: Mapping[str, Any], **values: Any) -> str:
+def write_card(kind: str, pairs: Sequence[Sequence[str]], scores: Json, **values: Any) -> str:
     """A card with the metadata for the hub. `scores` is the untrusted content of scores.json.
 
     Args:
         kind: mtx, imported, ctranslate2, marian or m2m_100.
         pairs: source and target of each direction; of an imported model all languages together.
+        values: what the template shows of this kind; of an imported model its `config`, and the `source` that it was
+            imported from.
     """
     languages = [*dict.fromkeys(chain(*pairs))]
     run = scores.get("run")

@@ -27,7 +27,8 @@ def main() -> None:
     if tokenizer["normalization"] == "nfc":
         lines = [unicodedata.normalize("NFC", line) for line in lines]
     pieces = source.encode(lines, out_type=str)
-    start, prefix = list[str](), list[str]()
+    start = list[str]()
+    prefix = list[str]()
     if languages := tokenizer.get("languages"):  # their tokens
         directions = settings.get("directions") or ["{src}-{tgt}".format_map(settings)]
         names = (*sys.argv[1:], *directions)[0].split("-")

@@ -10,7 +10,6 @@ more than int8 does.
 import importlib
 import logging
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ from mtx.data.markup import clean_text
 from mtx.data.token_store import load_valid
 from mtx.data.tokenizer import normalize
 from mtx.decoding import metrics, model_directory
-from mtx.decoding.ctranslate2_engine import library
 from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.decoding.load import check_is_transformer
-from mtx.decoding.options import EXTRA_LENGTH
+from mtx.decoding.options import EXTRA_LENGTH, Lines
 from mtx.decoding.translator import Translator
 from mtx.errors import MtxError, UsageError
 from mtx.formatting import install_command
@@ -55,7 +53,12 @@ Texts = dict[tuple[str, str], tuple[list[str], list[str]]]  # by the direction: 
 
 # The minimum share of identical lines, and the maximum BLEU difference, between an export and mtx.
 TOLERANCES = {"fp32": (0.98, 0.1), "fp16": (0.95, 0.2), "int8": (0.0, 1.0)}
-_PRECISIONS = {"ctranslate2": [*TOLERANCES], "huggingface": ["fp32"], "argos": [*TOLERANCES]}
+# Of each format: what a name ends in after that of the model, a file of each earlier export, and the precisions.
+_FORMATS = {
+    "ctranslate2": ("-ctranslate2-{}", EXPORT_CONFIG, [*TOLERANCES]),
+    "huggingface": ("-huggingface", TOKENIZER_CONFIG, ["fp32"]),
+    "argos": (ENDING, None, [*TOLERANCES]),
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class ExportResult:
 
     def line(self) -> str:
         """The output of `mtx export`."""
-        comparison = "not compared with mtx" if self.proof is None else self.proof.line()
+        comparison = self.proof.line() if self.proof else "not compared with mtx"
         return f"{self.directory}  {self.to} {self.precision}  {comparison}"
 
 
@@ -86,30 +89,27 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
         UsageError: if `model` is not a model, the format lacks the precision, or `output` has other content.
         MtxError: if the translations differ by more than `TOLERANCES`; nothing is left behind.
     """
-    if to not in _PRECISIONS:
-        raise UsageError(f"--to {to}: expected {', '.join(_PRECISIONS)}")
-    if precision not in _PRECISIONS[to]:
-        raise UsageError(f"--precision {precision}: {to} exports have {', '.join(_PRECISIONS[to])}")
-    root, run = _model_and_run(model)
-    if output is None:
-        original = (run or model).resolve()
-        ending = {"argos": ENDING, "ctranslate2": f"-{to}-{precision}", "huggingface": f"-{to}"}[to]
-        output = original.with_name(original.name + ending)
-    if to != "argos":
-        check_replaceable(output, {EXPORT_CONFIG} if to == "ctranslate2" else {TOKENIZER_CONFIG})
+    if to not in _FORMATS:
+        raise UsageError(f"--to {to}: expected {', '.join(_FORMATS)}")
+    ending, mark, precisions = _FORMATS[to]
+    if precision not in precisions:
+        raise UsageError(f"--precision {precision}: {to} exports have {', '.join(precisions)}")
+    if not model.is_dir():
+        raise UsageError(f"{model}: no such model directory or run directory", "mtx status lists your runs")
+    root = find_model(model)
+    runs = filter(is_run, (model, model.resolve().parent))
+    run = next((run for run in runs if find_model(run).resolve() == root.resolve()), None)  # of the model
+    original = (run or model).resolve()
+    output = output or original.with_name(original.name + ending.format(precision))
+    if mark:
+        check_replaceable(output, {mark})
     elif output.exists() and not is_package(output):
         raise UsageError(f"{output}: not an earlier package, so it is not replaced", "use another -o FILE")
-    if to != "huggingface":
-        library()
     loaded = model_directory.load(root)
     check_is_transformer(loaded.model.config)
-    pairs, texts = language_pairs(loaded.info), Texts()
-    if to == "argos" and loaded.tokenizer.languages:
-        raise UsageError(
-            "a package of Argos Translate has one direction and no language tokens, so it cannot have this model",
-            "--to ctranslate2",
-        )
-    if run is not None and is_prepared(RunLayout(run).data):
+    pairs = language_pairs(loaded.info)
+    texts = Texts()
+    if run and is_prepared(RunLayout(run).data):
         valid = load_valid(RunLayout(run).data)
         for number, pair in enumerate(pairs):
             texts[pair] = valid.texts(np.flatnonzero(valid.corpus == number)[: -(-_NUM_LINES // len(pairs))])
@@ -134,27 +134,19 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
             durable.name_destination(error, new, output)
             raise
         comparison = compare_export(root, to, new, texts) if texts else None
-        if comparison is not None:  # Argos Translate searches differently: only BLEU counts
+        if comparison:  # Argos Translate searches differently: only BLEU counts
             check_tolerances(comparison, "int8" if to == "argos" else precision)
         if new.is_dir():
-            durable.write_text(new / CARD, export_card(kind, loaded, precision, scores, comparison))
+            files = {CARD: export_card(kind, loaded, precision, scores, comparison)}
             if to == "ctranslate2":
-                durable.write_text(new / EXPORT_EXAMPLE, _EXAMPLE.read_text(encoding="utf-8"))
-            durable.write_manifest(new, [CARD, EXPORT_EXAMPLE] if to == "ctranslate2" else [CARD])
+                files[EXPORT_EXAMPLE] = _EXAMPLE.read_text(encoding="utf-8")
+            for name, text in files.items():
+                durable.write_text(new / name, text)
+            durable.write_manifest(new, files)
         if output.is_dir():
             durable.remove_directory(output)
         new.replace(output)
     return ExportResult(str(output), to, precision, comparison)
-
-
-def _model_and_run(model: Path) -> tuple[Path, Path | None]:
-    """The directory to load MODEL from, and its run."""
-    if not model.is_dir():
-        raise UsageError(f"{model}: no such model directory or run directory", "mtx status lists your runs")
-    root = find_model(model)
-    run = model if is_run(model) else model.resolve().parent
-    is_part = is_run(run) and find_model(run).resolve() == root.resolve()
-    return root, run if is_part else None
 
 
 def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison | None:
@@ -163,7 +155,7 @@ def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison |
     beam_size = 1 if to == "huggingface" else None  # transformers' beam search has another length penalty
     model = Translator.load(root, engine="torch", device="cpu", beam_size=beam_size, split_sentences=False)
     for (src, tgt), (sources, references) in texts.items():
-        logger.info("comparing the translations of %d lines", len(sources))
+        logger.info(f"comparing the translations of {len(sources)} lines")
         ours = model.to(tgt, src)
         if to == "ctranslate2":
             theirs = Translator.load(new, device="cpu", split_sentences=False).to(tgt, src).translate(sources)
@@ -188,7 +180,7 @@ def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison |
     return compare_translations(translations, others, compared, tgt)
 
 
-def compare_translations(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str], tgt: str) -> Comparison:
+def compare_translations(ours: Lines, theirs: Lines, references: Lines, tgt: str) -> Comparison:
     """Compare two lists of translations."""
     identical = sum(a == b for a, b in zip(ours, theirs, strict=True)) / len(ours)
     difference = metrics.bleu(theirs, references, tgt) - metrics.bleu(ours, references, tgt)
@@ -209,13 +201,15 @@ def check_tolerances(comparison: Comparison, precision: str) -> None:
         )
 
 
-def _translate_with_transformers(ours: Translator, new: Path, sources: Sequence[str]) -> Any:
+def _translate_with_transformers(ours: Translator, new: Path, sources: Lines) -> Any:
     """The translations of an export by transformers; None if it is not installed."""
     try:
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
     except ImportError:
-        install = install_command("transformers")
-        logger.warning("transformers is not installed, so translations were not compared\n  help: %s", install)
+        logger.warning(
+            "transformers is not installed, so translations were not compared\n"
+            f"  help: {install_command('transformers')}"
+        )
         return None
     max_length = ours.max_tokens + EXTRA_LENGTH
     ours.options = replace(ours.options, max_length=max_length)

@@ -13,6 +13,7 @@ The directory is untrusted (see `huggingface`). transformers is not needed.
 """
 
 import contextlib
+import io
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from mtx.data.tokenizer import EOS_ID, UNK_ID, Rule, Tokenizer
 from mtx.decoding import model_directory
 from mtx.decoding.model_directory import LoadedModel
 from mtx.errors import DamagedFileError, UsageError
-from mtx.interop.cards import imported_card
+from mtx.interop.cards import write_card
 from mtx.interop.huggingface import (
     OUTPUT_BIAS,
     TOKENIZER_CONFIG,
@@ -52,7 +53,8 @@ from mtx.storage.text_files import read_lines
 
 logger = logging.getLogger(__name__)
 
-BOS, MASK = "<s>", "<mask>"
+BOS = "<s>"
+MASK = "<mask>"
 _SPECIAL = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
 _IDS = {"eos_token_id": 2, "pad_token_id": 1, "decoder_start_token_id": 2}
 _MAX_UNUSED = 16  # rows without a piece; NLLB has 4, M2M-100 has 9
@@ -143,17 +145,18 @@ def import_fairseq(
     theirs, info = read_config(source, target, M2M100Config)
     config = model_config(source / MODEL_CONFIG, theirs, _IDS, norm="pre", positions="fairseq", start="eos")
     family = _read_family(source, theirs.vocab_size)
-    logger.info("%s: licence %s", source, family.licence)
+    logger.info(f"{source}: licence {family.licence}")
+    known = family.languages
     names = [name.replace("-", "_").strip("<>") for name in languages]  # parts of directions
-    tokens = [find_language(name, family.languages) for name in languages]
-    of_languages = [[family.languages[token]] for token in tokens]
+    tokens = [find_language(name, known) for name in languages]
+    of_languages = [[known[token]] for token in tokens]
     for name, sign, related in (text.partition("=") for text in new_languages):
         names.append(name)
         tokens.append(f">>{name}<<")  # no text has such a piece
         if not _NAME.fullmatch(tokens[-1]):
             raise UsageError(f"--new-language {name!r}: expected a code, or CODE=RELATED")
-        like = [find_language(related, family.languages)] if sign else family.languages
-        of_languages.append([family.languages[language] for language in like])
+        like = [find_language(related, known)] if sign else known
+        of_languages.append([known[language] for language in like])
     for of_each in (names, tokens):
         if twice := [name for name in of_each if of_each.count(name) > 1]:
             raise UsageError(f"--languages: {twice[0]} is named twice")
@@ -162,10 +165,10 @@ def import_fairseq(
     del info["src"], info["tgt"]
     info["directions"] = [f"{src}-{tgt}" for src, tgt in permutations(names, 2)]
     kept = [*family.ids]
-    if keep_pieces_of is not None:
+    if keep_pieces_of:
         needed = needed_pieces(family.model, _read_text(keep_pieces_of, names), keep_pieces_of)
         kept = [piece for piece in kept if piece in needed]
-        logger.info("%s needs %s of %s pieces", keep_pieces_of, f"{len(kept):,}", f"{len(family.ids):,}")
+        logger.info(f"{keep_pieces_of} needs {len(kept):,} of {len(family.ids):,} pieces")
     try:
         joint = JointModel(rewrite(family.model, [*kept, *tokens]))
     except (RuntimeError, ValueError) as error:
@@ -177,7 +180,8 @@ def import_fairseq(
     weights = read_weights(source / WEIGHTS, config, rows, theirs.vocab_size)
     model_directory.write(target, weights, config, tokenizer, info)
     scores = {"run": {"licence": family.licence}}
-    model_directory.add_scores(target, scores, {CARD: imported_card(config, names, scores, origin or source.name)})
+    card = write_card("imported", [names], scores, config=config, source=origin or source.name)
+    model_directory.add_scores(target, scores, {CARD: card})
 
 
 def find_language(name: str, languages: Collection[str]) -> str:
@@ -197,8 +201,10 @@ def find_language(name: str, languages: Collection[str]) -> str:
         return found[0]
     if found:
         raise UsageError(f"language {name}: the model has {', '.join(found)}", "use one of these names")
-    help = f"--new-language {name}=RELATED adds it; the model has {', '.join(languages)}"
-    raise UsageError(f"language {name}: the model does not have it", help)
+    raise UsageError(
+        f"language {name}: the model does not have it",
+        f"--new-language {name}=RELATED adds it; the model has {', '.join(languages)}",
+    )
 
 
 def _codes(code: str) -> set[str]:
@@ -218,8 +224,10 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     """
     path = source / FAIRSEQ_PIECES
     if not path.is_file():
-        help = "transformers 5 saves only tokenizer.json: copy the file of the model that was adapted"
-        raise UsageError(f"{path}: missing file", help)
+        raise UsageError(
+            f"{path}: missing file",
+            "transformers 5 saves only tokenizer.json: copy the file of the model that was adapted",
+        )
     model = JointModel(read_model(path)[0])
     pieces = model.pieces
     if pieces[:3] != [UNK, BOS, EOS]:
@@ -243,10 +251,12 @@ def _read_family(source: Path, num_rows: int) -> _Family:
     used = [*ids.values(), *languages.values()]
     unused = sorted({*range(num_rows)} - {*used})
     if len(unused) != num_rows - len(used) or len(unused) > _MAX_UNUSED:  # else each has a row of its own
-        text = f"{len(ids):,} pieces and {len(languages)} languages with ids up to {max(used):,}"
-        raise DamagedFileError(f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {text}")
+        raise DamagedFileError(
+            f"{source / MODEL_CONFIG}: vocab_size is {num_rows:,}, but there are {len(ids):,} pieces and "
+            f"{len(languages)} languages with ids up to {max(used):,}"
+        )
     if settings.legacy_behaviour is True:
-        logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
+        logger.warning(f"{path}: legacy_behaviour puts the language of a source last; mtx puts it first")
     is_nllb = any(name[0].isalpha() for name in languages)
     is_target = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
     known = {piece: ids[piece] for piece in (EOS, UNK, *pieces[3:]) if piece in ids}
@@ -274,8 +284,10 @@ def needed_pieces(model: JointModel, lines: Iterable[str], path: Path) -> set[st
     characters = Counter(chain.from_iterable(counts.elements()))
     lacking = [f"{c} ({count:,})" for c, count in characters.most_common() if c not in model.vocabulary]
     if lacking:
-        shown = ", ".join(lacking[:_NUM_SHOWN])
-        logger.warning("%s: the model lacks %d characters, which it reads as <unk>: %s", path, len(lacking), shown)
+        logger.warning(
+            f"{path}: the model lacks {len(lacking)} characters, which it reads as <unk>: "
+            f"{', '.join(lacking[:_NUM_SHOWN])}"
+        )
     needed = {*counts, *characters, EOS, UNK} & {*model.vocabulary}
     return needed.union(*(_merged_from(piece, ranks) for piece in needed))
 
@@ -295,15 +307,17 @@ def rewrite(model: JointModel, pieces: Sequence[str]) -> bytes:
     Raises:
         ValueError: if its protocol buffer has a field without a size, which SentencePiece does not write.
     """
-    content, at, entries, others = model.source, 0, list[bytes](), list[bytes]()
-    while at < len(content):
-        key, begin = _read_varint(content, at)
-        size, begin = _read_varint(content, begin)
+    source = io.BytesIO(model.source)
+    entries = list[bytes]()
+    others = list[bytes]()
+    while (begin := source.tell()) < len(model.source):
+        key = _read_varint(source)
+        size = _read_varint(source)
         if key & 7 != 2:
             raise ValueError("a field without a size")
+        end = source.seek(size, io.SEEK_CUR)
         if key >> 3 != 4:  # tests of its segmentation, which may need other pieces
-            (entries if key >> 3 == 1 else others).append(content[at : begin + size])
-        at = begin + size
+            (entries if key >> 3 == 1 else others).append(model.source[begin:end])
     known = dict(zip(model.pieces, entries, strict=True))
     return b"".join([*(known.get(piece) or _control(piece.encode()) for piece in pieces), *others])
 
@@ -314,13 +328,13 @@ def _control(name: bytes) -> bytes:
     return b"\x0a" + bytes([len(body)]) + body
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, seven bits a byte, the lowest first, and the place after it."""
+def _read_varint(message: io.BytesIO) -> int:
+    """The next number, seven bits a byte, the lowest first."""
     value = shift = 0
-    while message[at] & 128:
-        value |= (message[at] & 127) << shift
-        at, shift = at + 1, shift + 7
-    return value | message[at] << shift, at + 1
+    while (byte := message.read(1)[0]) & 128:
+        value |= (byte & 127) << shift
+        shift += 7
+    return value | byte << shift
 
 
 def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
@@ -329,7 +343,8 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
     Raises:
         UsageError: if the model does not have several languages with a token each.
     """
-    tokenizer, pad_id = loaded.tokenizer, loaded.model.pad_id
+    tokenizer = loaded.tokenizer
+    pad_id = loaded.model.pad_id
     if not tokenizer.languages or tokenizer.normalization != "none":
         raise UsageError("this model cannot be exported to M2M100: its tokenizer was not imported from such a model")
     languages = [*tokenizer.languages.values()]
@@ -349,8 +364,8 @@ def export_fairseq(loaded: LoadedModel, directory: Path) -> None:
         "added_tokens_decoder": {str(token): {"content": name, "special": True} for name, token in added.items()},
         "languages_rule": tokenizer.rule,
     }
-    pieces = [UNK, BOS, EOS, *tokenizer.pieces(text)]
-    files = {TOKENIZER_CONFIG: to_json(settings), FAIRSEQ_PIECES: rewrite(tokenizer.models, pieces)}
+    pieces = rewrite(tokenizer.models, [UNK, BOS, EOS, *tokenizer.pieces(text)])
+    files = {TOKENIZER_CONFIG: to_json(settings), FAIRSEQ_PIECES: pieces}
     tensors = tensors_of(loaded.model)
     del tensors[OUTPUT_BIAS]
     tensors[SHARED] = tensors[SHARED][order]

@@ -68,9 +68,10 @@ def fetch(name: str) -> tuple[Path, str]:
         MtxError: if the model cannot be downloaded.
     """
     match = _NAME.fullmatch(name)
-    if match is None:
+    if not match:
         raise UsageError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
-    repo, revision = match[1], match[2] or "main"
+    repo = match[1]
+    revision = match[2] or "main"
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # it also raises the errors that it logs
     if not shows_progress():
         disable_progress_bars()
@@ -81,16 +82,15 @@ def fetch(name: str) -> tuple[Path, str]:
         if not isinstance(weights, str):
             raise MtxError(f"{name}: {problem}, and it is not in the cache", help)
         directory = Path(weights).parent
-        logger.info("%s: %s; using commit %s of the cache", name, problem, directory.name)
+        logger.info(f"{name}: {problem}; using commit {directory.name} of the cache")
     else:
         try:
             directory = _download(name, repo, revision)
         except MtxError:
             raise
         except Exception as error:  # of requests or httpx, or of the disk
-            reason = _REASONS.get(type(error).__name__) or first_line(error)
             raise MtxError(
-                f"{name} cannot be downloaded: {reason}",
+                f"{name} cannot be downloaded: {_REASONS.get(type(error).__name__) or first_line(error)}",
                 f"{constants.ENDPOINT}/{repo} is its page; hf auth login opens what is private; "
                 f"the same command resumes a download; {help}",
             ) from error
@@ -101,22 +101,21 @@ def _download(name: str, repo: str, revision: str) -> Path:
     info = _describe(repo, revision)
     files = {file.rfilename: file for file in info.siblings}
     if WEIGHTS not in files:
-        convert = "AutoModelForSeq2SeqLM.from_pretrained('DIR').save_pretrained('DIR', max_shard_size='20GB')"
         raise UsageError(
             f"{name}: no {WEIGHTS}; mtx reads neither pickle files, which are unsafe, nor weights in several files",
-            f"hf download {repo} --local-dir DIR; with transformers: {convert}; then mtx import DIR",
+            f"hf download {repo} --local-dir DIR; with transformers: AutoModelForSeq2SeqLM.from_pretrained('DIR')"
+            ".save_pretrained('DIR', max_shard_size='20GB'); then mtx import DIR",
         )
     wanted = [files[file] for file in _FILES if file in files]
     size = format_size(sum(file.size for file in wanted))
     licence = ", ".join(tag[8:] for tag in info.tags if tag.startswith("license:")) or "not given"
-    logger.info("%s: %s, licence %s, commit %s, in %s", name, size, licence, info.sha, constants.HF_HUB_CACHE)
+    logger.info(f"{name}: {size}, licence {licence}, commit {info.sha}, in {constants.HF_HUB_CACHE}")
     for file in wanted:
         if file.lfs:
             _fetch_large(repo, info.sha, file)
         path = Path(hf_hub_download(repo, file.rfilename, revision=info.sha))
         if file.rfilename == MODEL_CONFIG:  # what mtx cannot import is refused before its weights are downloaded
-            kind = M2M100Config if model_type(path.parent) == "m2m_100" else MarianConfig
-            validate(kind, path, read_json(path))
+            validate(M2M100Config if model_type(path.parent) == "m2m_100" else MarianConfig, path, read_json(path))
     ref = path.parents[2] / "refs" / "mtx" / revision
     durable.make_directories(ref.parent)
     durable.write_text(ref, path.parent.name)
@@ -133,7 +132,7 @@ def _describe(repo: str, revision: str) -> Any:
         if (pull.author, pull.title, pull.status) == _CONVERSION:
             head, *before = [commit.commit_id for commit in api.list_repo_commits(repo, revision=pull.git_reference)]
             if before[:1] == [info.sha]:
-                logger.info("%s: the weights are the hub's own conversion, %s", repo, pull.git_reference)
+                logger.info(f"{repo}: the weights are the hub's own conversion, {pull.git_reference}")
                 return _describe(repo, head)
     return info
 
@@ -147,15 +146,19 @@ def _fetch_large(repo: str, commit: str, sibling: Any) -> None:
     Raises:
         DamagedFileError: if its sha256 is another one.
     """
-    name, sha256, size = sibling.rfilename, sibling.lfs.sha256, sibling.lfs.size
+    name = sibling.rfilename
+    sha256 = sibling.lfs.sha256
+    size = sibling.lfs.size
     blobs = Path(constants.HF_HUB_CACHE, repo_folder_name(repo_id=repo, repo_type="model"), "blobs")
-    blob, partial = blobs / sha256, blobs / f"{sha256}.mtx"
+    blob = blobs / sha256
+    partial = blobs / f"{sha256}.mtx"
     durable.make_directories(blobs)
     with FileLock(f"{partial}.lock"):
         if blob.is_file() and not blob.is_symlink():  # a link leads to a store that several caches share
             return
         with disk.append(partial) as file:
-            url, done = hf_hub_url(repo, name, revision=commit), file.tell()
+            url = hf_hub_url(repo, name, revision=commit)
+            done = file.tell()
             if done < size:
                 http_get(
                     url,

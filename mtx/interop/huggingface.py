@@ -37,7 +37,17 @@ from mtx.errors import DamagedFileError, UsageError
 from mtx.model.parameters import Shape, parameters, position_tables
 from mtx.model.transformer import sinusoidal_positions
 from mtx.model.translation_model import TranslationModel
-from mtx.storage import durable
+from mtx.storage.durable import (
+    Json,
+    foreign_entries,
+    has_manifest,
+    new_directory,
+    read_manifest,
+    read_untrusted_json,
+    require_file,
+    require_size,
+    write_bytes,
+)
 from mtx.storage.model_description import language_pairs
 from mtx.storage.run_files import MARIAN_SOURCE_MODEL, MODEL_CONFIG, WEIGHTS, RunLayout, is_run
 from mtx.training.hooks import Hook, Run
@@ -110,7 +120,7 @@ class ExportNote(Hook):
 
     def on_start(self, run: Run) -> None:
         if obstacles := huggingface_obstacles(run.config.model):
-            logger.info("note: this model cannot be exported to huggingface (%s)", "; ".join(obstacles))
+            logger.info(f"note: this model cannot be exported to huggingface ({'; '.join(obstacles)})")
 
 
 def is_m2m_100(config: ModelConfig) -> bool:
@@ -177,8 +187,8 @@ def export_huggingface(loaded: LoadedModel, directory: Path) -> None:
         MARIAN_SOURCE_MODEL: models.source,
         TARGET_MODEL: models.target,
     }
-    # at the maximum length only </s> can follow
     tensors = tensors_of(loaded.model)
+    # at the maximum length only </s> can follow
     write_directory(directory, loaded, MarianConfig, special, files, tensors, forced_eos_token_id=EOS_ID)
 
 
@@ -191,9 +201,9 @@ def write_directory(
     directory: Path,
     loaded: LoadedModel,
     kind: type[MarianConfig],
-    special: Mapping[str, Any],
+    special: Json,
     files: Mapping[str, bytes],
-    tensors: dict[str, Tensor],
+    tensors: model_directory.Tensors,
     **generation: Any,
 ) -> None:
     """Write a directory of transformers: its configuration, the settings of the search, other files, and weights.
@@ -205,9 +215,11 @@ def write_directory(
         special: the values of `kind` that do not follow from the model.
         generation: further settings of the search.
     """
-    info, config, num_rows = loaded.info, loaded.model.config, loaded.model.pad_id + 1
+    info = loaded.info
+    config = loaded.model.config
+    num_rows = loaded.model.pad_id + 1
     share, tie = TIES[config.tie]
-    sizes: dict[str, Any] = {key: getattr(config, name) for key, name in SIZES.items()}
+    sizes: Json = {key: getattr(config, name) for key, name in SIZES.items()}
     values = kind(
         vocab_size=num_rows,
         decoder_vocab_size=num_rows,
@@ -230,11 +242,11 @@ def write_directory(
         "num_beams": info["beam_size"],
         **({"early_stopping": True, "length_penalty": info["length_penalty"]} if info["beam_size"] > 1 else {}),
     }
-    with durable.new_directory(directory) as new:
+    with new_directory(directory) as new:
         for name, content in {MODEL_CONFIG: to_json(values), GENERATION_CONFIG: to_json(search), **files}.items():
-            durable.write_bytes(new / name, content)
+            write_bytes(new / name, content)
         # 4.x needs the metadata
-        durable.write_bytes(new / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
+        write_bytes(new / WEIGHTS, safetensors.torch.save(tensors, metadata={"format": "pt"}))
 
 
 def tensors_of(model: TranslationModel) -> dict[str, Tensor]:
@@ -252,9 +264,9 @@ def check_replaceable(directory: Path, marks: set[str]) -> None:
     path = directory.resolve()
     is_free = not os.path.lexists(directory) or (path.is_dir() and not any(path.iterdir()))
     is_earlier = (
-        durable.has_manifest(path)
-        and marks <= durable.read_manifest(path).keys()
-        and not durable.foreign_entries(path)
+        has_manifest(path)
+        and marks <= read_manifest(path).keys()
+        and not foreign_entries(path)
         and not (RunLayout(path.parent).model == path and is_run(path.parent))
     )
     if not is_free and not is_earlier:
@@ -286,28 +298,16 @@ def import_marian(source: Path, target: Path) -> None:
     """
     marian_config, info = read_config(source, target, MarianConfig)
     path = source / VOCABULARY
-    vocabulary, order = _reorder(read_json(path))
+    vocabulary = read_json(path)
     models = read_split(source / MARIAN_SOURCE_MODEL, source / TARGET_MODEL, path, vocabulary)
-    if (size := len(models.vocabulary)) != marian_config.vocab_size:
+    order = [vocabulary[piece] for piece in models.vocabulary]
+    if (size := len(order)) != marian_config.vocab_size:
         raise DamagedFileError(f"{path}: expected {marian_config.vocab_size} entries ({MODEL_CONFIG}), got {size}")
     ids = {"pad_token_id": order[-1], "decoder_start_token_id": order[-1], "eos_token_id": order[EOS_ID]}
     config = model_config(source / MODEL_CONFIG, marian_config, ids)
-    weights = read_weights(source / WEIGHTS, config, [[token] for token in order], len(order))
+    weights = read_weights(source / WEIGHTS, config, [[token] for token in order], size)
     config = config.model_copy(update={"output_bias": "output_bias" in weights})
     model_directory.write(target, weights, config, Tokenizer(models, "none", []), info)
-
-
-def _reorder(vocabulary: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """The vocabulary with mtx's ids, `</s>` 0, `<unk>` 1, `<pad>` last, and the file's id of each of them.
-
-    A vocabulary that does not name each id from 0 on is unchanged, and `read_split` refuses it, as one without these.
-    """
-    order = [*vocabulary.values()]
-    if any(type(token) is not int for token in order) or sorted(order) != [*range(len(order))]:
-        return vocabulary, order
-    places = {**vocabulary, EOS: -2, UNK: -1, PAD: len(order)}
-    pieces = sorted(vocabulary, key=places.__getitem__)
-    return {piece: token for token, piece in enumerate(pieces)}, [vocabulary[piece] for piece in pieces]
 
 
 def model_type(source: Path) -> Any:
@@ -316,7 +316,7 @@ def model_type(source: Path) -> Any:
     return read_json(path).get("model_type") if path.is_file() else None
 
 
-def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[MarianConfig, dict[str, Any]]:
+def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[MarianConfig, Json]:
     """Read the settings of a directory of transformers that is to become `target`.
 
     Old directories have the search settings in config.json. transformers divides by |Y|^alpha with alpha 1 by default;
@@ -334,16 +334,19 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
     check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():
-        model, place = kind.model_fields["architectures"].default[0], repr(str(source))
-        convert = f"with transformers: {model}.from_pretrained({place}).save_pretrained({place})"
-        raise UsageError(f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}", convert)
+        model = kind.model_fields["architectures"].default[0]
+        place = repr(str(source))
+        raise UsageError(
+            f"{pickle}: pickle files are unsafe; mtx reads only {WEIGHTS}",
+            f"with transformers: {model}.from_pretrained({place}).save_pretrained({place})",
+        )
     path = source / MODEL_CONFIG
     if any(source.glob("*.npz")):
         help = "transformers' convert_marian_to_pytorch makes a MarianMT directory of it, which mtx imports"
         raise UsageError(f"{source}: a model of Marian itself (*.npz)", help)
     values = read_json(path)
     if values.get("model_type") in ("marian", "m2m_100"):
-        durable.require_file(source / WEIGHTS)
+        require_file(source / WEIGHTS)
     config = validate(kind, path, values)
     text = read_settings(_TokenizerConfig, source / TOKENIZER_CONFIG)
     search = read_settings(_GenerationConfig, source / GENERATION_CONFIG, values)
@@ -361,15 +364,15 @@ def read_settings(kind: type[_Values], path: Path, values: Mapping[str, Any] = {
     return validate(kind, path, {**values, **(read_json(path) if path.is_file() else {})})
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """Read a JSON object of another program, without mtx's format number."""
-    value = durable.read_untrusted_json(path, _MAX_JSON_BYTES)
+    value = read_untrusted_json(path, _MAX_JSON_BYTES)
     if not isinstance(value, dict):
         raise DamagedFileError(f"{path}: not a JSON object")
     return value
 
 
-def validate(kind: type[_Values], path: Path, values: dict[str, Any]) -> _Values:
+def validate(kind: type[_Values], path: Path, values: Json) -> _Values:
     """Check the values of a file.
 
     Raises:
@@ -411,7 +414,9 @@ def model_config(path: Path, theirs: MarianConfig, ids: Mapping[str, int], **val
     return validate(ModelConfig, path, {**values, "dropout": theirs.dropout})
 
 
-def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]], num_rows: int) -> dict[str, Tensor]:
+def read_weights(
+    path: Path, config: ModelConfig, order: Sequence[Sequence[int]], num_rows: int
+) -> model_directory.Tensors:
     """Read the weights in fp32 under mtx's names, without an output bias of zeros.
 
     Args:
@@ -422,11 +427,12 @@ def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]]
         DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
-    num_ids, is_fairseq = len(order) - 1, config.positions == "fairseq"
+    num_ids = len(order) - 1
+    is_fairseq = config.positions == "fairseq"
     flat = torch.tensor([row for rows in order for row in rows])
     offsets = torch.tensor([0, *map(len, order)]).cumsum(0)[:-1]
-    durable.require_file(path)
-    durable.require_size(path, 1 << 34)
+    require_file(path)
+    require_size(path, 1 << 34)
     tensors = model_directory.load_tensors(path)
     for name, tensor in tensors.items():
         if tensor.dtype not in _TYPES:
@@ -435,9 +441,8 @@ def read_weights(path: Path, config: ModelConfig, order: Sequence[Sequence[int]]
             raise DamagedFileError(f"{path}: {name} has numbers that are not finite")
     for table in position_tables(config, 0):
         for name in table.huggingface:
-            positions = tensors.pop(name, torch.empty(0, config.d_model)).float()[
-                2 * is_fairseq :
-            ]  # the first of a token
+            positions = tensors.pop(name, torch.empty(0, config.d_model)).float()
+            positions = positions[2 * is_fairseq :]  # the first of a token
             # The tolerance is above bfloat16's rounding of a sine, far below any other table.
             expected = sinusoidal_positions(positions.numel() // config.d_model, config.d_model, is_fairseq)
             if positions.shape != expected.shape or not torch.allclose(positions, expected, rtol=0, atol=1e-2):

@@ -31,7 +31,7 @@ def new_model(config: ModelConfig, num_ids: int) -> TranslationModel:
 
 
 def new_search_model(model: TranslationModel, dtype: torch.dtype) -> Any:
-    """A copy of a model as search calls it, a `mtx.decoding.beam_search.Model`."""
+    """A copy of a model as search calls it, with the methods of `mtx.model.inference.IncrementalModel`."""
     return pkgutil.resolve_name(ARCHITECTURES[model.config.architecture][1])(model, dtype)
 
 

@@ -22,16 +22,18 @@ from mtx.training.checkpoint import START_AGAIN, State, averaged_steps
 from mtx.training.hooks import Run
 from mtx.training.validation import deciding_metric, validate_part, validation_of
 
+Steps = tuple[int, ...]  # of the checkpoints whose mean may become the model
 logger = logging.getLogger(__name__)
 
 
-def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
+def average(paths: RunLayout, steps: Sequence[int]) -> model_directory.Tensors:
     """The mean of the weights of several checkpoints (paper, 6.1), accumulated in fp64.
 
     Raises:
         DamagedFileError: if one of them is damaged, or of another model.
     """
-    total, first = dict[str, torch.Tensor](), None
+    total = dict[str, torch.Tensor]()
+    first = None
     for step in steps:
         path = paths.checkpoint(step) / WEIGHTS
         durable.verify(path.parent, (WEIGHTS,))
@@ -42,13 +44,15 @@ def average(paths: RunLayout, steps: Sequence[int]) -> dict[str, torch.Tensor]:
     return {name: (tensor / len(steps)).float() for name, tensor in total.items()}
 
 
-def choose(run: Run) -> tuple[int, ...]:
+def choose(run: Run) -> Steps:
     """The steps of the checkpoints whose mean translates the validation set best, by the metric that decides.
 
     Raises:
         MtxError: if there is no checkpoint.
     """
-    config, data, paths = run.config, run.data, run.paths
+    config = run.config
+    data = run.data
+    paths = run.paths
     candidates = _candidates(paths, run.state, config.training)
     if not candidates:
         raise MtxError(f"{paths.root}: no checkpoint to average", "increase training.time_limit")
@@ -56,32 +60,34 @@ def choose(run: Run) -> tuple[int, ...]:
         return next(iter(candidates))
     model = new_model(config, run.runtime, data)
 
-    def validate(steps: tuple[int, ...]) -> float:
+    def validate(steps: Steps) -> float:
         model.load_state_dict(average(paths, steps))
         return validation_of(config, data, [validate_part(config, data, model)], time.monotonic()).score
 
     scores = {steps: validate(steps) if score is None else score for steps, score in candidates.items()}
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
     best, *others = (f"{in_words(steps)} {abs(scores[steps]):.2f}" for steps in ranked)
-    metric = DECIDING_METRICS[deciding_metric(data, config)]
-    logger.info(f"the model is {best}, by validation {metric} ({'; '.join(others)})")
+    metric = deciding_metric(data, config)
+    logger.info(f"the model is {best}, by validation {DECIDING_METRICS[metric]} ({'; '.join(others)})")
     return ranked[0]
 
 
-def in_words(steps: tuple[int, ...]) -> str:
+def in_words(steps: Steps) -> str:
     """What the mean of these checkpoints is."""
     if len(steps) == 1:
         return f"step {steps[0]}"
     return f"the average of {len(steps)} checkpoints, steps {steps[0]} to {steps[-1]}"
 
 
-def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dict[tuple[int, ...], float | None]:
+def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dict[Steps, float | None]:
     """What may become the model, with the score of what was validated; that is the best one at most.
 
     Damaged checkpoints are skipped with a warning; raises DamagedFileError if all are damaged.
     """
-    averaged, best = averaged_steps(paths, training), state.best_step
-    intact, damaged = list[int](), ""
+    averaged = averaged_steps(paths, training)
+    best = state.best_step
+    intact = list[int]()
+    damaged = ""
     for step in filter({*averaged, best}.__contains__, checkpoint_steps(paths)):
         try:
             durable.verify(paths.checkpoint(step), (WEIGHTS,))
@@ -92,7 +98,7 @@ def _candidates(paths: RunLayout, state: State, training: TrainingConfig) -> dic
     if damaged and not intact:
         raise DamagedFileError(f"{damaged}; all checkpoints to average are damaged", START_AGAIN)
     last = tuple(step for step in averaged if step in intact)
-    scores: dict[tuple[int, ...], float | None] = dict.fromkeys(filter(None, (last, last[len(last) // 2 :], last[-1:])))
+    scores: dict[Steps, float | None] = dict.fromkeys(filter(None, (last, last[len(last) // 2 :], last[-1:])))
     if best in intact:
         if best != state.validated_step:
             scores.pop((state.validated_step,), None)

@@ -6,12 +6,12 @@ checkpoint, or of `training.init_from`, or the random ones of the seed.
 """
 
 import contextlib
-import functools
 import logging
 import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,7 @@ from mtx.model.translation_model import TranslationModel
 from mtx.storage import durable
 from mtx.storage.run_directory import read_events
 from mtx.storage.run_files import RunLayout, full_checkpoint_steps
-from mtx.training import checkpoint
-from mtx.training.checkpoint import AsyncCheckpointer, State
+from mtx.training.checkpoint import AsyncCheckpointer, State, load_newest, read_as
 from mtx.training.micro_batch import (
     NOT_CHOSEN,
     RuntimeChoices,
@@ -63,17 +62,19 @@ logger = logging.getLogger(__name__)
 
 # How far the first fast step may be from the plain one. On a CPU, correct bf16 was within 0.0002 and 0.016; a sentence
 # that begins one token too late put the gradient 0.08 off.
-_LOSS_LIMIT, _GRADIENT_LIMIT = 2**-9, 0.04
+_LOSS_LIMIT = 2**-9
+_GRADIENT_LIMIT = 0.04
 # Compiling took 45 seconds on an H100 and halved the time of a step. Recorded, one took 3 ms and 1 s for 1.4e14 FLOP.
 _REPAYS_S = 180  # less may not, since a short step of a small model also waits for the host
-_STEP_S, _FLOPS = 0.003, 1.4e14
+_STEP_S = 0.003
+_FLOPS = 1.4e14
 _CPU_TOKENS = 4096  # of a micro-batch on a CPU: larger ones are not faster, and take more memory
 _FREE_SHARE = 0.08  # share of a GPU's memory that stays free for decoding and for fragmentation over days
 
 
 def read_runtime(path: Path) -> RuntimeChoices | None:
     """The choices of an earlier start, if there was one; raises DamagedFileError if one is missing or impossible."""
-    return checkpoint.read_as(RuntimeChoices, path) if path.exists() else None
+    return read_as(RuntimeChoices, path) if path.exists() else None
 
 
 def choose_runtime(
@@ -82,7 +83,7 @@ def choose_runtime(
     device: torch.device,
     data: PreparedData,
     ranks: Ranks | None = None,
-    plan: dict[str, Any] | None = None,
+    plan: durable.Json | None = None,
 ) -> RuntimeChoices:
     """The runtime choices of a run: those recorded at its first start, or else decided and recorded now.
 
@@ -93,10 +94,11 @@ def choose_runtime(
         UsageError: if the run was started on a kind of device that is not available.
         MtxError: if not even the longest sentence fits the device.
     """
-    ranks, training = ranks or Ranks(), config.training
+    ranks = ranks or Ranks()
+    training = config.training
     check_memory(config, device, data.tokenizer.num_ids)
     recorded = ranks.run_on_rank_zero(read_runtime, paths.chosen)
-    is_new = recorded is None or torch.device(recorded.device).type != device.type
+    is_new = not recorded or torch.device(recorded.device).type != device.type
     if recorded and is_new and config.device == "auto":
         raise UsageError(
             f"{paths.chosen}: this run was started on {recorded.device}, which is not available",
@@ -119,12 +121,12 @@ def choose_runtime(
 
     if is_new and device.type == "cuda":
         runtime = check(runtime)
-    if recorded is None:
+    if not recorded:
         fits_all = min(ranks.gather(micro_batch_tokens, config, runtime, data))  # devices
         runtime = replace(runtime, micro_batch_tokens=fits_all, plan=plan)
     if compiles and not is_checked and runtime.kernel == "varlen":  # a compiled step has one shape: that of the run
         runtime = check(replace(runtime, compile=True))
-    if recorded is None and ranks.is_rank_zero:
+    if not recorded and ranks.is_rank_zero:
         durable.write_json(paths.chosen, asdict(runtime))
     if ranks.local_size > 1 or runtime.threads == NOT_CHOSEN:
         runtime = replace(runtime, threads=num_threads(ranks.local_size))
@@ -212,7 +214,8 @@ def _try_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> No
     All sentences are the longest. Ranks that divide a model try its weights and gradients whole, so that none waits for
     another one that has too little memory.
     """
-    model, longest = new_model(config, runtime, data), config.data.max_tokens
+    model = new_model(config, runtime, data)
+    longest = config.data.max_tokens
     # Adam's two moments, a checkpoint's copies of these and of the weights, and the copy of the weights that searches.
     num_shards = 1 + config.training.shard  # at least as many
     sizes = [-(-parameter.numel() // num_shards) for parameter in model.parameters()] * 6
@@ -257,12 +260,14 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
             return f"{type(error).__name__}: {first_line(error)}"
         norm = torch.nn.utils.get_total_norm
         apart = norm([a - b for a, b in zip(result.gradients, expected.gradients, strict=True)])
-        loss, gradient = abs(result.loss / expected.loss - 1), float(apart / norm(expected.gradients))
+        loss = abs(result.loss / expected.loss - 1)
+        gradient = float(apart / norm(expected.gradients))
         is_near = loss <= _LOSS_LIMIT and gradient <= _GRADIENT_LIMIT
         return None if is_near else f"its loss differs by {loss:.2%} and its gradient by {gradient:.1%}"
 
     logger.info(f"comparing the fast step with the plain one on {runtime.device}")
-    faults, slower = list[str](), (replace(runtime, compile=False), replace(plain, precision="bf16"), plain)
+    faults = list[str]()
+    slower = (replace(runtime, compile=False), replace(plain, precision="bf16"), plain)
     try:
         expected = take(plain)
         for choices in dict.fromkeys([runtime, *slower]):
@@ -270,8 +275,10 @@ def check_fast_step(runtime: RuntimeChoices, config: Config, data: PreparedData)
                 break
             faults.append(f"{choices.kernel} kernel{', compiled' * choices.compile}: {fault}")
         else:  # the fast step has left the device unusable for this process
-            help = "training.compile=false" if runtime.compile else "precision=fp32"
-            raise MtxError(f"{runtime.device}: unusable after the fast step: {faults[0]}", help)
+            raise MtxError(
+                f"{runtime.device}: unusable after the fast step: {faults[0]}",
+                "training.compile=false" if runtime.compile else "precision=fp32",
+            )
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
@@ -294,7 +301,7 @@ def first_step(config: Config, runtime: RuntimeChoices, data: PreparedData) -> t
     with contextlib.closing(load_steps(text, steps(sampler, SamplerState(), 1), *shape)) as loaded:
         step = next(loaded)
     micro_step = new_micro_step(config, runtime, new_model(config, runtime, data))
-    return functools.partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
+    return partial(take_step, micro_step, step.micro_batches, config.seed), step.num_tgt_tokens
 
 
 def new_model(config: Config, runtime: RuntimeChoices, data: PreparedData, device: Any = None) -> TranslationModel:
@@ -308,7 +315,8 @@ def new_model(config: Config, runtime: RuntimeChoices, data: PreparedData, devic
 
 def text_and_sampler(config: Config, data: PreparedData) -> tuple[TokenStore, BatchSampler]:
     """What a run learns from, the training pairs and perhaps copies of their targets, and the sampler of its steps."""
-    training, text = config.training, data.train
+    training = config.training
+    text = data.train
     if training.copied_target_ratio:
         text = text.with_copies(training.copied_target_ratio)
     encode = epoch_text(config, text, data.tokenizer, data.terms)
@@ -338,15 +346,16 @@ def build(
     Raises:
         DamagedFileError: if no checkpoint is intact, or the data is not what the run was trained on.
     """
-    ranks, deferred_errors = ranks or Ranks(), deferred_errors or DeferredErrors()
+    ranks = ranks or Ranks()
+    deferred_errors = deferred_errors or DeferredErrors()
     text, sampler = text_and_sampler(config, data)
     kind = Sharded if config.training.shard and ranks.size > 1 else Strategy
-    strategy = kind(functools.partial(new_model, config, runtime, data), torch.device(runtime.device), ranks)
+    strategy = kind(partial(new_model, config, runtime, data), torch.device(runtime.device), ranks)
 
     def restore(model: TranslationModel, optimizer: torch.optim.Optimizer) -> State:
         """The state to continue from; its weights and moments go into `model` and `optimizer`."""
         if full_checkpoint_steps(paths):
-            state = checkpoint.load_newest(paths, model, optimizer)
+            state = load_newest(paths, model, optimizer)
             if state.data_sha256 != data.sha256:
                 raise DamagedFileError(
                     f"{paths.data}: not the data of step {state.step} of this run",
@@ -355,7 +364,7 @@ def build(
             logger.info(f"resuming from step {state.step}")
             return drop_outdated_cooldown(state, config.training)
         state = State(data_sha256=data.sha256, settings=settings.fixed_settings(config))
-        if initial is None:
+        if not initial:
             return state
         logger.info(f"starting from the weights of {config.training.init_from}")
         model.load_state_dict(initial.model.state_dict())
@@ -378,6 +387,6 @@ def build(
         schedule=Schedule(config, data, sampler, ranks.size),
         began=started - max(state.elapsed_s, *times, 0.0),
         checkpointer=AsyncCheckpointer(paths, config.training, deferred_errors, state),
-        validate_part=functools.partial(validate_part, config, data),
-        validation_of=functools.partial(validation_of, config, data),
+        validate_part=partial(validate_part, config, data),
+        validation_of=partial(validation_of, config, data),
     )

@@ -5,15 +5,17 @@ import logging
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
+from torch.nn import Module
+from torch.optim import Optimizer
 
 from mtx.config.schema import TrainingConfig
 from mtx.data.sampler import SamplerState
-from mtx.decoding import model_directory
+from mtx.decoding.model_directory import Tensors, load_tensors, save_tensors
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_size
 from mtx.storage import disk, durable
@@ -56,8 +58,7 @@ class Cooldown:
 
     def share(self, step: int) -> float:
         """The part of the usual learning rate that is left at `step`."""
-        left = (self.last + 1 - step) / (self.last + 2 - self.first)
-        return min(1.0, max(0.0, left))
+        return min(1.0, max(0.0, (self.last + 1 - step) / (self.last + 2 - self.first)))
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class State:
     validation_s: float = 0.0
     init_sha256: str | None = None
     data_sha256: str | None = None
-    settings: dict[str, Any] | None = None
+    settings: durable.Json | None = None
     cooldown: Cooldown | None = None
     warmup_steps: int | None = None
 
@@ -101,12 +102,12 @@ class Snapshot(NamedTuple):
         is_copy: whether training may continue while they are written.
     """
 
-    weights: dict[str, torch.Tensor]
-    moments: dict[str, torch.Tensor]
+    weights: Tensors
+    moments: Tensors
     is_copy: bool = True
 
 
-def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def moments(model: Module, optimizer: Optimizer) -> Tensors:
     """Adam's state of all parameters, by names."""
     return {
         f"{name}.{key}": part
@@ -115,7 +116,7 @@ def moments(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[st
     }
 
 
-def snapshot(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
+def snapshot(model: Module, optimizer: Optimizer) -> Snapshot:
     """Copy on the device what a checkpoint holds; on CUDA the copies may still be in progress on return.
 
     On a CPU that of a large model is no copy, which would take three quarters of the memory of training again.
@@ -145,12 +146,12 @@ def save(paths: RunLayout, tensors: Snapshot, state: State) -> None:
                 "use a lower training.learning_rate in a new run_dir",
             )
     with durable.new_directory(paths.checkpoint(state.step)) as new:
-        model_directory.save_tensors(new / WEIGHTS, weights)
-        model_directory.save_tensors(new / OPTIMIZER, moments)
+        save_tensors(new / WEIGHTS, weights)
+        save_tensors(new / OPTIMIZER, moments)
         durable.write_json(new / STATE, asdict(state))
 
 
-def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, training: TrainingConfig) -> None:
+def check_space(paths: RunLayout, model: Module, num_saves: int, training: TrainingConfig) -> None:
     """Raise MtxError if the disk of a run lacks room for what it keeps (see `prune`) and for one more checkpoint.
 
     Args:
@@ -159,7 +160,8 @@ def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, traini
     weights = sum(parameter.nbytes for parameter in model.parameters())
     existing = sum(path.stat().st_size for path in paths.checkpoints.glob("step-*/*"))
     most = (3 * 4 + training.average_last + 2) * weights - existing  # 2 for model/ and the one that it replaces
-    needed, free = min(most, (3 * num_saves + 2) * weights), disk.free_bytes(paths.root)
+    needed = min(most, (3 * num_saves + 2) * weights)
+    free = disk.free_bytes(paths.root)
     if free < needed:
         raise MtxError(
             f"{paths.root}: its disk has {format_size(free)} free, but this run needs {format_size(needed)}",
@@ -167,13 +169,13 @@ def check_space(paths: RunLayout, model: torch.nn.Module, num_saves: int, traini
         )
 
 
-def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+def load_newest(paths: RunLayout, model: Module, optimizer: Optimizer) -> State:
     """Restore `model` and `optimizer` from the newest intact checkpoint; damaged newer ones are renamed.
 
     Raises:
         DamagedFileError: if no checkpoint is intact; names the file of the newest one.
     """
-    damaged: dict[int, DamagedFileError] = {}
+    damaged = {}
     for step in reversed(full_checkpoint_steps(paths)):
         try:
             state = load(paths.checkpoint(step), model, optimizer)
@@ -187,17 +189,16 @@ def load_newest(paths: RunLayout, model: torch.nn.Module, optimizer: torch.optim
     raise DamagedFileError(f"{next(iter(damaged.values()))}; all checkpoints of this run are damaged", START_AGAIN)
 
 
-def load(path: Path, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> State:
+def load(path: Path, model: Module, optimizer: Optimizer) -> State:
     """Verify a full checkpoint and restore `model` and `optimizer` from it; a DamagedFileError names the file."""
     durable.verify(path, (WEIGHTS, OPTIMIZER, STATE))
     state = load_state(path / STATE)
     if state.step != checkpoint_step(path):
         raise DamagedFileError(f"{path / STATE}: belongs to step {state.step}")
-    model.load_state_dict(model_directory.load_tensors(path / WEIGHTS, model.state_dict()))
+    model.load_state_dict(load_tensors(path / WEIGHTS, model.state_dict()))
     current = moments(model, optimizer)
-    saved = model_directory.load_tensors(path / OPTIMIZER, current)
-    for name, tensor in current.items():
-        tensor.copy_(saved[name])
+    for name, tensor in load_tensors(path / OPTIMIZER, current).items():
+        current[name].copy_(tensor)
     return state
 
 
@@ -298,7 +299,7 @@ class AsyncCheckpointer:
     def settle(self, wait: bool = False) -> None:
         """Collect the outcome of the last write if it has ended."""
         writing = self.writing
-        if writing is None or not (wait or writing.done()):
+        if not writing or not (wait or writing.done()):
             return
         self.writing = None
         try:

@@ -3,7 +3,6 @@
 A hook is called by rank 0 alone, in the order of the list in `mtx/commands/train.py`.
 """
 
-import contextlib
 import importlib.util
 import json
 import logging
@@ -11,6 +10,7 @@ import math
 import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ class Run:
     schedule: "Schedule"
     began: float
     hooks: Sequence["Hook"] = ()
-    cleanup: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    cleanup: ExitStack = field(default_factory=ExitStack)
 
     def elapsed_s(self) -> float:
         """Seconds of training so far, over all starts."""
@@ -109,7 +109,7 @@ class Validation:
     def ppl(self) -> float:
         return math.exp(min(self.nll, 700.0))
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> durable.Json:
         """The event of a validation for metrics.jsonl."""
         figures = {
             "nll": self.nll,
@@ -170,7 +170,7 @@ class Hook:
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
         """After each validation, of `model`; `run.state.best_step` is the best one so far."""
 
-    def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
+    def on_scores(self, run: Run, scores: durable.Json, files: dict[str, str]) -> None:
         """When the test sets are translated and scored.
 
         Args:
@@ -223,7 +223,8 @@ class Console(Hook):
             self._line_at = time.monotonic() + _LINE_EVERY_S
 
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
-        step, figures = run.state.step, validation.figures()
+        step = run.state.step
+        figures = validation.figures()
         scores = "".join(f", {DECIDING_METRICS[key]} {figures[key]:.2f}" for key in ("bleu", "chrf") if key in figures)
         each = ", ".join(f"{name} {value:.2f}" for name, value in figures.get("by_direction", {}).items())
         scores += f" ({each})" * bool(each)
@@ -256,14 +257,15 @@ class TensorBoard(Hook):
             return
         from torch.utils.tensorboard import SummaryWriter
 
-        errors, directory = run.deferred_errors, str(run.paths.tensorboard)
+        errors = run.deferred_errors
+        directory = str(run.paths.tensorboard)
         with errors.defer(directory):  # purging hides later steps of earlier starts
             self._writer = SummaryWriter(directory, purge_step=run.state.step + 1, flush_secs=10)
             run.cleanup.enter_context(errors.defer(directory))
             run.cleanup.callback(self._writer.close)
 
     def on_event(self, run: Run, name: str, values: Values) -> None:
-        if self._writer is not None and "step" in values:
+        if self._writer and "step" in values:
             with run.deferred_errors.defer(f"{run.paths.tensorboard}: an event"):
                 for key, value in values.items():
                     if key != "step" and isinstance(value, int | float):

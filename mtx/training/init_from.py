@@ -6,9 +6,8 @@ first step. Only `load` and `translator` import torch, so that `mtx config` work
 """
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mtx.config import settings
 from mtx.config.schema import Config, ModelConfig, leaves
@@ -16,7 +15,7 @@ from mtx.config.settings import Resolved
 from mtx.data.tokenizer import Tokenizer
 from mtx.errors import UsageError
 from mtx.storage import model_description
-from mtx.storage.durable import MANIFEST, read_json
+from mtx.storage.durable import MANIFEST, Json, read_json
 from mtx.storage.run_files import SCORES, WEIGHTS, RunLayout, find_model, has_begun, is_run
 
 if TYPE_CHECKING:
@@ -49,7 +48,8 @@ def inherit(resolved: Resolved) -> Resolved:
         UsageError: if there is no such model, or the command line contradicts it.
         DamagedFileError: if a file of the model is damaged.
     """
-    name, run = resolved.config.training.init_from, RunLayout(Path(resolved.config.run_dir))
+    name = resolved.config.training.init_from
+    run = RunLayout(Path(resolved.config.run_dir))
     assert name is not None
     if (
         settings.exists(run.config)
@@ -67,7 +67,7 @@ def inherit(resolved: Resolved) -> Resolved:
     inherited = {key: value for key, value in values.items() if resolved.origins[key] != _LINE and key not in given}
     resolved = settings.replace_values(resolved, inherited, "init_from")
     data = resolved.config.data
-    if tokenizer is not None:
+    if tokenizer:
         for languages in data.language_pairs:
             tokenizer.frame(*languages)  # raises for one that the model lacks
     of_model = values["data.directions"] or [f"{values['data.src']}-{values['data.tgt']}"]
@@ -79,7 +79,7 @@ def inherit(resolved: Resolved) -> Resolved:
 def _model_directory(name: str | None) -> Path:
     """The model directory, or the run without one, that `training.init_from` names; else raises UsageError."""
     directory = find_model(Path(name)) if name and settings.exists(Path(name)) else None
-    if directory is None or not ((directory / MANIFEST).is_file() or is_run(directory)):
+    if not directory or not ((directory / MANIFEST).is_file() or is_run(directory)):
         raise UsageError(
             f"training.init_from {name}: not a model directory or a run directory",
             "mtx import makes a model directory of a published one: DIR or hf:OWNER/NAME",
@@ -87,7 +87,7 @@ def _model_directory(name: str | None) -> Path:
     return directory
 
 
-def describe(name: str) -> tuple[dict[str, Any], Tokenizer]:
+def describe(name: str) -> tuple[Json, Tokenizer]:
     """The settings of a model, by their keys, and its tokenizer; verifies its files."""
     directory = _model_directory(name)
     if is_run(directory):
@@ -112,7 +112,7 @@ def describe(name: str) -> tuple[dict[str, Any], Tokenizer]:
     return values, tokenizer
 
 
-def _check_overrides(resolved: Resolved, values: Mapping[str, Any], name: str) -> None:
+def _check_overrides(resolved: Resolved, values: Json, name: str) -> None:
     """Refuse settings of the command line that contradict the model; log those of a file that it overrides."""
     configured = dict(leaves(resolved.config.model_dump()))
     different = [key for key in _FIXED if configured[key] != values[key] and resolved.is_explicit(key)]
@@ -166,5 +166,7 @@ def translator(config: Config, device: str) -> "Translator":
 def check_tokenizer(config: Config, tokenizer: Tokenizer, prepared: Tokenizer) -> None:
     """Raise UsageError if the model's tokenizer is not the one that the data of the run was prepared with."""
     if not tokenizer.is_same(prepared):
-        text = "its tokenizer differs from the one of this run's data"
-        raise UsageError(f"training.init_from {config.training.init_from}: {text}", _HELP)
+        raise UsageError(
+            f"training.init_from {config.training.init_from}: its tokenizer differs from the one of this run's data",
+            _HELP,
+        )

@@ -52,12 +52,15 @@ class _ChunkedLoss(torch.autograd.Function):
         device = hidden.device.type
         compute = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         exact = torch.promote_types(compute, torch.float32)
-        num_outputs, num_passes = len(weight), len(hidden)
+        num_outputs = len(weight)
+        num_passes = len(hidden)
         scale = scale / num_passes
         mask = (targets < num_outputs)[:, None]  # pad is the id after the last output
         with torch.autocast(device, enabled=False):
-            h, w = hidden.to(compute), F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
-            d_hidden, d_weight = torch.empty_like(h), torch.zeros_like(w, dtype=exact)
+            h = hidden.to(compute)
+            w = F.pad(weight.to(compute), (0, 0, 0, -num_outputs % _ALIGNMENT))
+            d_hidden = torch.empty_like(h)
+            d_weight = torch.zeros_like(w, dtype=exact)
             d_bias = d_weight.new_zeros(0 if bias is None else len(w))
             sums = d_weight.new_zeros(3)
             rows = max(1, _rows_at_once(w) // num_passes)
@@ -71,7 +74,8 @@ class _ChunkedLoss(torch.autograd.Function):
                 d_bias += d_bias_part
                 sums += sums_part
             uniform = smoothing / num_outputs
-            total, count = (hidden * mask).sum((0, 1), dtype=exact), num_passes * mask.sum()
+            total = (hidden * mask).sum((0, 1), dtype=exact)
+            count = num_passes * mask.sum()
             d_hidden = (d_hidden - uniform * weight.sum(0)) * (mask * scale)
             d_weight = d_weight[:num_outputs].sub_(uniform * total).mul_(scale)
             d_bias = (d_bias[:num_outputs] - uniform * count) * scale
@@ -136,7 +140,8 @@ def _add_divergence(logits: Tensor, p: Tensor, factor: float) -> Tensor:
     exact = torch.promote_types(p.dtype, torch.float32)
     z1, z2 = logits.chunk(2)
     p1, p2 = p.chunk(2)
-    u, difference = z1 - z2, p1 - p2
+    u = z1 - z2
+    difference = p1 - p2
     # A sum in another type than that of the elements would copy all of them.
     sums: list[Tensor] = [torch.linalg.vecdot(q, u)[:, None].to(exact) for q in (difference, p1)]
     divergence, m1 = sums

@@ -6,10 +6,10 @@ run compiles them first. The size decides how a step is divided, never what it l
 Flow: packed batch -> `MicroStep` -> gradients, loss sums.
 """
 
-import functools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -121,7 +121,8 @@ class MicroStep:
 
     def _loss(self, batch: PackedBatch, scale: Tensor) -> tuple[Tensor, Tensor]:
         """The loss and the nll of the target."""
-        model, alpha = self.model, self.rdrop_alpha
+        model = self.model
+        alpha = self.rdrop_alpha
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16"):
             hidden, targets = self._hidden_twice(batch) if alpha else (self._hidden(batch), batch.tgt_out_ids)
             weights = model.output_weight, model.output_bias
@@ -156,7 +157,7 @@ class RecordedStep(MicroStep):
         if not self._graphs:
             self._prepare_graphs(batch)
         self._batch.buffer.copy_(batch.buffer, non_blocking=True)
-        self._graphs[not is_first].replay(functools.partial(self._run, self._batch, is_first))
+        self._graphs[not is_first].replay(partial(self._run, self._batch, is_first))
 
     def _prepare_graphs(self, batch: PackedBatch) -> None:
         if self.compiled:
@@ -167,13 +168,14 @@ class RecordedStep(MicroStep):
         pool = torch.cuda.graph_pool_handle()
         self._graphs = [CudaGraph(stream, pool) for _ in range(2)]
         for _ in range(_WARM_UPS):
-            self._graphs[0].warm_up(functools.partial(self._run, self._batch, True))
+            self._graphs[0].warm_up(partial(self._run, self._batch, True))
         torch.cuda.set_rng_state(state, self.device)
 
 
 def new_micro_step(config: Config, runtime: RuntimeChoices, model: TranslationModel) -> MicroStep:
     """The micro-step of a run with this model; a sharded one is gathered for each pass, so its step is not recorded."""
-    training, is_whole = config.training, not isinstance(model, FSDPModule)
+    training = config.training
+    is_whole = not isinstance(model, FSDPModule)
     is_recorded = model.embedding.device.type == "cuda" and model.kernel == "varlen" and is_whole
     kind = RecordedStep if is_recorded else MicroStep
     compiled = runtime.compile and is_whole

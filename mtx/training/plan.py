@@ -6,16 +6,16 @@ chosen.json; a resumed run reads it there.
 """
 
 import logging
-import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
 
-from mtx.config import settings
 from mtx.config.schema import Config
+from mtx.config.settings import with_values
 from mtx.data.model_sizes import row_values, smaller_rows
 from mtx.data.token_store import PreparedData
 from mtx.formatting import format_duration
@@ -57,7 +57,8 @@ def choose(seconds_per_token: Mapping[int, float], limit_s: float, epoch_tokens:
         min_tokens: the least target tokens of a step.
     """
     shares = {row: _share(row, speed, limit_s) for row, speed in seconds_per_token.items()}
-    of_text, most = next(iter(shares)), max(shares.values())
+    of_text = next(iter(shares))
+    most = max(shares.values())
     row = next(row for row in shares if shares[row] >= _ENOUGH * most)
     reason = "the measured size nearest to the text"
     if row != of_text:
@@ -96,7 +97,7 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
     clock, num_clocks = (time.process_time, num_threads()) if device.type == "cpu" else (time.monotonic, 1)
     config = _with(config, row_values(row) | {_RDROP: 0})
     tokens = max(config.data.max_tokens, min(_MEASURED_TOKENS[device.type != "cpu"], config.training.batch_tokens))
-    config = settings.with_values(config, {"training.batch_tokens": tokens})
+    config = with_values(config, {"training.batch_tokens": tokens})
     runtime = replace(first_choices(config, device, data, Ranks()), micro_batch_tokens=tokens, compile=False)
     take, num_tokens = first_step(config, runtime, data)
     seconds = list[float]()
@@ -110,11 +111,13 @@ def measure(row: int, config: Config, data: PreparedData, device: torch.device, 
 
 def describe(plan: Mapping[str, Any], config: Config, data: PreparedData) -> Iterator[str]:
     """The plan of `decide` in words: its row and why, and for each row that was measured what the time allows."""
-    limit, epoch_tokens = config.training.time_limit, _epoch_tokens(config, data)
+    limit = config.training.time_limit
+    epoch_tokens = _epoch_tokens(config, data)
     yield f"sizes for about {plan['row']:,} pairs: {plan['reason']}"
     for row, speed in plan["seconds_per_token"]:
-        most, epoch_s = row_values(row)["training.max_epochs"], epoch_tokens * speed
-        if _rdrop_alpha(row, _USED_SHARE * (limit or math.inf) / speed, epoch_tokens):
+        most = row_values(row)["training.max_epochs"]
+        epoch_s = epoch_tokens * speed
+        if _rdrop_alpha(row, _USED_SHARE * (limit or inf) / speed, epoch_tokens):
             epoch_s *= 2
         if limit is None:
             whole, half = (format_duration(share * most * epoch_s) for share in (1, 0.5))
@@ -146,11 +149,12 @@ def decide(
     """
     chosen = ranks.run_on_rank_zero(read_runtime, paths.chosen)
     recorded = chosen.plan if chosen else None
-    if config.undecided and recorded is None:
+    if config.undecided and not recorded:
         prepare_device(device, config.training.deterministic)
-        limit, of_text = config.training.time_limit or math.inf, int(config.sizes)
+        limit = config.training.time_limit or inf
+        of_text = int(config.sizes)
         limit_s = ranks.run_on_rank_zero(lambda: max(1.0, _USED_SHARE * limit - (time.monotonic() - started)))
-        speeds = dict[int, float]()
+        speeds = {}
         for row in [of_text, *smaller_rows(of_text)]:
             by_rank = ranks.gather(measure, row, config, data, device, _MEASURED_SHARE * limit)
             speeds[row] = 1 / sum(1 / seconds for seconds in by_rank)
@@ -162,13 +166,12 @@ def decide(
         reason = "; nearly ".join([plan.reason, *(f"sizes={row}" for row in rows)])
         recorded = {**plan._asdict(), "reason": reason, "keys": config.undecided}
     elif recorded and ranks.is_rank_zero:
-        limit_s = _USED_SHARE * (config.training.time_limit or math.inf)
+        limit_s = _USED_SHARE * (config.training.time_limit or inf)
         new = choose(dict(recorded["seconds_per_token"]), limit_s, _epoch_tokens(config, data)).row
         if new != recorded["row"]:
             logger.info(f"the run keeps its sizes; a new run would have sizes={new}")
     if recorded and config.undecided:
-        values = {"sizes": recorded["row"], "undecided": ()}
-        config = settings.with_values(_with(config, recorded["values"]), values)
+        config = with_values(_with(config, recorded["values"]), {"sizes": recorded["row"], "undecided": ()})
     return config, recorded
 
 
@@ -179,4 +182,4 @@ def _epoch_tokens(config: Config, data: PreparedData) -> float:
 def _with(config: Config, values: Mapping[str, Any]) -> Config:
     """The configuration with the values of a row for its undecided keys."""
     values = {**values, "training.batch_tokens": max(values["training.batch_tokens"], config.data.max_tokens)}
-    return settings.with_values(config, {key: value for key, value in values.items() if key in config.undecided})
+    return with_values(config, {key: value for key, value in values.items() if key in config.undecided})

@@ -9,7 +9,6 @@ between micro-steps; a validation is interrupted at once.
 Flow: the launcher's environment -> `join` -> `Ranks` -> `mtx.training.run`, strategy and trainer.
 """
 
-import contextlib
 import logging
 import os
 import re
@@ -18,6 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -80,7 +80,7 @@ class Signals:
     _may_raise: bool = False
     _single_until: float = 0.0
 
-    @contextlib.contextmanager
+    @contextmanager
     def interrupt(self) -> Iterator[None]:
         """A signal to stop raises `InterruptedTrainingError` in the block, also one that arrived before it."""
         try:
@@ -101,7 +101,7 @@ class Signals:
         if self.stop:
             if now < self._single_until:
                 return
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 disk.unlink(self.status)
             os._exit(128 + number)
         self.stop = number
@@ -112,7 +112,7 @@ class Signals:
             raise InterruptedTrainingError
 
 
-@contextlib.contextmanager
+@contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], object], numbers: Iterable[int]) -> Iterator[None]:
     """In the block, `handler` handles these signals."""
     before = {number: signal.signal(number, handler) for number in numbers}
@@ -253,7 +253,7 @@ class Ranks:
                 "rerun the same command to resume from the last checkpoint",
             )
         elif self._end_together or isinstance(error, StoppedError):
-            with contextlib.suppress(RuntimeError):
+            with suppress(RuntimeError):
                 self.all_gather_object(None)
         if isinstance(error, ReportedError):
             return error
@@ -266,7 +266,7 @@ def _rank_name(rank: int) -> str:
     return f"rank {rank} on {socket.gethostname()}"
 
 
-@contextlib.contextmanager
+@contextmanager
 def _hold_signals() -> Iterator[None]:
     """Deliver the signals that stop mtx after the block: a rank that leaves an exchange halfway ends the others.
 
@@ -279,7 +279,7 @@ def _hold_signals() -> Iterator[None]:
         signal.raise_signal(number)
 
 
-@contextlib.contextmanager
+@contextmanager
 def join() -> Iterator[Ranks]:
     """Join the process group in the block, as the rank in the launcher's environment. If one rank fails, all end.
 

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -150,8 +150,7 @@ def prepare_only(config: Config, hooks: Sequence[Hook] = ()) -> RunLayout:
 
 def load_initial(config: Config, paths: RunLayout) -> LoadedModel | None:
     """The model of `training.init_from` if the run has no checkpoint yet; else None."""
-    is_needed = config.training.init_from is not None and not full_checkpoint_steps(paths)
-    return init_from.load(config) if is_needed else None
+    return init_from.load(config) if config.training.init_from and not full_checkpoint_steps(paths) else None
 
 
 def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tuple[PreparedData, LoadedModel | None]:
@@ -160,7 +159,8 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
     Raises:
         DamagedFileError: if they are damaged, or missing from a run that has checkpoints.
     """
-    initial, is_new = load_initial(config, paths), not is_prepared(paths.data)
+    initial = load_initial(config, paths)
+    is_new = not is_prepared(paths.data)
     if is_new:
         if checkpoint_steps(paths):  # whose model may have been trained on other token ids
             raise DamagedFileError(
@@ -178,7 +178,9 @@ def prepare(config: Config, paths: RunLayout, hooks: Sequence[Hook] = ()) -> tup
 
 def _announce(trainer: Trainer) -> None:
     """Check that the disk has room for the run, and log what will be trained."""
-    config, runtime, training = trainer.config, trainer.runtime, trainer.config.training
+    config = trainer.config
+    runtime = trainer.runtime
+    training = trainer.config.training
     last, _ = trainer.schedule.end(trainer.state)
     steps = max(0, last - trainer.state.step)
     num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
@@ -195,7 +197,9 @@ def _announce(trainer: Trainer) -> None:
 
 def _write_model(run: Run) -> None:
     """Write the best candidate into model/."""
-    config, data, paths = run.config, run.data, run.paths
+    config = run.config
+    data = run.data
+    paths = run.paths
     write_status(paths, run.deferred_errors, state="running", stage="scoring", step=run.state.step)
     steps = averaging.choose(run)
     info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
@@ -204,7 +208,7 @@ def _write_model(run: Run) -> None:
 
 def _score(run: Run, ranks: Ranks) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
-    translations = dict[str, list[str]]()
+    translations = {}
     translator = Translator.load(
         run.paths.model,
         device=run.runtime.device,
@@ -221,8 +225,12 @@ def _score(run: Run, ranks: Ranks) -> None:
 
 def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
-    config, paths, data, state = run.config, run.paths, run.data, run.state
-    scores, files = dict[str, Any](), dict[str, str]()
+    config = run.config
+    paths = run.paths
+    data = run.data
+    state = run.state
+    scores = durable.Json()
+    files = dict[str, str]()
     longest_ter_s = min(LONGEST_TER_S, _TER_SHARE * (config.training.time_limit or math.inf))
     for name, store in data.tests.items():
         hypotheses, references = (

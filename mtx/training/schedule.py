@@ -6,8 +6,8 @@ longer improves (early stopping, `training.patience`), or early enough for scori
 """
 
 import logging
-import math
 from dataclasses import replace
+from math import ceil, inf, sqrt
 
 from mtx.config.schema import Config, TrainingConfig
 from mtx.data.sampler import BatchSampler
@@ -30,13 +30,13 @@ _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be k
 
 def highest_rate(d_model: int, warmup_steps: int) -> float:
     """The learning rate of the paper at the end of the warmup: d_model^-0.5 * warmup_steps^-0.5."""
-    return 1 / math.sqrt(d_model * warmup_steps)
+    return 1 / sqrt(d_model * warmup_steps)
 
 
 def learning_rate(step: int, warmup_steps: int, peak: float, cooldown: Cooldown | None = None) -> float:
     """The learning rate of update `step`, counted from 1; `peak` is that of `warmup_steps`."""
-    usual = peak * min(step / warmup_steps, math.sqrt(warmup_steps / step))
-    return usual if cooldown is None else usual * cooldown.share(step)
+    usual = peak * min(step / warmup_steps, sqrt(warmup_steps / step))
+    return usual * cooldown.share(step) if cooldown else usual
 
 
 def steps_per_epoch(train: TokenStore, training: TrainingConfig) -> float:
@@ -57,10 +57,10 @@ def planned_end(
         steps_per_epoch: an estimate for a run that has not begun.
         step, epochs: how far the run has come; `epochs` counts parts of an epoch too.
     """
-    ends = [] if training.max_steps is None else [(training.max_steps, "max_steps")]
-    if training.max_epochs is not None:
+    ends = [(training.max_steps, "max_steps")] if training.max_steps else []
+    if training.max_epochs:
         size = step / epochs if epochs else steps_per_epoch
-        ends.append((step + math.ceil(max(0.0, training.max_epochs - epochs) * size), "max_epochs"))
+        ends.append((step + ceil(max(0.0, training.max_epochs - epochs) * size), "max_epochs"))
     return min(ends)
 
 
@@ -93,7 +93,9 @@ class Schedule:
     """
 
     def __init__(self, config: Config, data: PreparedData, sampler: BatchSampler, num_ranks: int = 1):
-        self._training, self._d_model, self._sampler = config.training, config.model.d_model, sampler
+        self._training = config.training
+        self._d_model = config.model.d_model
+        self._sampler = sampler
         self.steps_per_epoch = steps_per_epoch(data.train, config.training)
         search = _SEARCH_COST * config.decoding.beam_size * sum(store.num_pairs for store in data.tests.values())
         # What follows the last step: a validation, those of `averaging`, and the translation of the test sets.
@@ -109,7 +111,7 @@ class Schedule:
 
     def end(self, state: State) -> tuple[int, str]:
         """The step at which the run will end unless something ends it sooner, and the key that ends it there."""
-        if state.cooldown is not None:
+        if state.cooldown:
             return state.cooldown.last, state.cooldown.reason
         end = planned_end(self._training, self.steps_per_epoch, state.step, self._sampler.epochs(state.position))
         return end if self._in_time is None else min(end, (self._in_time, "time_limit"))
@@ -121,24 +123,25 @@ class Schedule:
 
     def reason_to_stop(self, state: State, now_s: float) -> str | None:
         """The key in the section `training` that ends the run in this state, such as "max_steps"; None to continue."""
-        training, cooldown = self._training, state.cooldown
-        if state.step >= (training.max_steps or math.inf):
+        training = self._training
+        cooldown = state.cooldown
+        if state.step >= (training.max_steps or inf):
             return "max_steps"
-        if cooldown is not None and state.step >= cooldown.last:
+        if cooldown and state.step >= cooldown.last:
             return cooldown.reason
-        if state.step and now_s > self.usable_s(state, 1.0 if cooldown is None else _LEAST_SCORING):
-            if cooldown is not None:
+        if state.step and now_s > self.usable_s(state, _LEAST_SCORING if cooldown else 1.0):
+            if cooldown:
                 logger.warning(f"training slowed down: the time limit ends it {cooldown.last - state.step} steps early")
             return "time_limit"
-        if cooldown is not None:  # it was planned for one of these, and follows its plan
+        if cooldown:  # it was planned for one of these, and follows its plan
             return None
-        if state.position.epoch >= (training.max_epochs or math.inf):
+        if state.position.epoch >= (training.max_epochs or inf):
             return "max_epochs"
         return "patience" if self._has_stalled(state) else None
 
     def _has_stalled(self, state: State) -> bool:
         """Early stopping: whether the last validations were no better than the best one."""
-        return state.bad_validations >= (self._training.patience or math.inf)
+        return state.bad_validations >= (self._training.patience or inf)
 
     def plan_cooldown(self, state: State, now_s: float) -> Cooldown | None:
         """The cooldown that begins after `state`, if it is time for one; None if it has begun.
@@ -147,12 +150,13 @@ class Schedule:
         training.patience has run out. Its last step stays. All ranks call this at every step, which updates `end`.
         """
         self._in_time = self._end_by_time_limit(state, now_s)
-        step, share = state.step, self._training.cooldown
-        if not share or state.cooldown is not None or not step:
+        step = state.step
+        share = self._training.cooldown
+        if not share or state.cooldown or not step:
             return None
         last, reason = self.end(state)
         if self._has_stalled(state):
-            last, reason = min((last, reason), (step + math.ceil(step * share / (1 - share)), "patience"))
+            last, reason = min((last, reason), (step + ceil(step * share / (1 - share)), "patience"))
         elif step < (first := last - round(share * last)) or step >= last:
             return None
         elif reason == "time_limit" and first < step:  # a validation made the end seem nearer: use the margin
@@ -182,13 +186,13 @@ class Schedule:
 
     def skip_validation(self, seconds: float) -> None:
         """Leave the time of a validation out of that of steps."""
-        if self._timed_from is not None:
+        if self._timed_from:
             first_s, first_step = self._timed_from
             self._timed_from = first_s + seconds, first_step
 
     def is_validation_due(self, state: State, now_s: float) -> bool:
         """Whether to validate before the end: regularly, and once to learn early how long decoding takes."""
-        needs_time = not state.validation_s and now_s > _DECODING_SHARE * (self._training.time_limit or math.inf)
+        needs_time = not state.validation_s and now_s > _DECODING_SHARE * (self._training.time_limit or inf)
         return needs_time or state.step % self._training.validate_every == 0
 
     def usable_s(self, state: State, share: float = 1.0) -> float:
@@ -197,7 +201,7 @@ class Schedule:
         The rest, at most half of it, is for saving, averaging and scoring with beam search; see `scoring_s`.
         """
         limit = self._training.time_limit
-        return math.inf if limit is None else limit - min(self.scoring_s(state, share), _MOST_RESERVED * limit)
+        return inf if limit is None else limit - min(self.scoring_s(state, share), _MOST_RESERVED * limit)
 
     def scoring_s(self, state: State, share: float = 1.0) -> float:
         """The seconds from the last step to the end: of saving, averaging and scoring, by those of a validation.

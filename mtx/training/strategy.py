@@ -7,10 +7,10 @@ the strategy: rank 0 writes those of one device, and gives each rank its part wh
 The optimizer is Adam, as section 5.3 of the paper has it; `WeightUpdate` is its update after the gradients of a step.
 """
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -85,11 +85,11 @@ class WeightUpdate:
             found_inf: Tensor = self.optimizer.found_inf  # type: ignore[attr-defined]
             before = found_inf.clone()
             found_inf.fill_(1)
-            self._graph.warm_up(functools.partial(self._apply, self._rate, self.clip_norm and math.inf))
+            self._graph.warm_up(partial(self._apply, self._rate, self.clip_norm and math.inf))
             found_inf.copy_(before)
             self._is_warm = True
         self._rate.fill_(learning_rate)
-        self._graph.replay(functools.partial(self._apply, self._rate, self.clip_norm))
+        self._graph.replay(partial(self._apply, self._rate, self.clip_norm))
         return self._figures
 
     def _apply(self, learning_rate: float | Tensor, clip_norm: float | None) -> None:

@@ -7,14 +7,14 @@ With several ranks each runs its share of the micro-batches, and their `Strategy
 part of the validation text; rank 0 alone scores, saves and has hooks, and the others wait for it.
 """
 
-import contextlib
 import logging
 import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from mtx.errors import MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine
 from mtx.model.translation_model import TranslationModel
-from mtx.storage import durable
+from mtx.storage.durable import Json, write_json, write_text
 from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import checkpoint_steps
 from mtx.training.checkpoint import AsyncCheckpointer, State
@@ -93,7 +93,7 @@ class Progress:
             update = self.unread.popleft()
             yield update, update.figures.tensor().tolist()
 
-    def measure(self, update: Update, figures: list[float], last: int, most_s: float) -> dict[str, Any]:
+    def measure(self, update: Update, figures: list[float], last: int, most_s: float) -> Json:
         """The event of an update for metrics.jsonl, with the speed and the remaining time.
 
         Args:
@@ -131,12 +131,13 @@ class Trainer(Run):
     sampler: BatchSampler
     strategy: Strategy
     checkpointer: AsyncCheckpointer
-    validate_part: Callable[[TranslationModel, int, int], dict[str, Any]]
-    validation_of: Callable[[Sequence[dict[str, Any]], float], Validation]
+    validate_part: Callable[[TranslationModel, int, int], Json]
+    validation_of: Callable[[Sequence[Json], float], Validation]
 
     def __post_init__(self) -> None:
         self.device = torch.device(self.runtime.device)
-        self.model, self.optimizer = self.strategy.model, self.strategy.optimizer
+        self.model = self.strategy.model
+        self.optimizer = self.strategy.optimizer
         self.progress = Progress(self.state.step)
         self._signals = Signals(self.paths.status, self.ranks.size > 1)
         self._has_halved = False
@@ -144,7 +145,8 @@ class Trainer(Run):
 
     def _divide_steps(self) -> None:
         """Divide a step into micro-batches of the size in `runtime`, and make what runs one and what ends a step."""
-        config, strategy = self.config, self.strategy
+        config = self.config
+        strategy = self.strategy
         self.num_micro_steps, self.shape = step_shape(config, self.runtime, self.sampler, self.ranks.size)
         self.micro_step = new_micro_step(config, self.runtime, self.model)
         self.update_weights = WeightUpdate(
@@ -166,14 +168,15 @@ class Trainer(Run):
             StoppedError: after SIGTERM, SIGINT or SIGHUP, when the state is saved.
             MtxError: if a loss or gradient is not finite; the weights keep their values.
         """
-        ranks, reason = self.ranks, ""
+        ranks = self.ranks
+        reason = ""
         with self.cleanup:
             self.cleanup.enter_context(self.checkpointer.thread)
             if ranks.is_rank_zero:
                 self.hooks = hooks
             ranks.run_on_rank_zero(self._start)
             with handle_signals(self._signals.handle, handled_signals()):
-                with contextlib.suppress(InterruptedTrainingError):
+                with suppress(InterruptedTrainingError):
                     reason = self._take_steps()
                 self._save()
                 stop = int(*ranks.maximum(self._signals.stop))
@@ -202,7 +205,7 @@ class Trainer(Run):
     def _take_steps(self) -> str:
         """Take steps until there is a reason to stop, and return it; the first out-of-memory halves the micro-batch."""
         while True:
-            with contextlib.closing(self.load(MAX_COUNT)) as loaded:
+            with closing(self.load(MAX_COUNT)) as loaded:
                 try:
                     while (reason := self._finish_step()) is None:
                         self._step(next(loaded))
@@ -219,14 +222,15 @@ class Trainer(Run):
         Raises:
             MtxError: the second time, and on one of several ranks, which then all end: the next start takes the half.
         """
-        size, longest = self.runtime.micro_batch_tokens, self.config.data.max_tokens
+        size = self.runtime.micro_batch_tokens
+        longest = self.config.data.max_tokens
         half = max(longest, -(-size // 2))
         text = f"step {self.state.step + 1}: out of memory with micro-batches of {size} target tokens: {shortage}"
         if self._has_halved or size <= longest:
             raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
         self._has_halved = True
         self.runtime = replace(self.runtime, micro_batch_tokens=half)
-        durable.write_json(self.paths.chosen, asdict(self.runtime))
+        write_json(self.paths.chosen, asdict(self.runtime))
         if self.ranks.size > 1:
             raise MtxError(text, f"rerun the same command to resume with micro-batches of {half}")
         logger.warning(f"{text}; halving micro-batches")
@@ -250,13 +254,15 @@ class Trainer(Run):
 
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
-        state, step = self.state, self.state.step + 1
+        state = self.state
+        step = self.state.step + 1
         self.ranks.begin_step(step)
         rate = self.schedule.learning_rate(state, step)
         figures = self.update(loaded, step, rate)
         self.state = replace(state, step=step, position=loaded.after)
         if self.ranks.is_rank_zero:
-            epochs, tokens = self.sampler.epochs(loaded.after), loaded.num_tgt_tokens
+            epochs = self.sampler.epochs(loaded.after)
+            tokens = loaded.num_tgt_tokens
             self.progress.unread.append(Update(step, state.position, rate, tokens, HostCopy(figures), epochs))
         self._report_updates()
 
@@ -297,8 +303,8 @@ class Trainer(Run):
         pairs = self.sampler.step(place).pairs
         lines = self.text.lines()[pairs]
         rows = zip(lines, *self.text.texts(pairs), strict=True)
-        with contextlib.suppress(OSError):  # the error itself matters more
-            durable.write_text(self.paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
+        with suppress(OSError):  # the error itself matters more
+            write_text(self.paths.refused, "".join(f"{line}\t{src}\t{tgt}\n" for line, src, tgt in rows))
         return MtxError(
             f"step {update.step}: loss {loss}, gradient norm {norm}; nothing was updated. The step has {len(pairs)} "
             f"pairs from position {place.index} of epoch {place.epoch}, "
@@ -316,11 +322,14 @@ class Trainer(Run):
         Raises:
             InterruptedTrainingError: on all ranks if a signal asked one of them to stop.
         """
-        training, signals, step = self.config.training, self._signals, self.state.step
+        training = self.config.training
+        signals = self._signals
+        step = self.state.step
         self.checkpointer.settle()
-        requested, signals.save_requested = signals.save_requested, False
+        requested = signals.save_requested
+        signals.save_requested = False
         # A small model on a GPU would wait for every save. On a CPU, what is averaged must not depend on time.
-        skip = self.device.type == "cuda" and not training.deterministic and self.checkpointer.writing is not None
+        skip = self.device.type == "cuda" and not training.deterministic and bool(self.checkpointer.writing)
         stop, save, skips, now_s = self.ranks.maximum(signals.stop, requested, skip, self.elapsed_s())
         if stop:
             raise InterruptedTrainingError
@@ -343,12 +352,13 @@ class Trainer(Run):
 
     def _validate(self, now_s: float) -> float:
         """Validate, and return the time after it; a signal to stop interrupts it and leaves the state unchanged."""
-        model, ranks = self.strategy.whole_model(), self.ranks
+        model = self.strategy.whole_model()
+        ranks = self.ranks
         self._report_updates(wait=True)
         started = time.monotonic()
 
-        def work() -> dict[str, Any] | None:
-            with contextlib.suppress(InterruptedTrainingError), self._signals.interrupt():
+        def work() -> Json | None:
+            with suppress(InterruptedTrainingError), self._signals.interrupt():
                 return self.validate_part(model, ranks.rank, ranks.size)
             return None
 
@@ -372,7 +382,8 @@ class Trainer(Run):
     def _save(self) -> None:
         """Start to write the checkpoint of this step, unless it is written already."""
         self._report_updates(wait=True)
-        started, ranks = time.monotonic(), self.ranks
+        started = time.monotonic()
+        ranks = self.ranks
         if not ranks.run_on_rank_zero(lambda: self.checkpointer.is_due(self.state)):
             return
         copies = self.strategy.snapshot()

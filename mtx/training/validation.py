@@ -8,7 +8,7 @@ own languages, and the mean of their scores counts.
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from mtx.config.schema import Config
 from mtx.data.sampler import Ints
 from mtx.data.token_store import PreparedData
 from mtx.decoding import metrics
-from mtx.decoding.options import Placement, SearchOptions
+from mtx.decoding.options import Lines, Placement, SearchOptions
 from mtx.decoding.torch_engine import TorchEngine
 from mtx.decoding.translator import Translator
 from mtx.model.translation_model import TranslationModel
@@ -28,7 +28,7 @@ from mtx.training.hooks import Sample, Validation
 _NUM_SAMPLES = 5
 
 
-def pick_samples(sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]) -> list[Sample]:
+def pick_samples(sources: Lines, references: Lines, hypotheses: Lines) -> list[Sample]:
     """Five sentences at even distances; all of them if there are fewer."""
     rows = list(zip(sources, references, hypotheses, strict=False))
     count = min(_NUM_SAMPLES, len(rows))
@@ -89,19 +89,22 @@ def interleave(parts: Sequence[list[str]]) -> list[str]:
 
 def validation_of(config: Config, data: PreparedData, parts: Sequence[dict[str, Any]], started: float) -> Validation:
     """The validation that ranks have done in parts; `started` is on the monotonic clock."""
-    metric, form = deciding_metric(data, config), data.tokenizer.normalization
+    metric = deciding_metric(data, config)
+    form = data.tokenizer.normalization
     hypotheses = metrics.normalize_lines(interleave([part["hypotheses"] for part in parts]), form)
     references = metrics.normalize_lines(data.valid.tgt_texts(), form)
 
-    def score(measure: Callable[..., float]) -> dict[str, float]:
+    def score(name: str) -> dict[str, float]:
         return {
-            f"{src}-{tgt}": measure([hypotheses[row] for row in rows], [references[row] for row in rows], tgt)
+            f"{src}-{tgt}": metrics.score(
+                [hypotheses[row] for row in rows], [references[row] for row in rows], tgt, metrics=[name]
+            )[name]["score"]
             for src, tgt, rows in _directions(config, data)
         }
 
     num_tokens = int(data.valid.tgt.lengths.sum()) - data.tokenizer.num_forced * data.valid.num_pairs
-    bleu = score(metrics.bleu)
-    chrf = score(lambda lines, others, _: metrics.chrf(lines, others)) if metric == "chrf" else None
+    bleu = score("bleu")
+    chrf = score("chrf") if metric == "chrf" else None
     return Validation(
         nll=sum(part["nll"] for part in parts) / max(1, num_tokens),
         bleu=statistics.fmean(bleu.values()),

@@ -1,13 +1,18 @@
 """Typer's options become those of `Translator.load`, and only those that a command takes are there."""
 
 import shlex
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
+from mtx import cli
+from mtx.commands import inspect_model
 from mtx.commands.translator_options import ALL, LoadOptions, takes
 from mtx.decoding.options import MBR_EPSILON, Placement, Sampling, SearchOptions
+from mtx.errors import UsageError
 
 
 def run(names: tuple[str, ...], options: str = "") -> tuple[SearchOptions, Placement]:
@@ -28,8 +33,23 @@ def run(names: tuple[str, ...], options: str = "") -> tuple[SearchOptions, Place
 
 def test_nothing_given_leaves_everything_to_the_model() -> None:
     assert run(ALL) == (SearchOptions(), Placement())
-    assert run(()) == (SearchOptions(), Placement(precision="tf32", engine="torch"))
-    assert run(("beam_size",)) == (SearchOptions(), Placement()), "what searches does as mtx translate"
+    assert run(()) == run(("beam_size",)) == (SearchOptions(), Placement())
+
+
+@pytest.mark.parametrize("command", ["logprob", "encode", "attention"])
+def test_what_does_not_search_is_computed_by_torch_in_tf32(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(model: str, **options: Any) -> NoReturn:
+        loaded.append(Placement(**options))
+        raise UsageError("enough")
+
+    loaded = list[Placement]()
+    monkeypatch.setattr(inspect_model, "load_translator", load)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text").write_text("a\n")
+    assert cli.run([command, "model", *["text"] * (1 + (command == "logprob"))]) == 2
+    assert loaded == [Placement(precision="tf32", engine="torch")]
 
 
 def test_each_option_has_its_place() -> None:
