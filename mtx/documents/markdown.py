@@ -48,11 +48,11 @@ _KEPT_HTML = re.compile(
     r"|<(pre|code|script|style|svg)\b(?!.*</\1\b)|\A(?:(?!<(?:pre|code|script|style|svg)\b).)*</(?:pre|code|script|style|svg)\b",
     re.DOTALL | re.IGNORECASE,
 )
-_CODE_SPAN = re.compile(r"(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
+_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
 _TAG = re.compile(r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>", re.IGNORECASE)
 _LINK = re.compile(r"(?:\]\(|\bhref=[\"']|^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*)#([^\s)\"'<>]+)", re.MULTILINE)
 _ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w.:-]+)", re.MULTILINE)
-_NAMED = re.compile(r"\{.*[#*].*\}$")  # a heading
+_NAMED = re.compile(r"\{[^{}#*]*[#*][^{}]*\}$")  # a heading
 _NOT_SHOWN = re.compile(
     r"!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)|\]\[[^\]]*\]|</?\w[^<>]*>|&\w+;|(?<![\w_])_(?!_)|(?<!_)_(?![\w_])"
 )
