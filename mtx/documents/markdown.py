@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import accumulate, count, pairwise
+from itertools import accumulate, chain, count, pairwise
 from pathlib import Path
 from unicodedata import category
 from urllib.parse import unquote
@@ -42,16 +42,17 @@ _KEPT = re.compile(
 # at the beginning also the box of a task, and the name of an alert
 _FIRST_KEPT = re.compile(rf"\A\[[ xX]\](?=\s)|\A\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
 _CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
-_CODE_TAG = re.compile(r"<(/?)(?:pre|code|script|style|svg)\b", re.IGNORECASE)
-_JSX = re.compile(r"=\{(?!\{)|\{[^{}]*<")
-# On its own line, such a tag makes what follows an HTML block
-_LONE_TAG = re.compile(rf"\s*</?(?:{html.PHRASE.pattern})\b(?![^<>]*translate)[^<>]*>[ \t\r]*\n", re.IGNORECASE)
-_CODE_SPAN = re.compile(r"(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
+# HTML in quotations, of JSX, with a part of an element of code, and after an inline tag, which must keep its own line
+_KEPT_HTML = re.compile(
+    rf"\A[^<\n]*>|=\{{(?!\{{)|\{{[^{{}}]*<|\A\s*</?(?:{html.PHRASE.pattern}|br|img)\b[^<>]*>[ \t\r]*\n"
+    r"|<(pre|code|script|style|svg)\b(?!.*</\1\b)|\A(?:(?!<(?:pre|code|script|style|svg)\b).)*</(?:pre|code|script|style|svg)\b",
+    re.DOTALL | re.IGNORECASE,
+)
+_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
 _TAG = re.compile(r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>", re.IGNORECASE)
 _LINK = re.compile(r"(?:\]\(|\bhref=[\"']|^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*)#([^\s)\"'<>]+)", re.MULTILINE)
-_REST = re.compile(f"{_TAG.pattern}|{_LINK.pattern}", re.IGNORECASE | re.MULTILINE)
 _ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w.:-]+)", re.MULTILINE)
-_NAMED = re.compile(r"\{.*[#*].*\}$")  # a heading
+_NAMED = re.compile(r"\{[^{}#*]*[#*][^{}]*\}$")  # a heading
 _NOT_SHOWN = re.compile(
     r"!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)|\]\[[^\]]*\]|</?\w[^<>]*>|&\w+;|(?<![\w_])_(?!_)|(?<!_)_(?![\w_])"
 )
@@ -102,18 +103,15 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
     masked = _mask_dialects(text)
     lines = masked.split("\n")
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
-    parse = _parser()
+    parse = partial(_parser().parse, env={})  # which keeps the addresses that a text defines for its links
     row = -1
     column = 0
     for opening, token in pairwise([Token("", "", 0), *parse(masked)]):
         if token.type == "html_block" and token.map:
             start, end = (starts[line] for line in token.map)
-            block = text[start:end]
-            lone_tag = _LONE_TAG.match(block)
-            begin = lone_tag.end() if lone_tag else 0
-            edits = list(moved(html.read_blocks(Path("HTML block"), block[begin:].rstrip()), start + begin))
-            tags = _CODE_TAG.findall(block)
-            if _JSX.search(block) or tags.count("") != tags.count("/") or block.split() != token.content.split():
+            block = text[start:end].rstrip()
+            edits = list(moved(html.read_blocks(Path("HTML block"), block), start))
+            if _KEPT_HTML.search(block):
                 left["HTML block"] += bool(edits)
             else:
                 yield from edits
@@ -143,18 +141,17 @@ def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
 
     Warns of links that lead nowhere.
     """
-    if not _REST.search(text):
+    if not (_TAG.search(text) or _LINK.search(text)):
         return
-    words, slugs = _without_code(text), _slugs(source)
-    ids = {"top", *_ID.findall(source)}
-    dead, edits = list[str](), list[Edit]()
+    words, edits, dead = _without_code(text), list[Edit](), list[str]()
     for tag in _TAG.finditer(words):
         edits += moved(html.read_attributes(tag[0]), tag.start())
-    new_slugs = dict(zip(slugs, _slugs(text), strict=False))
+    slugs = dict(zip(_slugs(source), _slugs(text), strict=False))
+    ids = {"top", *_ID.findall(source)}
     for link in _LINK.finditer(words):
         slug = unquote(link[1])
         if slug in slugs:
-            edits.append(replace_text(*link.span(1), new_slugs[slug]))
+            edits.append(replace_text(*link.span(1), slugs[slug]))
         elif slug not in ids:
             dead.append(slug)
     if dead:
@@ -172,11 +169,9 @@ def _slugs(text: str) -> list[str]:
     for opening, token in pairwise(_FENCES.parse(text)):
         if opening.type == "heading_open" and not _NAMED.search(token.content):
             shown = _NOT_SHOWN.sub("", token.content.lower())
-            slug = name = "".join(c for c in shown if c in " -_" or category(c)[0] in "LMN").replace(" ", "-")
-            numbers = count(1)
-            while name in slugs:
-                name = f"{slug}-{next(numbers)}"
-            slugs.append(name)
+            slug = "".join(c for c in shown if c in " -_" or category(c)[0] in "LMN").replace(" ", "-")
+            names = chain([slug], (f"{slug}-{number}" for number in count(1)))
+            slugs.append(next(name for name in names if name not in slugs))
     return slugs
 
 
@@ -331,16 +326,9 @@ def _texts_and_kinds(marked: Marked) -> list[str]:
     return text.split()
 
 
-def _parser() -> Parse:
-    """A parser whose tokens inside blocks have their spans (`meta["span"]`).
-
-    It keeps the addresses that a text defines for its links, for the following texts.
-    """
-    return partial(_noting_spans().parse, env={})
-
-
 @cache
-def _noting_spans() -> MarkdownIt:
+def _parser() -> MarkdownIt:
+    """A parser whose tokens inside blocks have their spans (`meta["span"]`)."""
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["fragments_join", "text_join"])
     ruler = parser.inline.ruler
     for name, rule in zip(ruler.get_active_rules(), ruler.getRules(""), strict=True):

@@ -78,11 +78,14 @@ GODOT = "#: doc/classes/Node.xml"
 @pytest.mark.parametrize(
     "comment, source, translation",
     [
-        ("", "a :func:`b` :class:`c d <e.F>` :meth:`g <H.__g__>` ``i`` `j`", "A :func:`b` :class:`C D <e.F>` :meth:`g <H.__g__>` ``i`` `j`"),
+        ("", "a :func:`b` :class:`c d <e.F>` :meth:`g <H.__g__>` ``i`` `j`",
+         "A :func:`b` :class:`C D <e.F>` :meth:`g <H.__g__>` ``i`` `j`"),
         ("", "`a b <https://c.d>`_ |e| **f** *g* [1]_ [#h]_::", "`A B <https://c.d>`_ |e| **F** *G* [1]_ [#h]_::"),
-        ("", ":ref:`a <a>` :term:`b`\\\\ s {doc}`c d <e>` \\\\*f", ":ref:`A <a>` :term:`b`\\\\ S {doc}`C D <e>` \\\\*f"),
+        ("", "a ``:b:`c d <e>``` ```f g`_`` `h's i`_", "A ``:b:`c d <e>``` ```f g`_`` `h's i`_"),
+        ("", r":ref:`a <a>` :term:`b`\\ s {doc}`c d <e>` \\*f", r":ref:`A <a>` :term:`b`\\ S {doc}`C D <e>` \\*f"),
         ("", "`a' and ``b'' * c **d 2**e", "`A' AND ``B'' * C **D 2**E"),
-        ("", "[b]a[/b] [url=c]d[/url] [code]e f[/code] [param g] [method H.i]", "[b]A[/b] [url=c]D[/url] [code]e f[/code] [param g] [method H.i]"),
+        ("", "[b]a[/b] [url=c]d[/url] [code]e f[/code] [param g] [operator H.operator []]",
+         "[b]A[/b] [url=c]D[/url] [code]e f[/code] [param g] [operator H.operator []]"),
         ("", "[a b](https://c.d) ![e](f.png) [g](h)", "[A B](https://c.d) ![e](f.png) [G](H)"),
         ("", "see a_ in x.c_", "SEE A_ IN X.C_"),
         (RST, "see a_ and b-c__", "SEE a_ AND b-c__"),
