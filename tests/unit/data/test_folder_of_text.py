@@ -103,6 +103,11 @@ def test_languages_that_are_given_choose(folder: Path) -> None:
         train("memories", "data.src=it", "data.tgt=fr")
 
 
+def test_both_directions_of_two_languages_count(folder: Path) -> None:
+    write(folder / "more.tmx", tmx(*((f"word {n}", f"mot {n}") for n in range(4)), languages=("en", "fr")))
+    assert train()[0].languages == ("en", "de"), "of 5 pairs in French, 4 from English to German, and 2 from German"
+
+
 def test_text_in_unknown_languages_is_in_those_of_most(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(folder / "short.tsv", "a\tb\n")
     write(folder / "long.tsv", "".join(f"{de}\t{en}\n" for de, en in zip(GERMAN, ENGLISH, strict=False)))
@@ -120,6 +125,11 @@ def test_a_folder_without_text_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UsageError, match="^empty: ") as error:
         train("empty")
     assert ".tmx" in error.value.help and "NAME.en" in error.value.help
+    write(tmp_path / "empty/short.tsv", "a\tb\n")
+    with pytest.raises(UsageError, match="^empty: no text in src and tgt") as error:
+        train("empty")
+    assert "data.src=en data.tgt=de" in error.value.help
+    assert pairs(train("empty", "data.src=en", "data.tgt=de")[0]) == [("a", "b")]
 
 
 def test_a_changed_file_of_a_folder_is_found(folder: Path) -> None:
