@@ -162,8 +162,12 @@ def test_the_text_of_a_catalogue_may_show_another_source(tmp_path: Path) -> None
 
 
 def test_of_translations_in_several_files_the_report_has_the_reason(folder: Path) -> None:
-    for number, (cat, revised) in enumerate([("Katze", 2019), ("Kater", 2021), ("Miez", 2020)]):
-        write(folder / f"dated/{number}/de.po", PO.format(f"PO-Revision-Date: {revised}-01-01 10:00+0200\\n", cat))
+    dated = [("Katze", 2019), ("Kater", 2019), ("Kater", 2021), ("Miez", 2020)]
+    for number, (cat, revised) in enumerate(dated):
+        write(
+            folder / f"dated/{number}/de.po",
+            PO.format(f"PO-Revision-Date: {revised}-01-01 10:00+0200\\n", cat) + '\nmsgid "new"\nmsgstr ""\n',
+        )
     for number, cow in enumerate(["Kuh", "Kuh", "Rind", "Kuh"]):
         write(folder / f"plain/{number}.tmx", tmx(("the cow", cow), (f"word {number}", f"Wort {number}")))
     numbers = tmx(*((f"number {n}", f"Nummer {n}") for n in range(60)))
@@ -179,9 +183,10 @@ def test_of_translations_in_several_files_the_report_has_the_reason(folder: Path
     prepare(config, folder.parent / "data")
     report = durable.read_json(folder.parent / "data/report.json")
     [entry] = report["corpora"]
-    assert entry["name"] == "14 files of memories/" and report["valid"]["pairs"] == entry["read"]
+    assert entry["name"] == "15 files of memories/" and report["valid"]["pairs"] == entry["read"] - 4
     assert {reason: count for reason, count in entry["dropped"].items() if "held" not in reason} == {
-        "older translation": 3, "duplicate": 2, "other translation": 1,
+        "not translated": 4,
+        "older translation": 3, "duplicate": 3, "other translation": 1,
     }  # fmt: skip
     examples = {reason: each["example"] for reason, each in report["dropped"].items()}
     assert examples["other translation"] == {
@@ -190,4 +195,5 @@ def test_of_translations_in_several_files_the_report_has_the_reason(folder: Path
         "src": "the cow",
         "tgt": "Rind",
     }
+    assert examples["not translated"]["corpus"] == "memories/dated/0/de.po"
     assert examples["older translation"]["corpus"] == "memories/c/locale/de/LC_MESSAGES/app.po"
