@@ -229,7 +229,7 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     """
     number, pairs = block
     rows = list[tuple[int, str, str, int]]()
-    dropped = dict(pairs.left_out)
+    dropped = {reason: replace(group, file=pairs.file) for reason, group in pairs.left_out.items()}
     for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
         cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
@@ -261,9 +261,10 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     is_first = is_kept.copy()
     is_first[is_kept] = find_first(hash_pairs(src_hashes, tgt_hashes)[is_kept])
     is_own = np.array([tally.is_own for tally in tallies])[corpus]
+    is_same = tgt_hashes == tgt_hashes[chosen]
     masks = {
-        "older translation": ~is_kept & ((dates < dates[chosen]) | (files == files[chosen])),
-        "duplicate": ~is_first & (tgt_hashes == tgt_hashes[chosen]),
+        "older translation": ~is_kept & ((files == files[chosen]) | (dates < dates[chosen]) & ~is_same),
+        "duplicate": ~is_first & is_same,
         "other translation": ~is_kept,
     }
     masks |= hold_out(sets, corpora, data, table, directions, is_own, is_first)

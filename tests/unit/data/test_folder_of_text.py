@@ -103,6 +103,11 @@ def test_languages_that_are_given_choose(folder: Path) -> None:
         train("memories", "data.src=it", "data.tgt=fr")
 
 
+def test_both_directions_of_two_languages_count(folder: Path) -> None:
+    write(folder / "more.tmx", tmx(*((f"word {n}", f"mot {n}") for n in range(4)), languages=("en", "fr")))
+    assert train()[0].languages == ("en", "de"), "of 5 pairs in French, 4 from English to German, and 2 from German"
+
+
 def test_text_in_unknown_languages_is_in_those_of_most(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(folder / "short.tsv", "a\tb\n")
     write(folder / "long.tsv", "".join(f"{de}\t{en}\n" for de, en in zip(GERMAN, ENGLISH, strict=False)))
@@ -120,6 +125,11 @@ def test_a_folder_without_text_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(UsageError, match="^empty: ") as error:
         train("empty")
     assert ".tmx" in error.value.help and "NAME.en" in error.value.help
+    write(tmp_path / "empty/short.tsv", "a\tb\n")
+    with pytest.raises(UsageError, match="^empty: no text in src and tgt") as error:
+        train("empty")
+    assert "data.src=en data.tgt=de" in error.value.help
+    assert pairs(train("empty", "data.src=en", "data.tgt=de")[0]) == [("a", "b")]
 
 
 def test_a_changed_file_of_a_folder_is_found(folder: Path) -> None:
@@ -152,8 +162,12 @@ def test_the_text_of_a_catalogue_may_show_another_source(tmp_path: Path) -> None
 
 
 def test_of_translations_in_several_files_the_report_has_the_reason(folder: Path) -> None:
-    for number, (cat, revised) in enumerate([("Katze", 2019), ("Kater", 2021), ("Miez", 2020)]):
-        write(folder / f"dated/{number}/de.po", PO.format(f"PO-Revision-Date: {revised}-01-01 10:00+0200\\n", cat))
+    dated = [("Katze", 2019), ("Kater", 2019), ("Kater", 2021), ("Miez", 2020)]
+    for number, (cat, revised) in enumerate(dated):
+        write(
+            folder / f"dated/{number}/de.po",
+            PO.format(f"PO-Revision-Date: {revised}-01-01 10:00+0200\\n", cat) + '\nmsgid "new"\nmsgstr ""\n',
+        )
     for number, cow in enumerate(["Kuh", "Kuh", "Rind", "Kuh"]):
         write(folder / f"plain/{number}.tmx", tmx(("the cow", cow), (f"word {number}", f"Wort {number}")))
     numbers = tmx(*((f"number {n}", f"Nummer {n}") for n in range(60)))
@@ -169,9 +183,10 @@ def test_of_translations_in_several_files_the_report_has_the_reason(folder: Path
     prepare(config, folder.parent / "data")
     report = durable.read_json(folder.parent / "data/report.json")
     [entry] = report["corpora"]
-    assert entry["name"] == "14 files of memories/" and report["valid"]["pairs"] == entry["read"]
+    assert entry["name"] == "15 files of memories/" and report["valid"]["pairs"] == entry["read"] - 4
     assert {reason: count for reason, count in entry["dropped"].items() if "held" not in reason} == {
-        "older translation": 3, "duplicate": 2, "other translation": 1,
+        "not translated": 4,
+        "older translation": 3, "duplicate": 3, "other translation": 1,
     }  # fmt: skip
     examples = {reason: each["example"] for reason, each in report["dropped"].items()}
     assert examples["other translation"] == {
@@ -180,4 +195,5 @@ def test_of_translations_in_several_files_the_report_has_the_reason(folder: Path
         "src": "the cow",
         "tgt": "Rind",
     }
+    assert examples["not translated"]["corpus"] == "memories/dated/0/de.po"
     assert examples["older translation"]["corpus"] == "memories/c/locale/de/LC_MESSAGES/app.po"
