@@ -57,8 +57,7 @@ def open_engine(model: str | Path, search: SearchOptions, placement: Placement) 
         except MtxError as error:
             if engine == "ctranslate2":
                 raise
-            if durable.has_manifest(find_model(models[0])):  # else torch takes a checkpoint of the run, and says so
-                logger.info("torch translates: %s", error)
+            logger.info("torch translates: %s", error)
     return open_torch(model, placement)
 
 

@@ -64,22 +64,22 @@ PROLOG<tmx\b
 
 a bilingual file (XLIFF)
 to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
-xliff: xliff xlf sdlxliff mqxliff mxliff
+xliff: xliff|xlf|sdlxliff|mqxliff|mxliff
 PROLOG<([\w.-]+:)?xliff\b
 
 a message catalogue (PO)
 to train on its pairs: data.train=FILE, or data.valid or data.test; to translate it, give it as a FILE
-po: po pot
+po: po|pot
 (?:\s*\#[^\n]*\n)*+\s*(?:msgctxt\s+(?:"[^\n]*\n\s*)++)?msgid\s+"
 
 XML or HTML
 save a page as plain text, or name it .html to translate it; export a term base as .tsv; convert other XML to PO
-:
+: xml|resx
 \s*<\?xml\s|PROLOG<((?i:html)|resources|TS|martif|tbx)\b
 
 an office document, an archive or another binary file
 save a spreadsheet as "CSV UTF-8" (.csv), a document as plain text in UTF-8; unpack an archive; name Parquet .parquet
-:
+: docx|xlsx|pptx|odt|ods|pdf|epub|zip|mo
 (?# Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, gzip, bzip2, zstd)
 PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite\ format\ 3\0|PAR1\x15
 |.{257}ustar(\0|\ \ \0)|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\xfd7zXZ\0|\x1f\x8b\x08
@@ -92,27 +92,27 @@ PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\
 
 a page (HTML)
 give it as a FILE
-html: html htm xhtml xht php ejs twig liquid hbs
+html: html|htm|xhtml|xht|php|ejs|twig|liquid|hbs
 (?!)
 
 Markdown
 give it as a FILE
-markdown: md mdx markdown
+markdown: md|mdx|markdown
 (?!)
 
 subtitles
 give them as a FILE
-subtitles: srt vtt
+subtitles: srt|vtt
 \s*(?:WEBVTT\b|(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d\d:\d\d[,.]\d{3}[ ]*-->)
 
 subtitles of another kind
 make them SRT (ffmpeg)
-: ass ssa sbv smi
+: ass|ssa|sbv|smi
 \s*(?:\[Script\ Info\]|<SAMI|\d:\d\d:\d\d\.\d{3},\d:\d\d:)
 
 keys with messages (JSON, YAML, Fluent and the like)
 convert them to PO or XLIFF (Translate Toolkit)
-: json arb yml yaml toml properties strings ini vue ftl
+: json|arb|yml|yaml|toml|properties|strings|ini|vue|ftl
 (?# JSON, .strings and programs)
 [\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:|(?:\s*/\*.*?\*/)*+\s*"(?:[^"\\\n]|\\.)*"\s*=\s*"
 |\s*(?:<\?php|export\ default\b|module\.exports\b)
@@ -122,23 +122,23 @@ convert them to PO or XLIFF (Translate Toolkit)
 
 another markup (LaTeX, reStructuredText, AsciiDoc)
 make it HTML or Markdown (pandoc)
-: rst tex adoc org
+: rst|tex|adoc|org
 \s*(?:\\documentclass\b|\.\.[ ][\w-]+::)
 
 a marked text of the Bible (USFM)
 write one verse a line, without marks
-: usfm sfm ptx
+: usfm|sfm|ptx
 \s*\\(?:id|usfm|h|m?t?\d?|s\d?|c|p|v)\s
 
 a table
 write the column to translate into a file of its own, as with cut -f 1 FILE or jq -r .src FILE
-: tsv csv jsonl
+: tsv|csv|jsonl
 (?# a TAB in two lines, but not those of a list)
 (?:(?:\d+|[ \d.)(*+-]*+[^\s\d.)(*+\xe2-][^\t\n]*+)\t[^\n]*+(?:\n|$)){2}
 
 text in subwords
 sed -E 's/@@( |$)//g' FILE > NEW joins those of BPE; sed 's/ //g; s/▁/ /g' FILE > NEW those of SentencePiece
-:
+: bpe
 (?:.*?[^\s@]@@[ ][^\s@]){2}|(?:\xe2\x96\x81\S*[ ]+){2}
 """
 
@@ -241,8 +241,8 @@ def kind_of_file(path: Path) -> FileKind | None:
         UsageError: if the file is missing, or has no text.
         DataError: if the beginning of a gzip file is damaged.
     """
-    ending = Path(re.sub(r"\.(?:gz|erb)$", "", path.name.lower())).suffix[1:]
-    named = next((kind for kind in KINDS if ending in kind.endings.split()), None)
+    endings = r"(?i)\.(?:{})(?:\.gz|\.erb)?$"
+    named = next((kind for kind in KINDS if re.search(endings.format(kind.endings), path.name)), None)
     if named and named.form == "html":
         return named
     with open_bytes(path) as file, errors_named(path):

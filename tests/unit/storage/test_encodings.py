@@ -54,7 +54,7 @@ def test_a_few_lines_show_the_encoding(language: str, codec: str, name: str) -> 
     "language, codec, lines",
     [
         ("hu", "cp1250", ["Hol voltál egész nap?", "Nem tudom, talán később.", "Őrült vagy."]),
-        ("cs", "cp1250", ["Kde jsi byl celý den?", "Nevím, možná později."]),
+        ("cs", "cp1250", ["Kde jsi byl celý den?", "Nevím, možná později.", "Děkuji, příteli."]),
         ("hr", "cp1250", ["Gdje si bio? Zašto?", "Ne znam, možda kasnije."]),
         ("lt", "cp1257", ["Kur buvai visą dieną?", "Nežinau, gal vėliau."]),
         ("he", "cp1255", ["איפה היית כל היום?", "אני לא יודע."]),
