@@ -199,10 +199,9 @@ class Translator:
         placement = Placement(**place)
         placement = replace(placement, threads=placement.threads and min(placement.threads, num_cores()))
         engine = open_engine(model, search, placement)
-        torch_placement = replace(placement, engine="torch", precision="tf32")
-        load_torch = functools.cache(lambda: open_torch(model, torch_placement))
-        is_torch = engine.name == "torch"
-        translator = cls(engine, engine.tokenizer, engine.info, search, None if is_torch else load_torch)
+        load_torch = functools.partial(open_torch, model, replace(placement, engine="torch", precision="tf32"))
+        later = None if engine.name == "torch" else functools.cache(load_torch)
+        translator = cls(engine, engine.tokenizer, engine.info, search, later)
         return translator.to(*direction) if any(direction) else translator
 
     def to(self, tgt: str | None, src: str | None = None) -> "Translator":
@@ -220,8 +219,6 @@ class Translator:
             problem, known = ("several directions", found) if found else ("no such direction", self.directions)
             help = "--from {} --to {}".format(*known[0])
             raise UsageError(f"{asked}: {problem}; the model has {in_words(known)}", help)
-        if found[0] == self._languages:
-            return self
         view = copy.copy(self)
         view._languages = found[0]
         for name in ("frame", "splitter", "_lead"):
