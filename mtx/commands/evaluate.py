@@ -170,8 +170,8 @@ def compare(
         test_sets=comparisons,
     )
     with open_output(output) as sink:
-        directions = [f"{text.src}-{text.tgt}" for text in texts]
-        for line in comparison.output_lines(results, "json" if as_json else form, directions):
+        pairs = [(text.src, text.tgt) for text in texts]
+        for line in comparison.output_lines(results, "json" if as_json else form, pairs):
             sink.write(f"{printable(line)}\n".encode())
         sink.flush()  # before an exit code of its own
     measured = [metric for result in comparisons.values() for metric in result.metrics]

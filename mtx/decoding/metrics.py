@@ -28,6 +28,7 @@ TOO_SHORT = "half of the references have fewer than four words or characters, so
 
 # Of one test set, as in scores.json: {"bleu": {"score": 39.41, "signature": "…"}, "chrf": …, "ter": …}
 Scores = dict[str, Any]
+Pairs = Collection[tuple[str, str]]  # source and target of each direction
 
 
 def score_line(name: str, scores: Scores) -> str:
@@ -38,20 +39,24 @@ def score_line(name: str, scores: Scores) -> str:
     return f"{name} BLEU {bleu['score']:.2f}{interval}  chrF2 {scores['chrf']['score']:.1f}{ter}  {bleu['signature']}"
 
 
-def parts_of(names: Iterable[str], directions: Collection[str]) -> dict[str, list[str]]:
-    """The test sets among `names`; the parts of one with several directions are NAME.en-de and others, not its mean."""
+def parts_of(names: Iterable[str], pairs: Pairs) -> dict[str, list[str]]:
+    """The test sets among `names`; the parts of one with several directions are NAME.en-de and others, not its mean.
+
+    Args:
+        pairs: the directions of the run; a name such as dev.2019-01 only looks like one.
+    """
     by_set = defaultdict[str, list[str]](list)
     for name in names:
         shared, _, direction = name.rpartition(".")
-        if direction in directions:
+        if tuple(direction.split("-")) in pairs:
             by_set[shared].append(name)
         else:
             by_set.setdefault(name, [name])
     return {name if len(parts) > 1 else parts[0]: parts for name, parts in by_set.items()}
 
 
-def mean_scores(scores: Mapping[str, Scores], directions: Collection[str]) -> dict[str, Scores]:
-    """The mean scores of each test set with several of the directions."""
+def mean_scores(scores: Mapping[str, Scores], pairs: Pairs) -> dict[str, Scores]:
+    """The mean scores of each test set with several directions, see `parts_of`."""
     return {
         name: {
             metric: {
@@ -61,7 +66,7 @@ def mean_scores(scores: Mapping[str, Scores], directions: Collection[str]) -> di
             for metric in METRICS
             if all(metric in scores[part] for part in parts)
         }
-        for name, parts in parts_of(scores, directions).items()
+        for name, parts in parts_of(scores, pairs).items()
         if len(parts) > 1
     }
 

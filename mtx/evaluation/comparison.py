@@ -17,7 +17,7 @@ from typing import Any, Literal
 from mtx.config.schema import Scope, key_names, leaves
 from mtx.data.languages import counts_words, tokenizer_of
 from mtx.data.sources import recorded_text
-from mtx.decoding.metrics import METRICS, bleu, parts_of, too_short_for_bleu
+from mtx.decoding.metrics import METRICS, Pairs, bleu, parts_of, too_short_for_bleu
 from mtx.errors import DataError
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL, MetricComparison, System, p_text, significance_tests
 from mtx.formatting import counted
@@ -230,10 +230,10 @@ def compare(
     return Comparison(names, len(references), [*groups], measured, decided_by, unit, lengths)
 
 
-def mean_tables(comparisons: Mapping[str, Comparison], directions: Collection[str]) -> dict[str, list[list[str]]]:
-    """For each test set with several of the directions, the mean scores of the groups as a table with a head."""
+def mean_tables(comparisons: Mapping[str, Comparison], pairs: Pairs) -> dict[str, list[list[str]]]:
+    """For each test set with several directions, the mean scores of the groups as a table with a head."""
     tables = {}
-    for name, parts in parts_of(comparisons, directions).items():
+    for name, parts in parts_of(comparisons, pairs).items():
         metrics = [*zip(*(comparisons[part].metrics for part in parts), strict=False)]  # TER, the last, may be missing
         rows = [
             [group.label, *(f"{fmean(each.groups[row].mean for each in metric):.2f}" for metric in metrics)]
@@ -288,11 +288,11 @@ class Results:
         return [prefix.format(name) + line for name, result in self.test_sets.items() for line in result.headline()]
 
 
-def output_lines(results: Results, form: Format, directions: Collection[str] = ()) -> list[str]:
+def output_lines(results: Results, form: Format, pairs: Pairs = ()) -> list[str]:
     """The results in a format, as lines: text with details, paragraphs of Markdown, or comments of LaTeX.
 
     Args:
-        directions: those of the test sets, whose means are shown.
+        pairs: source and target of each test set.
     """
     if form == "json":
         values = asdict(results) | {"verdict": results.headlines(), "notes": results.notes()}
@@ -301,7 +301,7 @@ def output_lines(results: Results, form: Format, directions: Collection[str] = (
             values["test_sets"][name] |= {"test": comparison.test(), **sentences}
         return [json.dumps(values)]
     lines = [""]
-    for part in _parts(results, directions, has_details=form == "text"):
+    for part in _parts(results, pairs, has_details=form == "text"):
         if isinstance(part, str):
             lines += [f"% {part}" if part and form == "latex" else part, *[""] * (form == "markdown")]
         else:
@@ -309,7 +309,7 @@ def output_lines(results: Results, form: Format, directions: Collection[str] = (
     return [line for before, line in zip(lines, lines[1:], strict=False) if line or before]  # no two empty lines
 
 
-def _parts(results: Results, directions: Collection[str], has_details: bool) -> Iterator[str | list[list[str]]]:
+def _parts(results: Results, pairs: Pairs, has_details: bool) -> Iterator[str | list[list[str]]]:
     """The parts of a comparison: lines of text, and tables with their heads."""
     yield from results.headlines()
     yield from (f"note: {note}" for note in results.notes())
@@ -327,7 +327,7 @@ def _parts(results: Results, directions: Collection[str], has_details: bool) -> 
         if has_details:
             yield from ["", *result.verdicts(), "", f"BLEU by {result.length_unit} of the reference:"]
             yield result.bleu_by_length()
-    for name, table in mean_tables(results.test_sets, directions).items():
+    for name, table in mean_tables(results.test_sets, pairs).items():
         yield from ["", name]
         yield table
 

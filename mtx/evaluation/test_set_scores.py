@@ -191,7 +191,7 @@ def evaluate_tests(
         src, tgt = config.data.language_pair(name)
         test_set = TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src)
         scores[name] = translate_and_score(translator, test_set, directory / name if is_own else None, protocol)
-    return scores | mean_scores(scores, config.data.directions)
+    return scores | mean_scores(scores, config.data.language_pairs)
 
 
 def evaluate_run(translator: Translator, root: Path, protocol: Protocol | None = None) -> dict[str, Scores]:
@@ -273,8 +273,8 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
     Args:
         tests: the entries of the test sets in report.json.
     """
-    first_set, *_ = parts_of(tests, data.directions).values()
-    adapted = [name for name, entry in tests.items() if entry["held_out"]] or first_set
+    own, *_ = parts_of(tests, data.language_pairs).values()
+    adapted = [name for name, entry in tests.items() if entry["held_out"]] or own
     gains = []
     for name in tests:
         try:

@@ -343,7 +343,7 @@ def usability(run: RunSummary) -> Advice | None:
     paths, config = run.paths, run.config
     if not (scores := stored_scores(paths)):
         return None
-    name, parts = next(iter(parts_of(scores, config.data.directions).items()))
+    name, parts = next(iter(parts_of(scores, config.data.language_pairs).items()))
     score, texts, is_short = scores[name], list[list[list[str]]](), False
     for part in parts:
         files = [paths.evaluation / part / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]

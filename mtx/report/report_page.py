@@ -69,7 +69,7 @@ def report_page(roots: Sequence[Path]) -> str:
         word_diff=word_diff,
         by_character=lambda text: not writes_spaces(tgt, [text]),
         test_sets=(test_sets := [*test_set_values(roots, names)]),
-        means=mean_tables({each["name"]: each["comparison"] for each in test_sets}, of_first.directions),
+        means=mean_tables({each["name"]: each["comparison"] for each in test_sets}, of_first.language_pairs),
         differing=[row for row in rows if len({*row[1:]}) > 1],
         settings=[row for row in rows if row[0] in changed],
         machine=_table([*map(_machine, runs)]),

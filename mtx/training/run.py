@@ -243,7 +243,7 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
                 logger.info(f"  {sample.src}\n    -> {sample.hyp}\n    reference: {sample.ref}")
         scores[name] = score(hypotheses, references, tgt, longest_ter_s=longest_ter_s)
         write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, scores[name])
-    scores |= mean_scores(scores, config.data.directions)
+    scores |= mean_scores(scores, config.data.language_pairs)
     scores["run"] = {
         "precision": translator.engine.precision,
         "training_precision": run.runtime.precision,

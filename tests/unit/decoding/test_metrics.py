@@ -117,13 +117,13 @@ def test_the_mean_of_a_test_set_is_over_its_directions() -> None:
     values = {"news.1.en-de": (10.0, 30.0), "ted.en-de": (5.0, 6.0), "news.1.de-en": (20.0, 50.0), "plain": (7.0, 8.0)}
     scores = {name: {"bleu": {"score": bleu}, "chrf": {"score": chrf}} for name, (bleu, chrf) in values.items()}
     scores["news.1.en-de"]["ter"] = {"score": 60.0}
-    directions = ["en-de", "de-en"]
-    means = metrics.mean_scores(scores, directions)
+    pairs = [("en", "de"), ("de", "en")]
+    means = metrics.mean_scores(scores, pairs)
     assert {name: [value["score"] for value in mean.values()] for name, mean in means.items()} == {"news.1": [15, 40]}
     parts = {"news.1": ["news.1.en-de", "news.1.de-en"], "ted.en-de": ["ted.en-de"], "plain": ["plain"]}
-    assert metrics.parts_of(scores, directions) == metrics.parts_of(scores | means, directions) == parts
+    assert metrics.parts_of(scores, pairs) == metrics.parts_of(scores | means, pairs) == parts
 
 
 def test_names_that_look_like_directions_are_none_in_a_run_of_one() -> None:
     names = ["dev.2019-01", "dev.2020-01", "news.in-domain"]
-    assert metrics.parts_of(names, []) == {name: [name] for name in names}
+    assert metrics.parts_of(names, [("en", "de")]) == {name: [name] for name in names}

@@ -62,6 +62,7 @@ class Fake:
     """Writes Haus for house only with a glossary."""
 
     tokenizer: Any = type("T", (), {"normalization": "nfc"})
+    directions: Any = ()
     glossary: Glossary | None = None
 
     def use_glossary(self, glossary: Glossary | None) -> None:
