@@ -95,7 +95,7 @@ class CTranslate2Engine:
         self._text, vocabulary = self.tokenizer.pieces, self.tokenizer.vocabulary()
         if read_untrusted_json(path / CTRANSLATE2_VOCABULARY) != vocabulary:
             raise DamagedFileError(f"{path / CTRANSLATE2_VOCABULARY}: not the vocabulary of the tokenizer")
-        device = placement.device
+        device = str(placement.device)
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
         is_cpu = device == "cpu"

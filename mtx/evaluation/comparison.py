@@ -132,10 +132,12 @@ class Comparison:
         """A sentence on the test and the baseline of the p-values; empty if nothing is tested."""
         if len(self.groups) < 2:
             return ""
-        kind, test = "system", "sacreBLEU's paired bootstrap, which accounts for the choice of sentences only"
+        kind = "system"
+        test = "sacreBLEU's paired bootstrap, which accounts for the choice of sentences only"
         if self.has_seeds():
             seeds = "a test that accounts for random seeds and the choice of sentences (Obuchowski and Rockette 1995)"
-            kind, test = "group", f"{seeds}, or for two single systems by {test}"
+            kind = "group"
+            test = f"{seeds}, or for two single systems by {test}"
         return f"p is for the difference to the first {kind}, {self.groups[0].label}, by {test}"
 
     def headline(self) -> list[str]:
@@ -155,11 +157,14 @@ class Comparison:
 
     def _verdict(self, metric: MetricComparison, index: int) -> str:
         (baseline, group), gain = (self.groups[0], self.groups[index]), metric.gain(index)
-        p_value, num_runs, num_baseline = metric.groups[index].p_value, len(group.members), len(baseline.members)
+        p_value = metric.groups[index].p_value
+        num_runs = len(group.members)
+        num_baseline = len(baseline.members)
         assert p_value is not None
         if gain == 0:
             return f"{group.label} and {baseline.label} are equal in {metric.name}"
-        significance, test = "which may be due to chance", "paired bootstrap"
+        significance = "which may be due to chance"
+        test = "paired bootstrap"
         if p_value < SIGNIFICANCE_LEVEL:
             significance = "a statistically significant difference"
             if num_runs != num_baseline and 1 in (num_runs, num_baseline):  # the test uses the other group's spread
@@ -213,7 +218,8 @@ def compare(
     for system in systems:
         if len(system.hypotheses) != len(references):
             raise DataError(f"{system.name} has {len(system.hypotheses)} lines, the references have {len(references)}")
-    tokenizer, names = tokenizer_of(tgt, references), [system.name for system in systems]
+    tokenizer = tokenizer_of(tgt, references)
+    names = [system.name for system in systems]
     groups = groups or [Group(name, [index]) for index, name in enumerate(names)]
     measured = significance_tests(systems, references, metrics, tgt, [group.members for group in groups])
     by_chrf = any(metric.name == "chrF2" for metric in measured) and too_short_for_bleu(references, tgt)

@@ -38,7 +38,8 @@ class Protocol:
     """
 
     def __init__(self, name: str, tgt: str):
-        got, tgt = tgt or "files, whose language is unknown", code_of(tgt)
+        got = tgt or "files, whose language is unknown"
+        tgt = code_of(tgt)
         if tgt not in LANGUAGES[name]:
             expected = " or ".join(LANGUAGES[name])
             help = None if tgt else f"--direction en-{LANGUAGES[name][0]}"
@@ -47,7 +48,9 @@ class Protocol:
             import sacremoses
         except ImportError:
             raise UsageError("--protocol: sacremoses is not installed", install_command("sacremoses")) from None
-        self.name, self._tgt, self._is_cased = name, tgt, name == "aiayn"
+        self.name = name
+        self._tgt = tgt
+        self._is_cased = name == "aiayn"
         self._moses = sacremoses.MosesTokenizer(tgt)
         # With `perl_parity` the normalizer replaces ’ as the Perl script does; without it, differently.
         self._normalizer = sacremoses.MosesPunctNormalizer(tgt, perl_parity=True)

@@ -108,14 +108,16 @@ def significance_tests(
     Single systems are compared by sacreBLEU's paired bootstrap (Koehn 2004), others by `difference_p_value`.
     """
     measured = [score(system.hypotheses, references, tgt, measure=_resample, metrics=metrics) for system in systems]
-    comparisons, first = list[MetricComparison](), groups[0]
+    comparisons = list[MetricComparison]()
+    first = groups[0]
     for key in METRICS:
         if not all(key in scores for scores in measured):
             continue
         of_systems, [signature, *_], resampled = zip(*(scores[key] for scores in measured), strict=True)
         signature.update("seed", str(_SEED))
         signature.update("bs", _NUM_SAMPLES)
-        points, of_groups = [system.score for system in of_systems], list[GroupScore]()
+        points = [system.score for system in of_systems]
+        of_groups = list[GroupScore]()
         for group in groups:
             p_value = None if group is first else difference_p_value(points, np.stack(resampled), first, group)
             runs = [points[index] for index in group]
@@ -142,7 +144,8 @@ def _resample(
     from sacrebleu.significance import estimate_ci
 
     sentences = np.array(metric._extract_corpus_statistics(hypotheses, references), dtype=np.float64)
-    number, rng = len(sentences), np.random.default_rng(_SEED)
+    number = len(sentences)
+    rng = np.random.default_rng(_SEED)
     counts = (np.bincount(rng.choice(number, number), minlength=number) for _ in range(_NUM_SAMPLES))
     sums = (sentences.sum(axis=0), *(count @ sentences for count in counts))
     whole, *parts = [metric._compute_score_from_stats(row.tolist()).score for row in sums]

@@ -13,7 +13,8 @@ Suspicion = Literal["repetition", "copy", "short", "numbers"]
 _TOKEN = re.compile(rf"[{WITHOUT_SPACES}]|[^\W_](?:[^\W_]|[\u0300-\u036f])*")
 _STUTTER = re.compile(r"([^\W\d_]{1,10}?)\1{4}")
 _LONGEST_UNIT = 20  # tokens of a repeated unit
-_FEWEST_TIMES, _FEWEST_OF_ONE_LETTER = 3, 5
+_FEWEST_TIMES = 3
+_FEWEST_OF_ONE_LETTER = 5
 _PHRASE_WORDS, _PHRASE_CHARS = 3, 6  # at least; ideographs are words of one character
 _FEWEST_WORDS = 3  # of a copy: it is right to copy names and numbers
 
@@ -37,9 +38,11 @@ def suspicion(src: str, translation: str) -> Suspicion | None:
 
 def _repetitions(text: str) -> int:
     """The most repetitions of any words in a row; 0 if there are few. For a phrase, two are many."""
-    tokens, most = _TOKEN.findall(text), 0
+    tokens = _TOKEN.findall(text)
+    most = 0
     for length in range(1, min(_LONGEST_UNIT, len(tokens) // 2) + 1):
-        run, fewest = 0, 2 if length >= _PHRASE_WORDS else _FEWEST_TIMES
+        run = 0
+        fewest = 2 if length >= _PHRASE_WORDS else _FEWEST_TIMES
         for number in range(length, len(tokens)):
             run = run + 1 if tokens[number] == tokens[number - length] else 0
             times = run // length + 1

@@ -131,7 +131,8 @@ def score_lines(name: str, scores: Scores) -> list[str]:
         if bleu := scores.get(protocol):
             lines.append(f"{name} {protocol} BLEU {bleu['score']:.2f}  {bleu['signature']}")
     if terms := scores.get("terms"):
-        num_terms, text = terms["num_terms"], "the glossary terms do not occur"
+        num_terms = terms["num_terms"]
+        text = "the glossary terms do not occur"
         if num_terms:
             text = (
                 f"{terms['used'] / num_terms:.1%} of {num_terms:,} terms used, "
@@ -184,7 +185,9 @@ def evaluate_tests(
     translator: Translator, data: PreparedData, config: Config, directory: Path, protocol: Protocol | None = None
 ) -> dict[str, Scores]:
     """Translate and score every test set of a run, into `directory` with the run's own search options."""
-    scores, options, search = dict[str, Scores](), translator.options, config.decoding
+    scores = dict[str, Scores]()
+    options = translator.options
+    search = config.decoding
     is_own = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
     for name, store in data.tests.items():
         logger.info(f"translating {name}: {store.num_pairs:,} sentences, beam size {options.beam_size}")
@@ -211,7 +214,8 @@ def score_with_glossary(
     translator: Translator, test_set: TestSet, protocol: Protocol | None = None
 ) -> tuple[Scores, Scores]:
     """Translate a test set without and with the translator's glossary, and score both; the second counts used terms."""
-    glossary, results = translator.glossary, []
+    glossary = translator.glossary
+    results = []
     for terms in (None, glossary):
         translator.use_glossary(terms)
         results.append(translate_and_score(translator, test_set, None, protocol, glossary))
@@ -283,7 +287,8 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
         except DamagedFileError as error:
             logger.warning(f"{error}; the effect of training on {name} is unknown")
             continue
-        systems, tgt = [System("before", before), System("after", after)], data.language_pair(name)[1]
+        systems = [System("before", before), System("after", after)]
+        tgt = data.language_pair(name)[1]
         result = compare(systems, references, ("bleu", "chrf"), tgt)
         changes = []
         for metric in sorted(result.metrics, key=lambda metric: metric.name != result.decided_by):

@@ -134,7 +134,8 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
         UsageError: if there is no run, no such test set, or more than one for files of hypotheses.
         DataError: if the references of two runs differ.
     """
-    runs, files = [path for path in systems if is_run(path)], [path for path in systems if not path.is_dir()]
+    runs = [path for path in systems if is_run(path)]
+    files = [path for path in systems if not path.is_dir()]
     if not runs:
         raise UsageError(
             f"{systems[0]}: not a run directory; without --ref at least one system must be a run",
@@ -148,7 +149,8 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
         raise UsageError(f"--test {name}: not translated by all of these runs; they have {', '.join(common)}")
     if files and len(names) > 1:
         raise UsageError(f"{files[0]}: ambiguous; choose the test set of {', '.join(names)}", f"--test {names[0]}")
-    test_sets, data = [], load_config(RunLayout(runs[0])).data
+    test_sets = []
+    data = load_config(RunLayout(runs[0])).data
     for test in names:
         src, tgt = data.language_pair(test)
         hypotheses = {path: _read(path) for path in files}

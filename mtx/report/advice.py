@@ -99,7 +99,8 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             "check that line n of one side translates all of line n of the other, with its numbers",
         )
     yield from _of_sets(data, config)
-    training, num_pairs = config.training, data.report["kept"]
+    training = config.training
+    num_pairs = data.report["kept"]
     if num_pairs < 3_000 and not training.init_from:
         yield Advice(
             f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
@@ -118,7 +119,8 @@ def _of_sets(data: PreparedData, config: Config) -> Iterator[Advice]:
     stores = data.train, data.valid, *data.tests.values()
     for (name, entry), store in zip({"training text": {}, **sets_of(data.report)}.items(), stores, strict=True):
         if entry:
-            pairs, damaged = entry["pairs"], sum(entry["would_drop"].values())
+            pairs = entry["pairs"]
+            damaged = sum(entry["would_drop"].values())
             if entry["leaks"]["train_pairs"] >= max(1, 0.01 * pairs):
                 yield Advice(
                     f"{name}: {leaks(entry)}",
@@ -267,7 +269,8 @@ class Hints(Hook):
         self._window = (*self._window, figures["nll"])
         if len(self._window) < _WINDOW:
             return
-        self._mean, self._window = statistics.fmean(self._window), ()
+        self._mean = statistics.fmean(self._window)
+        self._window = ()
         self._lowest = lowest, step = min(self._lowest, (self._mean, figures["step"]))
         if self._mean > lowest + 0.3:  # nats per token
             self._give(
@@ -277,7 +280,8 @@ class Hints(Hook):
             )
 
     def on_validation(self, run: Run, validation: Validation, model: TranslationModel) -> None:
-        nll, hypotheses = validation.nll, validation.hypotheses
+        nll = validation.nll
+        hypotheses = validation.hypotheses
         if run.state.step > ramp_steps(run.config):
             unigram = unigram_nll(run.text.tgt)
             # Only a collapsed model is near a unigram model after the warmup, in training and validation.
@@ -340,11 +344,14 @@ def usability(run: RunSummary) -> Advice | None:
     Raises:
         DamagedFileError: if a file of the run has unexpected content.
     """
-    paths, config = run.paths, run.config
+    paths = run.paths
+    config = run.config
     if not (scores := stored_scores(paths)):
         return None
     name, parts = next(iter(parts_of(scores, config.data.language_pairs).items()))
-    score, texts, is_short = scores[name], list[list[list[str]]](), False
+    score = scores[name]
+    texts = list[list[list[str]]]()
+    is_short = False
     for part in parts:
         files = [paths.evaluation / part / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]
         has_texts = all(file.is_file() for file in files)  # unless the user removed them
@@ -357,17 +364,18 @@ def usability(run: RunSummary) -> Advice | None:
         for src, hyp, ref in zip(sources, hypotheses, references, strict=True)
         if (fault := suspicion(src, hyp) if hyp.strip() else "empty") and fault != suspicion(src, ref) and hyp != ref
     )
-    lines, num_faulty, is_alike = max(1, len(hypotheses)), faults.total(), are_alike(hypotheses, references)
+    lines = max(1, len(hypotheses))
+    num_faulty = faults.total()
+    is_alike = are_alike(hypotheses, references)
     metric = "chrf" if is_short else "bleu"
-    value, limits = (
-        score[metric]["score"],
-        _LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric],
-    )
+    value = score[metric]["score"]
+    limits = _LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric]
     level = next(number for number, limit in enumerate(limits) if value >= limit)
     best = _USELESS if is_alike or num_faulty >= 0.3 * lines else _POOR if num_faulty >= 0.1 * lines else 0
     verdict = _VERDICTS[level]
     if level < best:
-        level, verdict = best, f"{_VERDICTS[best].split(':')[0]}: too many of its translations are faulty"
+        level = best
+        verdict = f"{_VERDICTS[best].split(':')[0]}: too many of its translations are faulty"
     shares = {fault: faults[kind] / lines for kind, fault in _FAULTS.items()}
     facts = [f"{value:.1f} {METRICS[metric]} on {name}"]
     facts += [f"{scores[part][metric]['score']:.1f} on {part}" for part in parts if part != name]
@@ -376,7 +384,8 @@ def usability(run: RunSummary) -> Advice | None:
         facts.append(f"only {len({*hypotheses}):,} of the {lines:,} translations are distinct")
     problems = of_gains(run.gains)
     facts += [problem.text for problem in problems]
-    help, prevention = _next_step(run, level), remedy(config)
+    help = _next_step(run, level)
+    prevention = remedy(config)
     if problems:  # longer training would not solve them
         help = f"in another run_dir, {', and '.join(dict.fromkeys(problem.help for problem in problems))}"
     elif level == _USELESS and any(prevention in hint["text"] for hint in run.hints):
@@ -399,7 +408,8 @@ def _next_step(run: RunSummary, level: int) -> str:
             return f"it was hardly trained; {help}"
     if level < _GIST:
         return ""
-    pairs, nll = run.data_report.get("kept", 0), run.history.curve("validation", "nll").values
+    pairs = run.data_report.get("kept", 0)
+    nll = run.history.curve("validation", "nll").values
     ended = "more steps on this text would help little"
     if run.config.training.init_from:
         return f"{ended}; more text, or a lower training.learning_rate in another run_dir, may help"

@@ -12,7 +12,8 @@ from mtx.report.run_history import RunSummary
 NUM_COLOURS = 10  # of runs, in report.css
 WIDTH = 288  # of a drawing, so that text stays readable on a phone
 _LEFT, _RIGHT = 43, 272  # of the plot area
-_BOTTOM, _TOP = 150, 22
+_BOTTOM = 150
+_TOP = 22
 _NUM_TICKS = 6  # on an axis, at most
 # title, explanation, unit, and quantity of the events train and validation
 _CHARTS = (
@@ -34,9 +35,11 @@ def learning_curves(runs: Sequence[RunSummary], names: Sequence[str]) -> Iterato
         for kind in ("train", "validation"):
             for number, run in enumerate(runs):
                 curve = run.history.curve(kind, key)
-                name, colour = kind.replace("train", "training"), 1 + (kind == "validation")
+                name = kind.replace("train", "training")
+                colour = 1 + (kind == "validation")
                 if len(runs) > 1:
-                    name, colour = f"{names[number]}, {name}", 1 + number
+                    name = f"{names[number]}, {name}"
+                    colour = 1 + number
                 if curve.steps:
                     lines.append({"name": name, "kind": kind, "colour": colour, **vars(curve)})
         if lines:

@@ -44,19 +44,23 @@ def rehearse(config: Config) -> dict[str, Any]:
     refuse_foreign(paths)
     check_settings(paths, config)
     with tempfile.TemporaryDirectory(prefix="mtx-dry-run-") as directory:  # only its owner may read it
-        scratch, started = RunLayout(Path(directory)), time.monotonic()
+        scratch = RunLayout(Path(directory))
+        started = time.monotonic()
         was_prepared = is_prepared(paths.data) or bool(checkpoint_steps(paths))
         data, _ = prepare(config, paths if was_prepared else scratch)
         prepare_s = time.monotonic() - started
-        records, device = paths if paths.chosen.exists() else scratch, find_device(config.device)
+        records = paths if paths.chosen.exists() else scratch
+        device = find_device(config.device)
         config, plan = decide(config, records, data, device, started, Ranks(), _NUM_ROWS)
         trainer = build(config, choose_runtime(records, config, device, data), data, scratch)
         if full_steps := full_checkpoint_steps(paths):
             state = checkpoint.load_state(paths.checkpoint(full_steps[-1]) / STATE)
             trainer.state = drop_outdated_cooldown(state, config.training)
-        done, max_steps = trainer.state.step, trainer.schedule.end(trainer.state)[0]
+        done = trainer.state.step
+        max_steps = trainer.schedule.end(trainer.state)[0]
         forecast = _forecast(trainer, started)
-        last, epoch = done + forecast["steps"], trainer.schedule.steps_per_epoch
+        last = done + forecast["steps"]
+        epoch = trainer.schedule.steps_per_epoch
         advice = changed_text(paths.sources) if was_prepared else []
         advice += warnings(data, config, last if forecast["steps"] else None)
         if not forecast["steps"]:
@@ -93,7 +97,9 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
         the end, with validations and scoring; ends_by: the key that ends training; may_end_sooner: by
         training.patience.
     """
-    training, schedule, data = trainer.config.training, trainer.schedule, trainer.data
+    training = trainer.config.training
+    schedule = trainer.schedule
+    data = trainer.data
     begun = time.monotonic()
     size = max(1, data.valid.num_pairs // 64)  # of the lines of a validation, only every so many is translated
     hypotheses = validate_part(trainer.config, data, trainer.model.eval(), 0, size)["hypotheses"]
@@ -101,7 +107,8 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
     validation = Validation(0.0, 0.0, None, size * (time.monotonic() - begun), [], [], ratio)
     state = trainer.state = replace(trainer.state, validation_s=validation.later_seconds)
     trainer.model.train()
-    ends, tokens = list[float](), 0
+    ends = list[float]()
+    tokens = 0
     with contextlib.closing(trainer.load(_WARM_UP + _TIMED_STEPS)) as steps:
         for step, loaded in enumerate(steps, state.step + 1):
             trainer.update(loaded, step, schedule.learning_rate(state, step)).tolist()  # waits for the device
@@ -110,7 +117,8 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
             if ends[-1] - ends[:_WARM_UP][-1] > _TIMED_S:
                 break
     timed = ends[_WARM_UP - 1 :]
-    begun_s, step_s = timed[0] - started, (timed[-1] - timed[0]) / (len(timed) - 1)
+    begun_s = timed[0] - started
+    step_s = (timed[-1] - timed[0]) / (len(timed) - 1)
     end = schedule.end(state)
     if reason := schedule.reason_to_stop(state, state.elapsed_s):
         end = state.step, reason
@@ -130,7 +138,9 @@ def _forecast(trainer: Trainer, started: float) -> dict[str, Any]:
 
 def lines(report: dict[str, Any]) -> Iterator[str]:
     """The lines of the report as text."""
-    data, run, forecast = report["data"], report["run"], report["time"]
+    data = report["data"]
+    run = report["run"]
+    forecast = report["time"]
     how = "already prepared" if report["was_prepared"] else f"in {format_duration(forecast['prepare_s'])}"
     num_dropped = sum(dropped["pairs"] for dropped in data["dropped"].values())
     yield (

@@ -30,7 +30,8 @@ from mtx.report.run_history import RunSummary, improvement, read_run
 from mtx.storage.run_directory import DECIDING_METRICS, recorded_metric
 from mtx.storage.run_files import REPORT
 
-_TOKEN, _CHARACTER = re.compile(r"\s*(?:\w+|[^\w\s])\s*"), re.compile(r"\s*\S\s*")
+_TOKEN = re.compile(r"\s*(?:\w+|[^\w\s])\s*")
+_CHARACTER = re.compile(r"\s*\S\s*")
 
 Marked = list[tuple[str, bool]]  # parts of a text; True: the other text lacks this part here
 
@@ -94,7 +95,8 @@ def _machine(run: RunSummary) -> dict[str, str]:
 
 def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
     """The most important known facts about a run, and the part of the page about its data; empty before it has some."""
-    training, history = run.config.training, run.history
+    training = run.config.training
+    history = run.history
     out_of = f" of {training.max_steps:,}" if training.max_steps and not training.max_epochs else ""
     epochs = f" ({history.last('epochs'):.1f} of {training.max_epochs} epochs)" if training.max_epochs else ""
     facts = {
@@ -170,7 +172,9 @@ def telling_sentences(test_set: TestSet, systems: list[list[str]], references: l
     """
     from sacrebleu.metrics import CHRF
 
-    metric, tokenizer, sentences = CHRF(), tokenizer_of(test_set.tgt, references), list[Sentence]()
+    metric = CHRF()
+    tokenizer = tokenizer_of(test_set.tgt, references)
+    sentences = list[Sentence]()
     for line, (src, ref, *hyps) in enumerate(zip(test_set.sources, references, *systems, strict=True), 1):
         translations = [(metric.sentence_score(hyp, [ref]).score, hyp) for hyp in hyps]
         sentences.append(Sentence(line, len(words(ref, tokenizer)), src, ref, translations))

@@ -70,12 +70,15 @@ class TrainingHistory:
 def training_history(events: Iterable[Event]) -> TrainingHistory:
     """The history of a run; a start at an earlier step removes the events after that step."""
     history = TrainingHistory([], {})
-    timed, points = history.events, history.points
-    started_at, hours_before = math.nan, 0.0
+    timed = history.events
+    points = history.points
+    started_at = math.nan
+    hours_before = 0.0
     for event in events:
         if not (_is_number(event.get("time")) and _is_number(event.get("step"))):
             continue
-        kind, step = event["event"], event["step"]
+        kind = event["event"]
+        step = event["step"]
         if math.isnan(started_at):  # the event of the start may be damaged
             started_at = event["time"]
         if kind == "start":
@@ -84,7 +87,8 @@ def training_history(events: Iterable[Event]) -> TrainingHistory:
             for series in points.values():
                 while series and series[-3] > step:
                     del series[-3:]
-            started_at, hours_before = event["time"], history.last("hours")
+            started_at = event["time"]
+            hours_before = history.last("hours")
         hours = hours_before + max(0.0, event["time"] - started_at) / 3600
         for key in _OF_CURVES:
             if _is_number(event.get(key)):
@@ -121,7 +125,8 @@ def improvement(history: TrainingHistory) -> Improvement | None:
     first, *_, last = scores
     best = max(scores, key=scores.__getitem__)
     gain = scores[best] - max(score for step, score in scores.items() if step <= max(first, last * 2 / 3))
-    is_worthwhile, is_last_best = gain > _MIN_GAIN[key], best == last
+    is_worthwhile = gain > _MIN_GAIN[key]
+    is_last_best = best == last
     word = (("No", "Hardly"), ("Perhaps", "Yes"))[is_worthwhile][is_last_best]
     rose = f"fell by {gain:.3f}" if key == "nll" else f"rose by {gain:.1f}"
     place = f"in the last third of the steps; the best is {abs(scores[best]):.2f}, at step {best:,}"
@@ -157,7 +162,8 @@ class RunSummary:
     @property
     def samples(self) -> list[tuple[int, list[Sample]]]:
         """The sample sentences of up to eight validations, evenly chosen, and the last one, each with its step."""
-        samples, adapter = [], TypeAdapter(list[Sample])
+        samples = []
+        adapter = TypeAdapter(list[Sample])
         for event in self.history.of("validation"):
             with contextlib.suppress(ValidationError):
                 samples.append((event["step"], adapter.validate_python(event.get("samples"))))
@@ -184,7 +190,8 @@ def read_run(root: Path) -> RunSummary:
     provenance = scores.get("run", {})
     history = training_history(read_events(paths.metrics))
     # A run that is ending writes its report itself and is still locked, so its state is "running".
-    has_ended, state = is_finished(paths, history.events), run_state(paths, history.events)
+    has_ended = is_finished(paths, history.events)
+    state = run_state(paths, history.events)
     words = ": ".join(filter(None, (state.outcome or "not started", state.reason)))
     if has_ended or state.name == "running":
         words = "finished" if has_ended else "running"

@@ -131,9 +131,11 @@ async def answer(request: Request, error: Exception) -> Response:
         case HTTPException(status_code=status, detail=text):
             headers = error.headers
         case ValidationError():  # of the fields of a request
-            status, text = 400, _invalid_field(error)
+            status = 400
+            text = _invalid_field(error)
         case UsageError() | DataError():
-            status, text = 400, str(error)
+            status = 400
+            text = str(error)
         case ClientDisconnect():
             status, text = 499, ""  # as in nginx; nobody receives it
         case _:
@@ -312,7 +314,8 @@ class Server:
         """POST /translate: q (a text or a list), source, target, format, alternatives, api_key."""
         fields = await self._read(request, TranslationFields)
         texts = fields.texts
-        sources, guesses = [fields.source] * len(texts), []
+        sources = [fields.source] * len(texts)
+        guesses = []
         if fields.source == "auto":
             bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
             guesses = [(await asyncio.to_thread(self.pairs.detect, text, fields.target))[0] for text in bare]
@@ -340,7 +343,8 @@ class Server:
         bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
         chars = sum(len(text) for text, source in zip(bare, sources, strict=True) if pairs[source])
         self.queue.require_room(chars // 4)  # about as many tokens, of all languages
-        results, is_admitted = dict[int, Translation](), False
+        results = dict[int, Translation]()
+        is_admitted = False
         for source, pair in pairs.items():
             numbers = [number for number, language in enumerate(sources) if language == source]
             batch = [texts[number] for number in numbers]

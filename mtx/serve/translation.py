@@ -87,7 +87,8 @@ class TranslationQueue:
 
     def require_room(self, size: int) -> None:
         """Raise HTTPException if a job of this many tokens would be done too late; an empty queue has always room."""
-        before, speed = self.waiting_tokens(self._turn + size), self._num_threads * self._tokens / self._seconds
+        before = self.waiting_tokens(self._turn + size)
+        speed = self._num_threads * self._tokens / self._seconds
         if before and before + size > speed * self._waiting_s:
             text = "the server is overloaded; try again later"
             raise HTTPException(503, text, {"retry-after": "5"})
@@ -129,7 +130,8 @@ class TranslationQueue:
     def _take(self) -> list[_Item]:
         """Take the next items for one function; without items the thread is idle."""
         with self._lock:
-            batch, rest = list[_Item](), list[_Item]()
+            batch = list[_Item]()
+            rest = list[_Item]()
             room = min(self._batch_tokens, -(-self.waiting_tokens() // (self._num_idle + 1)))
             for item in self._waiting:
                 if room <= 0 or (batch and item.function != batch[0].function):
@@ -203,7 +205,8 @@ class Pairs:
         Raises:
             UsageError: no model translates between them.
         """
-        src, tgt = self._code(source), self._code(target)
+        src = self._code(source)
+        tgt = self._code(target)
         pair = self._pairs.get((src, tgt))
         if pair is None and src != tgt:
             raise UsageError(f"{_named(tgt)} is not available as a target language from {_named(src)}")

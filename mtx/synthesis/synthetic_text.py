@@ -124,7 +124,8 @@ def tsv_line(pair: Sequence[str]) -> bytes:
 def described(counts: Counter[str]) -> str:
     """The counts of `write_pairs` in words, such as `98 pairs of 100 lines (copy 2)`."""
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if reason != KEPT)
-    pairs, lines = counted(counts[KEPT], "pair"), counted(counts.total(), "line")
+    pairs = counted(counts[KEPT], "pair")
+    lines = counted(counts.total(), "line")
     return f"{pairs} of {lines}{dropped and f' ({dropped})'}"
 
 
