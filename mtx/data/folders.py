@@ -37,8 +37,8 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str
         if any(part == "runs" or part[0] == "." for part in parts) or not path.is_file():
             continue
         stem, _, language = str(path).removesuffix(".gz").rpartition(".")
-        if FILE_ENDING.search(path.name) and (directions := _count_pairs(path, columns)):
-            texts[str(path)] = directions
+        if FILE_ENDING.search(path.name) and (counts := _count_pairs(path, columns)):
+            texts[str(path)] = counts
         elif language in languages or language_of_column(language):
             sides[stem][language] = path
         else:
@@ -56,13 +56,13 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str
 @cache
 def _count_pairs(path: Path, columns: Columns) -> Directions:
     """The directions of a file; none if it cannot be read. Two varieties of a language keep their regions."""
-    directions = Directions()
+    counts = Directions()
     try:
         (src, *others), _ = languages_of(path, columns)
         for tgt in others:
             blocks = reader_of(path)(path, (src or PLAIN_NAMES[0], tgt or PLAIN_NAMES[1]), columns)
             names, codes = (src or "", tgt or ""), (code_of(src or ""), code_of(tgt or ""))
-            directions[names if codes[0] == codes[1] else codes] += sum(len(block.src) for block in blocks)
+            counts[names if codes[0] == codes[1] else codes] += sum(len(block.src) for block in blocks)
     except (UsageError, DataError) as error:
         log.warning(f"skipping {error}")
-    return directions
+    return counts

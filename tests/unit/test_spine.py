@@ -18,9 +18,8 @@ AROUND = re.compile(r"\bmtx\.(evaluation|report|interop|documents|serve|synthesi
 DIRECTIONS = {"config/schema.py", "decoding/translator.py", "storage/model_description.py", "training/validation.py"}
 DIRECTIONS |= {"training/init_from.py"}  # inherits those of the model
 DIRECTIONS |= {f"data/{name}.py" for name in ("held_out", "prepare", "sources", "tokenizer")}
-READERS = {
-    f"data/{name}.py" for name in ("bilingual", "language_detection", "readers", "tables", "translation_memories")
-}
+READERS = {f"data/{name}.py" for name in ("bilingual", "folders", "language_detection", "readers", "tables")}
+READERS |= {"data/translation_memories.py"}
 READERS |= {"data/sentencepiece_models.py"}  # reads the language tokens of published models
 TABLE = "model/architectures.py"  # of architectures, whose modules are imported when one of them is asked for
 
