@@ -219,6 +219,8 @@ class Translator:
             problem, known = ("several directions", found) if found else ("no such direction", self.directions)
             help = "--from {} --to {}".format(*known[0])
             raise UsageError(f"{asked}: {problem}; the model has {in_words(known)}", help)
+        if found[0] == self._languages:
+            return self
         view = copy.copy(self)
         view._languages = found[0]
         for name in ("frame", "splitter", "_lead"):
