@@ -52,7 +52,6 @@ _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
 _TAG = re.compile(r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>", re.IGNORECASE)
 _LINK = re.compile(r"(?:\]\(|\bhref=[\"']|^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*)#([^\s)\"'<>]+)", re.MULTILINE)
 _ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w.:-]+)", re.MULTILINE)
-_NAMED = re.compile(r"\{[^{}#*]*[#*][^{}]*\}$")  # a heading
 _NOT_SHOWN = re.compile(
     r"!\[[^\]]*\]\([^)]*\)|\]\([^)]*\)|\]\[[^\]]*\]|</?\w[^<>]*>|&\w+;|(?<![\w_])_(?!_)|(?<!_)_(?![\w_])"
 )
@@ -161,13 +160,10 @@ def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
 
 
 def _slugs(text: str) -> list[str]:
-    """The names of the headings for links, as GitHub makes them: of equal ones, all but the first have a number.
-
-    A heading that names itself has none.
-    """
+    """The names of the headings for links, as GitHub makes them: of equal ones, all but the first have a number."""
     slugs = list[str]()
     for opening, token in pairwise(_FENCES.parse(text)):
-        if opening.type == "heading_open" and not _NAMED.search(token.content):
+        if opening.type == "heading_open":
             shown = _NOT_SHOWN.sub("", token.content.lower())
             slug = "".join(c for c in shown if c in " -_" or category(c)[0] in "LMN").replace(" ", "-")
             names = chain([slug], (f"{slug}-{number}" for number in count(1)))
