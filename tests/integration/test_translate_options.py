@@ -298,8 +298,8 @@ def test_a_file_that_is_not_text(refused, trained: Path, tmp_path: Path, name: s
     refused(2, words, "compare", text, text, "--ref", letter)
     assert not out.exists()
     through_stdin = mtx("translate", trained, stdin=letter.read_bytes())
-    assert through_stdin.returncode == 0
-    assert through_stdin.stdout.count(b"\n") == letter.read_bytes().count(b"\n") + 1, "standard input is never refused"
+    assert through_stdin.returncode == 2 and through_stdin.stdout == b""
+    assert f"stdin: expected lines of text, got {kind}".encode() in through_stdin.stderr
 
 
 def test_a_target_beyond_the_learned_positions(refused, trained: Path, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

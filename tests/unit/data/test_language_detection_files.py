@@ -67,17 +67,19 @@ def test_the_columns_of_parquet(tmp_path: Path) -> None:
         find_languages(path)
 
 
-@pytest.mark.parametrize("name, text", [
-    ("t.tsv", "a\tb\n"), ("t.tsv", ""), ("t.csv", "en,de,fr\na,b,c\n"),
-    ("t.tsv", SAME),
-    ("t.jsonl", '{"src": "a", "tgt": "b"}\n'), ("t.po", 'msgid "a"\nmsgstr "b"\n'),
+@pytest.mark.parametrize("name, text, known", [
+    ("t.tsv", "a\tb\n", "CODE CODE"), ("t.tsv", "", "CODE CODE"), ("t.csv", "en,de,fr\na,b,c\n", "en de"),
+    ("t.tsv", SAME, "en CODE"),
+    ("t.jsonl", '{"src": "a", "tgt": "b"}\n', "CODE CODE"), ("t.po", 'msgid "a"\nmsgstr "b"\n', "CODE CODE"),
 ])  # fmt: skip
-def test_the_error_has_the_command_that_names_them(name: str, text: str, tmp_path: Path) -> None:
+def test_the_error_has_the_command_that_names_them(name: str, text: str, known: str, tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(UsageError, match="cannot tell its two languages") as error:
         find_languages(path)
-    assert error.value.help is not None and error.value.help.endswith(f"train {path} data.src=en data.tgt=de")
+    assert error.value.help is not None and error.value.help.endswith(
+        "train {} data.src={} data.tgt={}".format(path, *known.split())
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,4 +111,4 @@ def test_the_two_languages_of_a_memory(tags: list[str], languages: str | None, t
 @pytest.mark.parametrize("language", ["en", "fr", "de", "es", "ru", "ja", "zh"])
 def test_the_language_of_a_text(language: str) -> None:
     assert language_of(sentences(language)) == language
-    assert language_of(sentences(language)[:10]) is None
+    assert language_of(sentences(language)[:9]) is None
