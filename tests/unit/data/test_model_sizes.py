@@ -77,6 +77,18 @@ def test_sizes_are_checked_against_those_that_the_run_has(tmp_path: Path, given:
         assert str(caught.value) == problem
 
 
+def test_several_directions_learn_at_a_lower_rate(tmp_path: Path) -> None:
+    path = tmp_path / "my.tsv"
+    path.write_text("en\tde\n" + "A small tomato.\tEine kleine Tomate.\n" * 5_000, encoding="utf-8")
+    given = [f"data.train={path}", "data.columns=en,de", "data.directions=en-de,de-en"]
+
+    def rate(*more: str) -> float | None:
+        return choose_sizes(settings.resolve("own-text", [*given, *more])).config.training.learning_rate
+
+    assert chosen(text(tmp_path / "one.tsv", 5_000)).config.training.learning_rate is None  # that of the paper
+    assert (rate(), rate("sizes=1000000"), rate("training.learning_rate=0.003")) == (0.002, 0.0007, 0.003)
+
+
 def test_a_file_may_set_a_preset(tmp_path: Path) -> None:
     recipe = tmp_path / "mine.yaml"
     recipe.write_text("sizes: corpus\nmodel: {preset: base}\n", encoding="utf-8")
