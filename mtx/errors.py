@@ -95,7 +95,7 @@ class DeferredErrors:
         reason = known or f"{type(error).__name__}: {error}"
         message = f"{what} could not be written: {reason}"
         if message not in self.messages:
-            logger.warning(f"{message}; training continues")
+            logger.warning("%s; training continues", message)
             self.messages.append(message)
 
     @contextlib.contextmanager

@@ -195,4 +195,4 @@ def report(
     path = output or (layouts[0].report if len(runs) == 1 else Path("report.html"))
     with open_output(path, is_page=not output) as sink:
         sink.write(report_page(runs).encode())
-    logger.info(f"report: {path}")
+    logger.info("report: %s", path)

@@ -94,7 +94,8 @@ def back_translate(
         )
     logger.info(
         "to train on these pairs, write a configuration as in the recipe back-translation: "
-        f"data: {{train: [MINE, {{name: {output}, tag: BT, weight: W}}]}}"
+        "data: {train: [MINE, {name: %s, tag: BT, weight: W}]}",
+        output,
     )
 
 

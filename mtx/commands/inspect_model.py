@@ -133,4 +133,4 @@ def attention(
         from mtx.report.html_page import attention_page
 
         sink.write(attention_page(maps, translator.src, translator.tgt).encode())
-    logger.info(f"attention: {page}")
+    logger.info("attention: %s", page)

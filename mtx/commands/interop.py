@@ -62,4 +62,4 @@ def import_(
     else:
         names = [*map(str.strip, languages.split(","))] if languages else []
         import_fairseq(directory, output, names, keep_pieces_of, new_language, origin)
-    logger.info(f"model: {output}")
+    logger.info("model: %s", output)

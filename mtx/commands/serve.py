@@ -68,7 +68,7 @@ def serve(
             app = server.Server(pairs, queue, keys, limits).app()
             listener.listen()
             name = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
-            logger.info(f"serving {names} at http://{name}:{listener.getsockname()[1]}/")
+            logger.info("serving %s at http://%s:%d/", names, name, listener.getsockname()[1])
             with contextlib.suppress(KeyboardInterrupt):  # it stops as it should, after the last answer
                 server.run(server.http_server(app, limits), listener)
         logger.info("stopped")

@@ -111,7 +111,7 @@ def resolve(arguments: list[str] | None) -> "Resolved":
         overrides[1:1] = languages  # after data.train
         resolved = settings.resolve(name, overrides)
     if files:
-        logger.info(f"this is short for: {mtx_command('train', 'own-text', *overrides)}")
+        logger.info("this is short for: %s", mtx_command("train", "own-text", *overrides))
     if resolved.config.training.init_from:
         from mtx.training.init_from import inherit
 
@@ -203,15 +203,15 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
         lines += [*(gain.line() for gain in summary.gains), *map(str, advice.of_gains(summary.gains))]
     if prints_scores and lines:
         print_lines(lines)
-    logger.info(f"model: {result.paths.model}\nreport: {result.paths.report}")
+    logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
     if summary and (verdict := advice.usability(summary)):
-        logger.info(f"verdict: {verdict.text}")
+        logger.info("verdict: %s", verdict.text)
         if verdict.help:
-            logger.info(f"advice: {verdict.help}")
+            logger.info("advice: %s", verdict.help)
     src, tgt = config.data.language_pairs[0]
     direction = ["--from", src, "--to", tgt] if config.data.directions else []
     translate = mtx_command("translate", result.paths.root, *direction)
-    logger.info(f'next:\n  echo "…" | {translate}\n  {mtx_command("evaluate", result.paths.root)}')
+    logger.info('next:\n  echo "…" | %s\n  %s', translate, mtx_command("evaluate", result.paths.root))
     result.deferred_errors.check()
 
 
@@ -228,12 +228,12 @@ def prepare(
         from mtx.data.sources import find_corpora
 
         names = (corpus.name for corpus in find_corpora(config.data).all())
-        logger.info(f"all corpora are available: {', '.join(names)}")
+        logger.info("all corpora are available: %s", ", ".join(names))
         return
     from mtx.training.run import prepare_only
 
     paths = prepare_only(config, make_hooks(config))
-    logger.info(f"prepared: {paths.data}")
+    logger.info("prepared: %s", paths.data)
 
 
 def config(
@@ -305,4 +305,4 @@ def status(
         values = [{**vars(state), "age_s": round(age, 3)} for state, age in states]
         print_result(values, _table(head, *rows), as_json)
     else:
-        logger.info(f"there are no runs in runs/; to start one: {mtx_command('train', 'demo')}")
+        logger.info("there are no runs in runs/; to start one: %s", mtx_command("train", "demo"))

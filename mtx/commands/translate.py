@@ -163,7 +163,7 @@ class LineWork:
         self._invalid.log()
         self._invalid_prefixes.log()
         if self._num_empty:
-            logger.warning(f"the translation of {counted(self._num_empty, 'line')} is empty")
+            logger.warning("the translation of %s is empty", counted(self._num_empty, "line"))
         self._terms.log()
 
 
@@ -191,7 +191,7 @@ class TermCount:
             log, more = (logger.warning, "; missing:") if self._missing else (logger.info, "")
             log(f"{used}{more}")
         for missing in self._missing:
-            logger.info(f"  {missing}")
+            logger.info("  %s", missing)
 
 
 def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> Iterator[list[Row]]:

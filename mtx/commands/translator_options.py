@@ -136,7 +136,7 @@ def load_translator(model: str, glossary: Path | None = None, **options: Any) ->
 
     terms = Glossary.read(glossary) if glossary else None
     translator = Translator.load(model, **options)
-    logger.debug(f"{model}: translated with {translator.engine.name} by {translator.options}")
+    logger.debug("%s: translated with %s by %s", model, translator.engine.name, translator.options)
     n_best = translator.options.n_best
     num_beams = translator.options.num_beams
     if not translator.options.sampling and n_best > num_beams:

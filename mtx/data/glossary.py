@@ -78,13 +78,13 @@ class Glossary:
                 raise DataError(f"{path}:{number}: expected source term TAB target term, {each}", _FROM_SPREADSHEET)
             src, tgt = sides
             if not terms and (src.lower(), tgt.lower()) in _HEADINGS:
-                logger.warning(f"{path}:{number}: skipping {src} and {tgt}, probably a heading")
+                logger.warning("%s:%d: skipping %s and %s, probably a heading", path, number, src, tgt)
                 continue
             if terms.setdefault(src, tgt) != tgt:
                 both = f"{printable(terms[src])} and {printable(tgt)}"
                 raise DataError(f"{path}:{number}: {printable(src)} has two translations, {both}; expected one")
         if num_thirds:
-            logger.info(f"{path}: skipping the third column")
+            logger.info("%s: skipping the third column", path)
         if not terms:
             raise DataError(f"{path}: no terms, expected lines of source term TAB target term")
         return cls(terms)

@@ -68,7 +68,7 @@ _TIMES = (
 
 @cache
 def lead_pattern(language: str) -> re.Pattern[str]:
-    """What stands before the text of a line: white space, a mark, a number, or a time with the name of who speaks.
+    """The marks before the text of a line: white space, a mark, a number, or a time with the name of who speaks.
 
     `1.` may be an ordinal, in some languages.
     """

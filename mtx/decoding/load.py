@@ -112,7 +112,7 @@ def _open_ctranslate2(model: Path, placement: Placement, is_export: bool) -> "CT
     try:
         return CTranslate2Engine(export, placement)
     except DamagedFileError as error:
-        logger.warning(f"{error}; converting the model again")
+        logger.warning("%s; converting the model again", error)
         shutil.rmtree(export, ignore_errors=True)
         return CTranslate2Engine(cached_export(model, precision), placement)
 
@@ -172,7 +172,7 @@ def _identity(root: Path) -> str:
 def _convert(root: Path, export: Path, precision: str) -> None:
     """Converts a model; removes the least recently used conversions until all have at most `_MAX_BYTES` in total."""
     if (root / WEIGHTS).stat().st_size > _SECONDS_BYTES:
-        logger.info(f"{root}: converting for CTranslate2 in {precision} (only once)")
+        logger.info("%s: converting for CTranslate2 in %s (only once)", root, precision)
     from mtx.decoding import model_directory
     from mtx.decoding.ctranslate2_writer import write_ctranslate2
 

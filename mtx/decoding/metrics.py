@@ -81,7 +81,7 @@ def ter_takes_too_long(hypotheses: Lines, references: Lines, longest_s: float) -
     lengths = (min(len(line.split()) for line in pair) for pair in pairs)
     seconds: float = sum(0.57 * (min(length, 300) / 100) ** 3.5 * max(1, length / 300) for length in lengths)
     if seconds > longest_s:
-        logger.warning(f"skipping TER, which could take {format_duration(seconds)} on such long lines")
+        logger.warning("skipping TER, which could take %s on such long lines", format_duration(seconds))
     return seconds > longest_s
 
 
@@ -130,7 +130,7 @@ def score(
 def warn_if_too_short(name: str, references: Lines, tgt: str) -> None:
     """Warn if BLEU is not informative on a test set; chrF2 still is."""
     if too_short_for_bleu(references, tgt):
-        logger.warning(f"{name}: {TOO_SHORT}; use chrF2 instead")
+        logger.warning("%s: %s; use chrF2 instead", name, TOO_SHORT)
 
 
 def write_test_set(directory: Path, sources: Lines, hypotheses: Lines, references: Lines, scores: Scores) -> None:

@@ -169,5 +169,5 @@ def _best_checkpoint(paths: RunLayout) -> tuple[ModelDescription, Tokenizer, Pat
     step = best if best in steps else steps[-1]
     limits = {WEIGHTS: model_description.max_weight_bytes(described.config, tokenizer.num_ids)}
     durable.verify(paths.checkpoint(step), limits, only_needed=True)
-    logger.info(f"{paths.root} has no model yet: using its checkpoint of step {step}")
+    logger.info("%s has no model yet: using its checkpoint of step %d", paths.root, step)
     return described, tokenizer, paths.checkpoint(step) / WEIGHTS

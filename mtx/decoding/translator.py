@@ -224,6 +224,8 @@ class Translator:
             raise UsageError(
                 f"{asked}: {problem}; the model has {in_words(known)}", "--from {} --to {}".format(*known[0])
             )
+        if found[0] == self._languages:
+            return self
         view = copy.copy(self)
         view._languages = found[0]
         for name in ("frame", "splitter"):

@@ -117,7 +117,7 @@ def score_translations(
     tgt = test_set.tgt or language_of(references)
     for side, lines in (("references", references), ("translations", hypotheses)):
         if tgt and (other := Profile.of(map(str.lower, lines)).other_language(tgt)):
-            logger.warning(f"{test_set.name}: the {side} are in {other}, not {tgt}; are sides swapped?")
+            logger.warning("%s: the %s are in %s, not %s; are sides swapped?", test_set.name, side, other, tgt)
     scores = score(hypotheses, references, test_set.tgt, more_references, score_with_interval)
     if protocol is not None:
         scores[protocol.name] = protocol.score(hypotheses, references, *more_references)
@@ -154,7 +154,7 @@ def system_outputs(
     """
     hypotheses = dict(test_set.hypotheses)
     for path, translator in translators.items():
-        logger.info(f"translating {test_set.name} by {path}: {len(test_set.sources):,} sentences")
+        logger.info("translating %s by %s: %s sentences", test_set.name, path, f"{len(test_set.sources):,}")
         hypotheses[path] = in_direction(translator, test_set).translate(test_set.sources)
     forms: set[str] = {translator.tokenizer.normalization for translator in translators.values()}
     forms |= {load_config(RunLayout(path)).tokenizer.normalization for path in paths if is_run(path)}
@@ -171,7 +171,7 @@ class ScoresBefore(Hook):
         if run.state.init_sha256 and not run.state.step:
             from mtx.training import init_from
 
-            logger.info(f"scoring {config.training.init_from} before training")
+            logger.info("scoring %s before training", config.training.init_from)
             before = init_from.translator(config, run.runtime.device)
             evaluate_tests(before, run.data, config, run.paths.before)
 
@@ -190,7 +190,7 @@ def evaluate_tests(
     search = config.decoding
     is_own = (options.beam_size, options.length_penalty) == (search.beam_size, search.length_penalty)
     for name, store in data.tests.items():
-        logger.info(f"translating {name}: {store.num_pairs:,} sentences, beam size {options.beam_size}")
+        logger.info("translating %s: %s sentences, beam size %d", name, f"{store.num_pairs:,}", options.beam_size)
         src, tgt = config.data.language_pair(name)
         test_set = TestSet(name, tgt, store.src_texts(), store.tgt_texts(), src=src)
         scores[name] = translate_and_score(translator, test_set, directory / name if is_own else None, protocol)
@@ -285,7 +285,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
             [before] = load_lines(paths.before / name, HYPOTHESIS_TEXT)
             after, references = load_lines(paths.evaluation / name, HYPOTHESIS_TEXT, REFERENCE_TEXT)
         except DamagedFileError as error:
-            logger.warning(f"{error}; the effect of training on {name} is unknown")
+            logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue
         systems = [System("before", before), System("after", after)]
         tgt = data.language_pair(name)[1]

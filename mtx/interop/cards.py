@@ -82,7 +82,7 @@ class ModelCard(Hook):
         if run != before:
             card = run_card(config, read_json(paths.data / REPORT), scores, run)
             add_scores(paths.model, {**scores, "run": run}, {CARD: card})
-            logger.info(f"{paths.model}: updated the licences in the model card")
+            logger.info("%s: updated the licences in the model card", paths.model)
 
 
 def export_card(

@@ -155,7 +155,7 @@ def compare_export(root: Path, to: str, new: Path, texts: Texts) -> Comparison |
     beam_size = 1 if to == "huggingface" else None  # transformers' beam search has another length penalty
     model = Translator.load(root, engine="torch", device="cpu", beam_size=beam_size, split_sentences=False)
     for (src, tgt), (sources, references) in texts.items():
-        logger.info(f"comparing the translations of {len(sources)} lines")
+        logger.info("comparing the translations of %d lines", len(sources))
         ours = model.to(tgt, src)
         if to == "ctranslate2":
             theirs = Translator.load(new, device="cpu", split_sentences=False).to(tgt, src).translate(sources)
@@ -207,8 +207,8 @@ def _translate_with_transformers(ours: Translator, new: Path, sources: Lines) ->
         transformers: Any = importlib.import_module("transformers")  # untyped in parts
     except ImportError:
         logger.warning(
-            "transformers is not installed, so translations were not compared\n"
-            f"  help: {install_command('transformers')}"
+            "transformers is not installed, so translations were not compared\n  help: %s",
+            install_command("transformers"),
         )
         return None
     max_length = ours.max_tokens + EXTRA_LENGTH

@@ -145,7 +145,7 @@ def import_fairseq(
     theirs, info = read_config(source, target, M2M100Config)
     config = model_config(source / MODEL_CONFIG, theirs, _IDS, norm="pre", positions="fairseq", start="eos")
     family = _read_family(source, theirs.vocab_size)
-    logger.info(f"{source}: licence {family.licence}")
+    logger.info("%s: licence %s", source, family.licence)
     known = family.languages
     names = [name.replace("-", "_").strip("<>") for name in languages]  # parts of directions
     tokens = [find_language(name, known) for name in languages]
@@ -168,7 +168,7 @@ def import_fairseq(
     if keep_pieces_of:
         needed = needed_pieces(family.model, _read_text(keep_pieces_of, names), keep_pieces_of)
         kept = [piece for piece in kept if piece in needed]
-        logger.info(f"{keep_pieces_of} needs {len(kept):,} of {len(family.ids):,} pieces")
+        logger.info("%s needs %s of %s pieces", keep_pieces_of, f"{len(kept):,}", f"{len(family.ids):,}")
     try:
         joint = JointModel(rewrite(family.model, [*kept, *tokens]))
     except (RuntimeError, ValueError) as error:
@@ -256,7 +256,7 @@ def _read_family(source: Path, num_rows: int) -> _Family:
             f"{len(languages)} languages with ids up to {max(used):,}"
         )
     if settings.legacy_behaviour is True:
-        logger.warning(f"{path}: legacy_behaviour puts the language of a source last; mtx puts it first")
+        logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
     is_nllb = any(name[0].isalpha() for name in languages)
     is_target = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
     known = {piece: ids[piece] for piece in (EOS, UNK, *pieces[3:]) if piece in ids}
@@ -285,8 +285,10 @@ def needed_pieces(model: JointModel, lines: Iterable[str], path: Path) -> set[st
     lacking = [f"{c} ({count:,})" for c, count in characters.most_common() if c not in model.vocabulary]
     if lacking:
         logger.warning(
-            f"{path}: the model lacks {len(lacking)} characters, which it reads as <unk>: "
-            f"{', '.join(lacking[:_NUM_SHOWN])}"
+            "%s: the model lacks %d characters, which it reads as <unk>: %s",
+            path,
+            len(lacking),
+            ", ".join(lacking[:_NUM_SHOWN]),
         )
     needed = {*counts, *characters, EOS, UNK} & {*model.vocabulary}
     return needed.union(*(_merged_from(piece, ranks) for piece in needed))

@@ -82,7 +82,7 @@ def fetch(name: str) -> tuple[Path, str]:
         if not isinstance(weights, str):
             raise MtxError(f"{name}: {problem}, and it is not in the cache", help)
         directory = Path(weights).parent
-        logger.info(f"{name}: {problem}; using commit {directory.name} of the cache")
+        logger.info("%s: %s; using commit %s of the cache", name, problem, directory.name)
     else:
         try:
             directory = _download(name, repo, revision)
@@ -109,7 +109,7 @@ def _download(name: str, repo: str, revision: str) -> Path:
     wanted = [files[file] for file in _FILES if file in files]
     size = format_size(sum(file.size for file in wanted))
     licence = ", ".join(tag[8:] for tag in info.tags if tag.startswith("license:")) or "not given"
-    logger.info(f"{name}: {size}, licence {licence}, commit {info.sha}, in {constants.HF_HUB_CACHE}")
+    logger.info("%s: %s, licence %s, commit %s, in %s", name, size, licence, info.sha, constants.HF_HUB_CACHE)
     for file in wanted:
         if file.lfs:
             _fetch_large(repo, info.sha, file)
@@ -132,7 +132,7 @@ def _describe(repo: str, revision: str) -> Any:
         if (pull.author, pull.title, pull.status) == _CONVERSION:
             head, *before = [commit.commit_id for commit in api.list_repo_commits(repo, revision=pull.git_reference)]
             if before[:1] == [info.sha]:
-                logger.info(f"{repo}: the weights are the hub's own conversion, {pull.git_reference}")
+                logger.info("%s: the weights are the hub's own conversion, %s", repo, pull.git_reference)
                 return _describe(repo, head)
     return info
 

@@ -120,7 +120,7 @@ class ExportNote(Hook):
 
     def on_start(self, run: Run) -> None:
         if obstacles := huggingface_obstacles(run.config.model):
-            logger.info(f"note: this model cannot be exported to huggingface ({'; '.join(obstacles)})")
+            logger.info("note: this model cannot be exported to huggingface (%s)", "; ".join(obstacles))
 
 
 def is_m2m_100(config: ModelConfig) -> bool:

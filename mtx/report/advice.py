@@ -263,7 +263,7 @@ class Hints(Hook):
 
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         for advice in changed_text(paths.sources) if data is None else warnings(data, config):
-            logger.warning(f"{advice.text}\n  help: {advice.help}")
+            logger.warning("%s\n  help: %s", *advice)
 
     def on_step(self, run: Run, figures: Mapping[str, Any]) -> None:
         self._window = (*self._window, figures["nll"])

@@ -140,7 +140,7 @@ async def answer(request: Request, error: Exception) -> Response:
             status, text = 499, ""  # as in nginx; nobody receives it
         case _:
             place = traceback.extract_tb(error.__traceback__)[-1]
-            logger.error(f"{type(error).__name__} at {place.filename}:{place.lineno}")
+            logger.error("%s at %s:%s", type(error).__name__, place.filename, place.lineno)
             status = 500
             text = str(error) if isinstance(error, MtxError) else "internal server error; see the server's log"
     return JSONResponse({"error": text}, status, headers)

@@ -103,7 +103,7 @@ def write_pairs(
                 if not reason:
                     sink.write(tsv_line(pair))
         translated.remove()
-    logger.info(f"{translated.output}: {described(counts)}")
+    logger.info("%s: %s", translated.output, described(counts))
     return counts
 
 

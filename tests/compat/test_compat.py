@@ -43,7 +43,7 @@ def test_a_run_whose_time_limit_has_no_unit_resumes(run: Path) -> None:
     assert b"time_limit: 240s" in result.stdout
     result = mtx("train", run, "training.max_steps=162")
     assert result.returncode == 0, result.stderr.decode()
-    assert b", at most 2 steps (" in result.stderr
+    assert b", at most 2 more steps (" in result.stderr
     assert "  time_limit: 240s\n" in config.read_text(encoding="utf-8")
 
 

@@ -70,7 +70,9 @@ def test_own_text_recognises_the_languages_too(tmp_path: Path) -> None:
 def test_a_language_that_is_unclear_or_no_code_is_refused(tmp_path: Path, refused: Any) -> None:
     file = tmp_path / "my.tsv"
     file.write_text("a\tb\n")
-    refused(2, ["cannot tell its two languages", "data.src=en data.tgt=de"], "train", "own-text", f"data.train={file}")
+    refused(
+        2, ["cannot tell its two languages", "data.src=CODE data.tgt=CODE"], "train", "own-text", f"data.train={file}"
+    )
     for name, code in {"English": "en", "deutsch": "de", "Filipino": "tl"}.items():
         refused(2, [f"data.tgt={name}: expected the code", f"data.tgt={code}"], "train", file, f"data.tgt={name}")
 

@@ -162,9 +162,15 @@ def test_what_is_refused_leaves_nothing(
     before = tree(tmp_path)
     text, model = "data.train=x.tsv", f"training.init_from={source}"
     wrong = [
-        ([text, "training.init_from=nowhere"], ["training.init_from nowhere: not a model", "mtx import DIR"]),
+        (
+            [text, "training.init_from=nowhere"],
+            ["training.init_from nowhere: not a model", "mtx import makes a model directory"],
+        ),
         ([text, f"training.init_from={'a' * 5000}"], ["not a model directory or a run directory"]),
-        ([text, "training.init_from=empty"], ["training.init_from empty: not a model", "mtx import DIR"]),
+        (
+            [text, "training.init_from=empty"],
+            ["training.init_from empty: not a model", "mtx import makes a model directory"],
+        ),
         ([text, "training.init_from=x.tsv"], ["training.init_from x.tsv: not a model"]),
         ([text, "training.init_from=begun"], ["begun: this run has no model yet"]),
         (

@@ -9,6 +9,7 @@ from mtx.config.settings import resolve
 from mtx.data.language_detection import find_languages
 from mtx.data.prepare import prepare
 from mtx.data.sources import Corpus, describe, describe_files, describe_languages, find_changed_files, find_corpora
+from mtx.data.tables import log_once
 from mtx.errors import UsageError
 from mtx.storage import durable
 from tests.unit.data.sentences import sentences
@@ -68,6 +69,7 @@ def pairs(corpus: Corpus) -> list[tuple[str, str]]:
 
 
 def test_the_files_that_readers_know_are_one_corpus(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    log_once.cache_clear()
     with caplog.at_level(logging.INFO, logger="mtx"):
         [corpus] = train()
     assert corpus.name == "6 files of memories/" and corpus.languages == ("en", "de")
