@@ -175,8 +175,9 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     """Refuse a tokenizer that lacks a tag, term marks or merges that the settings need."""
     log.info(f"using the tokenizer of {', '.join(config.tokenizer.model) or config.training.init_from}")
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
-    if missing := [tag for tag in tags if tag not in tokenizer.tags]:
-        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
+    for tag in tags:
+        if tag not in tokenizer.tags:
+            raise UsageError(f"data.train: the tag {tag} is not in the tokenizer of {origin}")
     for pair in pairs_of(config.data.directions):
         if tokenizer.frame(*pair) == PLAIN:
             raise UsageError(f"data.directions: the tokenizer of {origin} has no token for {pair[1]}")

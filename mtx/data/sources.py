@@ -461,8 +461,9 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     Raises:
         UsageError: if a file is missing, they hold no pairs, or the overrides have other training text.
     """
-    if missing := [name for name in names if FILE_ENDING.search(name) and not exists(name)]:
-        raise UsageError(f"{missing[0]}: no such file")
+    for name in names:
+        if FILE_ENDING.search(name) and not exists(name):
+            raise UsageError(f"{name}: no such file")
     kinds = {*map(holds_pairs, names)}
     if False in kinds and None not in kinds:
         raise no_pairs(*map(Path, names[:2]))
@@ -473,8 +474,8 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     if "data.train" in keys:
         raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")
     path = Path(names[0])
-    name = FILE_ENDING.sub("", (path if path.is_file() else path.resolve()).name).removesuffix(".gz")
-    return [f"data.train={files}", *([] if "run_dir" in keys else [f"run_dir=runs/{name}"])]
+    run = FILE_ENDING.sub("", (path if path.is_file() else path.resolve()).name).removesuffix(".gz")
+    return [f"data.train={files}", *([] if "run_dir" in keys else [f"run_dir=runs/{run}"])]
 
 
 def describe_languages(resolved: Resolved) -> list[str]:

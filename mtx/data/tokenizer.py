@@ -135,8 +135,9 @@ class Tokenizer:
             UsageError: if a model of several directions does not have the language.
         """
         named = (src, tgt) if self.rule == "both" else (tgt,)
-        if self.languages and (missing := [name for name in named if name not in self.languages]):
-            raise UsageError(f"the model has no language {missing[0]}; it has {', '.join(self.languages)}")
+        for name in named:
+            if self.languages and name not in self.languages:
+                raise UsageError(f"the model has no language {name}; it has {', '.join(self.languages)}")
         before_src = tuple(self._starts[name] for name in (tag or "", f">>{named[0]}<<") if name in self._starts)
         return Frame(before_src, before_tgt=tuple(self.languages[name] for name in named[1:]))
 
