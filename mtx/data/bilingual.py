@@ -144,7 +144,7 @@ def match_rank(tag: str, asked: str) -> int | None:
 
     0: the same. 1: more specific, en-GB for en. 2: more general, en for en-GB.
     """
-    tag, asked = tag.replace("_", "-"), tag_of(asked).replace("_", "-")
+    asked = tag_of(asked)
     if tag.casefold() == asked.casefold():
         return 0
     try:

@@ -39,9 +39,7 @@ class BpeDropout:
         self._max_tokens = max_tokens
         self._cut_word = lru_cache(_MAX_CUTS)(self._merge)
         # Pieces without a merge, such as user-defined symbols, stay whole, and end a word.
-        symbols = [token for token in self._texts if self._merge((token,), None) != (token,)]
-        for symbol in symbols:
-            del self._texts[symbol]
+        self._texts = {token: text for token, text in self._texts.items() if self._merge((token,), None) == (token,)}
         self._begins = {
             token
             for token, piece in enumerate(tokenizer.models.pieces)

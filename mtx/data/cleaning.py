@@ -51,13 +51,12 @@ def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
         return "empty"
     if _is_damaged(src) or _is_damaged(tgt):
         return "control characters" if is_utf8(src) and is_utf8(tgt) else NOT_UTF8
-    max_chars = MAX_PIECE_CHARS * data.max_tokens
-    if len(src) > max_chars or len(tgt) > max_chars:
+    if max(len(src), len(tgt)) > MAX_PIECE_CHARS * data.max_tokens:
         return TOO_LONG
     if src == tgt:
         return "identical"
-    src_size, tgt_size = len(src.encode()) + 10, len(tgt.encode()) + 10
-    if src_size > data.max_length_ratio * tgt_size or tgt_size > data.max_length_ratio * src_size:
+    sizes = len(src.encode()) + 10, len(tgt.encode()) + 10
+    if max(sizes) > data.max_length_ratio * min(sizes):
         return "length ratio"
     return src, tgt
 

@@ -61,8 +61,9 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
         (src, *others), _ = languages_of(path, columns)
         for tgt in others:
             blocks = reader_of(path)(path, (src or PLAIN_NAMES[0], tgt or PLAIN_NAMES[1]), columns)
-            names, codes = (src or "", tgt or ""), (code_of(src or ""), code_of(tgt or ""))
-            counts[names if codes[0] == codes[1] else codes] += sum(len(block.src) for block in blocks)
+            names = src or "", tgt or ""
+            src_code, tgt_code = map(code_of, names)
+            counts[names if src_code == tgt_code else (src_code, tgt_code)] += sum(len(block.src) for block in blocks)
     except (UsageError, DataError) as error:
         log.warning(f"skipping {error}")
     return counts

@@ -207,11 +207,24 @@ def names_languages(path: Path) -> bool:
 
 
 def languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
-    """The languages of a file of pairs, the source first and None for an unclear one, and what names them."""
+    """The languages of a file of pairs, the source first and None for an unclear one, and what names them.
+
+    In a table these are column names: those of data.columns, or all.
+    """
     reader = reader_of(path)
     if isinstance(reader, BilingualReader):
         return _languages_of_units(reader.units(path))
-    return _languages_of_table(path, reader, columns)
+    names = _column_names(path, reader)
+    if columns:
+        numbers = {str(number): name for number, name in enumerate(names, 1)}
+        names = [numbers.get(column, column) for column in columns]
+    named = {language: name for name in names if (language := language_of_column(name))}
+    if len(named) > 2:
+        named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
+    if len(named) >= 2:
+        return [*named], "its header"
+    block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
+    return [language_of(side) for side in (block.src, block.tgt)], _TEXT
 
 
 def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
@@ -229,21 +242,6 @@ def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:
     tags = [*(codes if len(codes) > 1 else present)]
     sources = [tag for tag in tags if match_rank(tag, sample[0].src_language) is not None]
     return [*dict.fromkeys(sources + tags)], "its header" if sources else "its first unit"
-
-
-def _languages_of_table(path: Path, reader: Reader, columns: Columns) -> tuple[list[str | None], str]:
-    """The languages in the column names of a table (of data.columns, or all), or else the languages of its text."""
-    names = _column_names(path, reader)
-    if columns:
-        numbers = {str(number): name for number, name in enumerate(names, 1)}
-        names = [numbers.get(column, column) for column in columns]
-    named = {language: name for name in names if (language := language_of_column(name))}
-    if len(named) > 2:
-        named = {language: name for language, name in named.items() if name.casefold() not in _ALSO_OTHER_WORDS}
-    if len(named) >= 2:
-        return [*named], "its header"
-    block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
-    return [language_of(side) for side in (block.src, block.tgt)], _TEXT
 
 
 def _column_names(path: Path, reader: Reader) -> list[str]:

@@ -314,7 +314,7 @@ def load_steps(
         packed = [pack(src, tgt, pairs, shape, store.num_ids, start_id) for pairs in of_rank]
         if pin:
             packed = [_in_buffer(batch, batch.buffer.pin_memory()) for batch in packed]
-        return LoadedStep(packed, step.num_src_tokens, step.num_tgt_tokens, step.after)
+        return LoadedStep(packed, int(step.src_lengths.sum()), int(step.tgt_lengths.sum()), step.after)
 
     on_device = (torch.cuda.set_device, (torch.cuda.current_device(),)) if pin else (None, ())
     pool = ThreadPoolExecutor(1, "mtx-loader", *on_device)

@@ -91,7 +91,7 @@ class Tally:
     read: int = 0
     held_out: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, dict[str, Any]] = field(default_factory=dict)
+    examples: dict[str, durable.Json] = field(default_factory=dict)
 
     @property
     def kept(self) -> int:
@@ -104,7 +104,7 @@ class Tally:
             self.dropped[reason] += pairs.count
             self.examples.setdefault(reason, self.corpus.example(pairs))
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> durable.Json:
         """The corpus's entry in report.json."""
         return {
             "name": self.corpus.name,
@@ -117,7 +117,7 @@ class Tally:
         }
 
 
-def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
+def prepare(config: Config, data_dir: Path, tokenizer: Tokenizer | None = None) -> durable.Json:
     """Make `data_dir` from the text that the configuration names, as a whole or not at all.
 
     Args:
@@ -175,8 +175,9 @@ def _check_given(tokenizer: Tokenizer, tags: list[str], config: Config) -> None:
     """Refuse a tokenizer that lacks a tag, term marks or merges that the settings need."""
     log.info(f"using the tokenizer of {', '.join(config.tokenizer.model) or config.training.init_from}")
     origin = "tokenizer.model" if config.tokenizer.model else "training.init_from"
-    if missing := [tag for tag in tags if tag not in tokenizer.tags]:
-        raise UsageError(f"data.train: the tag {missing[0]} is not in the tokenizer of {origin}")
+    for tag in tags:
+        if tag not in tokenizer.tags:
+            raise UsageError(f"data.train: the tag {tag} is not in the tokenizer of {origin}")
     for pair in pairs_of(config.data.directions):
         if tokenizer.frame(*pair) == PLAIN:
             raise UsageError(f"data.directions: the tokenizer of {origin} has no token for {pair[1]}")
@@ -254,9 +255,8 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     tgt_hashes, dates = (table[name].to_numpy() for name in ("tgt_hash", "date"))
     files = hash_pairs(corpus, table["file"].to_numpy())
     chosen = np.arange(table.num_rows)  # the pair that each one's source keeps
-    is_unit = (dates > 0 if data.duplicates == "auto" else chosen >= 0) & (data.duplicates != "all")
-    units = chosen[is_unit]
-    chosen[is_unit] = units[choose_translations(*(each[is_unit] for each in (src_hashes, tgt_hashes, dates, files)))]
+    units = np.flatnonzero(dates >= {"auto": 1, "newest": 0, "all": np.inf}[data.duplicates])
+    chosen[units] = units[choose_translations(*(each[units] for each in (src_hashes, tgt_hashes, dates, files)))]
     is_kept = chosen == np.arange(table.num_rows)
     is_first = is_kept.copy()
     is_first[is_kept] = find_first(hash_pairs(src_hashes, tgt_hashes)[is_kept])
@@ -295,13 +295,15 @@ def _choose_weights(tallies: list[Tally], data: DataConfig) -> None:
         num_own[tally.corpus.languages] += tally.kept
     most = max(num_own.values())
     for tally in tallies:
+        if tally.corpus.weight is not None:
+            continue
         num_pairs = num_own[tally.corpus.languages]
-        if tally.corpus.weight is None and tally.is_own:
+        if tally.is_own:
             tally.weight = min(_MAX_REPEATS, (most / max(1, num_pairs)) ** (1 - 1 / data.temperature))
             if tally.weight >= 1.01:
                 direction = "-".join(tally.corpus.languages)
                 log.info(f"{tally.corpus.name}: its {tally.kept:,} pairs {direction} get the weight {tally.weight:.3g}")
-        elif tally.corpus.weight is None:
+        else:
             num_pairs = num_pairs or most
             tally.weight = min(1.0, num_pairs / max(1, tally.kept))
             log.info(
@@ -369,13 +371,12 @@ class ChosenText:
 
 def _learn_tokenizer(config: Config, text: ChosenText, tags: list[str]) -> Tokenizer:
     """Train the tokenizer, on large text in another process: SentencePiece ignores signals and keeps all of it."""
-    has_marks = config.data.terms is not None
     learn = partial(
         train_tokenizer,
         config=config.tokenizer,
         num_pairs=text.num_pairs,
         tags=tags,
-        has_marks=has_marks,
+        has_marks=config.data.terms is not None,
         languages=[tgt for _, tgt in pairs_of(config.data.directions)],
     )
     [tokenizer] = map_in_workers(learn, [text], num_workers=2, few_items=text.num_pairs <= _FEW_PAIRS)
@@ -456,7 +457,7 @@ def _encode_set(eval_set: EvalSet, tokenizer: Tokenizer, data: DataConfig) -> It
         yield store_batch(tokenizer.num_ids, src_ids, tgt_ids, block.lines, corpus, block.src, block.tgt)
 
 
-def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
+def _describe_text(store: TokenStore, language: str) -> durable.Json:
     """The entry of report.json about the text in the training store.
 
     Args:
@@ -478,7 +479,7 @@ def _describe_text(store: TokenStore, language: str) -> dict[str, Any]:
     }
 
 
-def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dict[str, Any]:
+def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> durable.Json:
     """The entry of report.json about the pairs that were read."""
     sides = {pair: dict(zip(SIDES, pair, strict=True)) for pair in pairs_of(data.directions)}
     examples = ChainMap(*(tally.examples for tally in tallies))  # the first of each reason

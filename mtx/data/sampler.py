@@ -107,8 +107,6 @@ class Step:
     pairs: Ints
     src_lengths: Lengths
     tgt_lengths: Lengths
-    num_src_tokens: int
-    num_tgt_tokens: int
     after: SamplerState
     sides: tuple[Side, ...]
 
@@ -213,8 +211,6 @@ class BatchSampler:
             pairs=chunk.pairs[:size],
             src_lengths=src[:size],
             tgt_lengths=tgt[:size],
-            num_src_tokens=int(src[:size].sum()),
-            num_tgt_tokens=int(tgt[:size].sum()),
             after=SamplerState(epoch, index),
             sides=chunk.sides,
         )

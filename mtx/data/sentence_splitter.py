@@ -39,8 +39,6 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     def split(text: str) -> list[str]:
         text = replace_surrogates(text)
         parts = segment(code, _SPACE.sub(" ", text))  # the library fails at an initial before another space
-        if len(parts) < 2:
-            return [text]
         letters = [match.start() for match in _LETTER.finditer(text)]
         writes_capitals = text != text.lower()
         sentences, start = list[str](), 0

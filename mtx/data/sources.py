@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
 from mtx.config.settings import Resolved, exists, recipe_names
@@ -43,7 +42,7 @@ from mtx.formatting import counted
 from mtx.storage import durable
 from mtx.storage.run_files import is_run
 from mtx.storage.streams import shows_progress
-from mtx.storage.text_files import read_lines, unlike_lines
+from mtx.storage.text_files import printable, read_lines, replace_invalid, unlike_lines
 
 log = logging.getLogger(__name__)
 
@@ -80,21 +79,22 @@ class Corpus:
     tag: str | None = None
     languages: Languages = PLAIN_NAMES
 
-    def example(self, pairs: PairGroup) -> dict[str, Any]:
-        """The first of some pairs, see `PairGroup.example`, with the name of its file in a folder."""
-        return pairs.example(str(self.files[pairs.file - 1]) if pairs.file else self.name)
+    def example(self, pairs: PairGroup) -> durable.Json:
+        """The first of some pairs as report.json shows it, safe to print on a terminal; in a folder, with its file."""
+        corpus = str(self.files[pairs.file - 1]) if pairs.file else self.name
+        src, tgt = (printable(replace_invalid(text)[:80]) for text in (pairs.src, pairs.tgt))
+        return {"corpus": corpus, "line": pairs.line, "src": src, "tgt": tgt}
 
     def not_utf8(self, line: int) -> DataError:
         """The error for a corpus that is not UTF-8, with the first such line of its files, or `line` of a table."""
-        try:
-            for file in self.files:
-                if not file.name.lower().endswith(".parquet") and not isinstance(
-                    find_reader(file), BilingualReader
-                ):  # whose rows or units are counted
-                    for _ in read_lines(file, "strict"):
-                        pass
-        except DataError as error:
-            return error
+        for file in self.files:
+            try:
+                for _ in read_lines(file, "strict"):
+                    pass
+            except DataError as error:
+                return error
+            except UsageError:  # it has no lines: its rows or units are counted
+                continue
         return DataError(f"{self.name}:{line}: not UTF-8")
 
 
@@ -220,7 +220,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         UsageError: if there is no such file, or it is not text.
     """
     name = name.replace("{src}", languages[0]).replace("{tgt}", languages[1])
-    candidates = [Path(name)] if data.dir is None else [Path(data.dir, name), Path(name)]
+    candidates = [Path(folder, name) for folder in (data.dir, ".") if folder]
     missing = " or ".join(map(str, candidates))
     if not FILE_ENDING.search(name):
         absent = list[Path]()
@@ -259,8 +259,9 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
     """
     texts = find_texts(folder, languages, data.columns)
     counts = sum(texts.values(), Counter[Languages]())
-    by_pairs = sorted(counts, key=lambda pair: (counts[pair] + counts[pair[::-1]], counts[pair]), reverse=True)
-    directions = list(filter(all, by_pairs))
+    directions = sorted(
+        filter(all, counts), key=lambda pair: (counts[pair] + counts[pair[::-1]], counts[pair]), reverse=True
+    )
     given = {*map(code_of, languages)} - {*PLAIN_NAMES}
     if len(given) < 2:
         languages = next((pair for pair in directions if given <= {*pair}), languages)
@@ -375,10 +376,12 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         builder = datasets.load_dataset_builder(hub.name, revision=hub.revision, **{subset: hub.subset})
         log.info(f"{hub.name}: reading from the cache; {problem or 'missing files are downloaded'}")
         builder.download_and_prepare()
-        train = find(hub.train)
-        valid = [] if hub.valid is None else find(hub.valid)
         names = _name_test_sets([*data.test[: len(hub.test)], *hub.test[len(data.test) :]])
-        return Corpora(train, valid, {key: find(split) for (key, _), split in zip(names, hub.test, strict=True)})
+        return Corpora(
+            find(hub.train),
+            [] if hub.valid is None else find(hub.valid),
+            {key: find(split) for (key, _), split in zip(names, hub.test, strict=True)},
+        )
     except MtxError:
         raise
     except Exception as error:  # `datasets` passes on the errors of its parsers, file systems and HTTP clients
@@ -391,7 +394,7 @@ def _find_hub_corpora(data: DataConfig, hub: HubConfig) -> Corpora:
         raise MtxError(f"data.hub: {hub.name} cannot be loaded: {reason}", help) from error
 
 
-def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> dict[str, Any]:
+def describe_files(corpora: Corpora, tokenizer: TokenizerConfig) -> durable.Json:
     """The content of sources.json: path, size, time and sha256 of each local file of the data.
 
     These are the text files and the SentencePiece models of `tokenizer.model`. It is next to the prepared data, not in
@@ -407,22 +410,21 @@ def find_changed_files(record: Path) -> list[Path]:
 
     An unreadable record counts as different.
     """
-    entries = _read_record(record)
-    return [record] if entries is None else [path for path, entry in entries if _differs(path, entry)]
+    return [path for path, entry in _read_record(record) if _differs(path, entry)]
 
 
 def recorded_text(record: Path) -> list[tuple[str, str]]:
     """Name and sha256 of each file in a sources.json; empty if it is missing or damaged."""
-    return [(path.name, str(entry.get("sha256"))) for path, entry in _read_record(record) or []]
+    return [(path.name, str(entry["sha256"])) for path, entry in _read_record(record) if "sha256" in entry]
 
 
-def _read_record(record: Path) -> list[tuple[Path, dict[str, Any]]] | None:
-    """The files in a sources.json, empty if it is missing; None if it cannot be read."""
+def _read_record(record: Path) -> list[tuple[Path, durable.Json]]:
+    """The files in a sources.json; none if it is missing, and only itself, without values, if it cannot be read."""
     try:
         stored = durable.read_json(record)["files"] if record.exists() else []
         return [(Path(entry["path"]), entry) for entry in stored]
     except (DamagedFileError, KeyError, TypeError):
-        return None
+        return [(record, {})]
 
 
 def _size_and_time(path: Path) -> dict[str, int]:
@@ -430,7 +432,7 @@ def _size_and_time(path: Path) -> dict[str, int]:
     return {"bytes": status.st_size, "mtime_ns": status.st_mtime_ns}
 
 
-def _differs(path: Path, entry: dict[str, Any]) -> bool:
+def _differs(path: Path, entry: durable.Json) -> bool:
     """Whether a file differs; its content is read only if its size or its time has changed."""
     try:
         return not (_size_and_time(path).items() <= entry.items() or durable.sha256(path) == entry.get("sha256"))
@@ -444,12 +446,9 @@ def holds_pairs(name: str) -> bool | None:
     None for a recipe or a run directory, for what may be a configuration, and where there is no such file.
     """
     path = Path(name)
-    is_folder = _is_dir(name) and not is_run(path)
-    if name in recipe_names() or not (is_folder or (exists(name) and path.is_file())):
-        return None
-    if is_folder:
-        return True
-    if path.suffix in (".yaml", ".yml"):
+    if _is_dir(name):
+        return None if name in recipe_names() or is_run(path) else True
+    if name in recipe_names() or not (exists(name) and path.is_file()) or path.suffix in (".yaml", ".yml"):
         return None
     if find_reader(path):
         return True
@@ -462,8 +461,9 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     Raises:
         UsageError: if a file is missing, they hold no pairs, or the overrides have other training text.
     """
-    if missing := [name for name in names if FILE_ENDING.search(name) and not exists(name)]:
-        raise UsageError(f"{missing[0]}: no such file")
+    for name in names:
+        if FILE_ENDING.search(name) and not exists(name):
+            raise UsageError(f"{name}: no such file")
     kinds = {*map(holds_pairs, names)}
     if False in kinds and None not in kinds:
         raise no_pairs(*map(Path, names[:2]))
@@ -473,9 +473,9 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
     keys = {override.partition("=")[0] for override in overrides}
     if "data.train" in keys:
         raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")
-    path = Path(names[0]).resolve() if _is_dir(names[0]) else Path(names[0])
-    run_dir = f"run_dir=runs/{FILE_ENDING.sub('', path.name).removesuffix('.gz')}"
-    return [f"data.train={files}", *([] if "run_dir" in keys else [run_dir])]
+    path = Path(names[0])
+    run = FILE_ENDING.sub("", (path if path.is_file() else path.resolve()).name).removesuffix(".gz")
+    return [f"data.train={files}", *([] if "run_dir" in keys else [f"run_dir=runs/{run}"])]
 
 
 def describe_languages(resolved: Resolved) -> list[str]:
@@ -505,8 +505,8 @@ def describe_languages(resolved: Resolved) -> list[str]:
         languages = {"data.src": src, "data.tgt": tgt}
         if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
             src, tgt = (languages | explicit).values()
-            text = "%s: %s to %s (from %s); for the opposite direction: data.src=%s data.tgt=%s"
-            log.info(text, place, src, tgt, origin, tgt, src)
+            opposite = f"for the opposite direction: data.src={tgt} data.tgt={src}"
+            log.info(f"{place}: {src} to {tgt} (from {origin}); {opposite}")
             return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
     [(key, language)] = explicit.items()
     help = "name both data.src and data.tgt, or data.columns=SRC,TGT"

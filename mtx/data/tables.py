@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from mtx.data.languages import KNOWN, Languages, code_of, key_of
 from mtx.errors import DataError, first_line
 from mtx.formatting import counted, shell_command
-from mtx.storage.text_files import escaped, is_utf8, printable, read_lines, replace_invalid, replace_surrogates
+from mtx.storage.text_files import escaped, is_utf8, read_lines, replace_surrogates
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,6 @@ ESCAPE: Literal["surrogateescape"] = "surrogateescape"  # keeps bytes that are n
 Columns = tuple[str, ...]  # data.columns: none, or those of source and target
 Pair = tuple[str, str]
 PLAIN_NAMES = ("src", "tgt")  # of columns, and of unnamed languages
-_LINE_BREAK = re.compile("\r?\n")
 _DECIDING_LINES = 16_384  # that decide whether a spreadsheet wrote a file, from the first line with a quote
 _SEPARATORS = "\t;,"  # of CSV; if several fit equally well, the first one wins: commas are the most common in text
 _SEPARATING_LINES = 1000  # that decide the separator
@@ -80,11 +79,6 @@ class PairGroup:
         """The pairs of a record batch that is not empty for which `is_in` is true."""
         first = int(is_in.argmax())
         return cls(int(is_in.sum()), *(batch[name][first].as_py() for name in ("line", "src", "tgt", "file")))
-
-    def example(self, corpus: str) -> dict[str, Any]:
-        """The first pair as report.json shows it, safe to print on a terminal; `corpus` is the corpus's name."""
-        src, tgt = (printable(replace_invalid(text)[:80]) for text in (self.src, self.tgt))
-        return {"corpus": corpus, "line": self.line, "src": src, "tgt": tgt}
 
 
 @dataclass(frozen=True)
@@ -347,7 +341,7 @@ def read_jsonl(path: Path, languages: Languages, columns: Columns = ()) -> Itera
 
 
 def _join_lines(text: str) -> str:
-    return _LINE_BREAK.sub(" ", text) if "\n" in text else text
+    return text.replace("\r\n", " ").replace("\n", " ")
 
 
 def _find_names(problem: str, names: list[str], languages: Languages, columns: Columns) -> Pair:
@@ -393,7 +387,7 @@ def open_parquet(path: Path) -> Iterator[Any]:
         raise DataError(f"{path}: invalid Parquet file: {first_line(error)}") from None
 
 
-def find_columns(where: str, schema: Any, languages: Languages, names: Columns = ()) -> Pair:
+def find_columns(where: str, schema: Any, languages: Languages, names: Columns) -> Pair:
     """The columns of source and target, from data.columns (`names`) or by `_find_names`.
 
     Raises:

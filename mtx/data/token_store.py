@@ -34,7 +34,7 @@ Batch: TypeAlias = pa.RecordBatch
 def _schema(num_ids: int) -> Any:
     ids, text = pa.list_(pa.uint16() if num_ids <= 65_536 else pa.uint32()), pa.large_string()
     columns = {"src_ids": ids, "tgt_ids": ids, "line": pa.int64(), "corpus": pa.uint16()}
-    return pa.schema({**columns, "src_text": text, "tgt_text": text})
+    return pa.schema(columns | {"src_text": text, "tgt_text": text})
 
 
 def store_batch(
@@ -158,7 +158,7 @@ class PreparedData:
     valid: TokenStore
     tests: dict[str, TokenStore]
     tokenizer: Tokenizer
-    report: dict[str, Any]
+    report: durable.Json
     sha256: str
     terms: Glossary | None = None
 

@@ -20,7 +20,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import sentencepiece
 
@@ -38,7 +38,7 @@ from mtx.data.sentencepiece_models import (
 )
 from mtx.data.sentencepiece_models import UNK_ID as UNK_ID
 from mtx.errors import DamagedFileError, DataError, UsageError
-from mtx.storage.durable import read_json, write_bytes, write_json
+from mtx.storage.durable import Json, read_json, write_bytes, write_json
 from mtx.storage.model_description import tokenizer_files
 from mtx.storage.run_files import TOKENIZER_JSON
 from mtx.storage.text_files import replace_surrogates
@@ -135,8 +135,9 @@ class Tokenizer:
             UsageError: if a model of several directions does not have the language.
         """
         named = (src, tgt) if self.rule == "both" else (tgt,)
-        if self.languages and (missing := [name for name in named if name not in self.languages]):
-            raise UsageError(f"the model has no language {missing[0]}; it has {', '.join(self.languages)}")
+        for name in named:
+            if self.languages and name not in self.languages:
+                raise UsageError(f"the model has no language {name}; it has {', '.join(self.languages)}")
         before_src = tuple(self._starts[name] for name in (tag or "", f">>{named[0]}<<") if name in self._starts)
         return Frame(before_src, before_tgt=tuple(self.languages[name] for name in named[1:]))
 
@@ -244,7 +245,7 @@ class Tokenizer:
                     return tokenizer
         raise DamagedFileError(f"{json_path}: its normalization, tags, languages or pieces do not match {first.name}")
 
-    def _description(self) -> dict[str, Any]:
+    def _description(self) -> Json:
         num_reserved = self.num_ids - self.num_pieces
         reserved = {"reserved": num_reserved} if num_reserved != self.models.num_reserved else {}
         marks = {"marks": dict(zip(_MARK_NAMES, self.marks.values(), strict=True))} if self.marks else {}

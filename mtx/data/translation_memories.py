@@ -107,15 +107,15 @@ def read_units(path: Path, format: str, text: str | None = None) -> Iterator[Nod
         DataError: if it is not in this format, declares entities, is nested too deeply or damaged, or has an
             unsupported encoding.
     """
-    data = None if text is None else text.encode("utf-8", "surrogatepass")
-    with open_bytes(path) if data is None else io.BytesIO(data) as file, errors_named(path):
+    data = (text or "").encode("utf-8", "surrogatepass")
+    with open_bytes(path) if text is None else io.BytesIO(data) as file, errors_named(path):
         encoding: str | None = "UTF-8"  # of a document, whatever it declares: it is already decoded
-        if data is None:
+        if text is None:
             beginning = file.peek(BEGINNING_BYTES)[:BEGINNING_BYTES]  # type: ignore[attr-defined]
             encoding = wide_encoding(beginning) or ("UTF-8" if declared_encoding(beginning) == "utf-8" else None)
         elif b"\0" in data:  # expat would take it for UTF-16
             raise DataError(f"{path}: damaged XML: it contains a NUL byte", "save it in UTF-8")
-        tree = _Tree(path, format, encoding, text or "", data or b"")
+        tree = _Tree(path, format, encoding, text or "", data)
         chunk = b"\n"
         while chunk:
             chunk = file.read(_CHUNK_BYTES)
@@ -323,9 +323,9 @@ def languages_of(unit: Node) -> tuple[str, str]:
 _STRINGS = r'(?:"(?:[^"\\]|\\.)*+"\s*+)++'
 _TEXT = re.compile(rf"(?:(msgctxt|msgid|msgid_plural|msgstr|msgstr\[[0-9]{{1,2}}\])\s*)?({_STRINGS})?")
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*+)"')
-_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))")
+_ESCAPE = re.compile(rb"\\(?:x([0-9A-Fa-f]{1,2})|([0-7]{1,3})|(.))")
 _GETTEXT_SOURCE = "en"  # by convention, unless the header names another language
-_CHARACTERS = dict(zip("ntrabfv", "\n\t\r\a\b\f\v", strict=True))
+_CHARACTERS = dict(zip(b"ntrabfv", b"\n\t\r\a\b\f\v", strict=True))
 
 
 @dataclass
@@ -375,8 +375,8 @@ def read_po(path: Path) -> Iterator[Unit]:
     with open_bytes(path) as file:
         for message in messages(path, decoded_lines(file, path, "strict")):
             if message.is_header:
-                src_language = message.languages[0]
-                tgt_language = message.languages[1] or tgt_language
+                src_language, named = message.languages
+                tgt_language = named or tgt_language
                 date = date_of(message.field("PO-Revision-Date"))
                 continue
             texts = message.texts
@@ -399,15 +399,15 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
     keyword = ""
     for number, line in enumerate(lines, 1):
         content = line.strip()
-        if content.startswith("#"):
-            following.comments += f"{content}\n"
-        if content.startswith("#,"):
-            following.flags_line = number
-            following.is_fuzzy |= "fuzzy" in content
-        elif content.startswith("#~"):
-            following = Message()  # its flags were those of an obsolete message
-        elif not content or content.startswith("#"):
+        if not content:
             continue
+        if content.startswith("#~"):
+            following = Message()  # its flags were those of an obsolete message
+        elif content.startswith("#"):
+            following.comments += f"{content}\n"
+            if content.startswith("#,"):
+                following.flags_line = number
+                following.is_fuzzy |= "fuzzy" in content
         elif (match := _TEXT.fullmatch(content)) and (match[1] or keyword):
             if match[1]:
                 keyword = match[1]
@@ -429,14 +429,11 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
 
 def _unescape(text: str) -> str:
     """The text of a string: its escapes are characters or, as numbers, bytes."""
-    if "\\" not in text:
-        return text
-    octets = _ESCAPE.sub(_octet, text.encode().decode("latin-1"))
-    return octets.encode("latin-1").decode("utf-8", "replace")
+    return _ESCAPE.sub(_octet, text.encode()).decode("utf-8", "replace") if "\\" in text else text
 
 
-def _octet(match: re.Match[str]) -> str:
+def _octet(match: re.Match[bytes]) -> bytes:
     hexadecimal, octal, character = match.groups()
     if character:
-        return _CHARACTERS.get(character, character)
-    return chr(int(hexadecimal or octal, 16 if hexadecimal else 8) & 0xFF)
+        return bytes([_CHARACTERS.get(character[0], character[0])])
+    return bytes([int(hexadecimal or octal, 16 if hexadecimal else 8) & 0xFF])

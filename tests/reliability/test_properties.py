@@ -258,7 +258,7 @@ def test_packing_conserves_pairs_and_keeps_to_the_budgets(tally: Tally) -> None:
         src_budget = max(round(batch_tokens * plan.ratio), int(store.src.lengths.max()))
         for step in steps(plan, SamplerState(), 3):
             assert len(step.pairs) >= 1
-            assert step.num_tgt_tokens <= batch_tokens and step.num_src_tokens <= src_budget
+            assert step.tgt_lengths.sum() <= batch_tokens and step.src_lengths.sum() <= src_budget
             given = sorted((tokens(store.src, pair), tokens(store.tgt, pair)) for pair in step.pairs)
             for wanted in ks:
                 mean = plan.tokens_per_sentence if is_narrow else None

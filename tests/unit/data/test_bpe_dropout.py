@@ -62,7 +62,7 @@ def epoch_of(sampler: BatchSampler, epoch: int) -> list[tuple[int, list[int], li
         step = sampler.step(position)
         rows = list(zip(step.pairs.tolist(), *map(sentences, step.sides), strict=False))
         found += rows[: len(step.pairs)]
-        assert step.num_src_tokens == sum(len(src) for _, src, _ in rows[: len(step.pairs)])
+        assert step.src_lengths.sum() == sum(len(src) for _, src, _ in rows[: len(step.pairs)])
         position = step.after
     return found[:NUM_PAIRS]
 

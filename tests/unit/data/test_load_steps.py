@@ -53,7 +53,7 @@ def test_loaded_steps_are_the_planned_ones_in_order(store: TokenStore, k: int) -
     planned = list(steps(sampler(store), start, 15))
     assert [step.after for step in loaded] == [step.after for step in planned]
     for got, step in zip(loaded, planned, strict=True):
-        assert (got.num_src_tokens, got.num_tgt_tokens) == (step.num_src_tokens, step.num_tgt_tokens)
+        assert (got.num_src_tokens, got.num_tgt_tokens) == (step.src_lengths.sum(), step.tgt_lengths.sum())
         groups = assign(store.src.lengths[step.pairs], store.tgt.lengths[step.pairs], k, shape)
         for batch, group in zip(got.micro_batches, groups, strict=True):
             expected = pack(store.src, store.tgt, step.pairs[group], shape, store.num_ids)

@@ -172,7 +172,7 @@ def test_positions_are_filled(batch_tokens: int, k: int, least: float) -> None:
     for step in steps(plan, SamplerState(), 12):
         groups = assign(src[step.pairs], tgt[step.pairs], k, shape)
         assert len(groups) == k, "no step needs one more"
-        tokens += step.num_src_tokens + step.num_tgt_tokens
+        tokens += step.src_lengths.sum() + step.tgt_lengths.sum()
         positions += len(groups) * (shape.num_src + shape.num_tgt)
     assert tokens / positions >= least
 
@@ -321,8 +321,8 @@ def test_packing_conserves_every_pair(
             check_batch(batch, shape)
         packed = sorted(pair for batch in batches for pair in unpack(batch))
         assert packed == sorted((src[i], tgt[i]) for i in step.pairs)
-        assert sum(batch.num_src_tokens for batch in batches) == step.num_src_tokens
-        assert sum(batch.num_tgt_tokens for batch in batches) == step.num_tgt_tokens
+        assert sum(batch.num_src_tokens for batch in batches) == step.src_lengths.sum()
+        assert sum(batch.num_tgt_tokens for batch in batches) == step.tgt_lengths.sum()
 
 
 @pytest.mark.parametrize("longest", [8, 12, 16, 32])

@@ -39,7 +39,7 @@ def sampler(src: Any, tgt: Any, batch_tokens: int, weights: Any = None, seed: in
 def test_a_step_of_equal_sentences_by_hand(src: int, tgt: int, expected: int) -> None:
     step = sampler(lengths(*[src] * 40), lengths(*[tgt] * 40), batch_tokens=100).step(SamplerState())
     assert len(step.pairs) == expected
-    assert (step.num_src_tokens, step.num_tgt_tokens) == (src * expected, tgt * expected)
+    assert (step.src_lengths.sum(), step.tgt_lengths.sum()) == (src * expected, tgt * expected)
     assert step.after == SamplerState(0, expected)
 
 
@@ -61,21 +61,21 @@ def test_a_step_takes_sentences_until_the_next_would_exceed_a_budget(batch_token
             src_sum, tgt_sum = src_sum + src[taken[-1]], tgt_sum + tgt[taken[-1]]
         stopped_by["src"] += src_sum + src[order[0]] > src_budget
         stopped_by["tgt"] += tgt_sum + tgt[order[0]] > batch_tokens
-        assert (step.pairs.tolist(), step.num_src_tokens, step.num_tgt_tokens) == (taken, src_sum, tgt_sum)
+        assert (step.pairs.tolist(), step.src_lengths.sum(), step.tgt_lengths.sum()) == (taken, src_sum, tgt_sum)
     assert min(stopped_by.values()) > 5, "both budgets were tried"
 
 
 def test_a_step_of_many_more_sentences_than_usual() -> None:
     sizes = lengths(*[5] * 500, *[35] * 500)  # 20 on average; the long ones are never drawn
     step = sampler(sizes, sizes, batch_tokens=2000, weights=np.repeat([1.0, 0.0], 500)).step(SamplerState())
-    assert (len(step.pairs), step.num_tgt_tokens) == (400, 2000)
+    assert (len(step.pairs), step.tgt_lengths.sum()) == (400, 2000)
 
 
 def test_a_source_longer_than_its_budget_makes_a_step_alone() -> None:
     src, tgt = lengths(*[1] * 30, 40), lengths(*[4] * 31)  # 70 / 124 of 20 tokens are 11: less than the 40 of one
     steps_with_it = [step for step in steps(sampler(src, tgt, batch_tokens=20), SamplerState(), 10) if 30 in step.pairs]
     assert steps_with_it
-    assert all(step.num_src_tokens <= 40 for step in steps_with_it)
+    assert all(step.src_lengths.sum() <= 40 for step in steps_with_it)
 
 
 @pytest.mark.parametrize(
