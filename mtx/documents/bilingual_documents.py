@@ -36,7 +36,6 @@ from mtx.data.translation_memories import (
 )
 from mtx.documents import markdown
 from mtx.documents.edits import Edit, inserted, replace_text, space_before
-from mtx.errors import DataError
 from mtx.formatting import counted
 
 logger = logging.getLogger(__name__)
@@ -141,12 +140,13 @@ _DIALECT = re.compile(  # of the text of messages, by the comments before one or
     r"|(?P<rst>\brst-text|^#:.*\.(?:rst|txt)\b|:docstring of |Sphinx)|(?P<godot>^#:.*\.xml\b|class reference)",
     re.MULTILINE,
 )
-_NAMES = {  # in these dialects, the names of targets and of classes
-    "rst": re.compile(r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)"),
+_NAMES = {  # in these dialects, the names of targets and of classes; directives, and input of examples
+    "rst": re.compile(
+        r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)|^(?:\.\. [\w:-]+::|>>> ).*", re.MULTILINE
+    ),
     "godot": re.compile(r"\[[@\w.]+\]"),
 }
-_RST_MARK = re.compile(r"[\w:.+-]*[`*|].*|.*[`*|]_*", re.DOTALL)
-_OTHER_CHARSET = re.compile(r"charset=(?!utf-?8|charset)[^\s;]+", re.IGNORECASE)  # CHARSET is that of templates
+_RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
 
 def edit_xliff(
@@ -381,8 +381,6 @@ def edit_po(
         if message.is_header:
             require_languages(path, message.languages, languages)
             default = _DIALECT.search(message.comments + message.texts["msgstr"])
-            if charset := _OTHER_CHARSET.search(message.field("Content-Type")):
-                raise DataError(f"{path}: its header has {charset[0]}", "convert it with msgconv --to-code=UTF-8")
             continue
         found = _DIALECT.search(message.comments) or default
         dialect = found.lastgroup if found else None
@@ -428,7 +426,7 @@ def _write_rst(translation: Marked) -> str:
         if isinstance(part, Tag) and _RST_MARK.fullmatch(part.raw):
             before, after = "\0" * (part.kind != "close"), "\0" * (part.kind != "open")
             text = f"{text.removesuffix(part.raw)}{before}{part.raw}{after}"
-    return re.sub(r"(?<=[^\W_])\0|\0\0|\0(?=\w)", r"\\ ", text).replace("\0", "")
+    return re.sub(r"(?<=[^\W_])\0|\0\0|\0(?=[^\W_])", r"\\ ", text).replace("\0", "")
 
 
 EDITS = {"xliff": edit_xliff, "tmx": edit_tmx, "po": edit_po}
