@@ -71,7 +71,7 @@ def translate_document(
     if kind in ("html", "markdown") and (front := _FRONT_MATTER.match(text)):
         text = text[front.end() :]
     head = whole[: len(whole) - len(text)]
-    left = Counter({"front matter": len(_TITLE.findall(head)[:1])})  # what stays in the source language, by its kind
+    left = Counter({"front matter": bool(_TITLE.search(head))})  # what stays in the source language, by its kind
     has_accelerators = kind in bilingual_documents.EDITS
     readers: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
     if kind == "markdown":

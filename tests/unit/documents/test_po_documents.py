@@ -27,7 +27,6 @@ from tests.unit.documents.test_document import translated
         (r"  a\n b\n", r"  A\n B\n"),
         (r"\"a\"\tb \\n", r"\"A\"\tB \\n"),
         ("a <code>b()</code> &lt;i&gt; %<PRIu64>", "A <code>b()</code> &lt;i&gt; %<PRIu64>"),
-        ("a:: b ::", "A:: B ::"),
     ],
 )
 def test_placeholders_and_white_space(source: str, translation: str, tmp_path: Path) -> None:
