@@ -33,40 +33,38 @@ TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo, Template 
 _PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+"  # of Windows
 _NAME = "[A-Za-z_][A-Za-z0-9_]*+"
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
-_SIGN_CODES = "|".join(
-    [
-        TEMPLATE,
-        rf"%(?:\d+\$)?\#@{_NAME}@",  # Xcode
-        # Drupal, the shell of Windows, and dates as strftime writes them; letters behind belong to the name
-        rf"%%{_NAME}%%|(?<!\d)%(?!ll)[a-z_]{{3,}}(?:-[a-z]+)+(?!\w)"
-        rf"|(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w))*",
-        r"(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
-        r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]",  # C, Python, Perl, Objective-C
-        r"%<\w{1,100}>[\d.]*+[a-z]|%\d{1,2}(?!\w)",  # Ruby, Qt
-        r"\{\w{1,20}>|<\w{1,20}\}",  # Phrase
-        r"[$%#]?\{ ?[^{}\s<]{0,100} ?\}",
-        r"\{\w*[!:](?!\s)[^{}]{0,100}\}",  # Python and .NET, with a format
-        r"\{\s*\w+\s*,\s*(?:number|date|time|duration|ordinal|spellout|list)\b[^{}]{0,200}\}",  # ICU
-        r"\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}",  # Fluent
-        rf"\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w*+)*+)|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*",
-        rf"(?<!\w)(?:\^{_NAME}\^|###{_NAME}###)(?!\w)",
-        r"(?<!\w)@[a-z]{2,20} ?\([$'\"][^()]{0,200}\)",  # Blade
-        rf"(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./][A-Za-z]\w*)*:?(?!\w)",  # Drupal, Laravel; the names of emoji
-        # Weblate, Maketext, shortcodes of WordPress
-        r"\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]",
-        r"\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*\s[^\[\]=]{1,100}=[^\[\]]{0,500}\]"
-        r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list)\]|\[(?:url|color|size|quote|img)=[^\[\]]{1,500}\]"
-        r"|\[(?:param|method|member|signal|constant|enum|annotation|constructor|operator|theme_item) [^\[\]]{1,200}"
-        r"(?:\[\])?\]",
-        # Of RST: footnotes, the end of a paragraph before code, substitutions
-        r"\[(?:\#?[\w.-]{1,100}|[\#*])\]_(?!\w)|(?<=\w)::(?=\s*\Z)"
-        r"|(?<![\w|])\|(?![\s|])[^|\n]{1,100}(?<![\s|])\|_{0,2}(?![\w|])",
-        r"\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)",  # Xcode
-        # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
-        r"[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])",
-        r"\\u[0-9a-fA-F]{4}|%%",
-        rf"[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\#*]\ufe0f\u20e3",
-    ]
+_SIGN_CODES = (
+    rf"{TEMPLATE}"
+    rf"|%(?:\d+\$)?\#@{_NAME}@"  # Xcode
+    # Drupal, the shell of Windows, and dates as strftime writes them; letters behind belong to the name
+    rf"|%%{_NAME}%%|(?<!\d)%(?!ll)[a-z_]{{3,}}(?:-[a-z]+)+(?!\w)"
+    rf"|(?<!\d)%[-#]?(?!_){_NAME}(?:%(?![%\w(.]))?(?:[-/:.]%[-#]?[A-Za-z](?!\w))*"
+    r"|(?<!\d)%(?:\([^()\s]{1,100}\)|\d{1,2}\$)?[-+#0']*+(?:\d{1,5}|\*)?(?:\.(?:\d{1,5}|\*))?"
+    r"(?:hh|h|ll|l|L|q|j|z|t)?[diouxXeEfFgGcrsapn@%]"  # C, Python, Perl, Objective-C
+    r"|%<(?:PRI\w{1,20}>|\w{1,100}>[\d.]*+[a-z])|%\d{1,2}(?!\w)"  # gettext, Ruby, Qt
+    r"|\{\w{1,20}>|<\w{1,20}\}"  # Phrase
+    r"|[$%#]?\{ ?[^{}\s<]{0,100} ?\}"
+    r"|\{\w*[!:](?!\s)[^{}]{0,100}\}"  # Python and .NET, with a format
+    r"|\{\s*\w+\s*,\s*(?:number|date|time|duration|ordinal|spellout|list)\b[^{}]{0,200}\}"  # ICU
+    r"|\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}"  # Fluent
+    rf"|\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w*+)*+)"
+    rf"|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*|(?<!\w)(?:\^{_NAME}\^|###{_NAME}###)(?!\w)"
+    r"|(?<!\w)@[a-z]{2,20} ?\([$'\"][^()]{0,200}\)"  # Blade
+    rf"|(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./][A-Za-z]\w*)*:?(?!\w)"  # Drupal, Laravel; the names of emoji
+    # Weblate, Maketext, shortcodes of WordPress, BBCode without an end
+    r"|\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]"
+    r"|\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*(?:\s[^\[\]=]{1,100})?=[^\[\]]{1,500}\]"
+    r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list|[lr]b|br|hr|p|next)\](?!_)"
+    r"|\[(?:param|method|member|signal|constant|enum|annotation|constructor|operator|theme_item) [^\[\]]{1,200}"
+    r"(?:\[\])?\]"
+    # Of RST: footnotes, the mark before code, substitutions
+    r"|\[(?:\#?[\w.-]{1,100}|[\#*])\]_(?!\w)|::(?=\s*\Z)"
+    r"|(?<![\w|])\|(?![\s|])[^|\n]{1,100}(?<![\s|])\|_{0,2}(?![\w|])"
+    r"|\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)"  # Xcode
+    # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
+    r"|[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])"
+    r"|\\u[0-9a-fA-F]{4}|%%"
+    rf"|[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\#*]\ufe0f\u20e3"
 )
 _CODES = (  # most characters begin none: the second part is not tried for them
     rf"{ADDRESS}|{_PATH}|(?<!\w)__{_NAME}(?<=__)(?!\w)|\d(?:[\d.,]{{0,30}}%%|\ufe0f\u20e3)"
@@ -79,7 +77,7 @@ CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|choice)\s*,"
 BREAK = re.compile(r"(?<!\\)(?:\\r)?\\[nt](?![a-z])|(?<=[^\s\\:])(?:\\r)?\\n")
 _PATH_OR_BREAK = re.compile(f"({_PATH})|{BREAK.pattern}")
 # Elements, and comments. Markup with a space inside may be text, unless it is an HTML element or has an attribute.
-_LESS = r"(?!(?<=%)<\w{1,100}>[\d.]{0,9}[a-z](?!\w))</?"  # but not a Ruby placeholder, as in %<name>s
+_LESS = r"(?!(?<=%)<(?:PRI\w{1,20}>|\w{1,100}>[\d.]{0,9}[a-z](?!\w)))</?"  # not of a placeholder, as in %<name>s
 _INSIDE = rf"(?>[^<>{{\[$]|{TEMPLATE}|[{{\[$])"  # a template does not end it
 ELEMENT = re.compile(
     rf"(?=<)(?:{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
@@ -179,23 +177,26 @@ _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation a
 # Entities whose characters could be markup or be lost; others are characters of a word
 _KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
-# Marks of RST, Markdown and BBCode in any text that shows them: code, and pairs in three groups, which are an opening
-# mark, its words and the closing mark. The title of a role is text, unless it names the object.
+# Marks of RST, Markdown and BBCode in any text that shows them: code, tags, and pairs in three groups, which are an
+# opening mark, its words and the closing mark. The title of a role is text, unless it names the object.
 _ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})`"
 MARKUP = re.compile(
-    rf"(?=[:{{`*\\!\[])(?:({_ROLE})((?![^`<>]*(?:[_.(]|[a-z][A-Z]))[^`<>]{{1,500}}?)(\s+<(?![^<>`]*\2)[^<>`]{{1,1000}}>`)"
+    r"(?=[:{`*\\!\[<&_-]|(?<!\w)\w+\\_)(?:"
+    r"[<\[](?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img))\b[^<>\[\]]{0,200}[>\]](?s:.){0,9000}?[<\[]/(?P=code)[>\]]"
+    r"(?: ?\+ ?<(?P=code)>[^<]{1,50}</(?P=code)>)*"
+    r"|\[(?P<tag>[a-z]\w{0,20})(?:[= ][^\[\]]{1,500})?\](?=(?s:.){0,5000}?\[/(?P=tag)\])|\[/[a-z]\w*\]"
+    rf"|({_ROLE})((?![^`<>]*(?:[_.(]|[a-z][A-Z]))[^`<>]{{1,500}}?)(\s+<(?![^<>`]*\4)[^<>`]{{1,1000}}>`)"
     r"|([:{](?:\w{1,9}:)?(?:ref|doc|any|term|download|numref)[:}]`|(?<![\w`}:])`)([^`<>]{1,500}?)(\s*<[^<>`]{1,1000}>`_{0,2})"
-    r"|([:{](?:guilabel|menuselection|abbr|dfn|strong|emphasis)[:}]`)([^`]{1,500})(`)"
-    rf"|{_ROLE}[^`]{{1,1000}}`|(?<=[`*|_])\\ |\\ (?=[`*|:])|(?:\\[`*|_])+\w*"  # a space of RST that only ends a mark
-    r"|(?<![\w`])(?:```(?s:.){1,5000}?```|``(?!\s)(?:(?!``(?!`)).){1,1000}(?<!\s)``"
+    r"|([:{](?:guilabel|menuselection|dfn|strong|emphasis)[:}]`&?|[:{]abbr[:}]`[^`()]{1,50}\()([^`()]{1,500})(\)?`)"
+    rf"|{_ROLE}[^`]{{1,1000}}`|(?<=[`*|_])\\ |\\ (?=[`*|:])"  # a space of RST that only ends a mark
+    r"|\w*(?:\\_[\w.]*\w|\\_)+|(?:\\[`*|])+(?:\w++(?![\w ]*\\))?|(?<=\s)--?>(?=\s)|&lt;/?\w[^&<>]{0,100}&gt;"
+    r"|(?<![\w`])_?(?:```(?s:.){1,5000}?```|``(?!\s)(?:(?!``(?!`)).){1,1000}(?<!\s)``"
     r"|`(?!\s)[^`\n]{1,1000}(?<!\s)`(?=_)|`(?!\s)[^`'\n]{1,1000}(?<!\s)`)(?!`)_{0,2}(?!\w)"
+    r"|\A\*\*[a-z_]\w*\*\*(?: \([^()]{1,200}\))?(?= --? )"  # a parameter
     r"|((?<![\w*])\*\*)((?!\s)[^*]{1,500}(?<!\s))(\*\*(?![\w*]))|((?<![\w*])\*)((?!\s)[^*\n]{1,500}(?<!\s))(\*(?![\w*]))"
     r"|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)"
     r"|((?<![\w\]!])\[)((?:[^\[\]]|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)){1,500})"
-    r"(\]\((?=[^()\s]*[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s+\"[^\"]{0,200}\")?\))"
-    r"|(\[(?:[bius]|url|color|size|center|font)(?:=[^\[\]]{1,500})?\])((?:[^\[\]]|\[(?!/)){1,500})(\[/\w+\])"
-    r"|\[code\b[^\[\]]{0,200}\](?s:.){0,5000}?\[/code\]|\[codeblock\b[^\[\]]{0,200}\](?s:.){0,5000}?\[/codeblock\]"
-    r"|\[codeblocks\](?s:.){0,9000}?\[/codeblocks\]|\[(?:kbd|img\b[^\[\]]{0,200})\][^\[\]]{0,500}\[/(?:kbd|img)\])"
+    r"(\]\((?=[^()\s]*[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s+\"[^\"]{0,200}\")?\)))"
 )
 Kind = Literal["open", "close", "alone"]
 Escape = Callable[[str], str]
@@ -218,10 +219,10 @@ class Tag:
 
 
 def element_tag(markup: str) -> Tag:
-    """The tag of HTML markup such as <b>, </b> or <br/>; comments and tags without an end are single tags."""
-    match = re.match(r"<(/?)(\w+)", markup)
+    """The tag of markup such as <b>, </b>, <br/> or [b]; comments and tags without an end are single tags."""
+    match = re.match(r"[<\[](/?)(\w+)", markup)
     name = match[2].lower() if match else ""
-    if match is None or markup.endswith("/>") or name in VOID or "</" in markup[1:]:
+    if match is None or markup.endswith("/>") or name in VOID or re.search(r".[<\[]/", markup):
         return Tag(markup, is_break=name in ("br", "nl"))
     return Tag(markup, "close" if match[1] else "open", name)
 
@@ -315,7 +316,7 @@ def mark_up(marked: Marked, escape: Escape = str) -> Marked:
         else ENTITY.sub(
             lambda entity: entity[0] if _KEPT_ENTITY.fullmatch(entity[0]) else html.unescape(entity[0]), part
         )
-        for part in with_tags(marked, MARKUP, Tag, escape)
+        for part in with_tags(marked, MARKUP, element_tag, escape)
     ]
     return with_codes(with_tags(parts, ELEMENT, element_tag, escape), escape)
 
@@ -355,7 +356,7 @@ def _code_tag(text: str) -> Tag:
 def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag], escape: Escape = str) -> Marked:
     """The parts of a segment; matches of a pattern become tags, see `mark_up`.
 
-    If a match has groups, they are an opening mark, text, and a closing mark.
+    If a match has groups without names, they are an opening mark, text, and a closing mark.
     """
     parts = Marked()
     for part in marked:
@@ -366,7 +367,7 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
         for match in pattern.finditer(part):
             parts.append(part[at : match.start()])
             at = match.end()
-            if match.lastindex:
+            if match.lastindex and not match.lastgroup:
                 opening, text, closing = filter(None, match.groups())
                 inside = with_tags([text], pattern, tag_of, escape)
                 parts += [Tag(escape(opening), "open", closing), *inside, Tag(escape(closing), "close", closing)]

@@ -16,7 +16,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
-from mtx.data.markup import EMOJI, Kind, Marked, Tag, bare, is_choice, mark_up, raw, with_tags
+from mtx.data.markup import EMOJI, Kind, Marked, Tag, bare, is_choice, mark_up, raw, text_of, with_tags
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
     CLOSING_CODES,
@@ -36,7 +36,6 @@ from mtx.data.translation_memories import (
 )
 from mtx.documents import markdown
 from mtx.documents.edits import Edit, inserted, replace_text, space_before
-from mtx.errors import DataError
 from mtx.formatting import counted
 
 logger = logging.getLogger(__name__)
@@ -108,14 +107,10 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
 
 def with_lines(parts: Marked, spaces: re.Pattern[str] = _SPACES) -> Marked:
     """The parts of a segment; white space between words, by default line breaks and tabs, becomes a tag."""
-    result = Marked()
-    for number, part in enumerate(parts):
-        if isinstance(part, Tag) or not spaces.search(part):
-            result.append(part)
-            continue
-        begin = 0 if number else len(part) - len(part.lstrip())
-        result += [part[:begin], *with_tags([part[begin:]], spaces, lambda text: Tag(text, is_break=True))]
-    return [part for part in result if part != ""]
+    first = text_of(parts[:1])
+    begin = len(first) - len(first.lstrip()) if spaces.search(first) else 0
+    rest = [first[begin:], *parts[1:]] if first else parts
+    return [*filter(None, [first[:begin]]), *with_tags(rest, spaces, lambda text: Tag(text, is_break=True))]
 
 
 def write_xml(marked: Marked) -> str:
@@ -141,12 +136,13 @@ _DIALECT = re.compile(  # of the text of messages, by the comments before one or
     r"|(?P<rst>\brst-text|^#:.*\.(?:rst|txt)\b|:docstring of |Sphinx)|(?P<godot>^#:.*\.xml\b|class reference)",
     re.MULTILINE,
 )
-_NAMES = {  # in these dialects, the names of targets and of classes
-    "rst": re.compile(r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)"),
+_NAMES = {  # in these dialects, the names of targets and of classes; directives, and input of examples
+    "rst": re.compile(
+        r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)|^(?:\.\. [\w:-]+::|>>> ).*", re.MULTILINE
+    ),
     "godot": re.compile(r"\[[@\w.]+\]"),
 }
-_RST_MARK = re.compile(r"[\w:.+-]*[`*|].*|.*[`*|]_*", re.DOTALL)
-_OTHER_CHARSET = re.compile(r"charset=(?!utf-?8|charset)[^\s;]+", re.IGNORECASE)  # CHARSET is that of templates
+_RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
 
 def edit_xliff(
@@ -381,8 +377,6 @@ def edit_po(
         if message.is_header:
             require_languages(path, message.languages, languages)
             default = _DIALECT.search(message.comments + message.texts["msgstr"])
-            if charset := _OTHER_CHARSET.search(message.field("Content-Type")):
-                raise DataError(f"{path}: its header has {charset[0]}", "convert it with msgconv --to-code=UTF-8")
             continue
         found = _DIALECT.search(message.comments) or default
         dialect = found.lastgroup if found else None
@@ -422,13 +416,13 @@ def _read_message(text: str, dialect: str | None, left: Counter[str]) -> Iterato
 
 def _write_rst(translation: Marked) -> str:
     """A translation in RST, in which an escaped space separates marks from letters."""
-    text = ""
-    for part in translation:
-        text += raw([part])
-        if isinstance(part, Tag) and _RST_MARK.fullmatch(part.raw):
-            before, after = "\0" * (part.kind != "close"), "\0" * (part.kind != "open")
-            text = f"{text.removesuffix(part.raw)}{before}{part.raw}{after}"
-    return re.sub(r"(?<=[^\W_])\0|\0\0|\0(?=\w)", r"\\ ", text).replace("\0", "")
+    parts = [
+        Tag("\0" * (part.kind != "close") + part.raw + "\0" * (part.kind != "open"))
+        if isinstance(part, Tag) and _RST_MARK.fullmatch(part.raw)
+        else part
+        for part in translation
+    ]
+    return re.sub(r"(?<=[^\W_])\0|\0\0|\0(?=[^\W_])", r"\\ ", raw(parts)).replace("\0", "")
 
 
 EDITS = {"xliff": edit_xliff, "tmx": edit_tmx, "po": edit_po}

@@ -64,12 +64,14 @@ def translate_document(
         raise UsageError(f"{path}: compressed documents are not supported", shell_command("gzip", "-dk", path))
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: larger than {format_size(MAX_BYTES)}", "divide it")
+    if kind == "po" and (charset := _OTHER_CHARSET.search(data)):
+        raise DataError(f"{path}: its header has {charset[1].decode()}", "convert it with msgconv --to-code=UTF-8")
     whole, codec = decode(path, data, kind, code_of(languages[0]))
     text = whole.removeprefix(_MARK)
     if kind in ("html", "markdown") and (front := _FRONT_MATTER.match(text)):
         text = text[front.end() :]
     head = whole[: len(whole) - len(text)]
-    left = Counter[str]()  # what stays in the source language, by its kind
+    left = Counter({"front matter": bool(_TITLE.search(head))})  # what stays in the source language, by its kind
     has_accelerators = kind in bilingual_documents.EDITS
     readers: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
     if kind == "markdown":
@@ -147,6 +149,9 @@ def with_accelerator(marked: Marked, mark: str) -> Marked:
 
 
 _FRONT_MATTER = re.compile(r"(---|\+\+\+)[ \t]*\r?\n(?=\S)(?:(?!\1).*\n)*?(?:\1|\.\.\.)[ \t]*(?:\r?\n|\Z)")
+_TITLE = re.compile("(?:title|description|text)[\"']?\\s*[:=]|[^\\W\\d_] [^\\W\\d_]", re.IGNORECASE)
+# In the header of PO; CHARSET is that of templates
+_OTHER_CHARSET = re.compile(rb"\n\"Content-Type:[^\n\"]*(charset=(?!utf-?8|charset)[^\s;\\\"]+)", re.IGNORECASE)
 _META = re.compile(rb"<meta[^>]{1,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE)
 _LATIN_1 = re.compile("iso-?8859-1|latin-?1|(us-)?ascii")
 

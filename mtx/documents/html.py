@@ -15,16 +15,28 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from mtx.data.languages import tag_of
-from mtx.data.markup import MARKUP, VOID, Marked, Tag, element_tag, has_letters, raw, unescape, with_codes, with_tags
+from mtx.data.markup import (
+    ELEMENT,
+    MARKUP,
+    VOID,
+    Marked,
+    Tag,
+    element_tag,
+    has_letters,
+    raw,
+    unescape,
+    with_codes,
+    with_tags,
+)
 from mtx.data.tables import PLAIN_NAMES
 from mtx.documents.edits import Edit, replace_text
 from mtx.errors import DataError
 
 _WITH_TEXT = (  # inline elements
     "a|abbr|acronym|b|bdi|bdo|big|cite|data|del|dfn|em|font|i|ins|label|mark|q|ruby|s|small|span|strike|strong|sub|sup"
-    "|time|tt|u"
+    "|time|u"
 )
-_WITH_CODE = "code|kbd|samp|var|svg|math|object|picture|canvas|rp|rt"
+_WITH_CODE = "code|kbd|samp|tt|var|svg|math|object|picture|canvas|rp|rt"
 _INLINE = re.compile(f"{_WITH_TEXT}|{_WITH_CODE}|br|img|input|wbr")
 PHRASE = re.compile(_WITH_TEXT)
 _UNTOUCHED = re.compile(f"{_WITH_CODE}|script|style|pre|iframe|xmp|noembed")
@@ -35,7 +47,7 @@ _KINDS = {  # of parts, by the method of the parser
     "handle_data": "text",
     **dict.fromkeys(["handle_comment", "handle_decl", "handle_pi", "unknown_decl"], "other"),
 }
-_VISIBLE = frozenset(["alt", "title", "placeholder", "aria-label"])  # attributes
+_VISIBLE = frozenset(["alt", "title", "placeholder", "aria-label", "label"])  # attributes
 _VISIBLE_META = re.compile(r"((og|twitter):)?(title|description)", re.IGNORECASE)
 _ENDED_BY = {
     "li": {"li"},
@@ -129,7 +141,7 @@ def read_blocks(path: Path, text: str) -> Iterator[Edit]:
     masked = _mask_templates(text)
     _refuse_unfinished(path, masked)
     for start, end, run in _spans(text, masked):
-        segment = with_codes(with_tags(run, MARKUP, Tag, _escape), _escape)
+        segment = with_codes(with_tags(with_tags(run, MARKUP, element_tag, _escape), ELEMENT, Tag, _escape), _escape)
         if has_letters(segment):
             yield Edit(start, end, segment, lambda new: raw(new, _escape))
 

@@ -29,19 +29,30 @@ from mtx.formatting import counted
 logger = logging.getLogger(__name__)
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
-_COMPONENT = (  # a tag of MDX, whose attributes may be code
-    rf"</?[A-Z][\w.]*+(?:\s+(?:[\w:-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
+_COMPONENT = (  # a tag of MDX or Vue, whose attributes may be code
+    rf"</?(?:[A-Z][\w.]*+|template\b)(?:\s+(?:[\w:@.\#-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
 )
-# Text that is not translated: addresses, footnotes, pictures by name, formulas, attributes, wiki links, codes
+_FORMULA = (
+    r"\$\$[^$]{1,1000}\$\$|\$`[^`$\n]{1,200}`\$|\$[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?!\d)"
+    r"|\\[(\[](?=[^\\\n]*(?:[\^_=]|\\[a-z]))(?:[^\n\\]|\\[a-z,;!]){1,300}\\[)\]]"
+)
+# Text that is not translated: addresses, footnotes, pictures by name, formulas, attributes, wiki links, marks of
+# changes, codes; at the beginning the box of a task, and the name of an alert; and pairs: words of wiki links, with the
+# name of a target, and with attributes
 _KEPT = re.compile(
-    r"\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]|\[\^[^\]\s]{1,100}\]:?|\[(?:TOC|toc)\]|\+\+\w[\w+-]{0,100}\+\+|%%[^%\n]{1,1000}%%"
-    r"|(?<!=)==(?!=)|(?<=\s)\^[\w-]{1,100}(?=\n|\Z)|:[a-z0-9_+-]{1,40}:(?!\w)|\$\$[^$]{1,1000}\$\$|\$[^\s$](?:[^$\n]{0,200}[^\s$])?\$(?!\d)"
-    r"|\{ ?(?:[\#.:]|[\w-]+=\")[^{}\n]{1,200}\}|!?\[\[[^\[\]|\n]{1,200}(?:\]\]|\|)|\]\]"
+    r"\A\[(?:[ xX]\](?=\s)|!\w{1,20}\][+-]?)|\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]|\[\^[^\]\s]{1,100}\]|\[(?i:toc)\]"
+    r"|\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+|\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}|~>|\^\^|(?<=\w)(?:~\w{1,20}~|\^\w{1,20}\^)"
+    rf"|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|{_FORMULA}"
+    r"|\{ ?(?:[\#.:]|[\w-]+=)[^{}\n]{1,200}\}|(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])"
+    r"|!?\[\[[^\[\]\n]{1,200}\]\]|(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
     rf"|{_COMPONENT}|{CODE.pattern}"
 )
-# at the beginning also the box of a task, and the name of an alert
-_FIRST_KEPT = re.compile(rf"\A\[[ xX]\](?=\s)|\A\[!\w{{1,20}}\][+-]?|{_KEPT.pattern}")
-_CODE_ELEMENT = re.compile(r"<(kbd|code|samp|var|pre)\b[^<>]*>.{0,500}?</\1>(?: ?\+ ?<\1>[^<]{1,50}</\1>)*", re.DOTALL)
+# What the parser would divide: formulas, elements of code, roles of MyST
+_UNDIVIDED = re.compile(
+    rf"{_FORMULA}|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){{0,500}}?</\1>(?: ?\+ ?<\1>[^<]{{1,50}}</\1>)*"
+    r"|\{[\w:+.-]{1,60}\}`[^`]{1,1000}`"
+)
+_IMAGE = re.compile(r"\A(\[?!\[)([^\[\]`*<>]+)(\]\([^()]*\)(?:\]\([^()]*\))?(?:\{[^{}]*\})?)\Z")  # and nothing else
 # HTML in quotations, of JSX, with a part of an element of code, and after an inline tag, which must keep its own line
 _KEPT_HTML = re.compile(
     rf"\A[^<\n]*>|=\{{(?!\{{)|\{{[^{{}}]*<|\A\s*</?(?:{html.PHRASE.pattern}|br|img)\b[^<>]*>[ \t\r]*\n"
@@ -61,40 +72,53 @@ _WHOLE = "autolink"  # markup of links that form one tag with their text
 _EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
 _FENCES = MarkdownIt("commonmark").disable(["html_block", "inline"])  # in MDX a fence may follow a tag directly
-# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`, `:::{tip} Title` with `:option: value` behind;
+# Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`, `:::{tip} Title` with `:option: value` behind,
+# `/// tip | Title`, and `+++` between parts;
 # abbreviations: `*[HTML]: Words`; the title of Pandoc: `% Title`; a line of verse: `| Words`;
 # admonitions and tabs, whose text is indented: `!!! note "Title"`; attributes and templates; components, imports and
 # exports of MDX, which may go over several lines.
 _CONTAINER = re.compile(
     r"^([ \t>]*)(?::{3,}[ \t]*(?:\{[\w:-]*(?:figure|image|video|code|include|toc|math|plot|graph|mermaid)[^\n]*"
-    r"|\{[\w:-]+\}(?:[ \t]+([^\n{]*?))?)(?:[ \t\r]*\n[ \t>]*:[\w-]+:[^\n]*)*|\A%[ \t]+([^\n]*?)|\|[ \t]+([^\n|]*?)"
-    r"|:{3,}[ \t]*(?:\{?[\w-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
+    r"|\{[\w:-]+\}(?:[ \t]+([^\n{]*?))?)"
+    r"(?:[ \t\r]*\n[ \t>]*:[\w-]+:[^\n]*)*(?:\n[ \t>]*---(?:\n[ \t>]*\w[^\n]*)*\n[ \t>]*---)?"
+    r"|\A%[ \t]+([^\n]*?)|\|[ \t]+([^\n|]*?)|\+{3}(?:[ \t]+\{[^\n]*)?"
+    r"|/{3,}[ \t]*(?:html[^\n]*|[\w-]*(?:[ \t]*\|[ \t]*([^\n]*?)|[ \t]*/{3,})?)(?:\n[ \t>]{4,}\w+:[^\n]*)*"
+    r"|:{3,}[ \t]*(?:\{?[\w.-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
     r"|\*\[[^\]\n]{1,100}\]:[ \t]+([^\n]*?))[ \t\r]*$",
     re.MULTILINE,
 )
 _ADMONITION = re.compile(
     r"^([ \t>]*(?:[-*+:][ \t]+)?)"
-    r"(?:(?:!!!|\?\?\?\+?)[ \t]+[^\"\n]*(?:\"([^\"\n]*)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
+    r"(?:(?:!!!|\?\?\?\+?)[ \t]*[\w-][^\"\n]*(?:\"(.*?)\")?|===[+!]?[ \t]+\"([^\"\n]*)\")[ \t\r]*$",
     re.MULTILINE,
 )
 _CODE_LINE = re.compile(
-    r"^[ \t>]*\$\$(?:[^$]|\$(?!\$)){0,5000}\$\$[ \t\r]*$"
+    r"^[ \t>]*\$\$(?:[^$]|\$(?!\$)){0,5000}\$\$(?:[ \t]*\([\w:-]+\))?[ \t\r]*$"
+    r"|^[ \t>]*<pre\b(?:[^<]|<(?!/pre)){0,5000}</pre>[ \t\r]*$"
     r"|^[ \t>]*\\begin\{(?:equation|align|gather|multline|eqnarray|tabular|verbatim|tikz)"
     r"(?:[^\\]|\\(?!end\{)){0,5000}\\end\{[^\n]*"
     r"|^[ \t>]*\{(?:%-?|\{[<%])\s*(?:highlight|code\w*|mermaid|comment)\b(?:[^{]|\{(?!%-?\s*end|\{[<%]\s*/)){0,5000}"
     r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?:highlight|code|mermaid|comment)[^\n]*"
     rf"|^([ \t>]*)(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+"
-    rf"|\([\w-]+\)=|(?:--8<--|<<< |%[ \t])[^\n]*|\\[a-z]+\*?(?:\[[^\[\]\n]*\]|\{{[^{{}}\n]*\}})*"
+    rf"|\([\w-]+\)=|--8<--[ \t]*\n(?:[^\n]+\n){{1,50}}?--8<--|(?:--8<--|<<< |%[ \t])[^\n]*"
+    rf"|\\[a-z]+\*?(?:\[[^\[\]\n]*\]|\{{[^{{}}\n]*\}})*"
     rf"|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
     r"|^import\s(?:(?:[\w$*{}, \t]++\r?\n){0,50}?[\w$*{}, \t]*?\bfrom\s*)?[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
     # not a line of a paragraph
     r"|(?<![^\s;\"']\n)(?<![^\s;\"']\r\n)^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
     re.MULTILINE,
 )
-_CODE_START = re.compile(r"^[ \t>]*(?:[${(%\\-]|<<<|</?[A-Z]|<%|import\s|export\s)", re.MULTILINE)
+_CODE_START = re.compile(r"^[ \t>]*(?:[${(%\\-]|<<<|</?(?:[A-Z]|template|pre\b)|<%|import\s|export\s)", re.MULTILINE)
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
+_DELIMITERS = re.compile(r"\n[ \t>]*\|?[ \t]*:?-+:?[ \t]*\|")  # of a table that is none
 _SPACE = "\ue000"  # replaces a space in the address of a link
-_DEFINITION = re.compile(r"^([ \t>]*)([:~]|\(@[\w-]{0,7}\))(?=[ \t]+\S)", re.MULTILINE)
+_DEFINITION = re.compile(r"(?m)^([ \t>]*)((?:[:~]|\(@[\w-]{0,7}\))(?=[ \t]+\S)|\[\^[^\]\s]{1,100}\]:(?=\s))")
+_DIRECTIVE = re.compile(  # of MyST, with text
+    r"^([ \t>]*)(`{3,})(?=\{(?:note|tip|hint|important|attention|caution|warning|danger|error|seealso|figure|details"
+    r"|admonition|dropdown|margin|sidebar|topic|epigraph|deprecated|list-table|exercise|(?:tab|grid|card|version)[\w-]*)\})"
+    r"(?s:.){1,20000}?\n\1\2(?=[ \t\r]*$)",
+    re.MULTILINE,
+)
 
 
 def read(text: str, left: Counter[str]) -> Iterator[Edit]:
@@ -121,7 +145,7 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
         column, row = (column if row == first else 0), first  # the next cell of a row, or the start of a line
         parts = token.content.split("\n")
         places = [_place(lines[first + number], part, column * (number == 0)) for number, part in enumerate(parts)]
-        if min(places) < (0, 0):
+        if min(places) < (0, 0) or _DELIMITERS.search(token.content):
             left["paragraph"] += 1
             continue
         (begin, column), (last_begin, stop) = places[0], places[-1]
@@ -173,27 +197,34 @@ def _slugs(text: str) -> list[str]:
 
 def _without_code(text: str) -> str:
     """The text with blanks in place of its code."""
-    lines = text.split("\n")
-    for token in _FENCES.parse(_mask_dialects(text)):
-        for line in range(*token.map or ()) if token.type in ("fence", "code_block") else ():
-            lines[line] = " " * len(lines[line])
-    return _CODE_SPAN.sub(lambda match: " " * len(match[0]), "\n".join(lines))
+    pieces = _divide(text, _mask_dialects(text), ["fence", "code_block"])
+    pieces[1::2] = [re.sub(r"[^\n]", " ", piece) for piece in pieces[1::2]]
+    return _CODE_SPAN.sub(lambda match: " " * len(match[0]), "".join(pieces))
+
+
+def _divide(text: str, masked: str, kinds: list[str]) -> list[str]:
+    """The pieces of a text before, in and between its blocks of these kinds of tokens, by its masked form."""
+    rows = [row for token in _FENCES.parse(masked) if token.type in kinds for row in token.map or ()]
+    lines = re.split(r"(?<=\n)", text)
+    return ["".join(lines[start:end]) for start, end in pairwise([0, *rows, len(lines)])]
 
 
 def _mask_dialects(text: str) -> str:
     """The text as CommonMark of the same length, in which lines of dialects are blank, or a heading with their title.
 
-    An admonition becomes an item, as its text is indented. So does a definition, and an example of Pandoc, `(@) Words`.
+    An admonition becomes an item, as its text is indented. So does a definition, a footnote, and an example of Pandoc,
+    `(@) Words`. The fences of a directive with text become a container.
     """
+    while "`{" in text and _DIRECTIVE.search(text):
+        text = _DIRECTIVE.sub(lambda match: match[0].replace(match[2], ":" * len(match[2])), text)
     text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), re.sub(r"\r(?!\n)", " ", text))
     text = _ADMONITION.sub(partial(_mask, mark="- #"), _CONTAINER.sub(_mask, text))
-    text = _DEFINITION.sub(lambda match: match[1] + ("1)".rjust(len(match[2]), "0") if match[2][1:] else "-"), text)
+    text = _DEFINITION.sub(
+        lambda match: match[1] + ("1)", "+")[len(match[2]) % 2] + " +" * ((len(match[2]) - 1) // 2), text
+    )
     if not _CODE_START.search(text):
         return text
-    # fences first: what follows could take one with it
-    rows = [row for token in _FENCES.parse(text) if token.type == "fence" for row in token.map or ()]
-    lines = re.split(r"(?<=\n)", text)
-    pieces = ["".join(lines[start:end]) for start, end in pairwise([0, *rows, len(lines)])]
+    pieces = _divide(text, text, ["fence"])  # first: what follows could take one with it
     pieces[::2] = [_CODE_LINE.sub(_mask, piece) for piece in pieces[::2]]
     return "".join(pieces)
 
@@ -220,6 +251,9 @@ def _place(line: str, part: str, start: int) -> tuple[int, int]:
 def _mark_up(token: Token, prefix: str = "") -> Marked:
     """The text and tags inside a block."""
     content = token.content
+    if _IMAGE.search(content):
+        return with_tags([content], _IMAGE, Tag)
+    undivided = list(_UNDIVIDED.finditer(content))
     parts = Marked()
     at = 0
     is_title = content.startswith("[!")  # of an alert: its line ends with a break
@@ -235,12 +269,12 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             end += 1
         elif child.type in ("hardbreak", "softbreak"):
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
-        elif code := _CODE_ELEMENT.match(content, start):
-            end = code.end()
-        elif content.startswith("}`", start - 1):  # a role of MyST
-            role = content.rfind("{", at, start)
-            parts += [content[at:role], *with_tags([content[role:end]], MARKUP, Tag)]
-            at = end
+        elif whole := next((one for one in undivided if at <= one.start() <= start < one.end()), None):
+            parts += [
+                content[at : whole.start()],
+                *(with_tags([whole[0]], MARKUP, Tag) if whole[0][0] == "{" else [Tag(whole[0])]),
+            ]
+            at = whole.end()
             continue
         if child.type != "softbreak" or is_title:
             is_title = is_title and child.type != "softbreak"
@@ -248,7 +282,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             parts += [content[at:start], child.content if is_text else _tag(child, content[start:end], prefix)]
             at = end
     parts.append(content[at:])
-    return [*with_tags(parts[:1], _FIRST_KEPT, _kept_tag), *with_tags(parts[1:], _KEPT, _kept_tag)]
+    return with_tags(parts, _KEPT, Tag)
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
@@ -261,13 +295,6 @@ def _tag(token: Token, content: str, prefix: str) -> Tag:
     if token.type == "link_close" and content in ("]", "][]"):  # it finds its address by its text
         content = f"][{' '.join(token.meta['label'].split())}]"
     return Tag(content, "close", token.tag) if token.type.endswith("_close") else Tag(content)
-
-
-def _kept_tag(text: str) -> Tag:
-    """The tag of a code; the two ends of a wiki link with words, [[page|words]], are a pair."""
-    if text == "]]":
-        return Tag(text, "close", "wiki")
-    return Tag(text, "open", "wiki") if text.startswith("[[") and text.endswith("|") else Tag(text)
 
 
 def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_mark: str, translation: Marked) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mtx.data.markup import BREAK, CODE, ELEMENT, is_white_space, needs_no_translation, strip_codes
+from mtx.data.markup import BREAK, CODE, ELEMENT, codes_of, is_white_space, needs_no_translation, strip_codes
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,10 @@ def test_placeholders_that_only_a_sign_joins_are_one(code: str) -> None:
 @pytest.mark.parametrize("tag", ['<h1 class="<?= $a > 1 ?>">', '<a href="{{ a > b }}">', '<x-y a="{% if b > 1 %}">'])
 def test_a_template_in_an_attribute_is_no_end_of_the_element(tag: str) -> None:
     assert ELEMENT.findall(f"a {tag}b</a>") == [tag, "</a>"]
+
+
+def test_marks_of_rst_are_codes() -> None:
+    assert codes_of("a ::") == codes_of("a::") == ["::"] and "-->" in codes_of(":menuselection:`a --> b`")
 
 
 def test_an_escaped_line_break_is_one() -> None:

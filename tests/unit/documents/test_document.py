@@ -289,7 +289,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         translated(tmp_path / "a.tmx", "<a><tmx/></a>")
     with pytest.raises(DataError, match=r"a.po: its header has charset=ISO-8859-1"):
         header = r'"Content-Type: text/plain; charset=ISO-8859-1\n"'
-        translated(tmp_path / "a.po", CATALOGUE.replace('"Language: de\\n"', header))
+        translated(tmp_path / "a.po", CATALOGUE.replace('"Language: de\\n"', f"{header}\nä").encode("latin-1"))
     with pytest.raises(DataError, match=r"a.tmx: cannot write its encoding back unchanged \(utf-7\)"):
         translated(tmp_path / "a.tmx", b"<?xml version='1.0' encoding='utf-7'?><tmx>+AGE-</tmx>")
 
@@ -333,6 +333,8 @@ def test_utf_16_that_lost_a_byte_is_refused(tmp_path: Path) -> None:
     [
         ("a.md", "a\n\n<p>b</p>\n\n<!-- c -->\n\n<script>d</script>\n", "2 segments translated"),
         ("a.md", "a\n", "1 segment translated"),
+        ("a.md", "---\ntitle: a\n---\nb\n", "1 segment translated, 1 left (1 front matter)"),
+        ("a.md", "---\ndraft: true\n---\nb\n", "1 segment translated"),
         ("a.md", "a\n\nb \0 c\n\n> <p>d\n> e</p>\n\n<p>{f && <b>g</b>}</p>\n",
          "1 segment translated, 3 left (2 HTML blocks, 1 paragraph)"),
         ("a.html", "<p title='a'>b</p>", "2 segments translated"),

@@ -28,7 +28,7 @@ from tests.unit.documents.test_document import translated
         ("<?php if ($a > 1) { echo '<p>b</p>'; } ?><p <% if a %>class='b'<% end %>>c</p>",
          "<?php if ($a > 1) { echo '<p>b</p>'; } ?><p <% if a %>class='b'<% end %>>C</p>"),
         ("<img alt='a {{ b[\"c\"] }}'> {{ a", "<img alt='A {{ b[\"c\"] }}'> {{ A"),
-        ("&nbsp;a &copy; &eacute; &lt;i> &#x41;", "&#160;A © É &lt;I&gt; A"),
+        ("&nbsp;a &copy; &eacute; &lt;i> &#x41;", "&#160;A © É &lt;i&gt; A"),
         (f"<p title='a &#{'9' * 5000}; b'>a &#{'9' * 5000}; &#{'0' * 5000}65; &#0; &#10000000; b</p>",
          "<p title='A \ufffd B'>A \ufffd A \ufffd \ufffd B</p>"),
         ("<b>a &#foo; &#bar; <i>b</i></b>", "<b>A &amp;#FOO; &amp;#BAR; <i>B</i></b>"),
@@ -59,6 +59,8 @@ from tests.unit.documents.test_document import translated
         ("<noscript>a</noscript><template><p>b</p></template><textarea>c d</textarea>",
          "<noscript>A</noscript><template><p>B</p></template><textarea>C D</textarea>"),
         ("<p>a `b` **c**</p>", "<p>A `b` **C**</p>"),
+        ("<p>a &lt;b c=d&gt; <tt>e</tt></p><optgroup label=f>",
+         "<p>A &lt;b c=d&gt; <tt>e</tt></p><optgroup label=\"F\">"),
         ("", ""),
     ],
 )  # fmt: skip

@@ -26,6 +26,7 @@ from tests.unit.documents.test_document import translated
         ("100%% of 50 %%d", "100%% OF 50 %%D"),
         (r"  a\n b\n", r"  A\n B\n"),
         (r"\"a\"\tb \\n", r"\"A\"\tB \\n"),
+        ("a <code>b()</code> &lt;i&gt; %<PRIu64>", "A <code>b()</code> &lt;i&gt; %<PRIu64>"),
     ],
 )
 def test_placeholders_and_white_space(source: str, translation: str, tmp_path: Path) -> None:
@@ -86,6 +87,14 @@ GODOT = "#: doc/classes/Node.xml"
         ("", "`a' and ``b'' * c **d 2**e", "`A' AND ``B'' * C **D 2**E"),
         ("", "[b]a[/b] [url=c]d[/url] [code]e f[/code] [param g] [operator H.operator []]",
          "[b]A[/b] [url=c]D[/url] [code]e f[/code] [param g] [operator H.operator []]"),
+        ("", "[center][wave a=1][b]c[/b] d[/wave][/center] [lb]e[rb] [hint=f]g[/hint] [sic]",
+         "[center][wave a=1][b]C[/b] D[/wave][/center] [lb]E[rb] [hint=f]G[/hint] [SIC]"),
+        ("", ":menuselection:`&a --> b c` :abbr:`d (e f)`", ":menuselection:`&A --> B C` :abbr:`d (E F)`"),
+        ("", "[*]_ a _`b c`", "[*]_ A _`b c`"),
+        ("", "**a** (:class:`b`) -- c **d** (e)", "**a** (:class:`b`) -- C **D** (E)"),
+        (RST, r"a b_c\\_ d\\_e.f \\*g\\* \\`h i\\`", r"A b_c\\_ d\\_e.f \\*G\\* \\`H I\\`"),
+        (RST, r".. image:: a/b.png\n   :alt: c", r".. image:: a/b.png\n   :alt: C"),
+        (RST, ">>> a(b)\\nc", ">>> a(b)\\nC"),
         ("", "[a b](https://c.d) ![e](f.png) [g](h)", "[A B](https://c.d) ![e](f.png) [G](H)"),
         ("", "see a_ in x.c_", "SEE A_ IN X.C_"),
         (RST, "see a_ and b-c__", "SEE a_ AND b-c__"),
