@@ -162,7 +162,7 @@ def same_steps_system(config: Config, store: TokenStore, device: torch.device, n
             order = np.lexsort((store.src.lengths[step.pairs], store.tgt.lengths[step.pairs]))
             batches = [padded_batch(store, pairs) for pairs in np.array_split(step.pairs[order], 4)]
             positions = sum(batch.num_positions for batch in batches)
-            yield Work(batches, step.num_src_tokens, step.num_tgt_tokens, positions)
+            yield Work(batches, int(step.src_lengths.sum()), int(step.tgt_lengths.sum()), positions)
 
     return System(source(), plain_update(config, store.num_ids, device, name))
 

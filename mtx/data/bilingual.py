@@ -89,8 +89,7 @@ class BilingualReader:
             raise DataError(f"{path}: no units")
         if not has_pairs:
             counts = ", ".join(f"{name or 'unnamed'} ({count:,})" for name, count in present.most_common())
-            counts = printable(counts[:100])
-            raise DataError(f"{path}: no unit is in both {languages[0]} and {languages[1]}; it has {counts}")
+            raise DataError(f"{path}: no unit is in both {' and '.join(languages)}; it has {printable(counts[:100])}")
 
 
 def require_languages(path: Path, named: Languages, languages: Languages) -> None:

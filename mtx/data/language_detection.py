@@ -78,7 +78,7 @@ class Profile:
         sample = set(islice(texts, _SAMPLE))
         letters = _letters(sample)
         if len(sample) < _ENOUGH_TEXTS or letters.total() < _ENOUGH_LETTERS:
-            return cls(_by_key(()), Counter())
+            sample, letters = set(), Counter()
         return cls(_by_key((_classify(text), 1 / len(sample)) for text in sample), letters)
 
     def likeness(self, language: str) -> float | None:

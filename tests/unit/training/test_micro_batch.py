@@ -140,7 +140,7 @@ def step_gradients(lengths: list[int], batch_tokens: int, micro_batch_tokens: in
     for group in groups:
         batch = pack(src, tgt, step.pairs[group], shape, NUM_IDS)
         hidden = model.decode(batch, model.encode(batch))
-        sums = smoothed_loss(hidden, model.output_weight, None, batch.tgt_out_ids, 0.1, 1 / step.num_tgt_tokens)
+        sums = smoothed_loss(hidden, model.output_weight, None, batch.tgt_out_ids, 0.1, 1 / int(step.tgt_lengths.sum()))
         sums.loss.backward()  # type: ignore[no-untyped-call]
         total += sums.loss.detach()
     return len(groups), {"loss": total, **{n: p.grad for n, p in model.named_parameters() if p.grad is not None}}
