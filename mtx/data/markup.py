@@ -171,18 +171,24 @@ _SPACES = re.compile(r"\s+")
 # Tags as characters
 _BREAK, _OPEN, _CLOSE = "\x00\x01\x02"
 _SIGN = re.compile("[\x00-\x03]")
+_NO_LETTERS = re.compile(r"(?:[^\x00-\x02\w]|[\d_²³])+")
 _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("\x03+|[\x00-\x02]")
 _CUT = re.compile("[\x00 ]")  # where a word ends
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
 # Entities whose characters could be markup or be lost; others are characters of a word
 _KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
+_LETTER_ENTITY = re.compile(f"(?!{_KEPT_ENTITY.pattern}){ENTITY.pattern}")
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
-# Marks of RST, Markdown and BBCode in any text that shows them: code, tags, and pairs in three groups, which are an
-# opening mark, its words and the closing mark. The title of a role is text, unless it names the object.
+FORMULA = (
+    r"\$\$[^$]{1,1000}\$\$|\$`[^`$\n]{1,200}`\$|(?<![\w%#{])\$[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?![\w({])"
+    r"|\\[(\[](?=[^\\\n]*(?:[\^_=]|\\[a-z]))(?:[^\n\\]|\\[a-z,;!]){1,300}\\[)\]]"
+)
+# Formulas, and marks of RST, Markdown and BBCode in any text that shows them: code, tags, and pairs in three groups,
+# which are an opening mark, its words and the closing mark. The title of a role is text, unless it names the object.
 _ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})`"
 MARKUP = re.compile(
-    r"(?=[:{`*\\!\[<&_-]|(?<!\w)\w+\\_)(?:"
-    r"[<\[](?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img))\b[^<>\[\]]{0,200}[>\]](?s:.){0,9000}?[<\[]/(?P=code)[>\]]"
+    rf"(?=[:{{`*\\!\[<&_$-]|(?<!\w)\w+\\_)(?:{FORMULA}"
+    r"|[<\[](?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img))\b[^<>\[\]]{0,200}[>\]](?s:.){0,9000}?[<\[]/(?P=code)[>\]]"
     r"(?: ?\+ ?<(?P=code)>[^<]{1,50}</(?P=code)>)*"
     r"|\[(?P<tag>[a-z]\w{0,20})(?:[= ][^\[\]]{1,500})?\](?=(?s:.){0,5000}?\[/(?P=tag)\])|\[/[a-z]\w*\]"
     rf"|({_ROLE})((?![^`<>]*(?:[_.(]|[a-z][A-Z]))[^`<>]{{1,500}}?)(\s+<(?![^<>`]*\4)[^<>`]{{1,1000}}>`)"
@@ -311,11 +317,7 @@ def mark_up(marked: Marked, escape: Escape = str) -> Marked:
     if not SIGN.search(text_of(marked)):
         return marked
     parts = [
-        part
-        if isinstance(part, Tag)
-        else ENTITY.sub(
-            lambda entity: entity[0] if _KEPT_ENTITY.fullmatch(entity[0]) else html.unescape(entity[0]), part
-        )
+        part if isinstance(part, Tag) else _LETTER_ENTITY.sub(lambda entity: html.unescape(entity[0]), part)
         for part in with_tags(marked, MARKUP, element_tag, escape)
     ]
     return with_codes(with_tags(parts, ELEMENT, element_tag, escape), escape)
@@ -338,8 +340,7 @@ def with_codes(marked: Marked, escape: Escape = str) -> Marked:
         match result[-3:]:
             case [Tag(kind="open", pair=pair), inside, Tag(kind="close", pair=end)] if pair == end:
                 text = _sign(inside) if isinstance(inside, Tag) else inside.strip()
-                is_code = text not in ("", _BREAK, _OPEN, _CLOSE) and not any(map(str.isalpha, text))
-                if is_code and not raw([following])[:1].isalpha():  # unlike H<sub>2</sub>O
+                if _NO_LETTERS.fullmatch(text) and not raw([following])[:1].isalpha():  # unlike H<sub>2</sub>O
                     result[-3:] = [Tag(raw(result[-3:], escape))]
     return result
 

@@ -312,8 +312,9 @@ def _number(mark: Node) -> str:
 
 def _says(attributes: Mapping[str, str], values: Mapping[str, str]) -> bool:
     """Whether one of the attributes has one of these values, by its name without prefix."""
-    expected = ((values.get(name.rpartition(":")[2]), value.lower()) for name, value in attributes.items())
-    return any(pattern and re.fullmatch(pattern, value) for pattern, value in expected)
+    return any(
+        re.fullmatch(values.get(name.rpartition(":")[2], "(?!)"), value.lower()) for name, value in attributes.items()
+    )
 
 
 def edit_tmx(

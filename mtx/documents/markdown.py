@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import accumulate, chain, count, pairwise
+from itertools import accumulate, count, pairwise
 from pathlib import Path
 from unicodedata import category
 from urllib.parse import unquote
@@ -21,7 +21,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtx.data.markup import CODE, MARKUP, Marked, Tag, element_tag, has_letters, raw, with_tags
+from mtx.data.markup import CODE, FORMULA, MARKUP, Marked, Tag, element_tag, has_letters, raw, with_tags
 from mtx.documents import html
 from mtx.documents.edits import Edit, moved, replace_text
 from mtx.formatting import counted
@@ -32,24 +32,20 @@ _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _COMPONENT = (  # a tag of MDX or Vue, whose attributes may be code
     rf"</?(?:[A-Z][\w.]*+|template\b)(?:\s+(?:[\w:@.\#-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
 )
-_FORMULA = (
-    r"\$\$[^$]{1,1000}\$\$|\$`[^`$\n]{1,200}`\$|\$[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?!\d)"
-    r"|\\[(\[](?=[^\\\n]*(?:[\^_=]|\\[a-z]))(?:[^\n\\]|\\[a-z,;!]){1,300}\\[)\]]"
-)
 # Text that is not translated: addresses, footnotes, pictures by name, formulas, attributes, wiki links, marks of
 # changes, codes; at the beginning the box of a task, and the name of an alert; and pairs: words of wiki links, with the
 # name of a target, and with attributes
 _KEPT = re.compile(
     r"\A\[(?:[ xX]\](?=\s)|!\w{1,20}\][+-]?)|\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]|\[\^[^\]\s]{1,100}\]|\[(?i:toc)\]"
     r"|\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+|\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}|~>|\^\^|(?<=\w)(?:~\w{1,20}~|\^\w{1,20}\^)"
-    rf"|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|{_FORMULA}"
+    rf"|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|{FORMULA}"
     r"|\{ ?(?:[\#.:]|[\w-]+=)[^{}\n]{1,200}\}|(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])"
     r"|!?\[\[[^\[\]\n]{1,200}\]\]|(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
     rf"|{_COMPONENT}|{CODE.pattern}"
 )
 # What the parser would divide: formulas, elements of code, roles of MyST
 _UNDIVIDED = re.compile(
-    rf"{_FORMULA}|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){{0,500}}?</\1>(?: ?\+ ?<\1>[^<]{{1,50}}</\1>)*"
+    rf"{FORMULA}|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){{0,500}}?</\1>(?: ?\+ ?<\1>[^<]{{1,50}}</\1>)*"
     r"|\{[\w:+.-]{1,60}\}`[^`]{1,1000}`"
 )
 _IMAGE = re.compile(r"\A(\[?!\[)([^\[\]`*<>]+)(\]\([^()]*\)(?:\]\([^()]*\))?(?:\{[^{}]*\})?)\Z")  # and nothing else
@@ -68,8 +64,6 @@ _NOT_SHOWN = re.compile(
 )
 _SPECIAL = re.compile(r"([\\`*\[\]<~&!]|(?<!\w)_|_(?!\w))")
 _WORDS = re.compile(r"[^\W\d_](?:[^\W_]|[ ,.;'’…-])*")  # and no marks
-_WHOLE = "autolink"  # markup of links that form one tag with their text
-_EMPHASIS = frozenset(["em", "strong", "s"])
 Parse = Callable[[str], list[Token]]
 _FENCES = MarkdownIt("commonmark").disable(["html_block", "inline"])  # in MDX a fence may follow a tag directly
 # Lines of dialects. Containers: `:::tip[Title]`, `::: tip Title {.x}`, `:::{tip} Title` with `:option: value` behind,
@@ -190,7 +184,7 @@ def _slugs(text: str) -> list[str]:
         if opening.type == "heading_open":
             shown = _NOT_SHOWN.sub("", token.content.lower())
             slug = "".join(c for c in shown if c in " -_" or category(c)[0] in "LMN").replace(" ", "-")
-            names = chain([slug], (f"{slug}-{number}" for number in count(1)))
+            names = (slug + f"-{number}" * bool(number) for number in count())
             slugs.append(next(name for name in names if name not in slugs))
     return slugs
 
@@ -267,13 +261,10 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             start -= 1
         elif child.type == "strong_close":
             end += 1
-        elif child.type in ("hardbreak", "softbreak"):
+        elif child.type.endswith("break"):
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
         elif whole := next((one for one in undivided if at <= one.start() <= start < one.end()), None):
-            parts += [
-                content[at : whole.start()],
-                *(with_tags([whole[0]], MARKUP, Tag) if whole[0][0] == "{" else [Tag(whole[0])]),
-            ]
+            parts += [content[at : whole.start()], *with_tags([whole[0]], MARKUP, Tag)]
             at = whole.end()
             continue
         if child.type != "softbreak" or is_title:
@@ -286,11 +277,11 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:
-    if token.type in ("hardbreak", "softbreak"):
+    if token.type.endswith("break"):
         return Tag(content.rstrip(" ") + prefix if content.endswith("\n") else content, is_break=True)
     if token.type == "html_inline":
         return element_tag(content)
-    if token.type.endswith("_open") and token.markup != _WHOLE:
+    if token.type.endswith("_open") and token.markup != "autolink":
         return Tag(content, "open", token.tag)
     if token.type == "link_close" and content in ("]", "][]"):  # it finds its address by its text
         content = f"][{' '.join(token.meta['label'].split())}]"
@@ -304,7 +295,7 @@ def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_m
     """
     if _WORDS.fullmatch(raw(translation)):
         return raw(translation)
-    plain = [part for part in translation if isinstance(part, str) or part.pair not in _EMPHASIS]
+    plain = [part for part in translation if isinstance(part, str) or part.pair not in ("em", "strong", "s")]
     lines_joined = [" " if isinstance(part, Tag) and part.is_break else part for part in plain]
     for meant in (translation, plain, lines_joined):
         for parts in (meant, _escape(meant)):
@@ -376,8 +367,6 @@ def _note_spans(name: str, rule: Callable[[StateInline, bool], bool]) -> Callabl
             label_end = state.md.helpers.parseLinkLabel(state, start, True)
             opening.meta["span"], closing.meta["span"] = (start, start + 1), (label_end, state.pos)
             closing.meta["label"] = state.src[start + 1 : label_end]
-            if state.src[start + 1] == "^":  # a footnote, whose text is read as an address
-                opening.meta["span"], opening.markup = (start, state.pos), _WHOLE
         else:
             for token in tokens:
                 if token.type != "text":

@@ -26,6 +26,7 @@ from tests.unit.documents.test_document import translated
         ("100%% of 50 %%d", "100%% OF 50 %%D"),
         (r"  a\n b\n", r"  A\n B\n"),
         (r"\"a\"\tb \\n", r"\"A\"\tB \\n"),
+        ("%1$s a %2$s, $b c ${d}-${e}, $f < 2$", "%1$s A %2$s, $b C ${d}-${e}, $f < 2$"),
         ("a <code>b()</code> &lt;i&gt; %<PRIu64>", "A <code>b()</code> &lt;i&gt; %<PRIu64>"),
     ],
 )
