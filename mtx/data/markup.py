@@ -177,7 +177,7 @@ _CUT = re.compile("[\x00 ]")  # where a word ends
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
 # Entities whose characters could be markup or be lost; others are characters of a word
 _KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
-_LETTER_ENTITY = re.compile(f"(?!{_KEPT_ENTITY.pattern}){ENTITY.pattern}")
+_LETTER_ENTITY = re.compile(f"&(?!{_KEPT_ENTITY.pattern[1:]}){ENTITY.pattern[1:]}")
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
 FORMULA = (
     r"\$\$[^$]{1,1000}\$\$|\$`[^`$\n]{1,200}`\$|(?<![\w%#{])\$[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?![\w({])"
@@ -187,7 +187,7 @@ FORMULA = (
 # which are an opening mark, its words and the closing mark. The title of a role is text, unless it names the object.
 _ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})`"
 MARKUP = re.compile(
-    rf"(?=[:{{`*\\!\[<&_$-]|(?<!\w)\w+\\_)(?:{FORMULA}"
+    rf"(?=[:{{`*\\!\[<&_$-])(?:{FORMULA}"
     r"|[<\[](?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img))\b[^<>\[\]]{0,200}[>\]](?s:.){0,9000}?[<\[]/(?P=code)[>\]]"
     r"(?: ?\+ ?<(?P=code)>[^<]{1,50}</(?P=code)>)*"
     r"|\[(?P<tag>[a-z]\w{0,20})(?:[= ][^\[\]]{1,500})?\](?=(?s:.){0,5000}?\[/(?P=tag)\])|\[/[a-z]\w*\]"
@@ -195,7 +195,7 @@ MARKUP = re.compile(
     r"|([:{](?:\w{1,9}:)?(?:ref|doc|any|term|download|numref)[:}]`|(?<![\w`}:])`)([^`<>]{1,500}?)(\s*<[^<>`]{1,1000}>`_{0,2})"
     r"|([:{](?:guilabel|menuselection|dfn|strong|emphasis)[:}]`&?|[:{]abbr[:}]`[^`()]{1,50}\()([^`()]{1,500})(\)?`)"
     rf"|{_ROLE}[^`]{{1,1000}}`|(?<=[`*|_])\\ |\\ (?=[`*|:])"  # a space of RST that only ends a mark
-    r"|\w*(?:\\_[\w.]*\w|\\_)+|(?:\\[`*|])+(?:\w++(?![\w ]*\\))?|(?<=\s)--?>(?=\s)|&lt;/?\w[^&<>]{0,100}&gt;"
+    r"|(?:\\[`*|])+(?:\w++(?![\w ]*\\))?|(?<=\s)--?>(?=\s)|&lt;/?\w[^&<>]{0,100}&gt;"
     r"|(?<![\w`])_?(?:```(?s:.){1,5000}?```|``(?!\s)(?:(?!``(?!`)).){1,1000}(?<!\s)``"
     r"|`(?!\s)[^`\n]{1,1000}(?<!\s)`(?=_)|`(?!\s)[^`'\n]{1,1000}(?<!\s)`)(?!`)_{0,2}(?!\w)"
     r"|\A\*\*[a-z_]\w*\*\*(?: \([^()]{1,200}\))?(?= --? )"  # a parameter

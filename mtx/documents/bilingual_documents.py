@@ -138,7 +138,8 @@ _DIALECT = re.compile(  # of the text of messages, by the comments before one or
 )
 _NAMES = {  # in these dialects, the names of targets and of classes; directives, and input of examples
     "rst": re.compile(
-        r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)|^(?:\.\. [\w:-]+::|>>> ).*", re.MULTILINE
+        r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)|\w*(?:\\_[\w.]*\w|\\_)+|^(?:\.\. [\w:-]+::|>>> ).*",
+        re.MULTILINE,
     ),
     "godot": re.compile(r"\[[@\w.]+\]"),
 }

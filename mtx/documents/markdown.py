@@ -36,19 +36,19 @@ _COMPONENT = (  # a tag of MDX or Vue, whose attributes may be code
 # changes, codes; at the beginning the box of a task, and the name of an alert; and pairs: words of wiki links, with the
 # name of a target, and with attributes
 _KEPT = re.compile(
-    r"\A\[(?:[ xX]\](?=\s)|!\w{1,20}\][+-]?)|\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]|\[\^[^\]\s]{1,100}\]|\[(?i:toc)\]"
-    r"|\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+|\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}|~>|\^\^|(?<=\w)(?:~\w{1,20}~|\^\w{1,20}\^)"
-    rf"|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|{FORMULA}"
+    r"(?=[^\w\s])(?:\A\[(?:[ xX]\](?=\s)|!\w{1,20}\][+-]?)|\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]"
+    r"|\[\^[^\]\s]{1,100}\]|\[(?i:toc)\]|\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+|\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}"
+    rf"|~>|\^\^|(?<=\w)(?:~\w{{1,20}}~|\^\w{{1,20}}\^)|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|{FORMULA}"
     r"|\{ ?(?:[\#.:]|[\w-]+=)[^{}\n]{1,200}\}|(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])"
     r"|!?\[\[[^\[\]\n]{1,200}\]\]|(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
-    rf"|{_COMPONENT}|{CODE.pattern}"
+    rf"|{_COMPONENT})|{CODE.pattern}"
 )
 # What the parser would divide: formulas, elements of code, roles of MyST
 _UNDIVIDED = re.compile(
-    rf"{FORMULA}|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){{0,500}}?</\1>(?: ?\+ ?<\1>[^<]{{1,50}}</\1>)*"
-    r"|\{[\w:+.-]{1,60}\}`[^`]{1,1000}`"
+    rf"(?=[$\\<{{])(?:{FORMULA}|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){{0,500}}?</\1>"
+    r"(?: ?\+ ?<\1>[^<]{1,50}</\1>)*|\{[\w:+.-]{1,60}\}`[^`]{1,1000}`)"
 )
-_IMAGE = re.compile(r"\A(\[?!\[)([^\[\]`*<>]+)(\]\([^()]*\)(?:\]\([^()]*\))?(?:\{[^{}]*\})?)\Z")  # and nothing else
+_IMAGE = re.compile(r"(\[?!\[)([^\[\]`*<>]+)(\]\([^()]*\)(?:\]\([^()]*\))?(?:\{[^{}]*\})?)\Z")  # and nothing else
 # HTML in quotations, of JSX, with a part of an element of code, and after an inline tag, which must keep its own line
 _KEPT_HTML = re.compile(
     rf"\A[^<\n]*>|=\{{(?!\{{)|\{{[^{{}}]*<|\A\s*</?(?:{html.PHRASE.pattern}|br|img)\b[^<>]*>[ \t\r]*\n"
@@ -245,7 +245,7 @@ def _place(line: str, part: str, start: int) -> tuple[int, int]:
 def _mark_up(token: Token, prefix: str = "") -> Marked:
     """The text and tags inside a block."""
     content = token.content
-    if _IMAGE.search(content):
+    if _IMAGE.match(content):
         return with_tags([content], _IMAGE, Tag)
     undivided = list(_UNDIVIDED.finditer(content))
     parts = Marked()
