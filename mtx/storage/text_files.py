@@ -5,7 +5,6 @@ UTF-16 and UTF-32 are recognised with certainty, by a byte order mark or by the 
 among other encodings `likely_encoding` finds only the most probable one, by a name that iconv accepts.
 """
 
-import codecs
 import contextlib
 import gzip
 import itertools
@@ -168,6 +167,7 @@ def unlike_lines(lines: Sequence[str]) -> str | None:
 _BOMS = (b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff")
 _WIDE = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
 _MANY_CONTROLS = 0.3  # share of the bytes; in text in UTF-16 about every second byte is a control character
+_LONGEST_CUT = 3  # bytes of a character that is cut at the end
 _STRANGE = 0.01  # share of characters foreign to text above which it is another encoding
 _DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
 # Common encodings of parallel text. If several are equally probable, the first counts.
@@ -196,9 +196,9 @@ def wide_encoding(beginning: bytes) -> str | None:
 def _decode(beginning: bytes, name: str) -> str | None:
     """The text in an encoding, without a truncated character at the end; None if it is not in this encoding."""
     try:
-        return codecs.getincrementaldecoder(name)().decode(beginning)
-    except UnicodeDecodeError:
-        return None
+        return beginning.decode(name)
+    except UnicodeDecodeError as error:
+        return beginning[: error.start].decode(name) if error.start >= len(beginning) - _LONGEST_CUT else None
 
 
 def declared_encoding(beginning: bytes) -> str | None:
