@@ -71,7 +71,7 @@ def lead_pattern(language: str) -> re.Pattern[str]:
     `1.` may be an ordinal, in some languages.
     """
     dot = "" if code_of(language) in _DOTTED_ORDINALS.split() else "."
-    return re.compile(rf"(\s*(?:(?:[-*+•–>]|#+|\(?\d{{1,3}}[){dot}])[ \t]+)*{_TIMES})")
+    return re.compile(rf"(\s*(?:(?:[-*+•–>]|\(?\d{{1,3}}[){dot}])[ \t]+)*{_TIMES})")
 
 
 def multi_sentence_share(lines: Sequence[str], language: str) -> float:

@@ -68,7 +68,7 @@ def test_it_is_its_own_translation_everywhere(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize(
     "lead",
-    ["  ", "\t", "- ", "* ", "1) ", "> ", "> > ", "# ", "  - ", "[00:12.00]", "[00:12.00][01:40.50]", "[14:05] Anna: ",
+    ["  ", "\t", "- ", "* ", "1) ", "> ", "> > ", "  - ", "[00:12.00]", "[00:12.00][01:40.50]", "[14:05] Anna: ",
      "[12/03/2026, 14:05:11] Anna Miller: ", "12/03/2026, 2:05 PM - Anna: ", "2026-03-12 14:05 - +49 171 1234: "],
 )  # fmt: skip
 def test_what_stands_before_the_text_of_a_line_stays(lead: str, tokenizer: Tokenizer) -> None:
