@@ -354,6 +354,6 @@ def translate_document(
     with open_output(output, file, glossary) as sink:
         sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
     if suspicious:
-        example = suspicious[0][:_SHOWN_CHARS]
-        logger.warning(f"{file}: suspicious translations to check: {len(suspicious):,}, such as: {example}")
+        text = "%s: suspicious translations to check: %s, such as: %s"
+        logger.warning(text, file, f"{len(suspicious):,}", suspicious[0][:_SHOWN_CHARS])
     terms.log()

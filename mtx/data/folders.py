@@ -65,5 +65,5 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
             src_code, tgt_code = map(code_of, names)
             counts[names if src_code == tgt_code else (src_code, tgt_code)] += sum(len(block.src) for block in blocks)
     except (UsageError, DataError) as error:
-        log.warning(f"skipping {error}")
+        log.warning("skipping %s", error)
     return counts

@@ -306,7 +306,7 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
         for block in corpus.blocks():
             if is_swapped is None:
                 if problem := unlike_lines(block.src):
-                    log.warning(f"{corpus.name}: {problem}")
+                    log.warning("%s: %s", corpus.name, problem)
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
                     if columns or len(corpus.files) != 1 or names_languages(*corpus.files):
@@ -505,8 +505,8 @@ def describe_languages(resolved: Resolved) -> list[str]:
         languages = {"data.src": src, "data.tgt": tgt}
         if all(match_rank(languages[key], language) is not None for key, language in explicit.items()):
             src, tgt = (languages | explicit).values()
-            opposite = f"for the opposite direction: data.src={tgt} data.tgt={src}"
-            log.info(f"{place}: {src} to {tgt} (from {origin}); {opposite}")
+            text = "%s: %s to %s (from %s); for the opposite direction: data.src=%s data.tgt=%s"
+            log.info(text, place, src, tgt, origin, tgt, src)
             return [f"{key}={language}" for key, language in languages.items() if key not in explicit]
     [(key, language)] = explicit.items()
     help = "name both data.src and data.tgt, or data.columns=SRC,TGT"

@@ -307,7 +307,7 @@ def _cells(path: Path, number: int, line: str) -> list[str]:
 @functools.cache
 def log_once(text: str) -> None:
     """Log a message once, although the file is read several times."""
-    log.info(text)
+    log.info("%s", text)
 
 
 read_tsv = TableReader(rows_of_tsv)

@@ -81,6 +81,18 @@ def test_names_of_corpora(tmp_path: Path) -> None:
     assert ESCAPED in text
 
 
+def test_names_in_a_folder(tmp_path: Path) -> None:
+    """Of the folder, a damaged file, one that is skipped, and a table as the text of a run."""
+    folder = tmp_path / HOSTILE
+    folder.mkdir()
+    lines = [f"{src}\t{tgt}\n" for src, tgt in pairs(range(1000, 1010))]
+    (folder / f"{HOSTILE}.tsv").write_text("en\tde\n" + "".join(lines), encoding="utf-8")
+    (folder / f"{HOSTILE}.tmx").write_text("<tmx", encoding="utf-8")
+    (folder / f"{HOSTILE}.docx").write_bytes(b"")
+    for text in (folder, folder / f"{HOSTILE}.tsv"):
+        assert ESCAPED in shown("config", text)
+
+
 def rewritten(model: Path, **changes: Any) -> Path:
     """A model directory with other values in its configuration, and a tensor with a hostile name; all is consistent."""
     config = durable.read_json(model / "config.json")
