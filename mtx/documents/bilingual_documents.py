@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -47,6 +46,7 @@ _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _EMOJI = re.compile(f"[{EMOJI}]")
+_LINE = re.compile(r"^(.*\S)?.*$", re.MULTILINE)  # of PO, without white space at the end
 _COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
 
 
@@ -372,9 +372,7 @@ def edit_po(
     """
     default = None
     lines, line_end = document.split("\n"), "\r\n" if "\r\n" in document else "\n"
-    starts = accumulate((len(line) + 1 for line in lines), initial=0)
-    # by their numbers, from 1; without white space at the end
-    spans = [(0, 0), *((start, start + len(line.rstrip())) for start, line in zip(starts, lines, strict=False))]
+    spans = [(0, 0), *(line.span(1) for line in _LINE.finditer(document))]  # by their numbers, from 1
     for message in messages(path, lines):
         if message.is_header:
             require_languages(path, message.languages, languages)
