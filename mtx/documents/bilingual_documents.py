@@ -341,8 +341,7 @@ def edit_tmx(
             last = variants[-1]
             tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(languages[1])}><seg>"
             yield replace_text(last.end, last.end, tag)
-            yield Edit(last.end, last.end, segment, write_xml)
-            yield replace_text(last.end, last.end, "</seg></tuv>")
+            yield Edit(last.end, last.end, segment, lambda new: f"{write_xml(new)}</seg></tuv>")
 
 
 def _needs_translation(source: Marked, text: str, translation: str, left: Counter[str]) -> bool:
@@ -393,9 +392,8 @@ def edit_po(
             if _needs_translation(source, text, translation, left):
                 first, last = message.lines[key]
                 start, end = spans[first][0], spans[last][1]
-                edits.append(replace_text(start, end, f'{key} "'))
-                edits += inserted(end, text, inner, lambda new: new.translate(_ESCAPED))
-                edits.append(replace_text(end, end, '"'))
+                strings = inserted(end, text, inner, lambda new: new.translate(_ESCAPED))
+                edits += [replace_text(start, end, f'{key} "'), *strings, replace_text(end, end, '"')]
         if edits and not message.is_fuzzy:
             flags = message.flags_line
             at = spans[message.line][0] if flags is None else spans[flags][1]

@@ -190,10 +190,10 @@ def _slugs(text: str) -> list[str]:
 
 
 def _without_code(text: str) -> str:
-    """The text with blanks in place of its code."""
+    """The text with blanks in place of its code; the first mark of a span stays."""
     pieces = _divide(text, _mask_dialects(text), ["fence", "code_block"])
     pieces[1::2] = [re.sub(r"[^\n]", " ", piece) for piece in pieces[1::2]]
-    return _CODE_SPAN.sub(lambda match: " " * len(match[0]), "".join(pieces))
+    return _CODE_SPAN.sub(_mask, "".join(pieces))
 
 
 def _divide(text: str, masked: str, kinds: list[str]) -> list[str]:
