@@ -50,7 +50,7 @@ _SIGN_CODES = (
     rf"|\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w*+)*+)"
     rf"|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*|(?<!\w)(?:\^{_NAME}\^|###{_NAME}###)(?!\w)"
     r"|(?<!\w)@[a-z]{2,20} ?\([$'\"][^()]{0,200}\)"  # Blade
-    rf"|(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./][A-Za-z]\w*)*:?(?!\w)"  # Drupal, Laravel; the names of emoji
+    rf"|(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./:][A-Za-z]\w*)*:?(?!\w)"  # Drupal, Laravel; the names of emoji, figures
     # Weblate, Maketext, shortcodes of WordPress, BBCode without an end
     r"|\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]"
     r"|\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*(?:\s[^\[\]=]{1,100})?=[^\[\]]{1,500}\]"

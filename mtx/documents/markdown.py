@@ -32,13 +32,14 @@ _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _COMPONENT = (  # a tag of MDX or Vue, whose attributes may be code
     rf"</?(?:[A-Z][\w.]*+|template\b)(?:\s+(?:[\w:@.\#-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
 )
-# Text that is not translated: addresses, footnotes, pictures by name, formulas, attributes, wiki links, marks of
-# changes, codes; at the beginning the box of a task, and the name of an alert; and pairs: words of wiki links, with the
-# name of a target, and with attributes
+# Text that is not translated: addresses, footnotes, pictures by name, hashtags, formulas, attributes, wiki links, marks
+# of changes, codes; at the beginning the box of a task, and the name of an alert; and pairs: words of wiki links, with
+# the name of a target, and with attributes
 _KEPT = re.compile(
     r"(?=[^\w\s])(?:\A\[(?:[ xX]\](?=\s)|!\w{1,20}\][+-]?)|\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]"
     r"|\[\^[^\]\s]{1,100}\]|\[(?i:toc)\]|\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+|\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}"
-    rf"|~>|\^\^|(?<=\w)(?:~\w{{1,20}}~|\^\w{{1,20}}\^)|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|{FORMULA}"
+    rf"|~>|\^\^|(?<=\w)(?:~\w{{1,20}}~|\^\w{{1,20}}\^)|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)"
+    rf"|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|(?<= )\#[^\W\d][\w/-]*|{FORMULA}"
     r"|\{ ?(?:[\#.:]|[\w-]+=)[^{}\n]{1,200}\}|(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])"
     r"|!?\[\[[^\[\]\n]{1,200}\]\]|(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
     rf"|{_COMPONENT})|{CODE.pattern}"
@@ -48,7 +49,9 @@ _UNDIVIDED = re.compile(
     rf"(?=[$\\<{{])(?:{FORMULA}|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){{0,500}}?</\1>"
     r"(?: ?\+ ?<\1>[^<]{1,50}</\1>)*|\{[\w:+.-]{1,60}\}`[^`]{1,1000}`)"
 )
-_IMAGE = re.compile(r"(\[?!\[)([^\[\]`*<>]+)(\]\([^()]*\)(?:\]\([^()]*\))?(?:\{[^{}]*\})?)\Z")  # and nothing else
+_IMAGE = re.compile(  # and nothing else; the text of one on a slide of Marp may be its size or its place
+    r"(\[?!\[)(?!bg\b|(?:w|h|width|height):\d)([^\[\]`*<>]+)(\]\([^()]*\)(?:\]\([^()]*\))?(?:\{[^{}]*\})?)\Z"
+)
 # HTML in quotations, of JSX, with a part of an element of code, and after an inline tag, which must keep its own line
 _KEPT_HTML = re.compile(
     rf"\A[^<\n]*>|=\{{(?!\{{)|\{{[^{{}}]*<|\A\s*</?(?:{html.PHRASE.pattern}|br|img)\b[^<>]*>[ \t\r]*\n"
