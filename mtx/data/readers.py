@@ -79,10 +79,9 @@ def reader_of(path: Path) -> Reader:
     Raises:
         UsageError: if there is no such file, or it has other content.
     """
-    reader = find_reader(path)
-    if reader is None:
-        raise no_pairs(path)
-    return reader
+    if reader := find_reader(path):
+        return reader
+    raise no_pairs(path)
 
 
 def find_reader(path: Path) -> Reader | None:
@@ -107,10 +106,12 @@ def find_reader(path: Path) -> Reader | None:
 
 
 def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
-    """The error for a file of single sentences; its help joins it to `tgt`, whatever TABs are in the lines."""
-    paste = f"paste -d '|' {shell_command(path, '/dev/null', '/dev/null', tgt)} > pairs.txt"
+    """The error for a file without pairs; its help joins it to `tgt`, whatever TABs are in the lines."""
     help = (
         "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; name two "
-        f"files NAME.en and NAME.de as NAME, or join any two: {paste}, and {mtx_command('train', 'pairs.txt')}"
+        "files NAME.en and NAME.de as NAME, or join any two: "
+        f"paste -d '|' {shell_command(path, '/dev/null', '/dev/null', tgt)} > pairs.txt, "
+        f"and {mtx_command('train', 'pairs.txt')}"
     )
-    return UsageError(f"{path}: expected sentence pairs, got single sentences", help)
+    kind = kind_of_file(path)
+    return UsageError(f"{path}: expected sentence pairs, got {kind.name if kind else 'single sentences'}", help)

@@ -143,6 +143,7 @@ _NAMES = {  # in these dialects, the names of targets and of classes; directives
     ),
     "godot": re.compile(r"\[[@\w.]+\]"),
 }
+_CREDITS = {"translator-credits", "NAME OF TRANSLATORS", "EMAIL OF TRANSLATORS"}  # of GNOME and KDE: filled by people
 _RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
 
@@ -379,7 +380,7 @@ def edit_po(
             continue
         found = _DIALECT.search(message.comments) or default
         dialect = found.lastgroup if found else None
-        if dialect == "code":
+        if dialect == "code" or _CREDITS & {*message.texts.values()}:
             continue
         forms = [key for key in message.texts if key.startswith("msgstr")]
         edits = list[Edit]()

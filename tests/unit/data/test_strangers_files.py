@@ -72,6 +72,20 @@ def test_an_array_gets_a_command_that_makes_lines_of_it(text: str, tmp_path: Pat
     assert error.value.help == f"write one object per line: jq -c 'arrays[] // .' {path} > NEW.jsonl"
 
 
+@pytest.mark.parametrize(
+    "name, text, kind",
+    [
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\na lamp\n", "subtitles"),
+        ("a.txt", "\\id RUT\n\\c 1\n\\v 1 the cat\n", r"a marked text of the Bible \(USFM\)"),
+        ("a.txt", "a lamp\nthe cat\n", "single sentences"),
+    ],
+)
+def test_a_file_without_pairs_is_called_what_it_is(name: str, text: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(UsageError, match=f"expected sentence pairs, got {kind}$"):
+        describe([str(tmp_path / name)], [])
+
+
 @pytest.mark.parametrize("src", ["a\tlamp\nthe cat\n", "a lamp\nthe\tcat\n"])
 def test_two_files_are_joined_by_the_command_that_is_printed_whatever_tabs_they_have(src: str, tmp_path: Path) -> None:
     for name, text in (("a.en", src), ("b.fr", "une lampe\nle chat\n")):

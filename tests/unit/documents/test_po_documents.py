@@ -137,3 +137,8 @@ def test_marks_next_to_letters_are_separated_in_rst(tmp_path: Path) -> None:
 
     result = translate_document(path, "po", ("en", "de"), False, translate).decode()
     assert r'msgstr "a\\ ``b``\\ **c**\\ d::"' in result
+
+
+def test_credits_of_translators_are_left_to_them(tmp_path: Path) -> None:
+    text = 'msgctxt "NAME OF TRANSLATORS"\nmsgid "Names"\nmsgstr ""\n\nmsgid "translator-credits"\nmsgstr ""\n'
+    assert translated(tmp_path / "a.po", text) == text
