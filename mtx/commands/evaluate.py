@@ -21,7 +21,7 @@ from mtx.commands.command_line import (
 from mtx.commands.translator_options import BEAM, DIRECTION, LoadOptions, load_translator, takes
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.run_files import is_run, require_models, require_run
+from mtx.storage.run_files import find_model, is_run, require_models, require_run
 from mtx.storage.text_files import printable
 
 Metric = StrEnum("Metric", ["bleu", "chrf", "ter"])
@@ -40,6 +40,7 @@ def evaluate(
     ),
     robust: bool = flag("--robust", "Also score changed copies: upper case, title case, no final punctuation, typos."),
     glossary: Path | None = GLOSSARY,
+    fit_quality: bool = flag("--fit-quality", "Fit the estimate of quality on --src and --ref, instead of scoring."),
     as_json: bool = AS_JSON,
     *,
     options: LoadOptions,
@@ -53,6 +54,8 @@ def evaluate(
         "--robust and --glossary need MODEL, and do not go together": robust + bool(glossary) > (not hyp),
         "--hyp needs references, --ref FILE or --testset NAME": hyp and (not ref) == (not testset),
         "--src and --ref go together": not hyp and (not src) != (not ref),
+        "--fit-quality needs MODEL, --src and one --ref": fit_quality
+        and not (model and src and ref and len(ref) == 1 and not (robust or glossary)),
         "--testset has its own text; drop --src and --ref": src and testset,
         "--direction goes with --testset or --hyp; otherwise MODEL has a direction": direction and not (hyp or testset),
     }
@@ -84,6 +87,11 @@ def evaluate(
             direction = direction or f"{translator.src}-{translator.tgt}"
     tgt = translator.tgt if translator and not testset and (ref or protocol) else test_sets.target_language(direction)
     published = protocol and protocols.Protocol(protocol, tgt)
+    if fit_quality and src and ref:
+        from mtx.evaluation import quality
+
+        quality.fit_quality(translator, find_model(root), *test_sets.parallel_lines(src, *ref))
+        return
     if ref:
         sets = [test_sets.test_set_of_files([], src, ref, tgt)]
     elif testset:

@@ -139,11 +139,12 @@ class LineWork:
         n_best = self.translator.options.n_best
         lines, *prefixes = map(list, zip(*block, strict=True))
         prefix = next(map(self._invalid_prefixes.replace, prefixes), None)
-        results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
+        shows_more = self._as_json or n_best > 1
+        results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best, shows_more)
         texts = [hypotheses[0].text for hypotheses in results]
         self._terms.add(zip(lines, texts, strict=True))
         self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(lines, texts, strict=True))
-        if n_best == 1 and not self._as_json:
+        if not shows_more:
             return texts
         from mtx.evaluation.suspicion import suspicion
 
@@ -153,6 +154,7 @@ class LineWork:
                 {"text": hypothesis.text, "score": hypothesis.score}
                 | ({"suspicion": reason} if (reason := suspicion(line, hypothesis.text)) else {})
                 | ({"is_cut": True} if hypothesis.is_cut else {})
+                | ({} if hypothesis.quality is None else {"quality": hypothesis.quality, "advice": hypothesis.advice})
                 for hypothesis in hypotheses[:n_best]
             ]
             rows.append(json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False))

@@ -13,7 +13,7 @@ import copy
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import accumulate, pairwise, product
 from pathlib import Path
@@ -52,14 +52,17 @@ from mtx.decoding.options import (
     Precision,
     Sampling,
     SearchOptions,
+    penalty,
 )
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import install_command
 from mtx.machine import num_cores
 from mtx.storage.model_description import language_pairs
+from mtx.storage.run_files import find_model, require_models
 from mtx.storage.text_files import unlike_lines
 
 if TYPE_CHECKING:
+    from mtx.decoding.quality import Advice, QualityMap
     from mtx.decoding.torch_engine import AttentionMaps, ForcedScore, TorchEngine
 
 logger = logging.getLogger(__name__)
@@ -74,6 +77,9 @@ class Hypothesis:
         score: the log-probability after the length penalty; with `Sampling.mbr` the mean chrF against all samples.
         num_missing: the number of glossary terms that it should use and does not.
         is_cut: whether a sentence was too long for the model and was translated in parts.
+        quality: the expected chrF2, 0 to 100; None without a map for this search, see `Translator.quality_map`.
+        advice: use, look or redo, by the quality of the worst part.
+        found: what was searched, and what was found for it.
     """
 
     marked: Marked
@@ -81,6 +87,9 @@ class Hypothesis:
     pieces: list[str]
     num_missing: int = 0
     is_cut: bool = False
+    quality: float | None = None
+    advice: "Advice | None" = None
+    found: "tuple[tuple[Part, Candidate], ...]" = field(default=(), repr=False)
 
     @property
     def text(self) -> str:
@@ -177,6 +186,7 @@ class Translator:
         if self._is_split is None:
             self._is_split = info.get("multi_sentence_share", 0.0) < MOSTLY_SINGLE
         self.glossary: Glossary | None = None
+        self._directory: Path | None = None
         self._load_torch = load_torch
         self.codes = frozenset(info.get("codes", ()))
         self._known_characters = {" ", *"".join(tokenizer.vocabulary())}
@@ -206,6 +216,8 @@ class Translator:
         engine = open_engine(model, search, placement)
         load_torch = cache(lambda: open_torch(model, replace(placement, engine="torch", precision="tf32")))
         translator = cls(engine, engine.tokenizer, engine.info, search, None if engine.name == "torch" else load_torch)
+        directories = require_models(model)
+        translator._directory = find_model(directories[0]) if len(directories) == 1 else None
         return translator.to(*direction) if any(direction) else translator
 
     def to(self, tgt: str | None, src: str | None = None) -> "Translator":
@@ -290,9 +302,11 @@ class Translator:
         Raises:
             TypeError, ValueError, DataError: see `hypotheses`.
         """
-        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
+        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1, with_quality=False)]
 
-    def hypotheses(self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None) -> list[Hypotheses]:
+    def hypotheses(
+        self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None, with_quality: bool = True
+    ) -> list[Hypotheses]:
         """Returns the finished hypotheses of each line: up to beam_size, best first.
 
         With `Sampling` they are the samples. Those of a line that is translated in parts are the best combinations of
@@ -304,6 +318,7 @@ class Translator:
         Args:
             prefixes: for each line the text that its translations must begin with.
             n_best: the number of hypotheses that the caller needs; there may be more. None: all.
+            with_quality: whether to estimate their quality, see `quality_map`.
 
         Raises:
             TypeError: `lines` or `prefixes` is no list of str.
@@ -313,7 +328,48 @@ class Translator:
         require_lines(lines, prefixes)
         if problem := unlike_lines(lines):
             self._log_once(logging.WARNING, problem)
-        return self._hypotheses(lines, prefixes, n_best)
+        by_line = self._hypotheses(lines, prefixes, n_best)
+        return list(map(self.estimate_quality, by_line)) if with_quality and not prefixes else by_line
+
+    @cached_property
+    def quality_maps(self) -> "Mapping[str, QualityMap]":
+        """Those of the model directory, by direction; plain text does not need them."""
+        from mtx.decoding import quality
+
+        return quality.load(self._directory) if self._directory else {}
+
+    @property
+    def quality_map(self) -> "QualityMap | None":
+        """What estimates the quality of translations in this direction; None without one for these search options."""
+        quality_map = self.quality_maps.get("-".join(self.languages))
+        if not quality_map:
+            return None
+        options = self.options
+        is_fitted = (options.num_beams, options.alpha) == (quality_map.beam_size, quality_map.length_penalty)
+        if is_fitted and not (options.sampling or self.glossary):
+            return quality_map
+        self._log_once(
+            logging.INFO,
+            f"no quality: it is known for beam size {quality_map.beam_size}, length penalty "
+            f"{quality_map.length_penalty:g}, without sampling and glossary",
+        )
+        return None
+
+    def estimate_quality(self, hypotheses: Hypotheses) -> Hypotheses:
+        """The hypotheses of a line with `quality` and `advice`, as far as they were searched; see `quality_map`."""
+        quality_map = self.quality_map
+        return [replace(h, **quality_map.estimate(self.features(h))) for h in hypotheses] if quality_map else hypotheses
+
+    def features(self, hypothesis: Hypothesis) -> list[tuple[int, list[float]]]:
+        """The number of target tokens and the features of each searched part of a hypothesis, see `QualityMap`."""
+        from mtx.decoding.quality import features
+
+        rows = []
+        for part, candidate in hypothesis.found:
+            pieces = self.tokenizer.pieces(candidate.ids[self.tokenizer.num_forced :])
+            log_prob = candidate.score * penalty(len(pieces), self.options.alpha)
+            rows.append((len(pieces), features(part.read, len(part.ids), pieces, log_prob)))
+        return rows
 
     def translate_marked(self, segments: Sequence[Marked]) -> list[Marked]:
         """Returns the translations of segments of documents, each with all tags of its source."""
@@ -475,6 +531,7 @@ class Translator:
                 self.tokenizer.pieces(candidate.ids),
                 len(missing_terms(terms, text)) if terms else 0,
                 part.is_cut,
+                found=((part, candidate),),
             )
             for text, candidate in zip(texts, candidates, strict=True)
         ]
@@ -621,7 +678,8 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
             pieces = one.pieces + other.pieces
             marked = [*one.marked, space, *other.marked]
             is_cut = one.is_cut or other.is_cut
-            joined.append(Hypothesis(marked, one.score + other.score, pieces, missing, is_cut))
+            found = one.found + other.found
+            joined.append(Hypothesis(marked, one.score + other.score, pieces, missing, is_cut, found=found))
         best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]
     return best
 

@@ -37,6 +37,7 @@ from mtx.storage.run_files import (
     CARD,
     EXPORT_CONFIG,
     EXPORT_EXAMPLE,
+    QUALITY,
     SCORES,
     RunLayout,
     find_model,
@@ -140,6 +141,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
             files = {CARD: export_card(kind, loaded, precision, scores, comparison)}
             if to == "ctranslate2":
                 files[EXPORT_EXAMPLE] = _EXAMPLE.read_text(encoding="utf-8")
+                if (root / QUALITY).is_file():
+                    files[QUALITY] = (root / QUALITY).read_text(encoding="utf-8")
             for name, text in files.items():
                 durable.write_text(new / name, text)
             durable.write_manifest(new, files)

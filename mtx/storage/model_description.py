@@ -128,8 +128,13 @@ def _check(path: Path, form: type[BaseModel], value: Json) -> Any:
     try:
         return form.model_validate(value)
     except ValidationError as error:
-        problem = error.errors()[0]
-        raise DamagedFileError(f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        raise DamagedFileError(f"{path}: {first_problem(error)}") from None
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first wrong key of a value that was validated, and what is wrong."""
+    problem = error.errors()[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
 def tokenizer_files(directory: Path) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ TOKENIZER_MODEL = "tokenizer.model"
 TOKENIZER_SRC_MODEL, TOKENIZER_TGT_MODEL = "tokenizer.src.model", "tokenizer.tgt.model"
 TOKENIZER_JSON = "tokenizer.json"
 SCORES = "scores.json"
+QUALITY = "quality.json"
 CARD = "README.md"
 # In a data directory
 TRAIN_STORE = "train.arrow"

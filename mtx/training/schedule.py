@@ -24,6 +24,8 @@ _MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldow
 _TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
 _SAVING_SHARE, _SAVING_S = 0.03, 10  # of a time limit, and seconds, for the last checkpoint and the model directory
 _DECODING_SHARE = 0.2  # of a time limit, after which a validation must have shown how long decoding takes
+QUALITY_LINES = 200, 1000  # of the validation text, at least and at most, to fit `mtx.evaluation.quality` on
+QUALITY_SHARE = 0.04  # of a time limit, at most, for these
 _LEAST_SCORING = 0.5  # of what it is reckoned with: one validation took 1.8 times as long as the one before it
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
 
@@ -97,9 +99,13 @@ class Schedule:
         self._d_model = config.model.d_model
         self._sampler = sampler
         self.steps_per_epoch = steps_per_epoch(data.train, config.training)
-        search = _SEARCH_COST * config.decoding.beam_size * sum(store.num_pairs for store in data.tests.values())
+        search = _SEARCH_COST * config.decoding.beam_size / max(1, data.valid.num_pairs)  # of a line, in validations
+        fewest, most = QUALITY_LINES
+        num_lines = data.valid.num_pairs
+        self._quality_validations = search * min(most, num_lines) * (num_lines >= fewest)
         # What follows the last step: a validation, those of `averaging`, and the translation of the test sets.
-        self._validations_at_end = 1 + _NUM_MEANS * num_ranks + search / max(1, data.valid.num_pairs)
+        num_tested = sum(store.num_pairs for store in data.tests.values())
+        self._validations_at_end = 1 + _NUM_MEANS * num_ranks + search * num_tested
         self._timed_from: tuple[float, int] | None = None  # seconds of training at a step of this start
         self._in_time: int | None = None  # `_end_by_time_limit` of the newest step, the same on all ranks
 
@@ -209,5 +215,6 @@ class Schedule:
         Args:
             share: of what averaging and scoring are expected to take.
         """
-        saving_s = _SAVING_SHARE * (self._training.time_limit or 0) + _SAVING_S
-        return saving_s + share * self._validations_at_end * state.validation_s
+        limit = self._training.time_limit or 0
+        quality_s = min(QUALITY_SHARE * limit, self._quality_validations * state.validation_s)
+        return _SAVING_SHARE * limit + _SAVING_S + quality_s + share * self._validations_at_end * state.validation_s

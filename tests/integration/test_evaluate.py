@@ -236,3 +236,13 @@ def test_references_that_are_too_short_for_bleu_are_told(tmp_path: Path) -> None
     for arguments in (("evaluate", "--hyp", tmp_path / "ref"), ("compare", tmp_path / "ref", tmp_path / "ref")):
         result = mtx(*arguments, "--ref", tmp_path / "ref")
         assert result.returncode == 0 and result.stderr.count(b"warning: ref: half of the references have fewer") == 1
+
+
+def test_an_estimate_of_quality_needs_text_with_references(refused, run_copy: Path) -> None:  # type: ignore[no-untyped-def]
+    model = run_copy / "model"
+    before = tree(model)
+    refused(2, ["--fit-quality needs MODEL, --src and one --ref"], "evaluate", model, "--fit-quality")
+    src, ref = (run_copy / "evaluation" / "heldout" / name for name in ("src.txt", "ref.txt"))
+    words = ["no estimate of quality was fitted"]
+    refused(1, words, "evaluate", model, "--fit-quality", "--src", src, "--ref", ref)
+    assert tree(model) == before

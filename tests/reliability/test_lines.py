@@ -47,10 +47,14 @@ class Echo(FakeTranslator):
         self._answers: list[bytes] = []
 
     def hypotheses(
-        self, lines: Sequence[str], prefixes: Sequence[str] | None = None, n_best: int | None = None
+        self,
+        lines: Sequence[str],
+        prefixes: Sequence[str] | None = None,
+        n_best: int | None = None,
+        with_quality: bool = True,
     ) -> list[list[Hypothesis]]:
         assert prefixes is None or list(prefixes) == list(lines)
-        found = super().hypotheses(lines, prefixes, n_best)
+        found = super().hypotheses(lines, prefixes, n_best, with_quality)
         assert len(found) == len(lines)
         return found
 

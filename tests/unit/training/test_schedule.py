@@ -60,8 +60,8 @@ def test_training_ends_at_whichever_comes_first(
     assert planned_end(TrainingConfig.model_validate(values), 10.0, step, epochs) == expected
 
 
-def schedule_of(**training: object) -> Schedule:
-    store: Any = SimpleNamespace(num_pairs=1000)
+def schedule_of(num_lines: int = 1000, **training: object) -> Schedule:
+    store: Any = SimpleNamespace(num_pairs=num_lines)
     train: Any = SimpleNamespace(weights=np.ones(1), tgt=SimpleNamespace(lengths=np.ones(1)))
     data: Any = SimpleNamespace(train=train, valid=store, tests={"test": store})
     sampler: Any = SimpleNamespace(epochs=lambda position: 0.0)
@@ -72,7 +72,11 @@ def schedule_of(**training: object) -> Schedule:
 def test_the_reserve_grows_with_the_validation_up_to_half_of_the_limit() -> None:
     schedule = schedule_of(time_limit="10m")
     three_and_a_search = 3 * 20 + 60
-    assert schedule.usable_s(State(validation_s=20.0)) == pytest.approx(600 - (18 + 10 + three_and_a_search))
+    quality = 0.04 * 600
+    assert schedule.usable_s(State(validation_s=20.0)) == pytest.approx(600 - (18 + 10 + three_and_a_search + quality))
+    assert schedule.usable_s(State(validation_s=2.0)) == pytest.approx(600 - (18 + 10 + 12 + 6))
+    few = schedule_of(num_lines=199, time_limit="10m")
+    assert few.usable_s(State(validation_s=20.0)) == pytest.approx(600 - (18 + 10 + three_and_a_search)), "no quality"
     assert schedule.usable_s(State(validation_s=200.0)) == 300.0
 
 
@@ -149,13 +153,13 @@ def test_the_end_by_a_time_limit_is_known_after_a_few_steps_of_this_start() -> N
 
 
 def test_a_total_is_known_when_steps_and_a_validation_have_shown_how_long_they_take() -> None:
-    """Of 1,000 s, 40 are kept, and 60 more after a validation of 10 s: 3 validations and a search; a step takes 1 s."""
+    """Of 1,000 s, 40 are kept, and 90 more after a validation of 10 s: 3 validations, 2 searches; a step takes 1 s."""
     schedule = schedule_of(time_limit="1000s", max_steps=10**5)
     known = []
     for state in (State(0), State(1), State(11), State(11, validation_s=10.0)):
         schedule.plan_cooldown(state, 99.0 + state.step)
         known.append(schedule.known_end(state))
-    assert known == [None, None, None, 11 + int(0.97 * (1000 - 40 - 60 - 110) / 1.01)], "1,000 steps, a validation"
+    assert known == [None, None, None, 11 + int(0.97 * (1000 - 40 - 90 - 110) / 1.01)], "1,000 steps, a validation"
     schedule.plan_cooldown(State(800, validation_s=10.0), 901.0)
     assert schedule.known_end(State(800, validation_s=10.0)) == 800, "its time is over"
     assert schedule_of(max_steps=9).known_end(State(0)) == 9

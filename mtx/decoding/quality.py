@@ -1,0 +1,121 @@
+"""The expected quality of a translation, by what its search knows of it: the `quality.json` of a model directory.
+
+A linear model of `FEATURES` and a monotonic map predict the sentence chrF2 of a translation. `mtx.evaluation.quality`
+fits them on validation text, translated with the search settings of the model. They hold for text like that.
+"""
+
+from collections.abc import Sequence
+from math import log
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+
+from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
+from mtx.errors import DamagedFileError
+from mtx.storage import durable
+from mtx.storage.durable import MAX_JSON_BYTES
+from mtx.storage.model_description import first_problem
+from mtx.storage.run_files import QUALITY
+
+Advice = Literal["use", "look", "redo"]
+FEATURES = (
+    "log_prob",  # of a target token, on average
+    "length",  # logarithm of the number of source tokens
+    "ratio",  # logarithm of the number of target tokens for each source token
+    "distance",  # absolute value of `ratio`
+    "fertility",  # source tokens for each word of the source
+    "letters",  # share of target tokens of one character
+    "variety",  # share of different target tokens
+)
+_MAX_KNOTS = 100
+_Score = Annotated[float, Field(ge=0, le=100)]
+
+
+def features(source: str, num_src: int, pieces: Sequence[str], log_prob: float) -> list[float]:
+    """Returns the `FEATURES` of one search.
+
+    Args:
+        source: its text.
+        num_src: number of its tokens, at least 1.
+        pieces: the tokens of the translation, `</s>` included.
+        log_prob: of all of them.
+    """
+    num_tgt = len(pieces)
+    ratio = log(num_tgt / num_src)
+    num_words = max(1, len(source.split()))
+    letters = sum(len(piece) == 1 for piece in pieces) / num_tgt
+    return [
+        log_prob / num_tgt,
+        log(num_src),
+        ratio,
+        abs(ratio),
+        num_src / num_words,
+        letters,
+        len({*pieces}) / num_tgt,
+    ]
+
+
+class QualityMap(BaseModel):
+    """From the features of a translation to its expected chrF2, for one direction and one way to search.
+
+    Attributes:
+        bias, weights: the linear model of `FEATURES`.
+        knots, values: the map from its result to chrF2, linear between the knots and constant beyond them.
+        redo_below, look_below: the first quartile and the median of the quality of the validation text.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+    beam_size: int = Field(ge=1, le=MAX_BEAM_SIZE)
+    length_penalty: float = Field(ge=0, le=MAX_LENGTH_PENALTY)
+    bias: float
+    weights: list[float] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
+    knots: list[float] = Field(min_length=1, max_length=_MAX_KNOTS)
+    values: list[_Score] = Field(max_length=_MAX_KNOTS)
+    redo_below: _Score
+    look_below: _Score
+
+    @model_validator(mode="after")
+    def _is_monotonic(self) -> Self:
+        is_map = len(self.values) == len(self.knots) == len({*self.knots})
+        if not is_map or sorted(self.knots) != self.knots or sorted(self.values) != self.values:
+            raise ValueError("the map is not monotonic")
+        return self
+
+    def estimate(self, of_parts: Sequence[tuple[int, Sequence[float]]]) -> dict[str, Any]:
+        """Returns the `quality` of a line, 0 to 100, and the `advice` what to do with it; nothing without parts.
+
+        Args:
+            of_parts: the number of target tokens and the features of each part. The quality of a line is that of the
+                mean of its parts by length; the worst part decides the advice.
+        """
+        if not of_parts:
+            return {}
+        sizes, rows = zip(*of_parts, strict=True)
+        by_part = np.array(rows) @ self.weights + self.bias
+        mean, worst = np.interp([np.average(by_part, weights=sizes), by_part.min()], self.knots, self.values)
+        advice: Advice = "redo" if worst < self.redo_below else "look" if worst < self.look_below else "use"
+        return {"quality": round(float(mean), 1), "advice": advice}
+
+
+_MAPS = TypeAdapter(dict[str, QualityMap])  # by direction, such as en-de
+
+
+def load(directory: Path) -> dict[str, QualityMap]:
+    """Verifies and reads the maps of a model directory by direction; empty if it has none.
+
+    Raises:
+        DamagedFileError: if the file differs from its manifest, or has no such maps.
+    """
+    path = directory / QUALITY
+    if not path.is_file():
+        return {}
+    durable.verify(directory, {QUALITY: MAX_JSON_BYTES}, only_needed=True)
+    maps = durable.read_json(path)
+    del maps["format"]
+    try:
+        return _MAPS.validate_python(maps)
+    except ValidationError as error:
+        raise DamagedFileError(f"{path}: {first_problem(error)}") from None

@@ -1,0 +1,153 @@
+"""Fits the map from the features of translations to their expected chrF2, see `mtx.decoding.quality`.
+
+Flow: validation text -> translated as the model will be used -> features and sentence chrF2 -> ridge regression ->
+isotonic regression -> `quality.json`. The hook `FitQuality` does this at the end of training, `fit_quality` for the
+command `mtx evaluate`.
+"""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import sacrebleu
+
+from mtx.decoding.quality import QualityMap
+from mtx.decoding.translator import Translator
+from mtx.errors import DataError
+from mtx.storage import durable
+from mtx.storage.run_files import QUALITY
+from mtx.training.hooks import Hook, Run
+from mtx.training.schedule import QUALITY_LINES, QUALITY_SHARE
+
+logger = logging.getLogger(__name__)
+
+_FEWEST_LINES, _MOST_LINES = QUALITY_LINES
+_LEAST_SPEARMAN = 0.1
+_NUM_FOLDS = 5
+_PENALTY = 10.0  # of the ridge regression, on features with a variance of 1
+_LINES_OF_A_BIN = 40  # at least; steps of the isotonic regression with fewer lines would be noise
+_BLOCK_LINES = 100  # after which the time is checked
+Floats = npt.NDArray[np.float64]
+
+
+class FitQuality(Hook):
+    """Fits a map for each direction on validation text, within a small share of the time limit."""
+
+    def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
+        translator = Translator.load(run.paths.model, device=run.runtime.device, threads=run.runtime.threads)
+        valid = run.data.valid
+        pairs = run.config.data.language_pairs
+        seconds = QUALITY_SHARE * (run.config.training.time_limit or inf) / len(pairs)
+        maps = {}
+        for number, (src, tgt) in enumerate(pairs):
+            texts = valid.texts(np.flatnonzero(valid.corpus == number))
+            if quality_map := fit(translator.to(tgt, src), *texts, seconds):
+                maps[f"{src}-{tgt}"] = quality_map
+        _write(run.paths.model, maps)
+
+
+def fit_quality(translator: Translator, model: Path, sources: list[str], references: list[str]) -> None:
+    """Fits a map on these lines, and adds it to a model directory.
+
+    Raises:
+        DataError: it cannot be fitted; nothing is written.
+    """
+    quality_map = fit(translator, sources, references)
+    if not quality_map:
+        raise DataError(f"{model}: no estimate of quality was fitted")
+    _write(model, {**translator.quality_maps, "-".join(translator.languages): quality_map})
+
+
+def _write(model: Path, maps: Mapping[str, QualityMap]) -> None:
+    if maps:
+        durable.write_json(model / QUALITY, {direction: each.model_dump() for direction, each in maps.items()})
+        durable.write_manifest(model, (QUALITY,))
+
+
+def fit(
+    translator: Translator, sources: Sequence[str], references: Sequence[str], seconds: float = inf
+) -> QualityMap | None:
+    """Returns a map fitted on translations of these lines; None if they are too few or it would predict nothing.
+
+    Args:
+        translator: one direction, with the search settings that the map will be for.
+        seconds: at most, after which the remaining lines are left out.
+    """
+    direction = "-".join(translator.languages)
+    end = time.monotonic() + seconds
+    rows, scores = list[Floats](), list[float]()
+    order = np.random.default_rng(1).permutation(len(sources) if len(sources) >= _FEWEST_LINES else 0)[:_MOST_LINES]
+    for block in np.array_split(order, max(1, len(order) // _BLOCK_LINES)):
+        for number, [best, *_] in zip(block, translator.hypotheses([sources[n] for n in block], n_best=1), strict=True):
+            if of_parts := translator.features(best):
+                sizes, values = zip(*of_parts, strict=True)
+                rows.append(np.average(values, axis=0, weights=sizes))
+                scores.append(sacrebleu.sentence_chrf(best.text, [references[number]]).score)
+        if time.monotonic() > end:
+            break
+    if len(rows) < _FEWEST_LINES:
+        logger.info("%s: no estimate of quality: it needs %d lines of validation text", direction, _FEWEST_LINES)
+        return None
+    features, chrf = np.array(rows), np.array(scores)
+    predicted = np.empty(len(chrf))  # of each line by a model that was fitted without it
+    for fold in range(_NUM_FOLDS):
+        is_out = np.arange(len(chrf)) % _NUM_FOLDS == fold
+        weights, bias = _fit_ridge(features[~is_out], chrf[~is_out])
+        predicted[is_out] = features[is_out] @ weights + bias
+    spearman = rank_correlation(predicted, chrf)
+    if spearman < _LEAST_SPEARMAN:
+        logger.info("%s: no estimate of quality: it would follow chrF2 by %.2f (Spearman)", direction, spearman)
+        return None
+    logger.info("%s: the estimate of quality follows chrF2 by %.2f (Spearman)", direction, spearman)
+    knots, scores = fit_isotonic(predicted, chrf)
+    redo_below, look_below = np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5]).tolist()
+    of_all, bias = _fit_ridge(features, chrf)
+    return QualityMap(
+        beam_size=translator.options.num_beams,
+        length_penalty=translator.options.alpha,
+        bias=bias,
+        weights=of_all.tolist(),
+        knots=knots,
+        values=scores,
+        redo_below=redo_below,
+        look_below=look_below,
+    )
+
+
+def _fit_ridge(features: Floats, scores: Floats) -> tuple[Floats, float]:
+    """Returns the weights of features [N, F] and the bias that predict `scores` [N], by ridge regression."""
+    mean, scale = features.mean(0), features.std(0)
+    scale[scale == 0] = 1
+    normal = (features - mean) / scale
+    square = normal.T @ normal + _PENALTY * np.eye(len(mean))
+    weights = np.linalg.solve(square, normal.T @ (scores - scores.mean())) / scale
+    return weights, float(scores.mean() - mean @ weights)
+
+
+def fit_isotonic(predicted: Floats, scores: Floats) -> list[list[float]]:
+    """Returns knots and values of the monotonic map from `predicted` to `scores`, by bins of equal size.
+
+    Neighbouring bins whose means fall are pooled (pool adjacent violators; Ayer et al. 1955).
+    """
+    pooled = list[Floats]()  # rows: predicted, scores
+    for bin in np.array_split(np.argsort(predicted, kind="stable"), min(20, -(-len(scores) // _LINES_OF_A_BIN))):
+        lines = np.stack([predicted[bin], scores[bin]])
+        while pooled and (pooled[-1].mean(axis=1) >= lines.mean(axis=1)).any():
+            lines = np.hstack([pooled.pop(), lines])
+        pooled.append(lines)
+    return [[float(lines[side].mean()) for lines in pooled] for side in (0, 1)]
+
+
+def rank_correlation(first: Floats, second: Floats) -> float:
+    """Returns Spearman's correlation of two series; 0 if one of them is constant."""
+    ranks = []
+    for series in (first, second):
+        _, inverse, counts = np.unique(series, return_inverse=True, return_counts=True)
+        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[inverse])
+    is_constant = any(rank.std() == 0 for rank in ranks)
+    return 0.0 if is_constant else float(np.atleast_2d(np.corrcoef(ranks))[0, 1])

@@ -1,0 +1,116 @@
+"""The estimate of a translation's quality: its features, its map, and the file in a model directory."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtx.decoding.options import Sampling
+from mtx.decoding.quality import FEATURES, QualityMap, features, load
+from mtx.decoding.translator import Translator
+from mtx.errors import DamagedFileError
+from mtx.storage import durable
+from tests.unit.decoding.test_translator_directions import LINES, multilingual
+
+VALUES: dict[str, Any] = {
+    "beam_size": 4,
+    "length_penalty": 0.6,
+    "bias": 0.0,
+    "weights": [1.0, *[0.0] * (len(FEATURES) - 1)],
+    "knots": [-2.0, 0.0],
+    "values": [20.0, 80.0],
+    "redo_below": 40.0,
+    "look_below": 60.0,
+}
+
+
+def model_with_map(directory: Path, **changes: object) -> Path:
+    """A model of several directions, of which en-de has a map."""
+    multilingual(directory, "target")
+    durable.write_json(directory / "quality.json", {"en-de": {**VALUES, **changes}})
+    durable.write_manifest(directory, ("quality.json",))
+    return directory
+
+
+def test_features_are_of_one_search() -> None:
+    log_prob, length, ratio, distance, fertility, letters, variety = features("ab cd", 4, ["▁x", "y", "y", "</s>"], -2)
+    assert (log_prob, ratio, distance, fertility, letters, variety) == (-0.5, 0, 0, 2, 0.5, 0.75)
+    assert length == pytest.approx(1.386, abs=0.001)
+    assert features("", 2, ["</s>"], -1)[2:4] == pytest.approx([-0.693, 0.693], abs=0.001)
+
+
+def test_a_line_has_the_mean_of_its_parts_and_the_advice_of_the_worst() -> None:
+    quality_map = QualityMap(**VALUES)
+    rest = [0.0] * (len(FEATURES) - 1)
+    assert quality_map.estimate([(3, [0.0, *rest]), (1, [-2.0, *rest])]) == {"quality": 65, "advice": "redo"}
+    assert quality_map.estimate([(1, [-1.0, *rest])]) == {"quality": 50, "advice": "look"}
+    assert quality_map.estimate([(1, [9.0, *rest])]) == {"quality": 80, "advice": "use"}
+    assert quality_map.estimate([]) == {}
+
+
+def test_both_engines_estimate_alike_in_the_direction_of_the_map(tmp_path: Path) -> None:
+    model = model_with_map(tmp_path / "m", weights=[1.0, 0.1, *[0.0] * (len(FEATURES) - 2)], knots=[-5.0, 0.0])
+    by_engine = []
+    for engine in ("torch", "ctranslate2"):
+        found = Translator.load(model, to="de", src="en", engine=engine).hypotheses([*LINES, "", "7"], n_best=1)
+        by_engine.append([line[0].quality for line in found])
+        assert [line[0].advice is None for line in found] == [line[0].quality is None for line in found]
+    torch, other = by_engine
+    assert torch[-2:] == other[-2:] == [None, None]
+    assert len({*torch}) > 3
+    assert torch[:-2] == pytest.approx(other[:-2], abs=0.01)
+    assert Translator.load(model, to="fr", src="en").hypotheses(LINES)[0][0].quality is None
+
+
+def test_other_search_settings_have_no_quality(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    translator = Translator.load(model_with_map(tmp_path / "m"), to="de", src="en", engine="torch")
+    assert translator.hypotheses(LINES)[0][0].quality is not None
+    assert not translator.hypotheses(LINES, with_quality=False)[0][0].quality
+    assert not translator.hypotheses(LINES, ["a"] * len(LINES))[0][0].quality
+    assert not caplog.messages
+    for change in ({"beam_size": 1}, {"length_penalty": 1.0}, {"sampling": Sampling()}):
+        other = translator.to("de", "en")
+        other.options = replace(translator.options, **change)
+        assert not other.hypotheses(LINES)[0][0].quality
+        other.options = translator.options
+    reason = "no quality: it is known for beam size 4, length penalty 0.6, without sampling and glossary"
+    assert caplog.messages.count(reason) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bias": float("nan")},
+        {"weights": [1.0]},
+        {"knots": [0.0, 0.0]},
+        {"knots": [0.0, -2.0]},
+        {"values": [80.0, 20.0]},
+        {"values": [20.0, 120.0]},
+        {"values": [20.0]},
+        {"knots": [float(n) for n in range(999)], "values": [1.0] * 999},
+        {"code": "import os"},
+        {"redo_below": "40"},
+    ],
+)
+def test_a_strange_map_is_a_damaged_file(tmp_path: Path, change: dict[str, object]) -> None:
+    model = model_with_map(tmp_path / "m", **change)
+    with pytest.raises(DamagedFileError, match="quality.json"):
+        load(model)
+
+
+def test_a_changed_or_huge_file_is_damaged(tmp_path: Path) -> None:
+    model = model_with_map(tmp_path / "m")
+    assert load(model) == {"en-de": QualityMap(**VALUES)}
+    path = model / "quality.json"
+    text = path.read_text()
+    path.write_text(text.replace("40.0", "41.0"))
+    with pytest.raises(DamagedFileError, match="quality.json"):
+        load(model)
+    path.write_text(json.dumps({"x" * 70_000_000: 1}))
+    with pytest.raises(DamagedFileError, match="quality.json"):
+        load(model)
+    path.unlink()
+    assert load(model) == {}

@@ -1,0 +1,97 @@
+"""Fitting the estimate of quality: it finds what is there, and says so where nothing is."""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mtx.config.schema import TokenizerConfig
+from mtx.data.tokenizer import train_tokenizer
+from mtx.decoding.options import Candidate, SearchOptions, penalty
+from mtx.decoding.quality import load
+from mtx.errors import DataError
+from mtx.evaluation.quality import fit, fit_isotonic, fit_quality, rank_correlation
+from mtx.storage import durable
+from tests.translators import FakeTranslator
+
+RNG = random.Random(1)
+NAMES = ["".join(letters) for letters in product("abcdefgh", "abcdefgh", "abcdefg")]
+LINES = [" ".join([name, *RNG.choices(["abc", "cab"], k=5)]) for name in NAMES]
+WORSE = ["".join(RNG.choices("opqrstuv", k=len(line))) for line in LINES]
+
+
+class Sure(FakeTranslator):
+    """Repeats each source; the log-probability of a token is what `of_line` says for the source's number."""
+
+    def __init__(self, of_line: Callable[[int], float]):
+        super().__init__(train_tokenizer(LINES, TokenizerConfig(vocab_size=300), 1, []), 99, SearchOptions())
+        self._of_line = of_line
+
+    def search(
+        self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+    ) -> list[list[Candidate]]:
+        numbers = [LINES.index(text) for text in self.tokenizer.decode(list(sources))]
+        log_probs = (self._of_line(number) * len(ids) for number, ids in zip(numbers, sources, strict=True))
+        pairs = zip(sources, log_probs, strict=True)
+        return [[Candidate(ids, log_prob / penalty(len(ids), options.alpha))] for ids, log_prob in pairs]
+
+
+def references(number: int) -> str:
+    """Half of the references equal the translation, the others share nothing with it."""
+    return LINES[number] if number % 2 else WORSE[number]
+
+
+def test_a_fitted_map_tells_good_translations_from_bad_ones() -> None:
+    translator = Sure(lambda number: -0.1 if number % 2 else -2.0)
+    quality_map = fit(translator, LINES, [references(number) for number in range(len(LINES))])
+    assert quality_map
+    translator.quality_maps = {"src-tgt": quality_map}
+    found = [line[0] for line in translator.hypotheses(LINES)]
+    assert min(line.quality for line in found[1::2] if line.quality is not None) > 80
+    assert max(line.quality for line in found[::2] if line.quality is not None) < 20
+    assert {found[number].advice for number in range(1, len(LINES), 2)} == {"use"}
+
+
+def test_no_map_where_the_search_knows_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    noise = random.Random(2)
+    targets = [noise.choice([LINES[number], WORSE[number]]) for number in range(len(LINES))]
+    assert fit(Sure(lambda number: -1.0), LINES, targets) is None
+    assert "it would follow chrF2 by" in caplog.text
+    assert fit(Sure(lambda number: -1.0), LINES[:199], LINES[:199]) is None
+    assert "it needs 200 lines of validation text" in caplog.text
+
+
+def test_the_time_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert fit(Sure(lambda number: -1.0), LINES, LINES, seconds=0) is None
+    assert "no estimate of quality" in caplog.text
+
+
+def test_a_model_directory_gets_its_map_whole(tmp_path: Path) -> None:
+    durable.write_text(tmp_path / "weights", "w")
+    durable.write_manifest(tmp_path)
+    translator = Sure(lambda number: -0.1 if number % 2 else -2.0)
+    with pytest.raises(DataError, match="no estimate of quality was fitted"):
+        fit_quality(translator, tmp_path, LINES[:9], LINES[:9])
+    assert not load(tmp_path)
+    fit_quality(translator, tmp_path, LINES, [references(number) for number in range(len(LINES))])
+    assert [*load(tmp_path)] == ["src-tgt"]
+    durable.verify(tmp_path, ("weights", "quality.json"))
+
+
+def test_isotonic_regression_pools_what_falls() -> None:
+    predicted = np.arange(400.0)
+    knots, values = fit_isotonic(predicted, np.where(predicted < 200, 50 - predicted / 10, predicted / 4))
+    assert knots == sorted({*knots}) and values == sorted({*values})
+    assert values[0] == pytest.approx(40.05) and values[-1] == pytest.approx(94.875)
+    assert fit_isotonic(predicted, -predicted) == [[199.5], [-199.5]]
+
+
+def test_rank_correlation_is_spearmans() -> None:
+    assert rank_correlation(np.array([1.0, 2, 3, 4]), np.array([1.0, 4, 9, 16])) == pytest.approx(1)
+    assert rank_correlation(np.array([1.0, 2, 2, 4]), np.array([4.0, 3, 3, 1])) == pytest.approx(-1)
+    assert rank_correlation(np.array([1.0, 2, 3]), np.array([5.0, 5, 5])) == 0
