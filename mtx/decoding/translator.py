@@ -673,7 +673,8 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
     for part, hypotheses in zip(parts, by_part, strict=True):
         joined = []
         for one, other in product(best, hypotheses):
-            space = space_between(text_of(one.marked), text_of(other.marked)) if part.is_next else ""
+            is_line = one.marked and isinstance(last := one.marked[-1], Tag) and last.is_break
+            space = space_between(text_of(one.marked), text_of(other.marked)) if part.is_next and not is_line else ""
             missing = one.num_missing + other.num_missing
             pieces = one.pieces + other.pieces
             marked = [*one.marked, space, *other.marked]

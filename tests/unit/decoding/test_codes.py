@@ -14,6 +14,7 @@ from mtx.data.markup import Tag, mark_up, raw
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.codes import _balance
 from mtx.decoding.options import Attention, Candidate, SearchOptions
+from mtx.decoding.translator import Hypothesis, Part, best_combinations
 from mtx.documents.bilingual_documents import with_lines
 from tests.translators import FakeTranslator
 
@@ -158,3 +159,14 @@ def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: 
         translate_document(page, "html", out, False, Copying(), None)
     assert out.read_text() == page.read_text() and "2 segments translated" in caplog.text
     assert "suspicious translations to check: 1, such as: a red dog" in caplog.text
+
+
+def test_no_space_begins_a_line_of_the_translation() -> None:
+    parts = [Part([], None), Part([], None, is_next=True)]
+    second = [Hypothesis([Tag("[b]", "open", "b"), "Zwei."], 0, [])]
+    for mark, expected in (
+        (Tag("\n", "alone", is_break=True), "Eins.\n[b]Zwei."),
+        (Tag("[i]", "alone"), "Eins.[i] [b]Zwei."),
+    ):
+        [joined] = best_combinations(parts, [[Hypothesis(["Eins.", mark], 0, [])], second], 1)
+        assert joined.text == expected
