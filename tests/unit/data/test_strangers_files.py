@@ -73,17 +73,20 @@ def test_an_array_gets_a_command_that_makes_lines_of_it(text: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "name, text, kind",
+    "name, text, kind, advice",
     [
-        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\na lamp\n", "subtitles"),
-        ("a.txt", "\\id RUT\n\\c 1\n\\v 1 the cat\n", r"a marked text of the Bible \(USFM\)"),
-        ("a.txt", "a lamp\nthe cat\n", "single sentences"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\na lamp\n", "subtitles", "write one pair per line"),
+        ("a.txt", "\\id RUT\n\\c 1\n\\v 1 the cat\n", r"a marked text of the Bible \(USFM\)", "without marks"),
+        ("a.txt", "a lamp\nthe cat\n", "single sentences", "write one pair per line"),
     ],
 )
-def test_a_file_without_pairs_is_called_what_it_is(name: str, text: str, kind: str, tmp_path: Path) -> None:
+def test_a_file_without_pairs_is_called_what_it_is(
+    name: str, text: str, kind: str, advice: str, tmp_path: Path
+) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(UsageError, match=f"expected sentence pairs, got {kind}$"):
+    with pytest.raises(UsageError, match=f"expected sentence pairs, got {kind}$") as error:
         describe([str(tmp_path / name)], [])
+    assert advice in str(error.value.help)
 
 
 @pytest.mark.parametrize("src", ["a\tlamp\nthe cat\n", "a lamp\nthe\tcat\n"])
