@@ -24,9 +24,9 @@ def option(metavar: str, help: str, *names: str, default: Any = None, **attribut
     return typer.Option(default, *names, metavar=metavar, help=help, **attributes)
 
 
-def flag(name: str, help: str) -> Any:
+def flag(name: str, help: str, **attributes: Any) -> Any:
     """An option without a value, which is True if it is given."""
-    return typer.Option(False, name, help=help)
+    return typer.Option(False, name, help=help, **attributes)
 
 
 def argument(metavar: str, help: str, complete: Callable[..., list[str]] | None = None) -> Any:

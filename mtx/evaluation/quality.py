@@ -76,7 +76,7 @@ def fit(
 
     Args:
         translator: one direction, with the search settings that the map will be for.
-        seconds: at most, after which the remaining lines are left out.
+        seconds: at most; the remaining lines are skipped.
     """
     direction = "-".join(translator.languages)
     end = time.monotonic() + seconds
