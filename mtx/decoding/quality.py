@@ -44,15 +44,13 @@ def features(source: str, num_src: int, pieces: Sequence[str], log_prob: float) 
     """
     num_tgt = len(pieces)
     ratio = log(num_tgt / num_src)
-    num_words = max(1, len(source.split()))
-    letters = sum(len(piece) == 1 for piece in pieces) / num_tgt
     return [
         log_prob / num_tgt,
         log(num_src),
         ratio,
         abs(ratio),
-        num_src / num_words,
-        letters,
+        num_src / max(1, len(source.split())),
+        sum(len(piece) == 1 for piece in pieces) / num_tgt,
         len({*pieces}) / num_tgt,
     ]
 

@@ -39,14 +39,20 @@ class FitQuality(Hook):
     """Fits a map for each direction on validation text, within a small share of the time limit."""
 
     def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
-        translator = Translator.load(run.paths.model, device=run.runtime.device, threads=run.runtime.threads)
+        translator = Translator.load(
+            run.paths.model,
+            device=run.runtime.device,
+            threads=run.runtime.threads,
+            batch_tokens=run.config.decoding.batch_tokens,
+        )
         valid = run.data.valid
         pairs = run.config.data.language_pairs
         seconds = QUALITY_SHARE * (run.config.training.time_limit or inf) / len(pairs)
         maps = {}
         for number, (src, tgt) in enumerate(pairs):
-            texts = valid.texts(np.flatnonzero(valid.corpus == number))
-            if quality_map := fit(translator.to(tgt, src), *texts, seconds):
+            if quality_map := fit(
+                translator.to(tgt, src), *valid.texts(np.flatnonzero(valid.corpus == number)), seconds
+            ):
                 maps[f"{src}-{tgt}"] = quality_map
         _write(run.paths.model, maps)
 
@@ -81,7 +87,7 @@ def fit(
     direction = "-".join(translator.languages)
     end = time.monotonic() + seconds
     rows, scores = list[Floats](), list[float]()
-    order = np.random.default_rng(1).permutation(len(sources) if len(sources) >= _FEWEST_LINES else 0)[:_MOST_LINES]
+    order = np.random.default_rng(1).permutation(len(sources) * (len(sources) >= _FEWEST_LINES))[:_MOST_LINES]
     for block in np.array_split(order, max(1, len(order) // _BLOCK_LINES)):
         for number, [best, *_] in zip(block, translator.hypotheses([sources[n] for n in block], n_best=1), strict=True):
             if of_parts := translator.features(best):
@@ -93,19 +99,19 @@ def fit(
     if len(rows) < _FEWEST_LINES:
         logger.info("%s: no estimate of quality: it needs %d lines of validation text", direction, _FEWEST_LINES)
         return None
-    features, chrf = np.array(rows), np.array(scores)
+    features, chrf = map(np.array, (rows, scores))
     predicted = np.empty(len(chrf))  # of each line by a model that was fitted without it
     for fold in range(_NUM_FOLDS):
-        is_out = np.arange(len(chrf)) % _NUM_FOLDS == fold
-        weights, bias = _fit_ridge(features[~is_out], chrf[~is_out])
-        predicted[is_out] = features[is_out] @ weights + bias
+        out = slice(fold, None, _NUM_FOLDS)
+        weights, bias = _fit_ridge(np.delete(features, out, 0), np.delete(chrf, out))
+        predicted[out] = features[out] @ weights + bias
     spearman = rank_correlation(predicted, chrf)
     if spearman < _LEAST_SPEARMAN:
         logger.info("%s: no estimate of quality: it would follow chrF2 by %.2f (Spearman)", direction, spearman)
         return None
     logger.info("%s: the estimate of quality follows chrF2 by %.2f (Spearman)", direction, spearman)
     knots, scores = fit_isotonic(predicted, chrf)
-    redo_below, look_below = np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5]).tolist()
+    redo_below, look_below = np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5])
     of_all, bias = _fit_ridge(features, chrf)
     return QualityMap(
         beam_size=translator.options.num_beams,
@@ -124,8 +130,8 @@ def _fit_ridge(features: Floats, scores: Floats) -> tuple[Floats, float]:
     mean, scale = features.mean(0), features.std(0)
     scale[scale == 0] = 1
     normal = (features - mean) / scale
-    square = normal.T @ normal + _PENALTY * np.eye(len(mean))
-    weights = np.linalg.solve(square, normal.T @ (scores - scores.mean())) / scale
+    weights = np.linalg.solve(normal.T @ normal + _PENALTY * np.eye(len(mean)), normal.T @ (scores - scores.mean()))
+    weights /= scale
     return weights, float(scores.mean() - mean @ weights)
 
 
@@ -145,9 +151,9 @@ def fit_isotonic(predicted: Floats, scores: Floats) -> list[list[float]]:
 
 def rank_correlation(first: Floats, second: Floats) -> float:
     """Returns Spearman's correlation of two series; 0 if one of them is constant."""
-    ranks = []
+    normal = []
     for series in (first, second):
         _, inverse, counts = np.unique(series, return_inverse=True, return_counts=True)
-        ranks.append((np.cumsum(counts) - (counts - 1) / 2)[inverse])
-    is_constant = any(rank.std() == 0 for rank in ranks)
-    return 0.0 if is_constant else float(np.atleast_2d(np.corrcoef(ranks))[0, 1])
+        ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+        normal.append((ranks - ranks.mean()) / (ranks.std() or 1))
+    return float(np.mean(normal[0] * normal[1]))

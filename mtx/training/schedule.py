@@ -24,7 +24,7 @@ _MARGIN = 0.97  # of the steps that a time limit has room for, so that a cooldow
 _TIMED_SHARE, _TIMED_STEPS = 0.01, 3  # of a time limit, and steps, that show the speed of a start
 _SAVING_SHARE, _SAVING_S = 0.03, 10  # of a time limit, and seconds, for the last checkpoint and the model directory
 _DECODING_SHARE = 0.2  # of a time limit, after which a validation must have shown how long decoding takes
-QUALITY_LINES = 200, 1000  # of the validation text, at least and at most, to fit `mtx.evaluation.quality` on
+QUALITY_LINES = 200, 1000  # of validation text, at least and at most for each map of `mtx.evaluation.quality`
 QUALITY_SHARE = 0.04  # of a time limit, at most, for these
 _LEAST_SCORING = 0.5  # of what it is reckoned with: one validation took 1.8 times as long as the one before it
 _MOST_RESERVED = 0.5  # of a time limit; beyond it, a limit is too short to be kept, and training matters more
@@ -99,10 +99,11 @@ class Schedule:
         self._d_model = config.model.d_model
         self._sampler = sampler
         self.steps_per_epoch = steps_per_epoch(data.train, config.training)
-        search = _SEARCH_COST * config.decoding.beam_size / max(1, data.valid.num_pairs)  # of a line, in validations
+        num_pairs = data.valid.num_pairs
+        search = _SEARCH_COST * config.decoding.beam_size / max(1, num_pairs)  # of a line, in validations
         fewest, most = QUALITY_LINES
-        num_lines = data.valid.num_pairs
-        self._quality_validations = search * min(most, num_lines) * (num_lines >= fewest)
+        num_lines = min(most * len(config.data.language_pairs), num_pairs) if num_pairs >= fewest else 0
+        self._quality_validations = search * num_lines
         # What follows the last step: a validation, those of `averaging`, and the translation of the test sets.
         num_tested = sum(store.num_pairs for store in data.tests.values())
         self._validations_at_end = 1 + _NUM_MEANS * num_ranks + search * num_tested

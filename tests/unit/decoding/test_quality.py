@@ -11,6 +11,7 @@ from mtx.decoding.options import Sampling
 from mtx.decoding.quality import FEATURES, QualityMap, features, load
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError
+from mtx.interop.export import export
 from mtx.storage import durable
 from tests.unit.decoding.test_translator_directions import LINES, multilingual
 
@@ -114,3 +115,11 @@ def test_a_changed_or_huge_file_is_damaged(tmp_path: Path) -> None:
         load(model)
     path.unlink()
     assert load(model) == {}
+
+
+def test_an_export_has_the_estimate_of_its_model(tmp_path: Path) -> None:
+    model = model_with_map(tmp_path / "m")
+    export(model, "ctranslate2", tmp_path / "export")
+    assert load(tmp_path / "export") == load(model)
+    exported, own = (Translator.load(path, to="de", src="en") for path in (tmp_path / "export", model))
+    assert [h[0].quality for h in exported.hypotheses(LINES)] == [h[0].quality for h in own.hypotheses(LINES)]

@@ -67,8 +67,9 @@ def test_no_map_where_the_search_knows_nothing(caplog: pytest.LogCaptureFixture)
 
 def test_the_time_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    assert fit(Sure(lambda number: -1.0), LINES, LINES, seconds=0) is None
-    assert "no estimate of quality" in caplog.text
+    targets = [references(number) for number in range(len(LINES))]
+    assert fit(Sure(lambda number: -0.1 if number % 2 else -2.0), LINES, targets, seconds=0) is None
+    assert "it needs 200 lines of validation text" in caplog.text
 
 
 def test_a_model_directory_gets_its_map_whole(tmp_path: Path) -> None:
