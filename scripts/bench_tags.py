@@ -49,14 +49,14 @@ def main() -> None:
                 parts = [line[:start], OPEN, word, CLOSE, line[end:]]
                 tests.append(([part for part in parts if part != ""], lexicon[word]))
     tests = random.Random(1).sample(tests, min(arguments.segments, len(tests)))
-    results = translator.translate_marked([segment for segment, _ in tests])
+    results = [best.marked for best in translator.translate_marked([segment for segment, _ in tests])]
     kinds = Counter(_kind(result, word) for result, (_, word) in zip(results, tests, strict=True))
     counts = ", ".join(f"{kind} {number / len(tests):.1%}" for kind, number in kinds.most_common())
     print(f"{len(tests):,} words: {counts}")
 
     rng, references = random.Random(1), test.tgt_texts()
     segments = [_with_tags(line, rng) for line in lines]
-    results = translator.translate_marked(segments)
+    results = [best.marked for best in translator.translate_marked(segments)]
     whole = sum(_nesting(result) == _nesting(segment) for result, segment in zip(results, segments, strict=True))
     texts = [bare(result)[0] for result in results]
     bleu = [sacrebleu.corpus_bleu(some, [references]).score for some in (texts, plain)]

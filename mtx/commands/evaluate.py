@@ -40,7 +40,7 @@ def evaluate(
     ),
     robust: bool = flag("--robust", "Also score changed copies: upper case, title case, no final punctuation, typos."),
     glossary: Path | None = GLOSSARY,
-    fit_quality: bool = flag("--fit-quality", "Fit the estimate of quality on --src and --ref instead.", hidden=True),
+    fit_quality: bool = flag("--fit-quality", "Fit the estimate of quality on --src and --ref instead."),
     as_json: bool = AS_JSON,
     *,
     options: LoadOptions,

@@ -94,9 +94,9 @@ _GROUPS = {
 GROUP_OF = {name: group for group, names in _GROUPS.items() for name in names.split()}
 # What only --help-all shows
 _HIDDEN = {
-    "translate": "prefix top_k top_p epsilon mbr batch_tokens",
+    "translate": "prefix look_below top_k top_p epsilon mbr seed batch_tokens",
     "back-translate": "to from_ length_penalty top_k top_p epsilon precision batch_tokens",
-    "evaluate": "from_ beam_size length_penalty batch_tokens",
+    "evaluate": "from_ beam_size length_penalty batch_tokens fit_quality",
     "compare": "to from_ as_json",
     "distil": "to from_ threads engine batch_tokens",
     "logprob": "to from_ length_penalty",

@@ -209,6 +209,8 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
         logger.info("verdict: %s", verdict.text)
         if verdict.help:
             logger.info("advice: %s", verdict.help)
+    for line in summary and advice.count_by_quality(result.scores) or ():
+        logger.info("translations by their expected quality: %s", line)
     src, tgt = config.data.language_pairs[0]
     direction = ["--from", src, "--to", tgt] if config.data.directions else []
     translate = mtx_command("translate", result.paths.root, *direction)

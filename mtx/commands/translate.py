@@ -1,6 +1,8 @@
 """`mtx translate`: lines (an interrupted translation of a file resumes) and documents."""
 
 import contextlib
+import csv
+import io
 import json
 import os
 import re
@@ -9,6 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import islice, zip_longest
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -42,7 +45,7 @@ from mtx.storage.text_files import (
 )
 
 if TYPE_CHECKING:
-    from mtx.decoding.translator import Translator
+    from mtx.decoding.translator import Hypothesis, Translator
 
 
 T = TypeVar("T")
@@ -60,6 +63,10 @@ def translate(
     glossary: Path | None = GLOSSARY,
     shard: str | None = SHARD,
     overwrite: bool = flag("--overwrite", "Also replace existing translations (documents only)."),
+    review: Path | None = option("FILE", "Also write a table of the segments by their expected quality, worst first."),
+    look_below: float | None = option(
+        "FLOAT", "Advise to look at translations below this expected quality.  [default: as fitted]", min=0, max=100
+    ),
     as_lines: bool = flag("--lines", "Translate FILE line by line, whatever it is."),
     as_json: bool = AS_JSON,
     *,
@@ -71,7 +78,9 @@ def translate(
     """
     from mtx.data.readers import READERS
 
-    target = resolve_output(output)
+    target, table = resolve_output(output), resolve_output(review, *filter(None, (file, prefix, glossary)))
+    if table and table == target:
+        raise UsageError(f"--review {review}: the translation is written to the same file", "choose another file")
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
     kind = kind_of_document(text) if text and not as_lines else None
     if kind and (shard or options.get("n_best", 1) > 1 or prefix or as_json):
@@ -80,18 +89,27 @@ def translate(
     if overwrite and kind not in READERS:
         raise UsageError("--overwrite is for documents with translations in them: XLIFF, TMX and PO")
     translator = load_translator(model, glossary, **options)
-    if text and kind:
-        if kind in READERS and len(translator.directions) > 1 and not options.keys() & {"to", "src"}:
-            from mtx.documents.document import find_direction
+    if text and kind in READERS and len(translator.directions) > 1 and not options.keys() & {"to", "src"}:
+        from mtx.documents.document import find_direction
 
-            with contextlib.suppress(*[] if translator.is_multilingual else [UsageError]):  # it has its own direction
-                translator = translator.to(*find_direction(text, kind, translator.directions)[::-1])
-        translate_document(text, kind, target, overwrite, translator, glossary)
+        with contextlib.suppress(*[] if translator.is_multilingual else [UsageError]):  # it has its own direction
+            translator = translator.to(*find_direction(text, kind, translator.directions)[::-1])
+    if look_below is not None:
+        maps = translator.quality_maps.items()
+        translator.quality_maps = {name: each.with_look_below(look_below) for name, each in maps}
+    if table and not translator.quality_map:
+        raise UsageError(
+            f"--review: {model} has no estimate of quality for this search",
+            "mtx evaluate MODEL --src FILE --ref FILE --fit-quality",
+        )
+    rows = Review(table)
+    if text and kind:
+        translate_document(text, kind, target, overwrite, translator, glossary, rows)
         return
-    work = LineWork(translator, as_json, prefix)
+    work = LineWork(translator, as_json, prefix, rows)
     others = [*filter(None, (prefix, glossary))]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
-        translate_file(work, text, target, shard, {"model": model, "json": as_json, **resumed_with(options)}, others)
+        translate_file(work, text, target, shard, {"model": model, **resumed_with(options)}, others)
     elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     else:
@@ -99,8 +117,9 @@ def translate(
             if not (as_lines or source.isatty()):
                 require_lines(file, kind_of(source.peek(), KINDS))  # type: ignore[attr-defined]
             for block in blocks(source, file, prefix):
-                sink.writelines(row.encode() + b"\n" for row in work.rows(block))
+                sink.writelines(map(work.output, block, work.rows(block)))
                 sink.flush()
+        rows.write()
     work.log_summary()
 
 
@@ -125,26 +144,27 @@ def require_lines(path: Path | None, kind: FileKind | None) -> None:
 class LineWork:
     """Translates blocks of lines, and reports at the end what was wrong with them."""
 
-    def __init__(self, translator: "Translator", as_json: bool, prefix: Path | None):
+    def __init__(self, translator: "Translator", as_json: bool, prefix: Path | None, review: "Review"):
         self.translator = translator
         self.prefix = prefix
-        self._as_json = as_json
+        self.review = review
+        self._shows_more = as_json or translator.options.n_best > 1
+        self.has_values = self._shows_more or bool(review.path)
         self._invalid = InvalidLines()
         self._invalid_prefixes = InvalidLines(" of --prefix")
         self._num_empty = 0
         self._terms = TermCount(translator)
 
     def rows(self, block: list[Row]) -> list[str]:
-        """The output for the next lines, see `paired`."""
+        """What is known of the next lines, see `paired`: their translations, or JSON with more values."""
         n_best = self.translator.options.n_best
         lines, *prefixes = map(list, zip(*block, strict=True))
         prefix = next(map(self._invalid_prefixes.replace, prefixes), None)
-        shows_more = self._as_json or n_best > 1
-        results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best, shows_more)
+        results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
         texts = [hypotheses[0].text for hypotheses in results]
         self._terms.add(zip(lines, texts, strict=True))
         self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(lines, texts, strict=True))
-        if not shows_more:
+        if not self.has_values:
             return texts
         from mtx.evaluation.suspicion import suspicion
 
@@ -160,6 +180,15 @@ class LineWork:
             rows.append(json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False))
         return rows
 
+    def output(self, line: Row, row: str) -> bytes:
+        """The output for a line, of which `row` is known; adds it to the review."""
+        if self.review.path:
+            values = json.loads(row)
+            best = values.get("hypotheses", [values])[0]
+            self.review.add(line[0], *map(best.get, ("text", "suspicion", "quality", "advice")))
+            row = row if self._shows_more else best["text"]
+        return row.encode() + b"\n"
+
     def log_summary(self) -> None:
         """Log what was noticed."""
         self._invalid.log()
@@ -167,6 +196,28 @@ class LineWork:
         if self._num_empty:
             logger.warning("the translation of %s is empty", counted(self._num_empty, "line"))
         self._terms.log()
+
+
+class Review:
+    """A table of segments with the expected quality of their translations, without those that need no translation."""
+
+    def __init__(self, path: Path | None):
+        self.path = path
+        self._rows = list[tuple[Any, ...]]()
+
+    def add(self, source: str, text: str, suspicion: str | None, quality: float | None, advice: str | None) -> None:
+        """Add a segment."""
+        if self.path and quality is not None:
+            self._rows.append((quality, advice, suspicion, source, text))
+
+    def write(self) -> None:
+        """Write the file, the lowest quality first."""
+        if self.path:
+            table = io.StringIO()
+            names = [("quality", "advice", "suspicion", "source", "translation")]
+            csv.writer(table, "excel-tab", lineterminator="\n").writerows(names + sorted(self._rows, key=itemgetter(0)))
+            with open_output(self.path) as sink:
+                sink.write(table.getvalue().encode(errors="replace"))
 
 
 class TermCount:
@@ -263,6 +314,7 @@ def translate_file(
     start, end = shard_bounds(shard, sum(1 for _ in lines()))
     identity |= {
         "shard": [start, end],
+        "json": work.has_values,
         "search": repr(work.translator.options),
         "translator": work.translator.engine.name,
         "texts": [durable.sha256(text) for text in (file, *others)],
@@ -275,7 +327,8 @@ def translate_file(
             finished.append(work.rows(block))
             bar.update(len(block))
         with open_output(output) as sink:
-            sink.writelines(finished.rows())
+            sink.writelines(map(work.output, islice(lines(), start, end), finished.rows()))
+        work.review.write()
         finished.remove()
 
 
@@ -331,30 +384,40 @@ def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
 
 
 def translate_document(
-    file: Path, kind: str, output: Path | None, overwrite: bool, translator: "Translator", glossary: Path | None
+    file: Path,
+    kind: str,
+    output: Path | None,
+    overwrite: bool,
+    translator: "Translator",
+    glossary: Path | None,
+    review: Review,
 ) -> None:
     """Translate a document; only its text changes."""
-    from mtx.data.markup import Marked, bare
+    from mtx.data.markup import Marked, bare, raw
     from mtx.documents import document
     from mtx.evaluation.suspicion import suspicion
 
     terms = TermCount(translator)
     suspicious = list[str]()
 
-    def translate(segments: list[Marked]) -> list[Marked]:
-        results = list[Marked]()
+    def translate(segments: list[Marked]) -> "list[Hypothesis]":
+        results = list["Hypothesis"]()
         with progress(len(segments), unit=" segments") as bar:
             for block in in_blocks(iter(segments)):
-                translations = translator.translate_marked(block)
-                pairs = [(bare(src)[0], bare(tgt)[0]) for src, tgt in zip(block, translations, strict=True)]
-                suspicious.extend(tgt for src, tgt in pairs if suspicion(src, tgt))
+                best = translator.translate_marked(block)
+                pairs = [(bare(src)[0], bare(each.marked)[0]) for src, each in zip(block, best, strict=True)]
+                for segment, (src, tgt), each in zip(block, pairs, best, strict=True):
+                    reason = suspicion(src, tgt)
+                    suspicious.extend([tgt] if reason else [])
+                    review.add(raw(segment), each.text, reason, each.quality, each.advice)
                 terms.add(pairs)
-                results += translations
+                results += best
                 bar.update(len(block))
         return results
 
     with open_output(output, file, glossary) as sink:
         sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
+    review.write()
     if suspicious:
         text = "%s: suspicious translations to check: %s, such as: %s"
         logger.warning(text, file, f"{len(suspicious):,}", suspicious[0][:_SHOWN_CHARS])

@@ -7,12 +7,14 @@ fits them on validation text, translated with the search settings of the model. 
 from collections.abc import Sequence
 from math import log
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
+from mtx.decoding.metrics import Scores, score
+from mtx.decoding.options import Lines
 from mtx.errors import DamagedFileError
 from mtx.storage import durable
 from mtx.storage.durable import MAX_JSON_BYTES
@@ -82,20 +84,22 @@ class QualityMap(BaseModel):
             raise ValueError("the map is not monotonic")
         return self
 
-    def estimate(self, of_parts: Sequence[tuple[int, Sequence[float]]]) -> dict[str, Any]:
-        """Returns the `quality` of a line, 0 to 100, and the `advice` what to do with it; nothing without parts.
+    def estimate(self, of_parts: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, Advice]:
+        """Returns the quality of a line, 0 to 100, and the advice what to do with it.
 
         Args:
-            of_parts: the number of target tokens and the features of each part. The quality of a line is that of the
-                mean of its parts by length; the worst part decides the advice.
+            of_parts: the number of target tokens and the features of each part, at least one. The quality of a line is
+                that of the mean of its parts by length; the worst part decides the advice.
         """
-        if not of_parts:
-            return {}
         sizes, rows = zip(*of_parts, strict=True)
         by_part = np.array(rows) @ self.weights + self.bias
         mean, worst = np.interp([np.average(by_part, weights=sizes), by_part.min()], self.knots, self.values)
         advice: Advice = "redo" if worst < self.redo_below else "look" if worst < self.look_below else "use"
-        return {"quality": round(float(mean), 1), "advice": advice}
+        return round(float(mean), 1), advice
+
+    def with_look_below(self, quality: float) -> Self:
+        """The map whose advice is to look at translations below this quality."""
+        return self.model_copy(update={"look_below": quality, "redo_below": min(quality, self.redo_below)})
 
 
 _MAPS = TypeAdapter(dict[str, QualityMap])  # by direction, such as en-de
@@ -117,3 +121,13 @@ def load(directory: Path) -> dict[str, QualityMap]:
         return _MAPS.validate_python(maps)
     except ValidationError as error:
         raise DamagedFileError(f"{path}: {first_problem(error)}") from None
+
+
+def score_by_advice(hypotheses: Lines, references: Lines, advice: Sequence[Advice | None]) -> Scores:
+    """Returns the number and the chrF2 of the lines with each advice, as the entry "advice" if there is any."""
+    by_advice = {}
+    for kind in [kind for kind in get_args(Advice) if kind in advice]:
+        pairs = [pair for *pair, each in zip(hypotheses, references, advice, strict=True) if each == kind]
+        of_kind, their_references = zip(*pairs, strict=True)
+        by_advice[kind] = {"lines": len(pairs), **score(of_kind, their_references, metrics=["chrf"])["chrf"]}
+    return {"advice": by_advice} if by_advice else {}

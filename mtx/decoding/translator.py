@@ -77,9 +77,8 @@ class Hypothesis:
         score: the log-probability after the length penalty; with `Sampling.mbr` the mean chrF against all samples.
         num_missing: the number of glossary terms that it should use and does not.
         is_cut: whether a sentence was too long for the model and was translated in parts.
-        quality: the expected chrF2, 0 to 100; None without a map for this search, see `Translator.quality_map`.
-        advice: use, look or redo, by the quality of the worst part.
         found: what was searched, and what was found for it.
+        translator: that of the line; None for one of its parts.
     """
 
     marked: Marked
@@ -87,14 +86,30 @@ class Hypothesis:
     pieces: list[str]
     num_missing: int = 0
     is_cut: bool = False
-    quality: float | None = None
-    advice: "Advice | None" = None
     found: "tuple[tuple[Part, Candidate], ...]" = field(default=(), repr=False)
+    translator: "Translator | None" = field(default=None, repr=False, compare=False)
 
     @property
     def text(self) -> str:
         """The text with its codes."""
         return raw(self.marked)
+
+    @property
+    def quality(self) -> float | None:
+        """The expected chrF2, 0 to 100; None without a map for this search, see `Translator.quality_map`."""
+        return self._estimate[0]
+
+    @property
+    def advice(self) -> "Advice | None":
+        """What to do with it: use, look or redo, by the quality of the worst part."""
+        return self._estimate[1]
+
+    @cached_property
+    def _estimate(self) -> "tuple[float, Advice] | tuple[None, None]":
+        translator = self.translator
+        is_searched = self.found and not any(part.prefix for part, _ in self.found)
+        quality_map = translator.quality_map if translator and is_searched else None
+        return quality_map.estimate(translator.features(self)) if translator and quality_map else (None, None)
 
 
 Hypotheses = list[Hypothesis]  # of a line or a part, best first
@@ -302,11 +317,9 @@ class Translator:
         Raises:
             TypeError, ValueError, DataError: see `hypotheses`.
         """
-        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1, with_quality=False)]
+        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
 
-    def hypotheses(
-        self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None, with_quality: bool = True
-    ) -> list[Hypotheses]:
+    def hypotheses(self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None) -> list[Hypotheses]:
         """Returns the finished hypotheses of each line: up to beam_size, best first.
 
         With `Sampling` they are the samples. Those of a line that is translated in parts are the best combinations of
@@ -318,7 +331,6 @@ class Translator:
         Args:
             prefixes: for each line the text that its translations must begin with.
             n_best: the number of hypotheses that the caller needs; there may be more. None: all.
-            with_quality: whether to estimate their quality, see `quality_map`.
 
         Raises:
             TypeError: `lines` or `prefixes` is no list of str.
@@ -328,8 +340,7 @@ class Translator:
         require_lines(lines, prefixes)
         if problem := unlike_lines(lines):
             self._log_once(logging.WARNING, problem)
-        by_line = self._hypotheses(lines, prefixes, n_best)
-        return list(map(self.estimate_quality, by_line)) if with_quality and not prefixes else by_line
+        return self._hypotheses(lines, prefixes, n_best)
 
     @cached_property
     def quality_maps(self) -> "Mapping[str, QualityMap]":
@@ -355,11 +366,6 @@ class Translator:
         )
         return None
 
-    def estimate_quality(self, hypotheses: Hypotheses) -> Hypotheses:
-        """The hypotheses of a line with `quality` and `advice`, as far as they were searched; see `quality_map`."""
-        quality_map = self.quality_map
-        return [replace(h, **quality_map.estimate(self.features(h))) for h in hypotheses] if quality_map else hypotheses
-
     def features(self, hypothesis: Hypothesis) -> list[tuple[int, list[float]]]:
         """The number of target tokens and the features of each searched part of a hypothesis, see `QualityMap`."""
         from mtx.decoding.quality import features
@@ -371,9 +377,9 @@ class Translator:
             rows.append((len(pieces), features(part.read, len(part.ids), pieces, log_prob)))
         return rows
 
-    def translate_marked(self, segments: Sequence[Marked]) -> list[Marked]:
-        """Returns the translations of segments of documents, each with all tags of its source."""
-        return [hypotheses[0].marked for hypotheses in self._hypotheses(segments, None, 1)]
+    def translate_marked(self, segments: Sequence[Marked]) -> Hypotheses:
+        """Returns the best hypothesis of each segment of a document, with all tags of its source."""
+        return [hypotheses[0] for hypotheses in self._hypotheses(segments, None, 1)]
 
     def _hypotheses(
         self, lines: Sequence[str | Marked], prefixes: Lines | None, n_best: int | None
@@ -599,7 +605,7 @@ class Translator:
                 if sampling.mbr:
                     num_texts = sum(part.text != "" for part in line) or 1
                     joined = [replace(h, score=h.score / num_texts) for h in joined]
-            results.append(joined)
+            results.append([replace(hypothesis, translator=self) for hypothesis in joined])
         return results
 
     def log_probs(self, src: Lines, tgt: Lines) -> "list[ForcedScore]":

@@ -2,15 +2,17 @@
 
 Only translations change. In XLIFF 1 a new target has the state needs-review-translation, and the segments of its
 seg-source; locked and confirmed translations are kept. In TMX a unit without text in the target language gets one. In
-PO a new translation is marked fuzzy, PO's word for unsure.
+PO a new translation is marked fuzzy, PO's word for unsure. Where the model estimates the quality of its translations,
+that of the worst segment is written too: `its:mtConfidence` of ITS 2.0, section 8.19, in XLIFF 1, else in words.
 Flow: text -> nodes or messages with their places (`mtx.data`) -> `Marked` segments -> translations -> `Edit`.
 """
 
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -33,6 +35,7 @@ from mtx.data.translation_memories import (
     read_units,
     sides_of,
 )
+from mtx.decoding.translator import Hypothesis
 from mtx.documents import markdown
 from mtx.documents.edits import Edit, inserted, replace_text, space_before
 from mtx.formatting import counted
@@ -47,7 +50,24 @@ _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _EMOJI = re.compile(f"[{EMOJI}]")
 _LINE = re.compile(r"^(.*\S)?.*$", re.MULTILINE)  # of PO, without white space at the end
+_QUALITY_NOTE = re.compile(r"^# mtx: quality .*\n", re.MULTILINE)
+_QUALITY_PROP = "x-mtx-quality"
 _COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
+
+
+Found = Mapping[int, Hypothesis]  # translations by the identity of their segments, known when edits are written
+
+
+def _find_worst(segments: Iterable[Marked], found: Found) -> Hypothesis | None:
+    """The translation with the lowest quality; None if it is known of none."""
+    known = (found[id(segment)] for segment in segments if id(segment) in found)
+    return min((each for each in known if each.quality is not None), key=attrgetter("quality"), default=None)
+
+
+def _note(form: str, segments: Iterable[Marked], found: Found, _: Marked) -> str:
+    """The quality and the advice of the worst segment, in this form; empty if they are not known."""
+    worst = _find_worst(segments, found)
+    return form.format(worst.quality, worst.advice) if worst else ""
 
 
 def with_attribute(tag: str, name: str, value: str) -> str:
@@ -148,7 +168,7 @@ _RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
 
 def edit_xliff(
-    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
+    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str], found: Found
 ) -> Iterator[Edit]:
     """The edits that translate a document.
 
@@ -156,6 +176,7 @@ def edit_xliff(
         languages: the languages of the model.
         overwrite: whether existing translations are replaced, except confirmed ones.
         left: counts what stays in the source language, by its kind.
+        found: the translations, once they are there.
 
     Raises:
         UsageError: if the document is in other languages.
@@ -170,8 +191,14 @@ def edit_xliff(
         require_languages(path, languages_of(unit), languages)
     files = set[Node]()
     copies, are_all = _find_copies(units)
+    root = units[0] if units else None
+    while root and root.parent:
+        root = root.parent
+    if root and units[0].name != "segment":
+        tag = document[root.start : root.inner_start]
+        yield Edit(root.start, root.inner_start, [], partial(_declare_its, tag, found))
     for unit in units:
-        edits = list(_edit_unit(document, unit, overwrite or (are_all and unit in copies), left))
+        edits = list(_edit_unit(document, unit, overwrite or (are_all and unit in copies), left, found))
         if not edits:
             left["copied source"] += unit in copies
             continue
@@ -185,6 +212,13 @@ def edit_xliff(
     if num_replaced := are_all * (len(copies) - left["copied source"]):
         replaced = counted(num_replaced, "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, replaced)
+
+
+def _declare_its(tag: str, found: Found, _: Marked) -> str:
+    """The tag of the root, with the namespace of ITS if the quality of a translation is known."""
+    if all(each.quality is None for each in found.values()):
+        return tag
+    return with_attribute(with_attribute(tag, "xmlns:its", "http://www.w3.org/2005/11/its"), "its:version", "2.0")
 
 
 def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
@@ -204,7 +238,7 @@ def _is_copy(source: str, target: str) -> bool:
     return target == source and any(map(str.isalpha, target))
 
 
-def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str]) -> Iterator[Edit]:
+def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str], found: Found) -> Iterator[Edit]:
     """The edits that write the target of a unit; none if it needs no translation."""
     sides = sides_of(unit)
     source, target = sides["source"], sides.get("target")
@@ -248,11 +282,11 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str]) -
             contents[place] = ""
             left["ICU message" if is_choice(segment) else "locked segment"] += 1
     if not all(isinstance(content, str) for content in contents.values()):
-        yield from _write_target(document, unit, contents, template if is_whole else None)
+        yield from _write_target(document, unit, contents, template if is_whole else None, found)
 
 
 def _write_target(
-    document: str, unit: Node, contents: Mapping[Node, Marked | str], template: Node | None
+    document: str, unit: Node, contents: Mapping[Node, Marked | str], template: Node | None, found: Found
 ) -> Iterator[Edit]:
     """The edits that write these contents: in the template's places, or in the target's own without a template.
 
@@ -270,20 +304,28 @@ def _write_target(
         tag = with_attribute(tag, "state", "needs-review-translation")
         if target and "state-qualifier" in target.attributes:
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion")
+
+    def opened(_: Marked) -> str:
+        worst = _find_worst((content for content in contents.values() if not isinstance(content, str)), found)
+        if unit.name == "segment" or not worst or worst.quality is None:
+            return tag
+        annotated = with_attribute(tag, "its:annotatorsRef", "mt-confidence|mtx")
+        return with_attribute(annotated, "its:mtConfidence", f"{worst.quality / 100:.3f}")
+
     if template is None:
         assert target is not None
-        yield replace_text(start, target.inner_start, tag)
+        yield Edit(start, target.inner_start, [], opened)
         for place, content in contents.items():
             if not isinstance(content, str):
                 yield _fill(document, place, content)
         return
-    before, after = element(tag, "\0").split("\0")
-    yield replace_text(start, at, before)
+    yield Edit(start, at, [], lambda new: element(opened(new), "\0").split("\0")[0])
     begin = template.inner_start
     for place, content in sorted(contents.items(), key=lambda item: item[0].start):
         yield replace_text(at, at, document[begin : place.inner_start])
         yield replace_text(at, at, content) if isinstance(content, str) else Edit(at, at, content, write_xml)
         begin = place.inner_end
+    after = element(tag, "\0").split("\0")[1]
     yield replace_text(at, at, document[begin : template.inner_end] + after)
 
 
@@ -320,7 +362,7 @@ def _says(attributes: Mapping[str, str], values: Mapping[str, str]) -> bool:
 
 
 def edit_tmx(
-    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
+    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str], found: Found
 ) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
     for unit in read_units(path, "TMX", document):
@@ -328,21 +370,28 @@ def edit_tmx(
         empty = (language_of(variant) for variant in unit.named("tuv") if not variant.named("seg"))
         if any(match_rank(language, languages[1]) is not None for language in empty):
             continue  # it is damaged
-        source, target = (_find_segment(variants, language) for language in languages)
+        source, variant = (_find_variant(variants, language) for language in languages)
         if source is None:
             continue  # no text in this language
-        target = None if target is source else target
+        variant = None if variant is source else variant
+        source, target = source.named("seg")[-1], variant and variant.named("seg")[-1]
         segment = parse(document, source)
         translation = "" if overwrite or target is None else plain_text(target)
         if not _needs_translation(segment, plain_text(source), translation, left):
             continue
-        if target:
+        note = partial(_note, f'<prop type="{_QUALITY_PROP}">{{:g}}, {{}}</prop>', [segment], found)
+        if variant and target:
+            for prop in variant.named("prop"):
+                if prop.attributes.get("type") == _QUALITY_PROP:
+                    yield replace_text(prop.start, prop.end, "")
+            yield Edit(target.start, target.start, [], note)
             yield _fill(document, target, segment)
         else:
             last = variants[-1]
-            tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(languages[1])}><seg>"
+            tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(languages[1])}>"
             yield replace_text(last.end, last.end, tag)
-            yield Edit(last.end, last.end, segment, lambda new: f"{write_xml(new)}</seg></tuv>")
+            yield Edit(last.end, last.end, [], note)
+            yield Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>")
 
 
 def _needs_translation(source: Marked, text: str, translation: str, left: Counter[str]) -> bool:
@@ -353,18 +402,18 @@ def _needs_translation(source: Marked, text: str, translation: str, left: Counte
     return needs and not is_choice(source)
 
 
-def _find_segment(variants: list[Node], language: str) -> Node | None:
-    """The segment of the variant in a language: of the nearest region, preferably with text."""
+def _find_variant(variants: list[Node], language: str) -> Node | None:
+    """The variant in a language: of the nearest region, preferably with text."""
     ranked = [
         (rank, not plain_text(variant), number)
         for number, variant in enumerate(variants)
         if (rank := match_rank(language_of(variant), language)) is not None
     ]
-    return variants[min(ranked)[-1]].named("seg")[-1] if ranked else None
+    return variants[min(ranked)[-1]] if ranked else None
 
 
 def edit_po(
-    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
+    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str], found: Found
 ) -> Iterator[Edit]:
     """The edits that translate a catalogue; see `edit_xliff`. Placeholders such as %s and {0} are tags.
 
@@ -373,13 +422,15 @@ def edit_po(
     default = None
     lines, line_end = document.split("\n"), "\r\n" if "\r\n" in document else "\n"
     spans = [(0, 0), *(line.span(1) for line in _LINE.finditer(document))]  # by their numbers, from 1
+    begin = 0
     for message in messages(path, lines):
+        previous, begin = begin, spans[message.line][0]
         if message.is_header:
             require_languages(path, message.languages, languages)
             default = _DIALECT.search(message.comments + message.texts["msgstr"])
             continue
-        found = _DIALECT.search(message.comments) or default
-        dialect = found.lastgroup if found else None
+        match = _DIALECT.search(message.comments) or default
+        dialect = match.lastgroup if match else None
         if dialect == "code" or _CREDITS & {*message.texts.values()}:
             continue
         forms = [key for key in message.texts if key.startswith("msgstr")]
@@ -395,10 +446,16 @@ def edit_po(
                 start, end = spans[first][0], spans[last][1]
                 strings = inserted(end, text, inner, lambda new: new.translate(_ESCAPED))
                 edits += [replace_text(start, end, f'{key} "'), *strings, replace_text(end, end, '"')]
-        if edits and not message.is_fuzzy:
+        if not edits:
+            continue
+        notes = [replace_text(*old.span(), "") for old in _QUALITY_NOTE.finditer(document, previous, begin)]
+        if not message.is_fuzzy:
             flags = message.flags_line
-            at = spans[message.line][0] if flags is None else spans[flags][1]
-            yield replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy")
+            at = begin if flags is None else spans[flags][1]
+            notes.append(replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy"))
+        yield from sorted(notes, key=attrgetter("start"))
+        segments = [edit.segment for edit in edits if edit.segment]
+        yield Edit(begin, begin, [], partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, found))
         yield from edits
 
 

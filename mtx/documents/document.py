@@ -16,7 +16,7 @@ from mtx.data.language_detection import find_languages
 from mtx.data.languages import Languages, code_of
 from mtx.data.markup import Marked, Tag, accelerator, text_of
 from mtx.data.translation_memories import languages_of, messages, read_units
-from mtx.decoding.translator import in_words
+from mtx.decoding.translator import Hypotheses, Hypothesis, in_words
 from mtx.documents import bilingual_documents, html, markdown, subtitles
 from mtx.documents.edits import Edit, apply
 from mtx.errors import DataError, UsageError
@@ -44,7 +44,7 @@ def translate_document(
     kind: str,
     languages: tuple[str, str],
     overwrite: bool,
-    translate: Callable[[list[Marked]], list[Marked]],
+    translate: Callable[[list[Marked]], Hypotheses],
 ) -> bytes:
     """The bytes of a document with its text translated; logs the number of segments, and what is left.
 
@@ -52,7 +52,7 @@ def translate_document(
         kind: from `kind_of_document`.
         languages: the languages of the model.
         overwrite: whether existing translations are replaced.
-        translate: translates segments.
+        translate: returns the best hypothesis of each segment.
 
     Raises:
         UsageError: if it is too large, or compressed.
@@ -74,23 +74,23 @@ def translate_document(
     left = Counter({"front matter": bool(_TITLE.search(head))})  # what stays in the source language, by its kind
     has_accelerators = kind in bilingual_documents.EDITS
     readers: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
+    by_segment = dict[int, Hypothesis]()  # by the identity of their `Edit.segment`
     if kind == "markdown":
         readers = [partial(markdown.read, left=left), partial(markdown.read_rest, path, text)]
     elif kind == "html":
         readers = [partial(html.read_blocks, path), partial(html.read_attributes, tgt=languages[1])]
     elif has_accelerators:
-        readers = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left)]
+        readers = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left, found=by_segment)]
     num_segments = 0
     for read in readers:
         edits = list(read(text))
-        pairs = [
-            without_accelerator(edit.segment) if has_accelerators else (edit.segment, "")
-            for edit in edits
-            if edit.segment
-        ]
+        segments = [edit.segment for edit in edits if edit.segment]
+        pairs = [without_accelerator(segment) if has_accelerators else (segment, "") for segment in segments]
         num_segments += len(pairs) + left.total()
-        translations = translate([segment for segment, _ in pairs])
-        text = apply(text, edits, map(with_accelerator, translations, [mark for _, mark in pairs]))
+        best = translate([segment for segment, _ in pairs])
+        by_segment |= zip(map(id, segments), best, strict=True)
+        translations = (with_accelerator(each.marked, mark) for each, (_, mark) in zip(best, pairs, strict=True))
+        text = apply(text, edits, translations)
         num_segments -= left.total()  # with what could not be written
     kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
     rest = f", {left.total():,} left ({kinds})" if kinds else ""

@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +37,7 @@ Floats = npt.NDArray[np.float64]
 class FitQuality(Hook):
     """Fits a map for each direction on validation text, within a small share of the time limit."""
 
-    def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
+    def on_model(self, run: Run) -> None:
         translator = Translator.load(
             run.paths.model,
             device=run.runtime.device,

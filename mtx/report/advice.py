@@ -22,7 +22,7 @@ from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.metrics import METRICS, normalize_lines, parts_of, too_short_for_bleu
+from mtx.decoding.metrics import METRICS, Scores, normalize_lines, parts_of, too_short_for_bleu
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
 from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
@@ -391,6 +391,15 @@ def usability(run: RunSummary) -> Advice | None:
     elif level == _USELESS and any(prevention in hint["text"] for hint in run.hints):
         help = f"training collapsed; {prevention}"
     return Advice(f"{verdict} ({', '.join(facts)})", help)
+
+
+def count_by_quality(scores: Mapping[str, Scores]) -> list[str]:
+    """How many translations of each test set have which advice, and their chrF2, if the model estimates quality."""
+    return [
+        f"{name} " + ", ".join(f"{kind} {of['lines']:,} (chrF2 {of['score']:.1f})" for kind, of in kinds.items())
+        for name, entries in scores.items()
+        if (kinds := entries.get("advice"))
+    ]
 
 
 def _next_step(run: RunSummary, level: int) -> str:

@@ -23,12 +23,12 @@ from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, mea
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.formatting import file_name, format_duration
-from mtx.report.advice import example, leaks, of_gains, set_lines, usability
+from mtx.report.advice import count_by_quality, example, leaks, of_gains, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, improvement, read_run
 from mtx.storage.run_directory import DECIDING_METRICS, recorded_metric
-from mtx.storage.run_files import REPORT
+from mtx.storage.run_files import REPORT, stored_scores
 
 _TOKEN = re.compile(r"\s*(?:\w+|[^\w\s])\s*")
 _CHARACTER = re.compile(r"\s*\S\s*")
@@ -106,6 +106,8 @@ def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
     }
     if run.is_finished and (verdict := usability(run)):
         facts["Is it usable?"] = f"{verdict.text[:1].upper()}{verdict.text[1:]}."
+    if counts := count_by_quality(stored_scores(run.paths)):
+        facts["Which translations need a look?"] = "; ".join(counts)
     development = improvement(history)
     facts["Is it still improving?"] = development.text if development else "Unknown: too few validations yet."
     if not (report := run.data_report):

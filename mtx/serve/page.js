@@ -96,14 +96,14 @@
     setBusy(true);
     setStatus("Translating…");
     try {
-      const found = await post("translate", { q: text, source, target, alternatives: ALTERNATIVES }, running.signal);
+      const found = await post("translate", { q: text, source, target, alternatives: ALTERNATIVES, quality: true }, running.signal);
       const detected = found.detectedLanguage?.language;
       Object.assign(state, { text, source: detected ?? source, target });
       setStatus(!detected ? "Translated" : `${detected === target ? "Already in" : "Translated from"} ${names[detected]}`);
       ui.note.hidden = !found.suspicion;
       ui.note.textContent = found.suspicion === "copy" ? "The translation is a copy of the text."
         : "The translation repeats words. Check it before use.";
-      show([found.translatedText, ...found.alternatives]);
+      show([found.translatedText, ...found.alternatives], found.quality);
       changed();
     } catch (error) {
       if (running.signal.aborted) return;
@@ -119,10 +119,15 @@
     }
   }
 
-  // Shows the first of some translations, and the others below.
-  function show(translations) {
+  // Shows the first of some translations, and the others below; lines that need a look are shaded.
+  function show(translations, quality = []) {
     state.translations = translations;
-    ui.output.replaceChildren(translations[0]);
+    ui.output.replaceChildren(...translations[0].split("\n").flatMap((line, number) => {
+      const { advice } = quality[number] ?? {};
+      const shown = Object.assign(document.createElement("span"), { className: advice ? `is-${advice}` : "", textContent: line });
+      if (advice && advice !== "use") shown.title = `Expected quality ${quality[number].quality} of 100`;
+      return number ? ["\n", shown] : [shown];
+    }));
     ui.output.lang = state.target;
     ui.output.tabIndex = 0;
     ui.copy.hidden = false;

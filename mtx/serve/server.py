@@ -36,7 +36,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mtx.data.languages import name_of
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.machine import package_version
-from mtx.serve.translation import Pairs, Translation, TranslationQueue, translate_html, translate_plain
+from mtx.serve.translation import (
+    Pairs,
+    Translation,
+    TranslationQueue,
+    estimates,
+    translate_html,
+    translate_plain,
+)
 from mtx.storage.text_files import replace_surrogates
 
 logger = logging.getLogger("mtx.serve")
@@ -238,6 +245,7 @@ class TranslationFields(DetectionFields):
     target: Text
     format: Literal["text", "html"] = "text"
     alternatives: NonNegativeInt = 0
+    quality: bool = False
 
 
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
@@ -311,7 +319,7 @@ class Server:
         return app
 
     async def translate(self, request: Request) -> Response:
-        """POST /translate: q (a text or a list), source, target, format, alternatives, api_key."""
+        """POST /translate: q (a text or a list), source, target, format, alternatives, quality, api_key."""
         fields = await self._read(request, TranslationFields)
         texts = fields.texts
         sources = [fields.source] * len(texts)
@@ -330,6 +338,8 @@ class Server:
             response["alternatives"] = [result.alternatives for result in results]
         if request.state.suspicious:
             response["suspicion"] = [result.suspicion for result in results]
+        if fields.quality:
+            response["quality"] = await asyncio.to_thread(lambda: [estimates(result.lines) for result in results])
         if isinstance(fields.q, list):
             return JSONResponse(response)
         return JSONResponse({name: values[0] for name, values in response.items()})

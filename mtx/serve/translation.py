@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -251,11 +252,21 @@ def _named(code: str) -> str:
 
 @dataclass(frozen=True)
 class Translation:
-    """The translation of a text, its alternatives, best first, and why it is suspicious."""
+    """The translation of a text, its alternatives, best first, and why it is suspicious.
+
+    Attributes:
+        lines: the best hypotheses of its lines, or of its segments.
+    """
 
     text: str
     alternatives: Sequence[str] = ()
     suspicion: Suspicion | None = None
+    lines: Sequence[Hypothesis] = ()
+
+
+def estimates(lines: Iterable[Hypothesis]) -> list[dict[str, object]]:
+    """The quality and the advice of each line, as in the response of /translate."""
+    return [{"quality": line.quality, "advice": line.advice} for line in lines]
 
 
 async def translate_plain(
@@ -285,7 +296,8 @@ def _join_lines(text: str, hypotheses: Iterator[list[Hypothesis]], num_alternati
     texts = ("\n".join(ranked[min(n, len(ranked) - 1)].text for _, ranked in lines) for n in range(most))
     best, *alternatives = dict.fromkeys(texts)
     suspicions = (suspicion(line, ranked[0].text) for line, ranked in lines)
-    return Translation(best, alternatives[:num_alternatives], next(filter(None, suspicions), None))
+    first = [ranked[0] for _, ranked in lines]
+    return Translation(best, alternatives[:num_alternatives], next(filter(None, suspicions), None), first)
 
 
 async def translate_html(
@@ -297,14 +309,17 @@ async def translate_html(
         DataError: a text has unclosed tags.
         HTTPException: see `TranslationQueue.submit`.
     """
+    lines = [list[Hypothesis]() for _ in texts]
     for read in (partial(html.read_blocks, Path("q")), html.read_attributes):
         pages = [await asyncio.to_thread(list, read(text)) for text in texts]
         marked = [edit.segment for edits in pages for edit in edits if edit.segment]
-        hypotheses = await _search(queue, pair, pair.best, marked, is_admitted)
-        translations = (ranked[0].marked for ranked in hypotheses)
+        ranked = iter(await _search(queue, pair, pair.best, marked, is_admitted))
+        found = [[next(ranked)[0] for edit in edits if edit.segment] for edits in pages]
+        translations = (each.marked for of_text in found for each in of_text)
         texts = [apply(text, edits, translations) for text, edits in zip(texts, pages, strict=True)]
+        lines = list(map(add, lines, found))
         is_admitted = True  # the attributes, which are few
-    return list(map(Translation, texts))
+    return [Translation(text, lines=of_text) for text, of_text in zip(texts, lines, strict=True)]
 
 
 async def _search(

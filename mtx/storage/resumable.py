@@ -80,12 +80,12 @@ class ResumableRows:
         with disk.append(self.path) as file:
             file.write(beginning + "".join(f"{row}\n" for row in rows).encode())
 
-    def rows(self) -> Iterator[bytes]:
-        """All rows, with their line breaks."""
+    def rows(self) -> Iterator[str]:
+        """All rows."""
         if self.path.exists():  # there is no file without a row
-            with self.path.open("rb") as file:
+            with self.path.open(encoding="utf-8", errors="replace", newline="\n") as file:
                 next(file)
-                yield from file
+                yield from (row.removesuffix("\n") for row in file)
 
     def remove(self) -> None:
         """Remove the file, if it is there."""

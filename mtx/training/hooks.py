@@ -170,6 +170,9 @@ class Hook:
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
         """After each validation, of `model`; `run.state.best_step` is the best one so far."""
 
+    def on_model(self, run: Run) -> None:
+        """When the final model is written, before it translates the test sets."""
+
     def on_scores(self, run: Run, scores: durable.Json, files: dict[str, str]) -> None:
         """When the test sets are translated and scored.
 

@@ -31,6 +31,7 @@ from mtx.decoding.metrics import (
     write_test_set,
 )
 from mtx.decoding.model_directory import LoadedModel
+from mtx.decoding.quality import Advice, score_by_advice
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DeferredErrors, MtxError
 from mtx.formatting import counted, format_duration
@@ -204,11 +205,13 @@ def _write_model(run: Run) -> None:
     steps = averaging.choose(run)
     info = {**info_of(config, data.report), "weights": averaging.in_words(steps)}
     model_directory.write(paths.model, averaging.average(paths, steps), config.model, data.tokenizer, info)
+    for hook in run.hooks:
+        hook.on_model(run)
 
 
 def _score(run: Run, ranks: Ranks) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
-    translations = {}
+    translations = dict[str, list[tuple[str, Advice | None]]]()
     translator = Translator.load(
         run.paths.model,
         device=run.runtime.device,
@@ -219,11 +222,15 @@ def _score(run: Run, ranks: Ranks) -> None:
         logger.info(f"translating {name}: {store.num_pairs:,} sentences, beam size {translator.options.beam_size}")
         src, tgt = run.config.data.language_pair(name)
         sources = store.src_texts()[ranks.rank :: ranks.size]
-        translations[name] = interleave(ranks.gather(translator.to(tgt, src).translate, sources))
+        translations[name] = interleave(ranks.gather(_translate, translator.to(tgt, src), sources))
     ranks.run_on_rank_zero(_finish, run, translator, translations)
 
 
-def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]) -> None:
+def _translate(translator: Translator, lines: list[str]) -> list[tuple[str, Advice | None]]:
+    return [(best.text, best.advice) for [best, *_] in translator.hypotheses(lines, n_best=1)]
+
+
+def _finish(run: Run, translator: Translator, translations: dict[str, list[tuple[str, Advice | None]]]) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
     config = run.config
     paths = run.paths
@@ -233,8 +240,9 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
     files = dict[str, str]()
     longest_ter_s = min(LONGEST_TER_S, _TER_SHARE * (config.training.time_limit or math.inf))
     for name, store in data.tests.items():
+        texts, advice = zip(*translations[name], strict=True)
         hypotheses, references = (
-            normalize_lines(lines, data.tokenizer.normalization) for lines in (translations[name], store.tgt_texts())
+            normalize_lines(lines, data.tokenizer.normalization) for lines in (texts, store.tgt_texts())
         )
         _, tgt = config.data.language_pair(name)
         warn_if_too_short(name, references, tgt)
@@ -242,6 +250,7 @@ def _finish(run: Run, translator: Translator, translations: dict[str, list[str]]
             for sample in pick_samples(store.src_texts(), references, hypotheses):
                 logger.info(f"  {sample.src}\n    -> {sample.hyp}\n    reference: {sample.ref}")
         scores[name] = score(hypotheses, references, tgt, longest_ter_s=longest_ter_s)
+        scores[name] |= score_by_advice(hypotheses, references, advice)
         write_test_set(paths.evaluation / name, store.src_texts(), hypotheses, references, scores[name])
     scores |= mean_scores(scores, config.data.language_pairs)
     scores["run"] = {

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -82,7 +82,10 @@ def validate_part(
     }
 
 
-def interleave(parts: Sequence[list[str]]) -> list[str]:
+Value = TypeVar("Value")
+
+
+def interleave(parts: Sequence[list[Value]]) -> list[Value]:
     """The translations of sentences in order, of which each rank has made every n-th."""
     return [line for lines in itertools.zip_longest(*parts) for line in lines if line is not None]
 

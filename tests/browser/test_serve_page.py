@@ -15,7 +15,7 @@ pytest.importorskip("uvicorn")
 from mtx.serve.server import Limits, Server, http_server
 from mtx.serve.translation import Pairs, TranslationQueue
 from tests.browser.conftest import Open
-from tests.unit.serve.fakes import Upper
+from tests.unit.serve.fakes import Sure, Upper
 
 pytestmark = pytest.mark.extended
 
@@ -145,6 +145,19 @@ def test_what_is_suspicious_is_noted(open_page: Open, address: str) -> None:
     assert page.get_by_text("The translation is a copy of the text.").is_visible()
     translate(page, "a dog")
     assert page.locator("#note").is_hidden()
+
+
+def test_lines_that_need_a_look_are_shaded(open_page: Open) -> None:
+    with served(Sure()) as address:
+        page = open_page(address)
+        translate(page, "a\n\na dog\n<b>")
+        assert output(page).inner_text() == "A\n\nA DOG\n<b>"
+        shades = [
+            each.evaluate("each => getComputedStyle(each).backgroundColor")
+            for each in output(page).locator("span").all()
+        ]
+        assert [shade != "rgba(0, 0, 0, 0)" for shade in shades] == [True, False, False, False]
+        assert output(page).locator("span").first.get_attribute("title") == "Expected quality 1 of 100"
 
 
 def test_copying(open_page: Open, address: str) -> None:

@@ -206,7 +206,7 @@ def test_a_line_has_one_translation(
 def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     translator = ByWord()
     monkeypatch.setattr("mtx.decoding.translator.Translator.load", lambda *_, **__: translator)
-    found = list[dict[str, list[str]]]()
+    found = list[dict[str, list[tuple[str, None]]]]()
     monkeypatch.setattr(run, "_finish", lambda run, translator, translations: found.append(translations))
     store: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: [*LINES])
     ended: Any = SimpleNamespace(
@@ -216,7 +216,7 @@ def test_training_translates_its_sets_so_too(tmp_path: Path, monkeypatch: pytest
         data=SimpleNamespace(tests={"t": store}),
     )
     run._score(ended, Ranks())
-    assert found == [{"t": [*LINES.values()]}]
+    assert found == [{"t": [(line, None) for line in LINES.values()]}]
     monkeypatch.setattr(validation, "TorchEngine", lambda *_: translator)
     config = Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "en", "tgt": "tr"}})
     side: Any = SimpleNamespace(sentences=lambda rows: [])

@@ -51,10 +51,9 @@ class Echo(FakeTranslator):
         lines: Sequence[str],
         prefixes: Sequence[str] | None = None,
         n_best: int | None = None,
-        with_quality: bool = True,
     ) -> list[list[Hypothesis]]:
         assert prefixes is None or list(prefixes) == list(lines)
-        found = super().hypotheses(lines, prefixes, n_best, with_quality)
+        found = super().hypotheses(lines, prefixes, n_best)
         assert len(found) == len(lines)
         return found
 

@@ -138,7 +138,7 @@ def test_the_rarest_options_are_hidden_and_still_there() -> None:
     commands = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     hidden = {name: {each.name for each in options_of(commands[name]) if each.hidden} for name in COMMANDS}
     assert {name: names for name, names in hidden.items() if names} == {
-        "translate": {"prefix", "top_k", "top_p", "epsilon", "mbr", "batch_tokens"},
+        "translate": {"prefix", "look_below", "seed", "top_k", "top_p", "epsilon", "mbr", "batch_tokens"},
         "back-translate": {"to", "from_", "length_penalty", "top_k", "top_p", "epsilon", "precision", "batch_tokens"},
         "evaluate": {"from_", "beam_size", "length_penalty", "batch_tokens", "fit_quality"},
         "compare": {"to", "from_", "as_json"},

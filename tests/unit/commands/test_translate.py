@@ -48,7 +48,7 @@ def run(
     place: Path, name: str = "out.txt", called: Callable[[int], object] = bool, shard: str | None = None,
     prefix: Path | None = None, search: str = "",
 ) -> list[str]:  # fmt: skip
-    work = translate.LineWork(Copying(called), False, prefix)
+    work = translate.LineWork(Copying(called), False, prefix, translate.Review(None))
     translate.translate_file(
         work,
         place / "in.txt",
@@ -155,7 +155,7 @@ def test_a_file_of_somebody_else_is_not_replaced(place: Path) -> None:
     (place / "in.txt").rename(part)
     with pytest.raises(UsageError, match="is not a file of mtx"):
         translate.translate_file(
-            translate.LineWork(Copying(bool), False, None), part, place / "out.txt", None,
+            translate.LineWork(Copying(bool), False, None, translate.Review(None)), part, place / "out.txt", None,
             {"model": str(place / "model")}, [],
         )  # fmt: skip
     assert part.read_text().splitlines() == LINES

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtx.commands.translate import translate_document
+from mtx.commands.translate import Review, translate_document
 from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
 from mtx.data.markup import Tag, mark_up, raw
@@ -50,14 +50,14 @@ def test_balanced_attention_gives_each_source_piece_as_much() -> None:
 
 def test_each_word_keeps_its_tags_though_one_draws_all_attention() -> None:
     bold = [Tag("<b>", "open", "b"), "red", Tag("</b>", "close", "b")]
-    [translation] = Fixed().translate_marked([["a ", *bold, " dog"]])
+    [translation] = [each.marked for each in Fixed().translate_marked([["a ", *bold, " dog"]])]
     assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "un chien <b>rouge</b>"
 
 
 def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> None:
     translator = Fixed()
     bold = [Tag("<b>", "open", "b"), "RED", Tag("</b>", "close", "b")]
-    [translation] = translator.translate_marked([["A ", *bold, " DOG"]])
+    [translation] = [each.marked for each in translator.translate_marked([["A ", *bold, " DOG"]])]
     assert "".join(part if isinstance(part, str) else part.raw for part in translation) == "UN CHIEN <b>ROUGE</b>"
     assert translator.attended == [["▁A", "▁red", "▁dog", "</s>"], [f"▁{word}" for word in TGT] + ["</s>"]]
 
@@ -69,7 +69,7 @@ def test_attention_is_that_of_a_sentence_in_capitals_as_it_was_translated() -> N
 )  # fmt: skip
 def test_blocks_are_translated_one_by_one(source: str) -> None:
     parts = with_lines(mark_up([source.format("a red dog", "a dog")]))
-    [translation] = Fixed().translate_marked([parts])
+    [translation] = [each.marked for each in Fixed().translate_marked([parts])]
     assert raw(translation) == source.format(*[" ".join(TGT)] * 2)
 
 
@@ -79,7 +79,7 @@ def test_blocks_are_translated_one_by_one(source: str) -> None:
      (" " * 40 + "A dog\nA dog", 1)],
 )  # fmt: skip
 def test_a_break_behind_a_short_line_ends_it(source: str, num_parts: int) -> None:
-    [translation] = Fixed().translate_marked([with_lines(mark_up([source]))])
+    [translation] = [each.marked for each in Fixed().translate_marked([with_lines(mark_up([source]))])]
     assert raw(translation).count("chien") == num_parts
 
 
@@ -125,7 +125,7 @@ def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.
     page = tmp_path / "a.html"
     page.write_text("<p>a red dog</p><p>a <b>red</b> one</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
-        translate_document(page, "html", tmp_path / "out.html", False, load(), None)
+        translate_document(page, "html", tmp_path / "out.html", False, load(), None, Review(None))
     told = [record.getMessage() for record in caplog.records]
     assert "2 of 3 terms of the glossary used; missing:" in told
     assert "  loup in the translation of: a red dog" in told
@@ -141,7 +141,7 @@ def test_terms_of_a_sentence_in_capitals(tmp_path: Path, caplog: pytest.LogCaptu
     page = tmp_path / "a.html"
     page.write_text("<p>A RED DOG</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
-        translate_document(page, "html", tmp_path / "out.html", False, load(), None)
+        translate_document(page, "html", tmp_path / "out.html", False, load(), None, Review(None))
     assert "1 of 2 terms of the glossary used" in caplog.text
 
 
@@ -156,7 +156,7 @@ def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: 
     page, out = tmp_path / "a.html", tmp_path / "out.html"
     page.write_text("<p>a red dog</p><p>dog</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
-        translate_document(page, "html", out, False, Copying(), None)
+        translate_document(page, "html", out, False, Copying(), None, Review(None))
     assert out.read_text() == page.read_text() and "2 segments translated" in caplog.text
     assert "suspicious translations to check: 1, such as: a red dog" in caplog.text
 

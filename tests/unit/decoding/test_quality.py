@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mtx.decoding.options import Sampling
-from mtx.decoding.quality import FEATURES, QualityMap, features, load
+from mtx.decoding.quality import FEATURES, QualityMap, features, load, score_by_advice
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError
 from mtx.interop.export import export
@@ -45,10 +45,13 @@ def test_features_are_of_one_search() -> None:
 def test_a_line_has_the_mean_of_its_parts_and_the_advice_of_the_worst() -> None:
     quality_map = QualityMap(**VALUES)
     rest = [0.0] * (len(FEATURES) - 1)
-    assert quality_map.estimate([(3, [0.0, *rest]), (1, [-2.0, *rest])]) == {"quality": 65, "advice": "redo"}
-    assert quality_map.estimate([(1, [-1.0, *rest])]) == {"quality": 50, "advice": "look"}
-    assert quality_map.estimate([(1, [9.0, *rest])]) == {"quality": 80, "advice": "use"}
-    assert quality_map.estimate([]) == {}
+    assert quality_map.estimate([(3, [0.0, *rest]), (1, [-2.0, *rest])]) == (65, "redo")
+    assert quality_map.estimate([(1, [-1.0, *rest])]) == (50, "look")
+    assert quality_map.estimate([(1, [9.0, *rest])]) == (80, "use")
+    strict = quality_map.with_look_below(30)
+    assert strict.estimate([(1, [-1.0, *rest])]) == (50, "use")
+    assert strict.estimate([(1, [-2.0, *rest])]) == (20, "redo")
+    assert quality_map.with_look_below(90).estimate([(1, [9.0, *rest])]) == (80, "look")
 
 
 def test_both_engines_estimate_alike_in_the_direction_of_the_map(tmp_path: Path) -> None:
@@ -69,7 +72,6 @@ def test_other_search_settings_have_no_quality(tmp_path: Path, caplog: pytest.Lo
     caplog.set_level("INFO")
     translator = Translator.load(model_with_map(tmp_path / "m"), to="de", src="en", engine="torch")
     assert translator.hypotheses(LINES)[0][0].quality is not None
-    assert not translator.hypotheses(LINES, with_quality=False)[0][0].quality
     assert not translator.hypotheses(LINES, ["a"] * len(LINES))[0][0].quality
     assert not caplog.messages
     for change in ({"beam_size": 1}, {"length_penalty": 1.0}, {"sampling": Sampling()}):
@@ -123,3 +125,11 @@ def test_an_export_has_the_estimate_of_its_model(tmp_path: Path) -> None:
     assert load(tmp_path / "export") == load(model)
     exported, own = (Translator.load(path, to="de", src="en") for path in (tmp_path / "export", model))
     assert [h[0].quality for h in exported.hypotheses(LINES)] == [h[0].quality for h in own.hypotheses(LINES)]
+
+
+def test_scores_by_advice_are_of_its_lines() -> None:
+    texts, references = ["a dog", "a cat", "a bird", "7"], ["a dog", "a cow", "a bird", "7"]
+    entries = score_by_advice(texts, references, ["use", "redo", "use", None])["advice"]
+    assert [(kind, entry["lines"]) for kind, entry in entries.items()] == [("use", 2), ("redo", 1)]
+    assert entries["use"]["score"] == 100 > entries["redo"]["score"]
+    assert score_by_advice(texts, references, [None] * 4) == {}

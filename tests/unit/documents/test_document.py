@@ -11,6 +11,7 @@ import pytest
 
 from mtx.commands.translate import kind_of_document
 from mtx.data.markup import Marked
+from mtx.decoding.translator import Hypothesis
 from mtx.documents.document import translate_document
 from mtx.errors import DataError, UsageError
 from tests.unit.data.test_po import CATALOGUE
@@ -22,9 +23,9 @@ XLIFF = '<xliff version="2.0" srcLang="en" trgLang="de"><file id="f">{}</file></
 STATE = ' state="needs-review-translation"'
 
 
-def shout(segments: list[Marked]) -> list[Marked]:
+def shout(segments: list[Marked]) -> list[Hypothesis]:
     """The translation of these tests: capital letters, single spaces but at the ends. Tags stay where they are."""
-    return [_shouted(segment) for segment in segments]
+    return [Hypothesis(_shouted(segment), 0.0, []) for segment in segments]
 
 
 def _shouted(segment: Marked) -> Marked:
@@ -325,7 +326,7 @@ def test_utf_16_that_lost_a_byte_is_refused(tmp_path: Path) -> None:
     data = f'<?xml version="1.0"?>\n<tmx version="1.4"><header/><body>{units}</body></tmx>'.encode("utf-16-be")
     (tmp_path / "cut.tmx").write_bytes(data[:1500] + data[1501:])
     with pytest.raises(DataError, match="NUL"):
-        translate_document(tmp_path / "cut.tmx", "tmx", ("en", "de"), True, lambda segments: segments)
+        translate_document(tmp_path / "cut.tmx", "tmx", ("en", "de"), True, shout)
 
 
 @pytest.mark.parametrize(

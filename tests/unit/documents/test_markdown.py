@@ -10,6 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from mtx.data.markup import Marked, Tag
+from mtx.decoding.translator import Hypothesis
 from mtx.documents import markdown
 from mtx.documents.document import translate_document
 from mtx.documents.edits import apply
@@ -139,8 +140,9 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
 def test_a_link_inside_the_page_follows_its_heading(
     text: str, links: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def translate(segments: list[Marked]) -> list[Marked]:
-        return [[re.sub("[Tt]he", "Ze", p) if isinstance(p, str) else p for p in segment] for segment in segments]
+    def translate(segments: list[Marked]) -> list[Hypothesis]:
+        texts = [[re.sub("[Tt]he", "Ze", p) if isinstance(p, str) else p for p in segment] for segment in segments]
+        return [Hypothesis(text, 0.0, []) for text in texts]
 
     (path := tmp_path / "p.md").write_text(text, encoding="utf-8")
     result = translate_document(path, "markdown", ("en", "de"), False, translate).decode()
@@ -265,7 +267,7 @@ def test_every_fence_and_every_line_of_code_is_the_source_s() -> None:
             text += f"{first}{fences[-1]}\n"
         text += "\nlast words\n"
         edits = list(markdown.read(text, Counter()))
-        result = apply(text, edits, shout([edit.segment for edit in edits]))
+        result = apply(text, edits, [best.marked for best in shout([edit.segment for edit in edits])])
         at = 0
         for fence in fences:
             assert fence in result[at:], (text, result)

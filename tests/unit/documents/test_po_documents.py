@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from mtx.data.markup import Marked
+from mtx.decoding.translator import Hypothesis
 from mtx.documents.document import translate_document
 from tests.unit.documents.test_document import translated
 
@@ -132,8 +133,9 @@ def test_the_header_names_the_markup(tmp_path: Path) -> None:
 def test_marks_next_to_letters_are_separated_in_rst(tmp_path: Path) -> None:
     (path := tmp_path / "a.po").write_text(f'{RST}\nmsgid "a ``b`` **c** d::"\nmsgstr ""\n')
 
-    def translate(segments: list[Marked]) -> list[Marked]:
-        return [[part.replace(" ", "") if isinstance(part, str) else part for part in segment] for segment in segments]
+    def translate(segments: list[Marked]) -> list[Hypothesis]:
+        texts = [[part.replace(" ", "") if isinstance(part, str) else part for part in segment] for segment in segments]
+        return [Hypothesis(text, 0.0, []) for text in texts]
 
     result = translate_document(path, "po", ("en", "de"), False, translate).decode()
     assert r'msgstr "a\\ ``b``\\ **c**\\ d::"' in result

@@ -4,17 +4,22 @@ import random
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from mtx.config.schema import TokenizerConfig
+from mtx.config.schema import Config, TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions, penalty
-from mtx.decoding.quality import load
+from mtx.decoding.quality import load, score_by_advice
 from mtx.errors import DataError
-from mtx.evaluation.quality import fit, fit_isotonic, fit_quality, rank_correlation
+from mtx.evaluation.quality import FitQuality, fit, fit_isotonic, fit_quality, rank_correlation
+from mtx.report.advice import count_by_quality
 from mtx.storage import durable
+from mtx.training import run
+from mtx.training.ranks import Ranks
 from tests.translators import FakeTranslator
 
 RNG = random.Random(1)
@@ -82,6 +87,40 @@ def test_a_model_directory_gets_its_map_whole(tmp_path: Path) -> None:
     fit_quality(translator, tmp_path, LINES, [references(number) for number in range(len(LINES))])
     assert [*load(tmp_path)] == ["src-tgt"]
     durable.verify(tmp_path, ("weights", "quality.json"))
+
+
+def test_training_fits_before_the_test_sets_are_translated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    durable.write_text(tmp_path / "weights", "w")
+    durable.write_manifest(tmp_path)
+    translator = Sure(lambda number: -0.1 if number % 2 else -2.0)
+    monkeypatch.setattr("mtx.decoding.translator.Translator.load", lambda *_, **__: translator)
+    targets = [references(number) for number in range(len(LINES))]
+    sets: Any = SimpleNamespace(texts=lambda rows: (LINES, targets), corpus=np.zeros(len(LINES), int))
+    test: Any = SimpleNamespace(num_pairs=len(LINES), src_texts=lambda: LINES)
+    ended: Any = SimpleNamespace(
+        paths=SimpleNamespace(model=tmp_path),
+        runtime=SimpleNamespace(device="cpu", threads=1),
+        config=Config.model_validate({"run_dir": str(tmp_path), "data": {"src": "src", "tgt": "tgt"}}),
+        data=SimpleNamespace(valid=sets, tests={"t": test}, report={}, tokenizer=None),
+        state=SimpleNamespace(step=1),
+        deferred_errors=None,
+        hooks=[FitQuality()],
+    )
+    for name in ("write_status", "info_of"):
+        monkeypatch.setattr(run, name, lambda *_, **__: {})
+    for module, name in ((run.averaging, "choose"), (run.averaging, "average"), (run.averaging, "in_words")):
+        monkeypatch.setattr(module, name, lambda *_: [])
+    monkeypatch.setattr(run.model_directory, "write", lambda *_: None)
+    run._write_model(ended)
+    assert [*load(tmp_path)] == ["src-tgt"]
+    translator.quality_maps = load(tmp_path)
+    found = list[tuple[str, str]]()
+    monkeypatch.setattr(run, "_finish", lambda run, translator, translations: found.extend(translations["t"]))
+    run._score(ended, Ranks())
+    assert [text for text, _ in found] == LINES and [advice for _, advice in found[1::2]] == ["use"] * len(found[1::2])
+    scores = score_by_advice(LINES, targets, [advice for _, advice in found])  # type: ignore[misc]
+    assert scores["advice"]["use"]["score"] == 100
+    assert count_by_quality({"t": scores, "u": {}})[0].startswith(f"t use {len(LINES) // 2:,} (chrF2 100.0), ")
 
 
 def test_isotonic_regression_pools_what_falls() -> None:

@@ -70,6 +70,18 @@ class Upper(FakeTranslator):
         return [np.eye(len(tgt), len(src), dtype=np.float32) for src, tgt in zip(sources, targets, strict=True)]
 
 
+class Sure(Upper):
+    """Its hypotheses know their quality by their length, and need a look if they are short."""
+
+    def join_parts(self, *found: Any) -> list[list[Hypothesis]]:
+        return [[Sized(**vars(each)) for each in of_line] for of_line in super().join_parts(*found)]
+
+
+class Sized(Hypothesis):
+    quality = property(lambda self: len(self.text) or None)  # type: ignore[assignment]
+    advice = property(lambda self: ("use" if len(self.text) > 1 else "look") if self.text else None)  # type: ignore[assignment]
+
+
 @contextlib.contextmanager
 def served(*translators: Translator, keys: Sequence[str] = (), **limits: Any) -> Iterator[TestClient]:
     """A client of a server with these translators (one from en to de by default) and limits."""

@@ -25,7 +25,7 @@ from mtx.serve import translation
 from mtx.serve.server import Limits, Server, http_server, render_page
 from mtx.serve.translation import Pairs, TranslationQueue
 from tests.rig import PATIENCE_S
-from tests.unit.serve.fakes import Upper, served
+from tests.unit.serve.fakes import Sure, Upper, served
 
 KEY = "0123456789abcdef"
 JSON = {"content-type": "application/json"}
@@ -325,7 +325,7 @@ def test_the_description_names_all_calls_and_their_fields() -> None:
             for method in ("GET", "POST"):
                 assert (client.request(method, path).status_code == 405) == (method.lower() not in call)
     body = calls["paths"]["/translate"]["post"]["requestBody"]["content"]["application/x-www-form-urlencoded"]
-    assert {*body["schema"]["properties"]} == {"q", "source", "target", "format", "alternatives", "api_key"}
+    assert {*body["schema"]["properties"]} == {"q", "source", "target", "format", "alternatives", "quality", "api_key"}
     assert body["schema"]["required"] == ["q", "source", "target"]
 
 
@@ -539,3 +539,17 @@ def test_everything_is_inside() -> None:
 def test_a_name_of_a_model_stays_text() -> None:
     text, _ = render_page(LANGUAGES, {})
     assert r'"\u003c/script\u003e\u003cb\u003e\u0026"' in text and "<b>" not in text
+
+
+def test_quality_is_of_each_line_and_only_if_it_is_asked_for() -> None:
+    with served(Sure()) as client:
+        assert "quality" not in ask(client, q="a dog\n\nruns")
+        lines = [{"quality": 5, "advice": "use"}, {"quality": None, "advice": None}, {"quality": 4, "advice": "use"}]
+        assert ask(client, q="a dog\n\nruns", quality=True)["quality"] == lines
+        assert ask(client, q=["a", "a dog\n\nruns", "7"], quality=True)["quality"][1] == lines
+        fields = {"q": "a dog", "source": "en", "target": "de", "quality": "true"}
+        assert client.post("/translate", data=fields).json()["quality"] == lines[:1]
+        page = ask(client, q='<p title="a">a dog</p><p>runs</p>', format="html", quality=True)
+        assert [each["quality"] for each in page["quality"]] == [5, 4, 1]
+        refused = client.post("/translate", json={**fields, "quality": "perhaps"})
+        assert refused.status_code == 400 and "quality" in refused.json()["error"]
