@@ -3,7 +3,7 @@
 Only translations change. In XLIFF 1 a new target has the state needs-review-translation, and the segments of its
 seg-source; locked and confirmed translations are kept. In TMX a unit without text in the target language gets one. In
 PO a new translation is marked fuzzy, PO's word for unsure. Where the model estimates the quality of its translations,
-that of the worst segment is written too: `its:mtConfidence` of ITS 2.0, section 8.19, in XLIFF 1, else in words.
+that of the worst segment is written too: `its:mtConfidence` of ITS 2.0 in XLIFF 1, else in words.
 Flow: text -> nodes or messages with their places (`mtx.data`) -> `Marked` segments -> translations -> `Edit`.
 """
 
