@@ -93,7 +93,7 @@ class QualityMap(BaseModel):
         """
         sizes, rows = zip(*of_parts, strict=True)
         by_part = np.array(rows) @ self.weights + self.bias
-        mean, worst = np.interp([np.average(by_part, weights=sizes), by_part.min()], self.knots, self.values)
+        mean, worst = np.interp([by_part @ sizes / sum(sizes), min(by_part)], self.knots, self.values)
         advice: Advice = "redo" if worst < self.redo_below else "look" if worst < self.look_below else "use"
         return round(float(mean), 1), advice
 
