@@ -109,7 +109,8 @@ def translate(
     work = LineWork(translator, as_json, prefix, rows)
     others = [*filter(None, (prefix, glossary))]
     if text and target and (target.is_file() or not target.exists()) and all(map(Path.is_file, others)):
-        translate_file(work, text, target, shard, {"model": model, **resumed_with(options)}, others)
+        form = work.has_values if look_below is None else look_below
+        translate_file(work, text, target, shard, {"model": model, "json": form, **resumed_with(options)}, others)
     elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     else:
@@ -314,7 +315,6 @@ def translate_file(
     start, end = shard_bounds(shard, sum(1 for _ in lines()))
     identity |= {
         "shard": [start, end],
-        "json": work.has_values,
         "search": repr(work.translator.options),
         "translator": work.translator.engine.name,
         "texts": [durable.sha256(text) for text in (file, *others)],

@@ -141,8 +141,8 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
             files = {CARD: export_card(kind, loaded, precision, scores, comparison)}
             if to == "ctranslate2":
                 files[EXPORT_EXAMPLE] = _EXAMPLE.read_text(encoding="utf-8")
-                if (root / QUALITY).is_file():
-                    files[QUALITY] = (root / QUALITY).read_text(encoding="utf-8")
+            if (root / QUALITY).is_file():
+                files[QUALITY] = (root / QUALITY).read_text(encoding="utf-8")
             for name, text in files.items():
                 durable.write_text(new / name, text)
             durable.write_manifest(new, files)

@@ -70,6 +70,9 @@ def test_a_resumed_translation_has_the_whole_table(model: Path, place: Path, mon
         patch.setattr(translate.Review, "write", lambda review: 1 / 0)
         assert run(model, "in.txt", "-o", "out.txt", "--review", "r.tsv").exit_code
     assert Path("out.txt.part").exists() and not Path("r.tsv").exists()
+    for words in ([], ["--review", "r.tsv", "--look-below", 50]):
+        with pytest.raises(UsageError, match="was started with another"):
+            raise run(model, "in.txt", "-o", "out.txt", *words).exception or AssertionError
     assert run(model, "in.txt", "-o", "out.txt", "--review", "r.tsv").exit_code == 0
     assert Path("r.tsv").read_text() == Path("whole.tsv").read_text()
     assert Path("out.txt").read_text() == Path("whole.txt").read_text() and not Path("out.txt.part").exists()

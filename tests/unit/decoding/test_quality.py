@@ -50,6 +50,7 @@ def test_a_line_has_the_mean_of_its_parts_and_the_advice_of_the_worst() -> None:
     assert quality_map.estimate([(1, [9.0, *rest])]) == (80, "use")
     strict = quality_map.with_look_below(30)
     assert strict.estimate([(1, [-1.0, *rest])]) == (50, "use")
+    assert strict.estimate([(1, [-1.5, *rest])]) == (35, "use")
     assert strict.estimate([(1, [-2.0, *rest])]) == (20, "redo")
     assert quality_map.with_look_below(90).estimate([(1, [9.0, *rest])]) == (80, "look")
 
