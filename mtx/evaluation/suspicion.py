@@ -5,7 +5,7 @@ from typing import Literal
 
 from mtx.data.cleaning import omission
 from mtx.data.languages import WITHOUT_SPACES
-from mtx.data.markup import CODE
+from mtx.data.markup import CODE, needs_no_translation
 
 Suspicion = Literal["repetition", "copy", "short", "numbers"]
 
@@ -32,7 +32,7 @@ def suspicion(src: str, translation: str) -> Suspicion | None:
     if stutters or _repetitions(translation) > of_src:
         return "repetition"
     words = [word for word in _TOKEN.findall(CODE.sub(" ", src)) if word.isalpha()]
-    is_copy = len(words) >= _FEWEST_WORDS and translation.split() == src.split()
+    is_copy = len(words) >= _FEWEST_WORDS and translation.split() == src.split() and not needs_no_translation(src)
     return "copy" if is_copy else omission(src, translation)
 
 

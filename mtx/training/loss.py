@@ -126,7 +126,8 @@ def _chunk(
     log_p_y = p_y.clamp_min(torch.finfo(torch.float32).tiny).log()  # a token's nll is at most 87
     divergence = _add_divergence(logits, p, rdrop_alpha / 2) * mask if rdrop_alpha else z_y.new_zeros(1)
     sums = torch.stack([(-log_p_y * is_real).sum(), (z_y * is_real).sum(), divergence.sum()])
-    p.scatter_(1, ys, (p.gather(1, ys).to(exact) - (1 - smoothing)).to(p.dtype))
+    rows = torch.arange(len(p), device=p.device)[:, None]  # on a CPU, scatter_ would copy all of p in bf16, twice
+    p[rows, ys] = (p[rows, ys].to(exact) - (1 - smoothing)).to(p.dtype)
     d_bias = z_y.new_empty(0) if bias is None else (p * is_real).sum(0, dtype=exact)
     return (p @ w).view_as(h), p.T @ (h * mask).flatten(0, 1), d_bias, sums
 
