@@ -60,7 +60,7 @@ _KEPT_HTML = re.compile(
 )
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
 _TAG = re.compile(r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>", re.IGNORECASE)
-_TITLE = re.compile(r"(?:\]\([^\s()]+\s+|\{\{[<%][^\n>]*?\stitle=)\"([^\"\\\n]*[^\W\d_][^\"\\\n]*)\"")
+_TITLE = re.compile(r"(?:\]\([^\s()]+\s+|\{\{[<%][^\n>]{0,500}?\stitle=)\"([^\"\\\n]+)\"")
 _LINK = re.compile(r"(?:\]\(|\bhref=[\"']|^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*)#([^\s)\"'<>]+)", re.MULTILINE)
 _ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w.:-]+)", re.MULTILINE)
 _NOT_SHOWN = re.compile(

@@ -9,6 +9,7 @@ from mtx.evaluation.suspicion import suspicion
     "src, translation, noted",
     [
         ("a dog runs", "ein Hund Hund Hund läuft", "repetition"),
+        ("cart.empty.title", "cart.empty.title", None),
         ("no", "ich weiß nicht, ich weiß nicht, ich weiß nicht.", "repetition"),
         ("no", "und und", None),
         ("no", "auf einem Trampolin auf einem Trampolin", "repetition"),
