@@ -145,13 +145,14 @@ def needs_no_translation(text: str) -> bool:
     return is_code and not any(one.islower() and two.islower() for one, two in pairwise(text))
 
 
+_LABEL_CHARS = 80
 # The mark before the letter of an accelerator, not the & of AT&T; both in parentheses behind a text in other scripts
-_ACCELERATOR = re.compile(r" ?\([&_]\w\)|(?!&\w+;)(?:(?<![^\W_])_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])")
+_ACCELERATOR = re.compile(r" ?\([&_]\w\)|(?!&\w+;)(?:(?<![^\W_])(?<!\*)_|(?<![A-Z])&|&(?![A-Z]))([^\W\d_])")
 
 
 def accelerator(text: str) -> re.Match[str] | None:
-    """The mark of an accelerator with its letter, as in &File and _File."""
-    return _ACCELERATOR.search(text) if text.count("&") + text.count("_") == 1 else None
+    """The mark of an accelerator with its letter, as in &File and _File; sentences longer than a label have none."""
+    return _ACCELERATOR.search(text) if text.count("&") + text.count("_") == 1 and len(text) <= _LABEL_CHARS else None
 
 
 def strip_codes(text: str) -> str:

@@ -165,3 +165,13 @@ def test_a_template_without_a_header_is_named(tmp_path: Path, caplog: pytest.Log
     assert not caplog.messages
     translated(tmp_path / "a.pot", header.format("CHARSET"))
     assert f"{tmp_path / 'a.pot'}: a template; msginit -i FILE -l LANGUAGE makes a catalogue" in caplog.text
+
+
+def test_names_with_underscores_have_no_accelerator(tmp_path: Path) -> None:
+    for source in (
+        "The *_subtype* of it",
+        "The lamp takes the arguments that are named there, or those passed into the _lamp of the cat.",
+        "The lamp is described by its name, version, maintainer, description, &c., and it is sent to a cat.",
+    ):
+        result = translated(tmp_path / "a.po", f'msgid "{source}"\nmsgstr ""\n')
+        assert result.endswith(f'msgstr "{source.upper()}"\n'), result
