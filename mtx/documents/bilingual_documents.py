@@ -52,6 +52,11 @@ _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _EMOJI = re.compile(f"[{EMOJI}]")
 _LINE = re.compile(r"^(.*\S)?.*$", re.MULTILINE)  # of PO, without white space at the end
+_ITS = {
+    "xmlns:its": "http://www.w3.org/2005/11/its",
+    "its:version": "2.0",
+    "its:annotatorsRef": "mt-confidence|mtx",
+}
 _QUALITY_NOTE = re.compile(r"^# mtx: quality .*\n", re.MULTILINE)
 _QUALITY_PROP = "x-mtx-quality"
 _COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
@@ -193,12 +198,6 @@ def edit_xliff(
         require_languages(path, languages_of(unit), languages)
     files = set[Node]()
     copies, are_all = _find_copies(units)
-    root = units[0] if units else None
-    while root and root.parent:
-        root = root.parent
-    if root and units[0].name != "segment":
-        tag = document[root.start : root.inner_start]
-        yield Edit(root.start, root.inner_start, [], partial(_declare_its, tag, found))
     for unit in units:
         edits = list(_edit_unit(document, unit, overwrite or (are_all and unit in copies), left, found))
         if not edits:
@@ -214,13 +213,6 @@ def edit_xliff(
     if num_replaced := are_all * (len(copies) - left["copied source"]):
         replaced = counted(num_replaced, "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, replaced)
-
-
-def _declare_its(tag: str, found: Found, _: Marked) -> str:
-    """The tag of the root, with the namespace of ITS if the quality of a translation is known."""
-    if all(each.quality is None for each in found.values()):
-        return tag
-    return with_attribute(with_attribute(tag, "xmlns:its", "http://www.w3.org/2005/11/its"), "its:version", "2.0")
 
 
 def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
@@ -311,8 +303,10 @@ def _write_target(
         worst = _find_worst((content for content in contents.values() if not isinstance(content, str)), found)
         if unit.name == "segment" or not worst or worst.quality is None:
             return tag
-        annotated = with_attribute(tag, "its:annotatorsRef", "mt-confidence|mtx")
-        return with_attribute(annotated, "its:mtConfidence", f"{worst.quality / 100:.3f}")
+        marked = tag
+        for name, value in {**_ITS, "its:mtConfidence": f"{worst.quality / 100:.3f}"}.items():
+            marked = with_attribute(marked, name, value)
+        return marked
 
     if template is None:
         assert target is not None
