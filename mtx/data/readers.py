@@ -114,5 +114,5 @@ def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
         f"and {mtx_command('train', 'pairs.txt')}"
     )
     kind = kind_of_file(path)
-    help = kind.help if kind else help
+    help = kind.help if kind and not kind.form else help
     return UsageError(f"{path}: expected sentence pairs, got {kind.name if kind else 'single sentences'}", help)

@@ -317,10 +317,7 @@ read_bars = TableReader(lambda _, lines: (re.split(r" *\|\|\| *", line) for line
 
 def read_jsonl(path: Path, languages: Languages, columns: Columns = ()) -> Iterator[PairBlock]:
     """The pairs of a file with a JSON object on each line, by the keys of `_find_names`."""
-    help = (
-        f"write one object per line: jq -c 'arrays[] // .' {shell_command(path)} > NEW.jsonl; "
-        "convert keys with messages to PO or XLIFF (Translate Toolkit)"
-    )
+    help = f"write one object per line: jq -c 'arrays[] // .' {shell_command(path)} > NEW.jsonl"
 
     def pair(number: int, line: str) -> Pair:
         where = f"{path}:{number}"

@@ -30,8 +30,7 @@ _SHORT_LINE = 40  # characters; no program has wrapped it
 _BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line
 _BALANCING_ROUNDS = 5
 _LEAST = 1e-9
-# Of a piece, without white space; a sign after a number is not a part of it, as in "In 1999."
-_INK = re.compile(r"\d+(?=[.,:;!?)]+\s*$)|\S(?:.*\S)?", re.DOTALL)
+_INK = re.compile(r"\S(?:.*\S)?", re.DOTALL)
 # Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
 _WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
 _OPENING = frozenset(["", *"([{«„‘¿¡"])  # characters without a space next to them; "" is an end of the text
@@ -193,15 +192,16 @@ def _units(tgt: str, links: Links) -> list[Link]:
     """
     units = list[Link]()
     for link in links:
-        for match in _INK.finditer(tgt, link.start, link.end):
-            start, end = match.span()
-            if units and units[-1].end == start and _WITHIN_WORD.match(tgt, start):
-                units[-1] = units[-1]._replace(end=end)  # the first piece determines the word's link
-            elif any(map(str.isalnum, match[0])):
-                units.append(Link(start, end, link.src))
-            else:
-                middle = (start + end - 1) / 2
-                units += [Link(at, at + 1, link.src + at - middle, False) for at in range(start, end)]
+        if not (match := _INK.search(tgt, link.start, link.end)):
+            continue
+        start, end = match.span()
+        if units and units[-1].end == start and _WITHIN_WORD.match(tgt, start):
+            units[-1] = units[-1]._replace(end=end)  # the first piece determines the word's link
+        elif any(map(str.isalnum, match[0])):
+            units.append(Link(start, end, link.src))
+        else:
+            middle = (start + end - 1) / 2
+            units += [Link(at, at + 1, link.src + at - middle, False) for at in range(start, end)]
     return units
 
 

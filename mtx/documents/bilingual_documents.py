@@ -44,9 +44,7 @@ logger = logging.getLogger(__name__)
 
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 # Of texts in columns, too, with the bullet or the option that a line begins with
-_SPACES = re.compile(
-    r"(?: *[\t\r\n]\s*|\A *)(?:[-*+•–] +|-{1,2}\w(?:\S| (?! )){0,60}(?:  |\t)\s*)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)"
-)
+_SPACES = re.compile(r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|-{1,2}\w(?:\S| (?! )){0,60}  +)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)")
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
@@ -423,10 +421,6 @@ def edit_po(
         previous, begin = begin, spans[message.line][0]
         if message.is_header:
             require_languages(path, message.languages, languages)
-            if "charset=CHARSET" in message.texts["msgstr"]:
-                logger.warning(
-                    "%s: a template; msginit -i FILE -l LANGUAGE makes a catalogue of it, with a header", path
-                )
             default = _DIALECT.search(message.comments + message.texts["msgstr"])
             continue
         match = _DIALECT.search(message.comments) or default

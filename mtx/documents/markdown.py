@@ -60,7 +60,6 @@ _KEPT_HTML = re.compile(
 )
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
 _TAG = re.compile(r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>", re.IGNORECASE)
-_TITLE = re.compile(r"(?:\]\([^\s()]+\s+|\{\{[<%][^\n>]{0,500}?\stitle=)\"([^\"\\\n]+)\"")
 _LINK = re.compile(r"(?:\]\(|\bhref=[\"']|^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*)#([^\s)\"'<>]+)", re.MULTILINE)
 _ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w.:-]+)", re.MULTILINE)
 _NOT_SHOWN = re.compile(
@@ -158,18 +157,15 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
 
 
 def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
-    """The edits of a page with translated text: visible attributes, titles of links, pictures and shortcodes, and links
-    inside the page, which follow their headings.
+    """The edits of a page with translated text: visible attributes, and links inside it, which follow their headings.
 
     Warns of links that lead nowhere.
     """
-    if not any(pattern.search(text) for pattern in (_TAG, _LINK, _TITLE)):
+    if not (_TAG.search(text) or _LINK.search(text)):
         return
     words, edits, dead = _without_code(text), list[Edit](), list[str]()
     for tag in _TAG.finditer(words):
         edits += moved(html.read_attributes(tag[0]), tag.start())
-    for title in _TITLE.finditer(words):
-        edits.append(Edit(*title.span(1), [title[1]], lambda new: raw(new).replace('"', "&quot;")))
     slugs = dict(zip(_slugs(source), _slugs(text), strict=False))
     ids = {"top", *_ID.findall(source)}
     for link in _LINK.finditer(words):

@@ -91,17 +91,17 @@ PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\
 ----
 
 a page (HTML)
-to translate it, give it as a FILE; to train, write its translations as pairs, source TAB target
+give it as a FILE
 html: html|htm|xhtml|xht|php|ejs|twig|liquid|hbs
 (?!)
 
 Markdown
-to translate it, give it as a FILE; to train, write its translations as pairs, source TAB target
+give it as a FILE
 markdown: md|mdx|markdown
 (?!)
 
 subtitles
-to translate them, give them as a FILE; to train, align those of two languages first, as source TAB target
+give them as a FILE
 subtitles: srt|vtt
 \s*(?:WEBVTT\b|(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d\d:\d\d[,.]\d{3}[ ]*-->)
 
@@ -109,11 +109,6 @@ subtitles of another kind
 make them SRT (ffmpeg)
 : ass|ssa|sbv|smi
 \s*(?:\[Script\ Info\]|<SAMI|\d:\d\d:\d\d\.\d{3},\d:\d\d:)
-
-a notebook (Jupyter)
-make it Markdown, and its translation a notebook again (jupytext)
-: ipynb
-\s*\{\s*"cells"\s*:
 
 keys with messages (JSON, YAML, Fluent and the like)
 convert them to PO or XLIFF (Translate Toolkit)
@@ -136,7 +131,7 @@ write one verse a line, without marks
 \s*\\(?:id|usfm|h|m?t?\d?|s\d?|c|p|v)\s
 
 a table
-write the column to translate into a file of its own: by a spreadsheet, cut -f 1 FILE (TABs) or jq -r .src FILE (JSON)
+write the column to translate into a file of its own, as with cut -f 1 FILE or jq -r .src FILE
 : tsv|csv|jsonl
 (?# a TAB in two lines, but not those of a list)
 (?:(?:\d+|[ \d.)(*+-]*+[^\s\d.)(*+\xe2-][^\t\n]*+)\t[^\n]*+(?:\n|$)){2}

@@ -48,10 +48,6 @@ FILES: dict[str, list[tuple[str, bytes]]] = {
         ("a.json", b'{"translation": {"en": "a lamp", "de": "eine Lampe"}}\n'),
         ("a.txt", b'{"source": "a lamp", "target": "eine Lampe"}\n'),
     ],
-    "notebooks": [
-        ("a.ipynb", b'{"cells": [], "nbformat": 4}\n'),
-        ("a.txt", b'{\n "cells": [\n  {"cell_type": "code"}]}\n'),
-    ],
     "keys with messages": [
         ("a.ftl", b"lamp = The lamp is red.\ncat = { $name } sleeps.\n    .label = A cat\n"),
         ("a.txt", b"# Messages\n\nlamp = The lamp is red.\n-cat = A cat\n"),

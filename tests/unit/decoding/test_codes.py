@@ -10,9 +10,9 @@ import pytest
 from mtx.commands.translate import Review, translate_document
 from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
-from mtx.data.markup import Tag, bare, mark_up, raw
+from mtx.data.markup import Tag, mark_up, raw
 from mtx.data.tokenizer import train_tokenizer
-from mtx.decoding.codes import Link, _balance, put_back
+from mtx.decoding.codes import _balance
 from mtx.decoding.options import Attention, Candidate, SearchOptions
 from mtx.decoding.translator import Hypothesis, Part, best_combinations
 from mtx.documents.bilingual_documents import with_lines
@@ -170,9 +170,3 @@ def test_no_space_begins_a_line_of_the_translation() -> None:
     ):
         [joined] = best_combinations(parts, [[Hypothesis(["Eins.", mark], 0, [])], second], 1)
         assert joined.text == expected
-
-
-def test_an_exponent_stays_before_the_sign_of_the_same_piece() -> None:
-    src, tags = bare(["It is 10", Tag("<sup>9</sup>", "alone"), "."])
-    links = [Link(0, 2, 1), Link(2, 6, 4), Link(6, 8, 7), Link(8, 10, 8.5)]  # the last piece is "0."
-    assert raw(put_back(tags, src, "Es ist 10.", links)) == "Es ist 10<sup>9</sup>."

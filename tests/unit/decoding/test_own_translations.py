@@ -44,7 +44,6 @@ class Echo(FakeTranslator):
         "v2.0.1",
         "A4",
         "COVID-19",
-        "cart.empty.title",
         "\u200b",
         "?",
     ],
@@ -53,9 +52,7 @@ def test_what_needs_no_translation(text: str) -> None:
     assert needs_no_translation(text)
 
 
-@pytest.mark.parametrize(
-    "text", ["a", "A", "2nd", "第3章", "（笑）", "A4 B5", "3D-Film", "N/A", "x86 is", "z.B.", "e.g.", "U.S.", "end.The"]
-)
+@pytest.mark.parametrize("text", ["a", "A", "2nd", "第3章", "（笑）", "A4 B5", "3D-Film", "N/A", "x86 is"])
 def test_what_needs_a_translation(text: str) -> None:
     assert not needs_no_translation(text)
 

@@ -273,20 +273,3 @@ def test_every_fence_and_every_line_of_code_is_the_source_s() -> None:
             assert fence in result[at:], (text, result)
             at = result.index(fence, at) + len(fence)
         assert result.endswith("LAST WORDS\n"), (text, result)
-
-
-def test_titles_of_links_pictures_and_shortcodes_are_text(tmp_path: Path) -> None:
-    text = (
-        '![A lamp](lamp.jpg "A red lamp")\n\nThe [cat](a.html \'b\') and [it](b.html "is here"), `[no](a "code")`.\n\n'
-        '{{< figure src="a.jpg" title="Red & old" >}}\n\n```\n[no](a "code")\n```\n\n![1](b.png "12")\n'
-    )
-    result = translated(tmp_path / "a.md", text)
-    for title in (
-        'lamp.jpg "A RED LAMP")',
-        'b.html "IS HERE")',
-        'title="RED & OLD"',
-        '[no](a "code")`',
-        '(b.png "12")',
-    ):
-        assert title in result
-    assert '\n[no](a "code")\n```' in result

@@ -146,27 +146,6 @@ def test_credits_of_translators_are_left_to_them(tmp_path: Path) -> None:
     assert translated(tmp_path / "a.po", text) == text
 
 
-@pytest.mark.parametrize(
-    ("source", "translation"),
-    [
-        (r"  -f, --force\t\toverwrite the files\n", r"  -f, --force\t\tOVERWRITE THE FILES\n"),
-        (r"-h, --help   show it\n  -o FILE\twrite a file", r"-h, --help   SHOW IT\n  -o FILE\tWRITE A FILE"),
-        (r"lamp\tcat", r"LAMP\tCAT"),
-    ],
-)
-def test_options_are_no_text(source: str, translation: str, tmp_path: Path) -> None:
-    result = translated(tmp_path / "a.po", f'msgid "{source}"\nmsgstr ""\n')
-    assert result.replace("#, fuzzy\n", "").endswith(f'msgstr "{translation}"\n')
-
-
-def test_a_template_without_a_header_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    header = 'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n\nmsgid "a lamp"\nmsgstr ""\n'
-    translated(tmp_path / "a.pot", header.format("UTF-8"))
-    assert not caplog.messages
-    translated(tmp_path / "a.pot", header.format("CHARSET"))
-    assert f"{tmp_path / 'a.pot'}: a template; msginit -i FILE -l LANGUAGE makes a catalogue" in caplog.text
-
-
 def test_names_with_underscores_have_no_accelerator(tmp_path: Path) -> None:
     for source in (
         "The *_subtype* of it",
