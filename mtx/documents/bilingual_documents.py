@@ -35,13 +35,15 @@ from mtx.data.translation_memories import (
 )
 from mtx.documents import markdown
 from mtx.documents.edits import Edit, inserted, replace_text, space_before
-from mtx.formatting import counted
+from mtx.formatting import counted, shell_command
 
 logger = logging.getLogger(__name__)
 
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 # Of texts in columns, too, with the bullet or the option that a line begins with
-_SPACES = re.compile(r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|--?\w(?:\S| (?! )){0,60}(?:  |\t)[ \t]*)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)")
+_SPACES = re.compile(
+    r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|--?\w(?:\S| (?! )){0,60}(?:  |\t)[ \t]*)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)"
+)
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
@@ -381,6 +383,11 @@ def edit_po(
         if message.is_header:
             require_languages(path, message.languages, languages)
             default = _DIALECT.search(message.comments + message.texts["msgstr"])
+            if "=CHARSET" in message.texts["msgstr"]:
+                command = shell_command("msginit", "-l", languages[1], "-i", path)
+                logger.warning(
+                    "%s: is a template, without plural forms; first make a catalogue of it: %s", path, command
+                )
             continue
         found = _DIALECT.search(message.comments) or default
         dialect = found.lastgroup if found else None

@@ -24,7 +24,7 @@ from tests.unit.documents.test_document import translated
         ("  -h, --help     show &#8220;it&#8221;", "  -h, --help     SHOW “IT”"),
         (r"- a\n  -b C, --d     e\n * f", r"- A\n  -b C, --d     E\n * F"),
         (r"  -q, --quiet\t\tsay less\n  -o out \tsave", r"  -q, --quiet\t\tSAY LESS\n  -o out \tSAVE"),
-        ("set '--keep-up' or -k (--jobs=<n>): a -- b, x-ray -1", "SET '--keep-up' OR -k (--jobs=<n>): A -- B, X-RAY -1"),
+        ("set '--keep-up' or -k (--jobs=<n>): b -- x-ray -1", "SET '--keep-up' OR -k (--jobs=<n>): B -- X-RAY -1"),
         ("no --dry-run. (--a[=b]) -flat", "NO --dry-run. (--a[=b]) -FLAT"),
         (r"-I bake.\n-So?", r"-I BAKE.\n-SO?"),
         ("baker mix [<options>] [--] <flour>...", "baker mix [<options>] [--] <flour>..."),
@@ -147,3 +147,9 @@ def test_marks_next_to_letters_are_separated_in_rst(tmp_path: Path) -> None:
 def test_credits_of_translators_are_left_to_them(tmp_path: Path) -> None:
     text = 'msgctxt "NAME OF TRANSLATORS"\nmsgid "Names"\nmsgstr ""\n\nmsgid "translator-credits"\nmsgstr ""\n'
     assert translated(tmp_path / "a.po", text) == text
+
+
+def test_a_template_gets_advice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.pot"
+    translated(path, 'msgid ""\nmsgstr "Content-Type: text/plain; charset=CHARSET\\n"\n\nmsgid "a"\nmsgstr ""\n')
+    assert f"msginit -l de -i {path}" in caplog.text
