@@ -217,7 +217,7 @@ def test_markdown(tmp_path: Path) -> None:
     result = translated(tmp_path / "p.md", MARKDOWN)
     assert result.split("\n") == [
         "---", "title: a dog", "---", "# TWO *DOGS* PLAY #", "",
-        'A MAN IN A **RED SHIRT** READS [A BOOK](x.html "title") AND `code`. '
+        'A MAN IN A **RED SHIRT** READS [A BOOK](x.html "TITLE") AND `code`. '
         "HE SEES <b>IT</b> \\*NOW\\* https://example.com/a_b_c NOW[^1].", "",
         "- ONE", "- [ ] TWO _THREE_ MORE", "1. FOUR", "", "> FIVE", "", "```", "a dog", "```", "",
         "| SIX | `x` |", "|:--|---|", "| SEVEN | 12 |", "", "    code", "", "[ref]: http://x", "<div>",
