@@ -91,17 +91,17 @@ PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\
 ----
 
 a page (HTML)
-to translate it, give it as a FILE; to train, write one pair per line
+to train, write one pair per line, as source TAB target; to translate it, give it as a FILE
 html: html|htm|xhtml|xht|php|ejs|twig|liquid|hbs
 (?!)
 
 Markdown
-to translate it, give it as a FILE; to train, write one pair per line
+to train, write one pair per line, as source TAB target; to translate it, give it as a FILE
 markdown: md|mdx|markdown
 (?!)
 
 subtitles
-to translate them, give them as a FILE; to train, write one pair per line, as source TAB target
+to train, write one pair per line, as source TAB target; to translate them, give them as a FILE
 subtitles: srt|vtt
 \s*(?:WEBVTT\b|(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d\d:\d\d[,.]\d{3}[ ]*-->)
 

@@ -297,7 +297,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "help"),
     [("a.json", "a", "PO or XLIFF"), ("a.YML", "a: b", "PO or XLIFF"), ("a.rst", "a", "pandoc"), ("a.ass", "a", "SRT"),
-     ("a.ipynb", '{\n "cells": [', "jupytext"), ("a.csv", "a,b", "csvcut"), ("a.yml.erb", "a: b", "PO or XLIFF"), ("a.txt", '[\n{"a": "b"}]', "PO or XLIFF")],
+     ("a.ipynb", '{\n "cells": [', "jupytext"), ("a.csv", "a,b", "csvcut"),
+     ("a.yml.erb", "a: b", "PO or XLIFF"), ("a.txt", '[\n{"a": "b"}]', "PO or XLIFF")],
 )  # fmt: skip
 def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, text: str, help: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
