@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mtx.data.language_detection import languages_of
 from mtx.data.languages import Languages, code_of
-from mtx.data.readers import FILE_ENDING, reader_of
+from mtx.data.readers import FILE_ENDING, no_pairs, reader_of
 from mtx.data.tables import PLAIN_NAMES, Columns, language_of_column, log_once
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted
@@ -50,6 +50,8 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str
             others += files.values()
     if others:
         log_once(f"{folder}: {counted(len(others), 'other file')} skipped, such as {others[0].name}")
+        if not texts:
+            log.warning("skipping %s", no_pairs(others[0]))
     return texts
 
 

@@ -123,23 +123,25 @@ def is_white_space(text: str) -> bool:
     return _WHITE_SPACE.fullmatch(unescape(text)) is not None
 
 
-_QUANTITY = re.compile(  # numbers with their units, such as 12 kB / 4.6 kB, 1920 × 1080 px and -5 °C
+# Numbers with their units, such as 12 kB / 4.6 kB, 1920 × 1080 px and -5 °C; and an identifier, but not e.g. or ph.d
+_QUANTITY_OR_NAME = re.compile(
     r"(?:[\s<>≤≥≈~±+−–/×x()-]*+\d[\d.,\s]*+(?:[°º][CF]|K|px|pt|em|rem|dpi|fps|rpm|dB|bar|min|%|[kKMGTPE]?i?(?:bit|bps|B|b)"
     r"|[kMGmµμncd]?(?:Hz|Wh|Ah|Pa|[mglLshWVAJNFΩ]))?(?:/s|/h|[²³])?)++[\s)]*"
+    "|[a-z][a-zA-Z0-9]+(?:[._][a-zA-Z0-9]{2,})+"
 )
 
 
 def needs_no_translation(text: str) -> bool:
     """Whether a text is its own translation: it has no letter, or is one word of digits and letters such as A4.
 
-    So is a quantity with its unit, such as 12 kB.
+    So is a quantity with its unit, such as 12 kB, and a name such as menu.save_as or www.example.org.
 
     Letters of a script without case count as words, and so do two small letters in a row (2nd).
     """
     letters = list(filter(str.isalpha, text))
     is_one_word = len(text.split()) == 1 and any(map(str.isdigit, text))
     is_code = is_one_word and all(letter.isupper() or letter.islower() for letter in letters)
-    if not letters or _QUANTITY.fullmatch(text):
+    if not letters or _QUANTITY_OR_NAME.fullmatch(text):
         return True
     return is_code and not any(one.islower() and two.islower() for one, two in pairwise(text))
 

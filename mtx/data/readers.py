@@ -68,7 +68,7 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys(["xliff", "xlf", "sdlxliff", "mqxliff", "mxliff"], BilingualReader(read_xliff)),
     **dict.fromkeys(["po", "pot"], BilingualReader(read_po)),
 }
-_JSON = re.compile(r"\s*(?:\{|\[\s*(?:[\[{\"]|$))")
+_JSON = re.compile(r"\s*(?:\{\s*\S|\[\s*(?:[\[{\"]|$))")
 # A local name with such an extension is one file; any other name is the prefix of two files, one for each language.
 FILE_ENDING = re.compile(rf"\.({'|'.join(READERS)})(\.gz)?$", re.IGNORECASE)
 
@@ -107,12 +107,12 @@ def find_reader(path: Path) -> Reader | None:
 
 def no_pairs(path: Path, tgt: Path = Path("OTHER")) -> UsageError:
     """The error for a file without pairs; its help joins it to `tgt`, whatever TABs are in the lines."""
+    if kind := kind_of_file(path):
+        return UsageError(f"{path}: expected sentence pairs, got {kind.name}", kind.help)
     help = (
         "write one pair per line, as source TAB target; use the extension .csv for commas or semicolons; name two "
         "files NAME.en and NAME.de as NAME, or join any two: "
         f"paste -d '|' {shell_command(path, '/dev/null', '/dev/null', tgt)} > pairs.txt, "
         f"and {mtx_command('train', 'pairs.txt')}"
     )
-    kind = kind_of_file(path)
-    help = kind.help if kind and not kind.form else help
-    return UsageError(f"{path}: expected sentence pairs, got {kind.name if kind else 'single sentences'}", help)
+    return UsageError(f"{path}: expected sentence pairs, got single sentences", help)

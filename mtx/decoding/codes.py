@@ -30,7 +30,7 @@ _SHORT_LINE = 40  # characters; no program has wrapped it
 _BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line
 _BALANCING_ROUNDS = 5
 _LEAST = 1e-9
-_INK = re.compile(r"\S(?:.*\S)?", re.DOTALL)
+_INK = re.compile(r"\S*\d(?=\W+\Z)|\S(?:.*\S)?", re.DOTALL)  # a piece may have a digit and the full stop after it
 # Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
 _WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
 _OPENING = frozenset(["", *"([{«„‘¿¡"])  # characters without a space next to them; "" is an end of the text
@@ -192,16 +192,15 @@ def _units(tgt: str, links: Links) -> list[Link]:
     """
     units = list[Link]()
     for link in links:
-        if not (match := _INK.search(tgt, link.start, link.end)):
-            continue
-        start, end = match.span()
-        if units and units[-1].end == start and _WITHIN_WORD.match(tgt, start):
-            units[-1] = units[-1]._replace(end=end)  # the first piece determines the word's link
-        elif any(map(str.isalnum, match[0])):
-            units.append(Link(start, end, link.src))
-        else:
-            middle = (start + end - 1) / 2
-            units += [Link(at, at + 1, link.src + at - middle, False) for at in range(start, end)]
+        for ink in _INK.finditer(tgt, link.start, link.end):
+            start, end = ink.span()
+            if units and units[-1].end == start and _WITHIN_WORD.match(tgt, start):
+                units[-1] = units[-1]._replace(end=end)  # the first piece determines the word's link
+            elif any(map(str.isalnum, ink[0])):
+                units.append(Link(start, end, link.src))
+            else:
+                middle = (start + end - 1) / 2
+                units += [Link(at, at + 1, link.src + at - middle, False) for at in range(start, end)]
     return units
 
 

@@ -38,13 +38,15 @@ from mtx.data.translation_memories import (
 from mtx.decoding.translator import Hypothesis
 from mtx.documents import markdown
 from mtx.documents.edits import Edit, inserted, replace_text, space_before
-from mtx.formatting import counted
+from mtx.formatting import counted, shell_command
 
 logger = logging.getLogger(__name__)
 
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 # Of texts in columns, too, with the bullet or the option that a line begins with
-_SPACES = re.compile(r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|-{1,2}\w(?:\S| (?! )){0,60}  +)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)")
+_SPACES = re.compile(
+    r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|--?\w(?:\S| (?! )){0,60}(?:  |\t)[ \t]*)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)"
+)
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
@@ -161,14 +163,18 @@ _DIALECT = re.compile(  # of the text of messages, by the comments before one or
     r"|(?P<rst>\brst-text|^#:.*\.(?:rst|txt)\b|:docstring of |Sphinx)|(?P<godot>^#:.*\.xml\b|class reference)",
     re.MULTILINE,
 )
-_NAMES = {  # in these dialects, the names of targets and of classes; directives, and input of examples
+# By dialect: options, but not the word of a speaker, `-I`; the names of targets, directives, and input of examples; the
+# names of classes
+_NAMES = {
+    None: re.compile(r"(?<![\w/.-])(?!\A-[AI]\b)-(?:[a-zA-Z]|-[a-zA-Z][\w-]*(?:\[?=[\w\]]*)?)(?![\w-])"),
     "rst": re.compile(
         r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)|\w*(?:\\_[\w.]*\w|\\_)+|^(?:\.\. [\w:-]+::|>>> ).*",
         re.MULTILINE,
     ),
     "godot": re.compile(r"\[[@\w.]+\]"),
 }
-_CREDITS = {"translator-credits", "NAME OF TRANSLATORS", "EMAIL OF TRANSLATORS"}  # of GNOME and KDE: filled by people
+# Credits of translators in GNOME and KDE, which people fill in, and a command with its options
+_KEPT = re.compile(r"translator-credits\Z|(?:NAME|EMAIL) OF TRANSLATORS\Z|(?:[a-z][\w-]* )+\[[<-]")
 _RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
 
@@ -422,10 +428,15 @@ def edit_po(
         if message.is_header:
             require_languages(path, message.languages, languages)
             default = _DIALECT.search(message.comments + message.texts["msgstr"])
+            if "=CHARSET" in message.texts["msgstr"]:
+                command = shell_command("msginit", "-l", languages[1], "-i", path)
+                logger.warning(
+                    "%s: is a template, without plural forms; first make a catalogue of it: %s", path, command
+                )
             continue
         match = _DIALECT.search(message.comments) or default
         dialect = match.lastgroup if match else None
-        if dialect == "code" or _CREDITS & {*message.texts.values()}:
+        if dialect == "code" or any(map(_KEPT.match, message.texts.values())):
             continue
         forms = [key for key in message.texts if key.startswith("msgstr")]
         edits = list[Edit]()
@@ -458,10 +469,8 @@ def _read_message(text: str, dialect: str | None, left: Counter[str]) -> Iterato
     if dialect == "markdown":
         yield from markdown.read(text, left)
     else:
-        segment = mark_up([text])
-        if dialect:
-            segment = with_tags(segment, _NAMES[dialect], Tag)
-        yield Edit(0, len(text), with_lines(segment), _write_rst if dialect == "rst" else raw)
+        segment = with_tags(with_lines(mark_up([text])), _NAMES[dialect], Tag)
+        yield Edit(0, len(text), segment, _write_rst if dialect == "rst" else raw)
 
 
 def _write_rst(translation: Marked) -> str:

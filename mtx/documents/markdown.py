@@ -59,7 +59,12 @@ _KEPT_HTML = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
-_TAG = re.compile(r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>", re.IGNORECASE)
+_SHOWN = re.compile(  # tags with visible attributes, or a title: of a link, an address, and a shortcode of Hugo
+    r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>"
+    r"|(?:\]\(\S+\s+|^ {0,3}\[[^\]^\n]+\]:[ \t]*\S+[ \t]+|\s(?:alt|title|caption)=)\"([^\"\n]*[^\W\d_][^\"\n]*)\""
+    r"(?=\)|\s*$|[^{}\n]*[>%]\}\})",
+    re.IGNORECASE | re.MULTILINE,
+)
 _LINK = re.compile(r"(?:\]\(|\bhref=[\"']|^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*)#([^\s)\"'<>]+)", re.MULTILINE)
 _ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w.:-]+)", re.MULTILINE)
 _NOT_SHOWN = re.compile(
@@ -157,15 +162,19 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
 
 
 def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
-    """The edits of a page with translated text: visible attributes, and links inside it, which follow their headings.
+    """The edits of a page with translated text: visible attributes and titles, and links to its headings, as these are.
 
     Warns of links that lead nowhere.
     """
-    if not (_TAG.search(text) or _LINK.search(text)):
+    if not (_SHOWN.search(text) or _LINK.search(text)):
         return
     words, edits, dead = _without_code(text), list[Edit](), list[str]()
-    for tag in _TAG.finditer(words):
-        edits += moved(html.read_attributes(tag[0]), tag.start())
+    for shown in _SHOWN.finditer(words):
+        if shown[1]:
+            segment = with_tags([shown[1]], CODE, Tag)
+            edits.append(Edit(*shown.span(1), segment, lambda new: raw(new).replace('"', "'")))
+        else:
+            edits += moved(html.read_attributes(shown[0]), shown.start())
     slugs = dict(zip(_slugs(source), _slugs(text), strict=False))
     ids = {"top", *_ID.findall(source)}
     for link in _LINK.finditer(words):

@@ -91,17 +91,17 @@ PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\
 ----
 
 a page (HTML)
-give it as a FILE
+to train, write one pair per line, as source TAB target; to translate it, give it as a FILE
 html: html|htm|xhtml|xht|php|ejs|twig|liquid|hbs
 (?!)
 
 Markdown
-give it as a FILE
+to train, write one pair per line, as source TAB target; to translate it, give it as a FILE
 markdown: md|mdx|markdown
 (?!)
 
 subtitles
-give them as a FILE
+to train, write one pair per line, as source TAB target; to translate them, give them as a FILE
 subtitles: srt|vtt
 \s*(?:WEBVTT\b|(?:\d+[ \t]*\r?\n)?(?:\d+:)?\d\d:\d\d[,.]\d{3}[ ]*-->)
 
@@ -109,6 +109,11 @@ subtitles of another kind
 make them SRT (ffmpeg)
 : ass|ssa|sbv|smi
 \s*(?:\[Script\ Info\]|<SAMI|\d:\d\d:\d\d\.\d{3},\d:\d\d:)
+
+a notebook (Jupyter)
+make it Markdown: jupytext --to md FILE
+: ipynb
+\s*\{\s*"cells"\s*:
 
 keys with messages (JSON, YAML, Fluent and the like)
 convert them to PO or XLIFF (Translate Toolkit)
@@ -132,9 +137,14 @@ write one verse a line, without marks
 
 a table
 write the column to translate into a file of its own, as with cut -f 1 FILE or jq -r .src FILE
-: tsv|csv|jsonl
+: tsv|jsonl
 (?# a TAB in two lines, but not those of a list)
 (?:(?:\d+|[ \d.)(*+-]*+[^\s\d.)(*+\xe2-][^\t\n]*+)\t[^\n]*+(?:\n|$)){2}
+
+a table (CSV)
+save the column to translate as a file of its own, with a spreadsheet or csvcut
+: csv
+(?!)
 
 text in subwords
 sed -E 's/@@( |$)//g' FILE > NEW joins those of BPE; sed 's/ //g; s/▁/ /g' FILE > NEW those of SentencePiece

@@ -48,7 +48,9 @@ FILES: dict[str, list[tuple[str, bytes]]] = {
         ("a.json", b'{"translation": {"en": "a lamp", "de": "eine Lampe"}}\n'),
         ("a.txt", b'{"source": "a lamp", "target": "eine Lampe"}\n'),
     ],
+    "notebook": [("a.ipynb", b'{\n "cells": [\n  {\n'), ("a.txt", b'{"cells": []}\n')],
     "keys with messages": [
+        ("g.json", b'{\n  "open": "Open",\n  "close": "Close"\n}\n'),
         ("a.ftl", b"lamp = The lamp is red.\ncat = { $name } sleeps.\n    .label = A cat\n"),
         ("a.txt", b"# Messages\n\nlamp = The lamp is red.\n-cat = A cat\n"),
         ("b.txt", b"menu.open=Open the file\nmenu.close = Close it\n"),

@@ -134,6 +134,13 @@ def test_a_folder_without_text_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert pairs(train("empty", "data.src=en", "data.tgt=de")[0]) == [("a", "b")]
 
 
+def test_a_folder_of_subtitles_is_called_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path / "a.en.srt", "1\n00:00:01,000 --> 00:00:02,000\na lamp\n")
+    with pytest.raises(UsageError, match="no text"):
+        train(str(tmp_path))
+    assert f"skipping {tmp_path / 'a.en.srt'}: expected sentence pairs, got subtitles" in caplog.text
+
+
 def test_a_changed_file_of_a_folder_is_found(folder: Path) -> None:
     record = folder.parent / "sources.json"
     config = resolve("own-text", ["data.train=memories/", "data.src=en", "data.tgt=de"]).config

@@ -129,6 +129,12 @@ def test_pieces_of_a_word_stay_together_and_ideographs_do_not() -> None:
     assert raw(put_back(tags, text, "一只狗屋", [Link(0, 2, 0.5), Link(2, 3, 3.5), Link(3, 4, 8)])) == "一只<b>狗</b>屋"
 
 
+def test_a_tag_keeps_its_place_between_a_digit_and_the_full_stop_in_one_piece() -> None:
+    text, tags = bare(mark_up(["in 70<sup>5</sup>."]))
+    pieces = [Link(0, 2, 1), Link(2, 4, 3), Link(4, 6, 5)]
+    assert raw(put_back(tags, text, "um 70.", pieces)) == "um 70<sup>5</sup>."
+
+
 def test_very_many_tags_are_placed_by_some_of_the_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtx.decoding.codes._MOST_WORK", 10)
     text, tags = bare(marked("<b>one</b> two <i>three <x/></i> four"))

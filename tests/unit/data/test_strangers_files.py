@@ -75,8 +75,14 @@ def test_an_array_gets_a_command_that_makes_lines_of_it(text: str, tmp_path: Pat
 @pytest.mark.parametrize(
     "name, text, kind, advice",
     [
-        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\na lamp\n", "subtitles", "write one pair per line"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:02,000\na lamp\n", "subtitles", "to train, write one pair per line"),
         ("a.txt", "\\id RUT\n\\c 1\n\\v 1 the cat\n", r"a marked text of the Bible \(USFM\)", "without marks"),
+        (
+            "a.json",
+            '{\n  "open": "Open"\n}\n',
+            r"keys with messages \(JSON, YAML, Fluent and the like\)",
+            "PO or XLIFF",
+        ),
         ("a.txt", "a lamp\nthe cat\n", "single sentences", "write one pair per line"),
     ],
 )

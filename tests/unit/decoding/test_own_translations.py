@@ -46,13 +46,37 @@ class Echo(FakeTranslator):
         "COVID-19",
         "\u200b",
         "?",
+        "menu.save_as.title",
+        "save_as",
+        "main.py",
     ],
 )
 def test_what_needs_no_translation(text: str) -> None:
     assert needs_no_translation(text)
 
 
-@pytest.mark.parametrize("text", ["a", "A", "2nd", "第3章", "（笑）", "A4 B5", "3D-Film", "N/A", "x86 is"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "A",
+        "2nd",
+        "第3章",
+        "（笑）",
+        "A4 B5",
+        "3D-Film",
+        "N/A",
+        "x86 is",
+        "e.g.",
+        "U.S.",
+        "z.B.",
+        "a.k.a",
+        "ph.d",
+        "go.",
+        "well...so",
+        "two.words now",
+    ],
+)
 def test_what_needs_a_translation(text: str) -> None:
     assert not needs_no_translation(text)
 

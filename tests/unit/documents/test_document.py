@@ -218,7 +218,7 @@ def test_markdown(tmp_path: Path) -> None:
     result = translated(tmp_path / "p.md", MARKDOWN)
     assert result.split("\n") == [
         "---", "title: a dog", "---", "# TWO *DOGS* PLAY #", "",
-        'A MAN IN A **RED SHIRT** READS [A BOOK](x.html "title") AND `code`. '
+        'A MAN IN A **RED SHIRT** READS [A BOOK](x.html "TITLE") AND `code`. '
         "HE SEES <b>IT</b> \\*NOW\\* https://example.com/a_b_c NOW[^1].", "",
         "- ONE", "- [ ] TWO _THREE_ MORE", "1. FOUR", "", "> FIVE", "", "```", "a dog", "```", "",
         "| SIX | `x` |", "|:--|---|", "| SEVEN | 12 |", "", "    code", "", "[ref]: http://x", "<div>",
@@ -298,6 +298,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "help"),
     [("a.json", "a", "PO or XLIFF"), ("a.YML", "a: b", "PO or XLIFF"), ("a.rst", "a", "pandoc"), ("a.ass", "a", "SRT"),
+     ("a.ipynb", '{\n "cells": [', "jupytext"), ("a.csv", "a,b", "csvcut"),
      ("a.yml.erb", "a: b", "PO or XLIFF"), ("a.txt", '[\n{"a": "b"}]', "PO or XLIFF")],
 )  # fmt: skip
 def test_a_file_that_is_no_lines_is_refused_with_what_to_do(name: str, text: str, help: str, tmp_path: Path) -> None:

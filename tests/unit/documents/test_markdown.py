@@ -118,6 +118,10 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
          "[A][b.c] [D]{.e} ++f+\"g\"++ {++I++} 2^nd^ {--J--}\n"),
         ("![a](b.png){c=1}\n\n[![d](e)](f)\n\ng ![h](i)\n", "![A](b.png){c=1}\n\n[![D](e)](f)\n\nG ![h](i)\n"),
         ("| $a|b$ | c |\n|---|---|\n| d | e |\n",) * 2,
+        ('![a](b.png "c %d") [e](f "5") `[g](h "i")`\n\n[j]: k "l m"\n[^n]: o "p"\n',
+         '![a](b.png "C %d") [E](f "5") `[g](h "i")`\n\n[j]: k "L M"\n[^n]: O "P"\n'),
+        ('{{< figure src="a.png" title="b" alt="c" >}}\n\n<i title="d">e {{< f >}}</i> title="g"\n',
+         '{{< figure src="a.png" title="B" alt="C" >}}\n\n<i title="D">E {{< f >}}</i> TITLE="G"\n'),
     ],
 )  # fmt: skip
 def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:

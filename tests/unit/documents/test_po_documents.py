@@ -24,6 +24,11 @@ from tests.unit.documents.test_document import translated
         (r"a:\n%s\n\n%s b\n", r"A:\n%s\n\n%s B\n"),
         ("  -h, --help     show &#8220;it&#8221;", "  -h, --help     SHOW “IT”"),
         (r"- a\n  -b C, --d     e\n * f", r"- A\n  -b C, --d     E\n * F"),
+        (r"  -q, --quiet\t\tsay less\n  -o out \tsave", r"  -q, --quiet\t\tSAY LESS\n  -o out \tSAVE"),
+        ("set '--keep-up' or -k (--jobs=<n>): b -- x-ray -1", "SET '--keep-up' OR -k (--jobs=<n>): B -- X-RAY -1"),
+        ("no --dry-run. (--a[=b]) -flat", "NO --dry-run. (--a[=b]) -FLAT"),
+        (r"-I bake.\n-So?", r"-I BAKE.\n-SO?"),
+        ("baker mix [<options>] [--] <flour>...", "baker mix [<options>] [--] <flour>..."),
         ("100%% of 50 %%d", "100%% OF 50 %%D"),
         (r"  a\n b\n", r"  A\n B\n"),
         (r"\"a\"\tb \\n", r"\"A\"\tB \\n"),
@@ -154,3 +159,9 @@ def test_names_with_underscores_have_no_accelerator(tmp_path: Path) -> None:
     ):
         result = translated(tmp_path / "a.po", f'msgid "{source}"\nmsgstr ""\n')
         assert result.endswith(f'msgstr "{source.upper()}"\n'), result
+
+
+def test_a_template_gets_advice(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.pot"
+    translated(path, 'msgid ""\nmsgstr "Content-Type: text/plain; charset=CHARSET\\n"\n\nmsgid "a"\nmsgstr ""\n')
+    assert f"msginit -l de -i {path}" in caplog.text
