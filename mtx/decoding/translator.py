@@ -108,8 +108,9 @@ class Hypothesis:
     def _estimate(self) -> "tuple[float, Advice] | tuple[None, None]":
         translator = self.translator
         is_searched = self.found and not any(part.prefix for part, _ in self.found)
-        quality_map = translator.quality_map if translator and is_searched else None
-        return quality_map.estimate(translator.features(self)) if translator and quality_map else (None, None)
+        if translator and is_searched and (quality_map := translator.quality_map):
+            return quality_map.estimate(translator.features(self))
+        return None, None
 
 
 Hypotheses = list[Hypothesis]  # of a line or a part, best first

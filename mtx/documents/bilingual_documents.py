@@ -58,13 +58,13 @@ _COPIES = 0.9  # the share of targets that repeat their source in an untranslate
 Found = Mapping[int, Hypothesis]  # translations by the identity of their segments, known when edits are written
 
 
-def _find_worst(segments: Iterable[Marked], found: Found) -> Hypothesis | None:
+def _find_worst(segments: Iterable[object], found: Found) -> Hypothesis | None:
     """The translation with the lowest quality; None if it is known of none."""
     known = (found[id(segment)] for segment in segments if id(segment) in found)
     return min((each for each in known if each.quality is not None), key=attrgetter("quality"), default=None)
 
 
-def _note(form: str, segments: Iterable[Marked], found: Found, _: Marked) -> str:
+def _note(form: str, segments: Iterable[object], found: Found, _: Marked) -> str:
     """The quality and the advice of the worst segment, in this form; empty if they are not known."""
     worst = _find_worst(segments, found)
     return form.format(worst.quality, worst.advice) if worst else ""
@@ -191,10 +191,10 @@ def edit_xliff(
         require_languages(path, languages_of(unit), languages)
     files = set[Node]()
     copies, are_all = _find_copies(units)
-    root = units[0] if units else None
-    while root and root.parent:
-        root = root.parent
-    if root and units[0].name != "segment":
+    if units and units[0].name != "segment":
+        root = units[0]
+        while root.parent:
+            root = root.parent
         tag = document[root.start : root.inner_start]
         yield Edit(root.start, root.inner_start, [], partial(_declare_its, tag, found))
     for unit in units:
@@ -306,7 +306,7 @@ def _write_target(
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion")
 
     def opened(_: Marked) -> str:
-        worst = _find_worst((content for content in contents.values() if not isinstance(content, str)), found)
+        worst = _find_worst(contents.values(), found)
         if unit.name == "segment" or not worst or worst.quality is None:
             return tag
         annotated = with_attribute(tag, "its:annotatorsRef", "mt-confidence|mtx")
@@ -454,7 +454,7 @@ def edit_po(
             at = begin if flags is None else spans[flags][1]
             notes.append(replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy"))
         yield from sorted(notes, key=attrgetter("start"))
-        segments = [edit.segment for edit in edits if edit.segment]
+        segments = [edit.segment for edit in edits]
         yield Edit(begin, begin, [], partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, found))
         yield from edits
 

@@ -36,14 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mtx.data.languages import name_of
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.machine import package_version
-from mtx.serve.translation import (
-    Pairs,
-    Translation,
-    TranslationQueue,
-    estimates,
-    translate_html,
-    translate_plain,
-)
+from mtx.serve.translation import Pairs, Translation, TranslationQueue, translate_html, translate_plain
 from mtx.storage.text_files import replace_surrogates
 
 logger = logging.getLogger("mtx.serve")
@@ -339,7 +332,7 @@ class Server:
         if request.state.suspicious:
             response["suspicion"] = [result.suspicion for result in results]
         if fields.quality:
-            response["quality"] = await asyncio.to_thread(lambda: [estimates(result.lines) for result in results])
+            response["quality"] = await asyncio.to_thread(lambda: [result.estimates() for result in results])
         if isinstance(fields.q, list):
             return JSONResponse(response)
         return JSONResponse({name: values[0] for name, values in response.items()})
