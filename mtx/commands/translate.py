@@ -78,7 +78,7 @@ def translate(
     """
     from mtx.data.readers import READERS
 
-    target, table = resolve_output(output), resolve_output(review, file, prefix, glossary)
+    target, table = (resolve_output(path, file, prefix, glossary) for path in (output, review))
     if table and table == target:
         raise UsageError(f"--review {review}: the translation is written to the same file", "choose another file")
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
@@ -104,7 +104,7 @@ def translate(
         )
     rows = Review(table)
     if text and kind:
-        translate_document(text, kind, target, overwrite, translator, glossary, rows)
+        translate_document(text, kind, target, overwrite, translator, rows)
         return
     work = LineWork(translator, as_json, prefix, rows)
     others = [*filter(None, (prefix, glossary))]
@@ -113,7 +113,7 @@ def translate(
     elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     else:
-        with open_input(file) as source, open_output(target, source, *others) as sink:
+        with open_input(file) as source, open_output(target, source) as sink:
             if not (as_lines or source.isatty()):
                 require_lines(file, kind_of(source.peek(), KINDS))  # type: ignore[attr-defined]
             for block in blocks(source, file, prefix):
@@ -391,13 +391,7 @@ def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
 
 
 def translate_document(
-    file: Path,
-    kind: str,
-    output: Path | None,
-    overwrite: bool,
-    translator: "Translator",
-    glossary: Path | None,
-    review: Review,
+    file: Path, kind: str, output: Path | None, overwrite: bool, translator: "Translator", review: Review
 ) -> None:
     """Translate a document; only its text changes."""
     from mtx.data.markup import Marked, bare, raw
@@ -422,10 +416,14 @@ def translate_document(
                 bar.update(len(block))
         return results
 
-    with open_output(output, file, glossary) as sink:
+    with open_output(output) as sink:
         sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
     review.write()
     if suspicious:
-        text = "%s: suspicious translations to check: %s, such as: %s"
-        logger.warning(text, file, f"{len(suspicious):,}", suspicious[0][:_SHOWN_CHARS])
+        logger.warning(
+            "%s: suspicious translations to check: %s, such as: %s",
+            file,
+            f"{len(suspicious):,}",
+            suspicious[0][:_SHOWN_CHARS],
+        )
     terms.log()

@@ -190,11 +190,11 @@ class Pairs:
     def __init__(self, translators: Iterable[Translator]):
         self._pairs = dict[tuple[str, str], Pair]()
         for translator in translators:
-            if (languages := (translator.src, translator.tgt)) in self._pairs:
+            if (languages := translator.languages) in self._pairs:
                 raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "give only one of them")
             self._pairs[languages] = Pair(translator)
         self.first = next(iter(self._pairs))
-        self._codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
+        self._codes = [*dict.fromkeys(itertools.chain(*self._pairs))]
         self._known = {
             name.lower().replace("_", "-"): code for code in reversed(self._codes) for name in (code_of(code), code)
         }
