@@ -554,9 +554,8 @@ class Translator:
         """The hypotheses of parts with their codes, at the words that the cross attention links."""
         pairs = [(part, hypothesis) for part, of_part in zip(parts, by_part, strict=True) for hypothesis in of_part]
         rows = [
-            (row, *pair)
-            for row, pair in enumerate(pairs)
-            for part, hypothesis in [pair]
+            (row, part, hypothesis)
+            for row, (part, hypothesis) in enumerate(pairs)
             if any(0 < tag.at < len(part.text) for tag in part.tags)
             and part.text != hypothesis.text != ""
             and not part.is_cut

@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -35,7 +35,6 @@ from mtx.data.translation_memories import (
     read_units,
     sides_of,
 )
-from mtx.decoding.translator import Hypothesis
 from mtx.documents import markdown
 from mtx.documents.edits import Edit, inserted, replace_text, space_before
 from mtx.formatting import counted
@@ -55,19 +54,19 @@ _QUALITY_PROP = "x-mtx-quality"
 _COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
 
 
-Found = Mapping[int, Hypothesis]  # translations by the identity of their segments, known when edits are written
+# The quality and the advice of translations by the identity of their segments, known when edits are written
+Found = Mapping[int, tuple[float, str | None]]
 
 
-def _find_worst(segments: Iterable[object], found: Found) -> Hypothesis | None:
-    """The translation with the lowest quality; None if it is known of none."""
-    known = (found[id(segment)] for segment in segments if id(segment) in found)
-    return min((each for each in known if each.quality is not None), key=attrgetter("quality"), default=None)
+def _find_worst(segments: Iterable[object], found: Found) -> tuple[float, str | None] | None:
+    """What is known of the translation with the lowest quality; None if it is known of none."""
+    return min((found[id(each)] for each in segments if id(each) in found), key=itemgetter(0), default=None)
 
 
 def _note(form: str, segments: Iterable[object], found: Found, _: Marked) -> str:
     """The quality and the advice of the worst segment, in this form; empty if they are not known."""
     worst = _find_worst(segments, found)
-    return form.format(worst.quality, worst.advice) if worst else ""
+    return form.format(*worst) if worst else ""
 
 
 def with_attribute(tag: str, name: str, value: str) -> str:
@@ -176,7 +175,7 @@ def edit_xliff(
         languages: the languages of the model.
         overwrite: whether existing translations are replaced, except confirmed ones.
         left: counts what stays in the source language, by its kind.
-        found: the translations, once they are there.
+        found: the quality of the translations, once they are there.
 
     Raises:
         UsageError: if the document is in other languages.
@@ -216,7 +215,7 @@ def edit_xliff(
 
 def _declare_its(tag: str, found: Found, _: Marked) -> str:
     """The tag of the root, with the namespace of ITS if the quality of a translation is known."""
-    if all(each.quality is None for each in found.values()):
+    if not found:
         return tag
     return with_attribute(with_attribute(tag, "xmlns:its", "http://www.w3.org/2005/11/its"), "its:version", "2.0")
 
@@ -307,10 +306,10 @@ def _write_target(
 
     def opened(_: Marked) -> str:
         worst = _find_worst(contents.values(), found)
-        if unit.name == "segment" or not worst or worst.quality is None:
+        if unit.name == "segment" or not worst:
             return tag
         annotated = with_attribute(tag, "its:annotatorsRef", "mt-confidence|mtx")
-        return with_attribute(annotated, "its:mtConfidence", f"{worst.quality / 100:.3f}")
+        return with_attribute(annotated, "its:mtConfidence", f"{worst[0] / 100:.3f}")
 
     if template is None:
         assert target is not None
@@ -319,7 +318,7 @@ def _write_target(
             if not isinstance(content, str):
                 yield _fill(document, place, content)
         return
-    yield Edit(start, at, [], lambda new: element(opened(new), "\0").split("\0")[0])
+    yield Edit(start, at, [], lambda new: f"{_opened(opened(new))}>")
     begin = template.inner_start
     for place, content in sorted(contents.items(), key=lambda item: item[0].start):
         yield replace_text(at, at, document[begin : place.inner_start])
