@@ -112,11 +112,11 @@ def resolve_output(path: Path | None, *texts: IO[bytes] | Path | None, is_page: 
         return None
     path = Path(os.path.realpath(path))  # unlike `Path.resolve`, no error for links that lead in a circle
     directory = path.parent
-    run = RunLayout(path.parent)
+    run = RunLayout(directory)
     if path.is_dir() or not directory.is_dir():
         raise UsageError(f"-o {path}: {'is a directory' if path.is_dir() else f'there is no directory {directory}'}")
-    page = path.read_bytes()[:1000] if is_page and path.is_file() else b""
-    if is_page and path.exists() and b'name="generator" content="mtx"' not in page:
+    mark = b'name="generator" content="mtx"'
+    if is_page and path.exists() and not (path.is_file() and mark in path.read_bytes()[:1000]):
         raise UsageError(
             f"{path}: was not written by mtx, and would be overwritten",
             "-o FILE names another file, or this one to overwrite it",

@@ -205,12 +205,13 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
     if prints_scores and lines:
         print_lines(lines)
     logger.info("model: %s\nreport: %s", result.paths.model, result.paths.report)
-    if summary and (verdict := advice.usability(summary)):
-        logger.info("verdict: %s", verdict.text)
-        if verdict.help:
-            logger.info("advice: %s", verdict.help)
-    for line in summary and advice.count_by_quality(result.scores) or ():
-        logger.info("translations by their expected quality: %s", line)
+    if summary:
+        if verdict := advice.usability(summary):
+            logger.info("verdict: %s", verdict.text)
+            if verdict.help:
+                logger.info("advice: %s", verdict.help)
+        for line in advice.count_by_quality(result.scores):
+            logger.info("translations by their expected quality: %s", line)
     src, tgt = config.data.language_pairs[0]
     direction = ["--from", src, "--to", tgt] if config.data.directions else []
     translate = mtx_command("translate", result.paths.root, *direction)

@@ -78,7 +78,7 @@ def translate(
     """
     from mtx.data.readers import READERS
 
-    target, table = resolve_output(output), resolve_output(review, *filter(None, (file, prefix, glossary)))
+    target, table = (resolve_output(path, file, prefix, glossary) for path in (output, review))
     if table and table == target:
         raise UsageError(f"--review {review}: the translation is written to the same file", "choose another file")
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
@@ -104,7 +104,7 @@ def translate(
         )
     rows = Review(table)
     if text and kind:
-        translate_document(text, kind, target, overwrite, translator, glossary, rows)
+        translate_document(text, kind, target, overwrite, translator, rows)
         return
     work = LineWork(translator, as_json, prefix, rows)
     others = [*filter(None, (prefix, glossary))]
@@ -114,7 +114,7 @@ def translate(
     elif shard is not None:
         raise UsageError("--shard needs a FILE of lines, and -o FILE")
     else:
-        with open_input(file) as source, open_output(target, source, *others) as sink:
+        with open_input(file) as source, open_output(target, source) as sink:
             if not (as_lines or source.isatty()):
                 require_lines(file, kind_of(source.peek(), KINDS))  # type: ignore[attr-defined]
             for block in blocks(source, file, prefix):
@@ -171,13 +171,7 @@ class LineWork:
 
         rows = []
         for line, hypotheses in zip(lines, results, strict=True):
-            values = [
-                {"text": hypothesis.text, "score": hypothesis.score}
-                | ({"suspicion": reason} if (reason := suspicion(line, hypothesis.text)) else {})
-                | ({"is_cut": True} if hypothesis.is_cut else {})
-                | ({} if hypothesis.quality is None else {"quality": hypothesis.quality, "advice": hypothesis.advice})
-                for hypothesis in hypotheses[:n_best]
-            ]
+            values = [known(each, suspicion(line, each.text)) for each in hypotheses[:n_best]]
             rows.append(json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False))
         return rows
 
@@ -186,7 +180,7 @@ class LineWork:
         if self.review.path:
             values = json.loads(row)
             best = values.get("hypotheses", [values])[0]
-            self.review.add(line[0], *map(best.get, ("text", "suspicion", "quality", "advice")))
+            self.review.add(line[0], best)
             row = row if self._shows_more else best["text"]
         return row.encode() + b"\n"
 
@@ -199,6 +193,19 @@ class LineWork:
         self._terms.log()
 
 
+def known(hypothesis: "Hypothesis", reason: str | None) -> dict[str, Any]:
+    """What is known of a hypothesis, as in JSON; `reason` is why it is suspicious."""
+    values = {
+        "text": hypothesis.text,
+        "score": hypothesis.score,
+        "suspicion": reason,
+        "is_cut": hypothesis.is_cut or None,
+        "quality": hypothesis.quality,
+        "advice": hypothesis.advice,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
 class Review:
     """A table of segments with the expected quality of their translations, without those that need no translation."""
 
@@ -206,17 +213,17 @@ class Review:
         self.path = path
         self._rows = list[tuple[Any, ...]]()
 
-    def add(self, source: str, text: str, suspicion: str | None, quality: float | None, advice: str | None) -> None:
-        """Add a segment."""
-        if self.path and quality is not None:
-            self._rows.append((quality, advice, suspicion, source, text))
+    def add(self, source: str, values: dict[str, Any]) -> None:
+        """Add a segment, of whose translation `values` are `known`."""
+        if self.path and "quality" in values:
+            self._rows.append((*map(values.get, ("quality", "advice", "suspicion")), source, values["text"]))
 
     def write(self) -> None:
         """Write the file, the lowest quality first."""
         if self.path:
             table = io.StringIO()
-            names = [("quality", "advice", "suspicion", "source", "translation")]
-            csv.writer(table, "excel-tab", lineterminator="\n").writerows(names + sorted(self._rows, key=itemgetter(0)))
+            rows = [("quality", "advice", "suspicion", "source", "translation"), *sorted(self._rows, key=itemgetter(0))]
+            csv.writer(table, "excel-tab", lineterminator="\n").writerows(rows)
             with open_output(self.path) as sink:
                 sink.write(table.getvalue().encode(errors="replace"))
 
@@ -384,13 +391,7 @@ def shard_bounds(shard: str | None, num_lines: int) -> tuple[int, int]:
 
 
 def translate_document(
-    file: Path,
-    kind: str,
-    output: Path | None,
-    overwrite: bool,
-    translator: "Translator",
-    glossary: Path | None,
-    review: Review,
+    file: Path, kind: str, output: Path | None, overwrite: bool, translator: "Translator", review: Review
 ) -> None:
     """Translate a document; only its text changes."""
     from mtx.data.markup import Marked, bare, raw
@@ -405,20 +406,24 @@ def translate_document(
         with progress(len(segments), unit=" segments") as bar:
             for block in in_blocks(iter(segments)):
                 best = translator.translate_marked(block)
-                pairs = [(bare(src)[0], bare(each.marked)[0]) for src, each in zip(block, best, strict=True)]
-                for segment, (src, tgt), each in zip(block, pairs, best, strict=True):
-                    reason = suspicion(src, tgt)
-                    suspicious.extend([tgt] if reason else [])
-                    review.add(raw(segment), each.text, reason, each.quality, each.advice)
-                terms.add(pairs)
+                for segment, each in zip(block, best, strict=True):
+                    pair = bare(segment)[0], bare(each.marked)[0]
+                    if reason := suspicion(*pair):
+                        suspicious.append(pair[1])
+                    review.add(raw(segment), known(each, reason))
+                    terms.add([pair])
                 results += best
                 bar.update(len(block))
         return results
 
-    with open_output(output, file, glossary) as sink:
+    with open_output(output) as sink:
         sink.write(document.translate_document(file, kind, (translator.src, translator.tgt), overwrite, translate))
     review.write()
     if suspicious:
-        text = "%s: suspicious translations to check: %s, such as: %s"
-        logger.warning(text, file, f"{len(suspicious):,}", suspicious[0][:_SHOWN_CHARS])
+        logger.warning(
+            "%s: suspicious translations to check: %s, such as: %s",
+            file,
+            f"{len(suspicious):,}",
+            suspicious[0][:_SHOWN_CHARS],
+        )
     terms.log()

@@ -126,8 +126,8 @@ def load(directory: Path) -> dict[str, QualityMap]:
 def score_by_advice(hypotheses: Lines, references: Lines, advice: Sequence[Advice | None]) -> Scores:
     """Returns the number and the chrF2 of the lines with each advice, as the entry "advice" if there is any."""
     by_advice = {}
-    for kind in [kind for kind in get_args(Advice) if kind in advice]:
-        pairs = [pair for *pair, each in zip(hypotheses, references, advice, strict=True) if each == kind]
-        of_kind, their_references = zip(*pairs, strict=True)
-        by_advice[kind] = {"lines": len(pairs), **score(of_kind, their_references, metrics=["chrf"])["chrf"]}
+    for kind in get_args(Advice):
+        if pairs := [pair for *pair, each in zip(hypotheses, references, advice, strict=True) if each == kind]:
+            of_kind, their_references = zip(*pairs, strict=True)
+            by_advice[kind] = {"lines": len(pairs), **score(of_kind, their_references, metrics=["chrf"])["chrf"]}
     return {"advice": by_advice} if by_advice else {}

@@ -108,8 +108,9 @@ class Hypothesis:
     def _estimate(self) -> "tuple[float, Advice] | tuple[None, None]":
         translator = self.translator
         is_searched = self.found and not any(part.prefix for part, _ in self.found)
-        quality_map = translator.quality_map if translator and is_searched else None
-        return quality_map.estimate(translator.features(self)) if translator and quality_map else (None, None)
+        if translator and is_searched and (quality_map := translator.quality_map):
+            return quality_map.estimate(translator.features(self))
+        return None, None
 
 
 Hypotheses = list[Hypothesis]  # of a line or a part, best first
@@ -231,8 +232,8 @@ class Translator:
         engine = open_engine(model, search, placement)
         load_torch = cache(lambda: open_torch(model, replace(placement, engine="torch", precision="tf32")))
         translator = cls(engine, engine.tokenizer, engine.info, search, None if engine.name == "torch" else load_torch)
-        directories = require_models(model)
-        translator._directory = find_model(directories[0]) if len(directories) == 1 else None
+        directory, *others = require_models(model)
+        translator._directory = None if others else find_model(directory)
         return translator.to(*direction) if any(direction) else translator
 
     def to(self, tgt: str | None, src: str | None = None) -> "Translator":
@@ -553,21 +554,20 @@ class Translator:
         """The hypotheses of parts with their codes, at the words that the cross attention links."""
         pairs = [(part, hypothesis) for part, of_part in zip(parts, by_part, strict=True) for hypothesis in of_part]
         rows = [
-            row
+            (row, part, hypothesis)
             for row, (part, hypothesis) in enumerate(pairs)
             if any(0 < tag.at < len(part.text) for tag in part.tags)
             and part.text != hypothesis.text != ""
             and not part.is_cut
         ]
-        read = self.tokenizer.encode_text(pairs[row][0].read for row in rows)
-        frames = [pairs[row][0].frame for row in rows]
+        read = self.tokenizer.encode_text(part.read for _, part, _ in rows)
+        frames = [part.frame for _, part, _ in rows]
         src = [[*frame.before_src, *ids, *frame.after_src] for frame, ids in zip(frames, read, strict=True)]
         ids = self.tokenizer.models.vocabulary
         links = {}
-        tgt = [[ids.get(piece, UNK_ID) for piece in pairs[row][1].pieces] for row in rows]
+        tgt = [[ids.get(piece, UNK_ID) for piece in hypothesis.pieces] for *_, hypothesis in rows]
         attentions = self.engine.cross_attention(src, tgt) if rows else []
-        for row, src_ids, attention in zip(rows, src, attentions, strict=True):
-            part, hypothesis = pairs[row]
+        for (row, part, hypothesis), src_ids, attention in zip(rows, src, attentions, strict=True):
             start = len(part.frame.before_src)
             tgt_start = len(part.frame.before_tgt)
             sides = (
@@ -681,12 +681,15 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
         for one, other in product(best, hypotheses):
             is_line = one.marked and isinstance(last := one.marked[-1], Tag) and last.is_break
             space = space_between(text_of(one.marked), text_of(other.marked)) if part.is_next and not is_line else ""
-            missing = one.num_missing + other.num_missing
-            pieces = one.pieces + other.pieces
-            marked = [*one.marked, space, *other.marked]
-            is_cut = one.is_cut or other.is_cut
-            found = one.found + other.found
-            joined.append(Hypothesis(marked, one.score + other.score, pieces, missing, is_cut, found=found))
+            both = Hypothesis(
+                [*one.marked, space, *other.marked],
+                one.score + other.score,
+                one.pieces + other.pieces,
+                one.num_missing + other.num_missing,
+                one.is_cut or other.is_cut,
+                one.found + other.found,
+            )
+            joined.append(both)
         best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]
     return best
 

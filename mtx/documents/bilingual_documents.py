@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -35,7 +35,6 @@ from mtx.data.translation_memories import (
     read_units,
     sides_of,
 )
-from mtx.decoding.translator import Hypothesis
 from mtx.documents import markdown
 from mtx.documents.edits import Edit, inserted, replace_text, space_before
 from mtx.formatting import counted, shell_command
@@ -62,19 +61,19 @@ _QUALITY_PROP = "x-mtx-quality"
 _COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
 
 
-Found = Mapping[int, Hypothesis]  # translations by the identity of their segments, known when edits are written
+# The quality and the advice of translations by the identity of their segments, known when edits are written
+Found = Mapping[int, tuple[float, str | None]]
 
 
-def _find_worst(segments: Iterable[Marked], found: Found) -> Hypothesis | None:
-    """The translation with the lowest quality; None if it is known of none."""
-    known = (found[id(segment)] for segment in segments if id(segment) in found)
-    return min((each for each in known if each.quality is not None), key=attrgetter("quality"), default=None)
+def _find_worst(segments: Iterable[object], found: Found) -> tuple[float, str | None] | None:
+    """What is known of the translation with the lowest quality; None if it is known of none."""
+    return min((found[id(each)] for each in segments if id(each) in found), key=itemgetter(0), default=None)
 
 
-def _note(form: str, segments: Iterable[Marked], found: Found, _: Marked) -> str:
+def _note(form: str, segments: Iterable[object], found: Found, _: Marked) -> str:
     """The quality and the advice of the worst segment, in this form; empty if they are not known."""
     worst = _find_worst(segments, found)
-    return form.format(worst.quality, worst.advice) if worst else ""
+    return form.format(*worst) if worst else ""
 
 
 def with_attribute(tag: str, name: str, value: str) -> str:
@@ -187,7 +186,7 @@ def edit_xliff(
         languages: the languages of the model.
         overwrite: whether existing translations are replaced, except confirmed ones.
         left: counts what stays in the source language, by its kind.
-        found: the translations, once they are there.
+        found: the quality of the translations, once they are there.
 
     Raises:
         UsageError: if the document is in other languages.
@@ -304,11 +303,11 @@ def _write_target(
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion")
 
     def opened(_: Marked) -> str:
-        worst = _find_worst((content for content in contents.values() if not isinstance(content, str)), found)
-        if unit.name == "segment" or not worst or worst.quality is None:
+        worst = _find_worst(contents.values(), found)
+        if unit.name == "segment" or not worst:
             return tag
         marked = tag
-        for name, value in {**_ITS, "its:mtConfidence": f"{worst.quality / 100:.3f}"}.items():
+        for name, value in {**_ITS, "its:mtConfidence": f"{worst[0] / 100:.3f}"}.items():
             marked = with_attribute(marked, name, value)
         return marked
 
@@ -319,7 +318,7 @@ def _write_target(
             if not isinstance(content, str):
                 yield _fill(document, place, content)
         return
-    yield Edit(start, at, [], lambda new: element(opened(new), "\0").split("\0")[0])
+    yield Edit(start, at, [], lambda new: f"{_opened(opened(new))}>")
     begin = template.inner_start
     for place, content in sorted(contents.items(), key=lambda item: item[0].start):
         yield replace_text(at, at, document[begin : place.inner_start])
@@ -459,7 +458,7 @@ def edit_po(
             at = begin if flags is None else spans[flags][1]
             notes.append(replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy"))
         yield from sorted(notes, key=attrgetter("start"))
-        segments = [edit.segment for edit in edits if edit.segment]
+        segments = [edit.segment for edit in edits]
         yield Edit(begin, begin, [], partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, found))
         yield from edits
 

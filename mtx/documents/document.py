@@ -16,7 +16,7 @@ from mtx.data.language_detection import find_languages
 from mtx.data.languages import Languages, code_of
 from mtx.data.markup import Marked, Tag, accelerator, text_of
 from mtx.data.translation_memories import languages_of, messages, read_units
-from mtx.decoding.translator import Hypotheses, Hypothesis, in_words
+from mtx.decoding.translator import Hypotheses, in_words
 from mtx.documents import bilingual_documents, html, markdown, subtitles
 from mtx.documents.edits import Edit, apply
 from mtx.errors import DataError, UsageError
@@ -74,13 +74,13 @@ def translate_document(
     left = Counter({"front matter": bool(_TITLE.search(head))})  # what stays in the source language, by its kind
     has_accelerators = kind in bilingual_documents.EDITS
     readers: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
-    by_segment = dict[int, Hypothesis]()  # by the identity of their `Edit.segment`
+    found = dict[int, tuple[float, str | None]]()  # see `bilingual_documents.Found`
     if kind == "markdown":
         readers = [partial(markdown.read, left=left), partial(markdown.read_rest, path, text)]
     elif kind == "html":
         readers = [partial(html.read_blocks, path), partial(html.read_attributes, tgt=languages[1])]
     elif has_accelerators:
-        readers = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left, found=by_segment)]
+        readers = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left, found=found)]
     num_segments = 0
     for read in readers:
         edits = list(read(text))
@@ -88,7 +88,9 @@ def translate_document(
         pairs = [without_accelerator(segment) if has_accelerators else (segment, "") for segment in segments]
         num_segments += len(pairs) + left.total()
         best = translate([segment for segment, _ in pairs])
-        by_segment |= zip(map(id, segments), best, strict=True)
+        for segment, each in zip(segments, best, strict=True):
+            if each.quality is not None:
+                found[id(segment)] = each.quality, each.advice
         translations = (with_accelerator(each.marked, mark) for each, (_, mark) in zip(best, pairs, strict=True))
         text = apply(text, edits, translations)
         num_segments -= left.total()  # with what could not be written

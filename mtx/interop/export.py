@@ -116,8 +116,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
             texts[pair] = valid.texts(np.flatnonzero(valid.corpus == number)[: -(-_NUM_LINES // len(pairs))])
     else:
         logger.warning("no validation set to compare translations on; use mtx compare with any text")
-    transformers = "m2m_100" if is_m2m_100(loaded.model.config) else "marian"
-    kind = transformers if to == "huggingface" else to
+    kind = to if to != "huggingface" else "m2m_100" if is_m2m_100(loaded.model.config) else "marian"
     scores = durable.read_json(root / SCORES) if (root / SCORES).is_file() else {}
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=durable.TEMPORARY_PREFIX) as temporary:

@@ -36,14 +36,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mtx.data.languages import name_of
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.machine import package_version
-from mtx.serve.translation import (
-    Pairs,
-    Translation,
-    TranslationQueue,
-    estimates,
-    translate_html,
-    translate_plain,
-)
+from mtx.serve.translation import Pairs, Translation, TranslationQueue, translate_html, translate_plain
 from mtx.storage.text_files import replace_surrogates
 
 logger = logging.getLogger("mtx.serve")
@@ -247,6 +240,11 @@ class TranslationFields(DetectionFields):
     alternatives: NonNegativeInt = 0
     quality: bool = False
 
+    @property
+    def bare(self) -> list[str]:
+        """The texts without tags."""
+        return [_TAG.sub(" ", text) for text in self.texts] if self.format == "html" else self.texts
+
 
 def render_page(languages: list[dict[str, object]], settings: dict[str, object]) -> tuple[str, str]:
     """The HTML of the page, a single file, and its policy, which allows only its own script and styles.
@@ -321,15 +319,12 @@ class Server:
     async def translate(self, request: Request) -> Response:
         """POST /translate: q (a text or a list), source, target, format, alternatives, quality, api_key."""
         fields = await self._read(request, TranslationFields)
-        texts = fields.texts
-        sources = [fields.source] * len(texts)
+        sources = [fields.source] * len(fields.texts)
         guesses = []
         if fields.source == "auto":
-            bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
-            guesses = [(await asyncio.to_thread(self.pairs.detect, text, fields.target))[0] for text in bare]
+            guesses = [(await asyncio.to_thread(self.pairs.detect, text, fields.target))[0] for text in fields.bare]
             sources = [str(guess["language"]) for guess in guesses]
-        work = self._translate_all(texts, sources, fields)
-        results = await finish_in_time(request, work, self.limits.request_s)
+        results = await finish_in_time(request, self._translate_all(sources, fields), self.limits.request_s)
         request.state.suspicious = sum(bool(result.suspicion) for result in results)
         response: dict[str, list[Any]] = {"translatedText": [result.text for result in results]}
         if guesses:
@@ -339,25 +334,22 @@ class Server:
         if request.state.suspicious:
             response["suspicion"] = [result.suspicion for result in results]
         if fields.quality:
-            response["quality"] = await asyncio.to_thread(lambda: [estimates(result.lines) for result in results])
+            response["quality"] = await asyncio.to_thread(lambda: [result.estimates() for result in results])
         if isinstance(fields.q, list):
             return JSONResponse(response)
         return JSONResponse({name: values[0] for name, values in response.items()})
 
-    async def _translate_all(
-        self, texts: Sequence[str], sources: Sequence[str], fields: TranslationFields
-    ) -> list[Translation]:
+    async def _translate_all(self, sources: Sequence[str], fields: TranslationFields) -> list[Translation]:
         """The translations in the order of the texts; texts of one source language are one job of the queue."""
         translate = translate_html if fields.format == "html" else translate_plain
         pairs = {source: self.pairs.get(source, fields.target) for source in dict.fromkeys(sources)}
-        bare = [_TAG.sub(" ", text) for text in texts] if fields.format == "html" else texts
-        chars = sum(len(text) for text, source in zip(bare, sources, strict=True) if pairs[source])
+        chars = sum(len(text) for text, source in zip(fields.bare, sources, strict=True) if pairs[source])
         self.queue.require_room(chars // 4)  # about as many tokens, of all languages
         results = dict[int, Translation]()
         is_admitted = False
         for source, pair in pairs.items():
             numbers = [number for number, language in enumerate(sources) if language == source]
-            batch = [texts[number] for number in numbers]
+            batch = [fields.texts[number] for number in numbers]
             translations = list(map(Translation, batch))
             if pair:
                 translations = await translate(self.queue, pair, batch, fields.alternatives, is_admitted)

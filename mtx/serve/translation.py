@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -191,11 +190,11 @@ class Pairs:
     def __init__(self, translators: Iterable[Translator]):
         self._pairs = dict[tuple[str, str], Pair]()
         for translator in translators:
-            if (languages := (translator.src, translator.tgt)) in self._pairs:
+            if (languages := translator.languages) in self._pairs:
                 raise UsageError(f"two models translate {languages[0]} to {languages[1]}", "give only one of them")
             self._pairs[languages] = Pair(translator)
         self.first = next(iter(self._pairs))
-        self._codes = list(dict.fromkeys(code for languages in self._pairs for code in languages))
+        self._codes = [*dict.fromkeys(itertools.chain(*self._pairs))]
         self._known = {
             name.lower().replace("_", "-"): code for code in reversed(self._codes) for name in (code_of(code), code)
         }
@@ -263,10 +262,9 @@ class Translation:
     suspicion: Suspicion | None = None
     lines: Sequence[Hypothesis] = ()
 
-
-def estimates(lines: Iterable[Hypothesis]) -> list[dict[str, object]]:
-    """The quality and the advice of each line, as in the response of /translate."""
-    return [{"quality": line.quality, "advice": line.advice} for line in lines]
+    def estimates(self) -> list[dict[str, object]]:
+        """The quality and the advice of each line, as in the response of /translate."""
+        return [{"quality": line.quality, "advice": line.advice} for line in self.lines]
 
 
 async def translate_plain(
@@ -309,17 +307,18 @@ async def translate_html(
         DataError: a text has unclosed tags.
         HTTPException: see `TranslationQueue.submit`.
     """
+    texts = list(texts)
     lines = [list[Hypothesis]() for _ in texts]
     for read in (partial(html.read_blocks, Path("q")), html.read_attributes):
         pages = [await asyncio.to_thread(list, read(text)) for text in texts]
         marked = [edit.segment for edits in pages for edit in edits if edit.segment]
         ranked = iter(await _search(queue, pair, pair.best, marked, is_admitted))
-        found = [[next(ranked)[0] for edit in edits if edit.segment] for edits in pages]
-        translations = (each.marked for of_text in found for each in of_text)
-        texts = [apply(text, edits, translations) for text, edits in zip(texts, pages, strict=True)]
-        lines = list(map(add, lines, found))
+        for number, edits in enumerate(pages):
+            found = [next(ranked)[0] for edit in edits if edit.segment]
+            texts[number] = apply(texts[number], edits, (best.marked for best in found))
+            lines[number] += found
         is_admitted = True  # the attributes, which are few
-    return [Translation(text, lines=of_text) for text, of_text in zip(texts, lines, strict=True)]
+    return [Translation(text, lines=found) for text, found in zip(texts, lines, strict=True)]
 
 
 async def _search(

@@ -60,6 +60,7 @@ from mtx.training.validation import interleave, pick_samples
 logger = logging.getLogger(__name__)
 
 _TER_SHARE = 0.02  # of a time limit: TER of a thousand long lines takes longer than their translation
+Translations = list[tuple[str, Advice | None]]  # of the lines of a test set
 
 
 class Result(NamedTuple):
@@ -211,7 +212,7 @@ def _write_model(run: Run) -> None:
 
 def _score(run: Run, ranks: Ranks) -> None:
     """Translate the test sets with the written model, on all ranks; rank 0 scores them."""
-    translations = dict[str, list[tuple[str, Advice | None]]]()
+    translations = dict[str, Translations]()
     translator = Translator.load(
         run.paths.model,
         device=run.runtime.device,
@@ -226,11 +227,11 @@ def _score(run: Run, ranks: Ranks) -> None:
     ranks.run_on_rank_zero(_finish, run, translator, translations)
 
 
-def _translate(translator: Translator, lines: list[str]) -> list[tuple[str, Advice | None]]:
+def _translate(translator: Translator, lines: list[str]) -> Translations:
     return [(best.text, best.advice) for [best, *_] in translator.hypotheses(lines, n_best=1)]
 
 
-def _finish(run: Run, translator: Translator, translations: dict[str, list[tuple[str, Advice | None]]]) -> None:
+def _finish(run: Run, translator: Translator, translations: dict[str, Translations]) -> None:
     """Score the translations of the test sets, and store the scores next to the model."""
     config = run.config
     paths = run.paths

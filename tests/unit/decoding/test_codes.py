@@ -125,7 +125,7 @@ def test_the_terms_that_a_document_uses_are_told(tmp_path: Path, caplog: pytest.
     page = tmp_path / "a.html"
     page.write_text("<p>a red dog</p><p>a <b>red</b> one</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
-        translate_document(page, "html", tmp_path / "out.html", False, load(), None, Review(None))
+        translate_document(page, "html", tmp_path / "out.html", False, load(), Review(None))
     told = [record.getMessage() for record in caplog.records]
     assert "2 of 3 terms of the glossary used; missing:" in told
     assert "  loup in the translation of: a red dog" in told
@@ -141,7 +141,7 @@ def test_terms_of_a_sentence_in_capitals(tmp_path: Path, caplog: pytest.LogCaptu
     page = tmp_path / "a.html"
     page.write_text("<p>A RED DOG</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
-        translate_document(page, "html", tmp_path / "out.html", False, load(), None, Review(None))
+        translate_document(page, "html", tmp_path / "out.html", False, load(), Review(None))
     assert "1 of 2 terms of the glossary used" in caplog.text
 
 
@@ -156,7 +156,7 @@ def test_suspicious_translations_of_a_document_are_told(tmp_path: Path, caplog: 
     page, out = tmp_path / "a.html", tmp_path / "out.html"
     page.write_text("<p>a red dog</p><p>dog</p>")
     with caplog.at_level(logging.INFO, logger="mtx"):
-        translate_document(page, "html", out, False, Copying(), None, Review(None))
+        translate_document(page, "html", out, False, Copying(), Review(None))
     assert out.read_text() == page.read_text() and "2 segments translated" in caplog.text
     assert "suspicious translations to check: 1, such as: a red dog" in caplog.text
 
