@@ -228,11 +228,10 @@ class Tag:
 
 def element_tag(markup: str) -> Tag:
     """The tag of markup such as <b>, </b>, <br/> or [b]; comments and tags without an end are single tags."""
-    match = re.match(r"[<\[](/?)(\w+)", markup)
-    name = match[2].lower() if match else ""
-    if match is None or markup.endswith("/>") or name in VOID or re.search(r".[<\[]/", markup):
+    slash, name = re.findall(r"\A(?:[<\[](/?)(\w*))?", markup.lower())[0]
+    if not name or markup.endswith("/>") or name in VOID or re.search(r".[<\[]/", markup):
         return Tag(markup, is_break=name in ("br", "nl"))
-    return Tag(markup, "close" if match[1] else "open", name)
+    return Tag(markup, "close" if slash else "open", name)
 
 
 Marked = list[str | Tag]  # the text and the tags of a segment, in their order

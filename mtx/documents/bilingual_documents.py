@@ -15,7 +15,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
-from mtx.data.markup import EMOJI, Kind, Marked, Tag, bare, is_choice, mark_up, raw, text_of, with_tags
+from mtx.data.markup import EMOJI, Kind, Marked, Tag, bare, has_letters, is_choice, mark_up, raw, text_of, with_tags
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
     CLOSING_CODES,
@@ -200,14 +200,14 @@ def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
         sides = sides_of(unit)
         if target := sides.get("target"):
             has_states |= "state" in {**unit.attributes, **target.attributes} or bool(_definitions(unit))
-            targets += any(map(str.isalpha, plain_text(target)))
+            targets += has_letters([plain_text(target)])
             if _is_copy(plain_text(sides["source"]), plain_text(target)):
                 copies.add(unit)
     return copies, not has_states and len(copies) >= max(_COPIES * targets, min(10, targets))
 
 
 def _is_copy(source: str, target: str) -> bool:
-    return target == source and any(map(str.isalpha, target))
+    return target == source and has_letters([target])
 
 
 def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str]) -> Iterator[Edit]:
