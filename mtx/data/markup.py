@@ -139,8 +139,11 @@ def needs_no_translation(text: str) -> bool:
     Letters of a script without case count as words, and so do two small letters in a row (2nd).
     """
     letters = list(filter(str.isalpha, text))
-    is_one_word = len(text.split()) == 1 and any(map(str.isdigit, text))
-    is_code = is_one_word and all(letter.isupper() or letter.islower() for letter in letters)
+    is_code = (
+        len(text.split()) == 1
+        and any(map(str.isdigit, text))
+        and all(letter.isupper() or letter.islower() for letter in letters)
+    )
     if not letters or _QUANTITY_OR_NAME.fullmatch(text):
         return True
     return is_code and not any(one.islower() and two.islower() for one, two in pairwise(text))

@@ -15,6 +15,7 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
+from mtx.data.languages import Languages
 from mtx.data.markup import EMOJI, Kind, Marked, Tag, bare, has_letters, is_choice, mark_up, raw, text_of, with_tags
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
@@ -153,9 +154,7 @@ _KEPT = re.compile(r"translator-credits\Z|(?:NAME|EMAIL) OF TRANSLATORS\Z|(?:[a-
 _RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
 
-def edit_xliff(
-    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
-) -> Iterator[Edit]:
+def edit_xliff(path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str]) -> Iterator[Edit]:
     """The edits that translate a document.
 
     Args:
@@ -199,7 +198,7 @@ def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
     for unit in units:
         sides = sides_of(unit)
         if target := sides.get("target"):
-            has_states |= "state" in {**unit.attributes, **target.attributes} or bool(_definitions(unit))
+            has_states |= "state" in unit.attributes | target.attributes or bool(_definitions(unit))
             targets += has_letters([plain_text(target)])
             if _is_copy(plain_text(sides["source"]), plain_text(target)):
                 copies.add(unit)
@@ -217,7 +216,7 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str]) -
     spaces = [node.attributes.get("xml:space") for node in (unit.nearest("xml:space"), *sides.values()) if node]
     read = partial(parse, document, keeps_lines="preserve" in spaces)
     has_target = target is not None and _has_text(read(target))
-    attributes = {**unit.attributes, **(target.attributes if target else {})}
+    attributes = unit.attributes | (target.attributes if target else {})
     if _says(attributes, _CONFIRMED):
         left["locked segment"] += _has_text(read(source)) and not has_target
         return
@@ -325,9 +324,7 @@ def _says(attributes: Mapping[str, str], values: Mapping[str, str]) -> bool:
     )
 
 
-def edit_tmx(
-    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
-) -> Iterator[Edit]:
+def edit_tmx(path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str]) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
     for unit in read_units(path, "TMX", document):
         variants = [variant for variant in unit.named("tuv") if variant.named("seg")]
@@ -369,9 +366,7 @@ def _find_segment(variants: list[Node], language: str) -> Node | None:
     return variants[min(ranked)[-1]].named("seg")[-1] if ranked else None
 
 
-def edit_po(
-    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str]
-) -> Iterator[Edit]:
+def edit_po(path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str]) -> Iterator[Edit]:
     """The edits that translate a catalogue; see `edit_xliff`. Placeholders such as %s and {0} are tags.
 
     A message in Markdown is a page of its own.
