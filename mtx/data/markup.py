@@ -232,7 +232,7 @@ class Tag:
 def element_tag(markup: str) -> Tag:
     """The tag of markup such as <b>, </b>, <br/> or [b]; comments and tags without an end are single tags."""
     slash, name = re.findall(r"\A(?:[<\[](/?)(\w*))?", markup.lower())[0]
-    if not name or markup.endswith("/>") or name in VOID or re.search(r".[<\[]/", markup):
+    if not name or markup.endswith("/>") or name in VOID or re.search(r"(?s).[<\[]/", markup):
         return Tag(markup, is_break=name in ("br", "nl"))
     return Tag(markup, "close" if slash else "open", name)
 

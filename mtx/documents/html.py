@@ -193,7 +193,7 @@ def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
         if part.kind == "text" and not part.is_frozen:
             run += _unescape(text, masked, part.start, at)
         elif part.kind == "other" or (is_inline and (last is not None or not part.is_frozen)):
-            run.append(element_tag(content) if last is None else Tag(content))
+            run.append(element_tag(content))
         else:
             yield run_start, part.start, run
             run, run_start = [], at
