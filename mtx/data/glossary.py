@@ -131,9 +131,10 @@ def mark_term(term: str, translation: str) -> str:
 
 
 def replace_spans(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
-    """A text with some of its parts replaced, given by their spans in order."""
+    """A text with some of its parts replaced, given by their spans, which are in order and do not overlap."""
     parts, done = list[str](), 0
     for start, end, new in spans:
+        assert start >= done
         parts += [text[done:start], new]
         done = end
     return "".join([*parts, text[done:]])

@@ -139,8 +139,11 @@ def needs_no_translation(text: str) -> bool:
     Letters of a script without case count as words, and so do two small letters in a row (2nd).
     """
     letters = list(filter(str.isalpha, text))
-    is_one_word = len(text.split()) == 1 and any(map(str.isdigit, text))
-    is_code = is_one_word and all(letter.isupper() or letter.islower() for letter in letters)
+    is_code = (
+        len(text.split()) == 1
+        and any(map(str.isdigit, text))
+        and all(letter.isupper() or letter.islower() for letter in letters)
+    )
     if not letters or _QUANTITY_OR_NAME.fullmatch(text):
         return True
     return is_code and not any(one.islower() and two.islower() for one, two in pairwise(text))
@@ -229,11 +232,10 @@ class Tag:
 
 def element_tag(markup: str) -> Tag:
     """The tag of markup such as <b>, </b>, <br/> or [b]; comments and tags without an end are single tags."""
-    match = re.match(r"[<\[](/?)(\w+)", markup)
-    name = match[2].lower() if match else ""
-    if match is None or markup.endswith("/>") or name in VOID or re.search(r".[<\[]/", markup):
+    slash, name = re.findall(r"\A(?:[<\[](/?)(\w*))?", markup.lower())[0]
+    if not name or markup.endswith("/>") or name in VOID or re.search(r"(?s).[<\[]/", markup):
         return Tag(markup, is_break=name in ("br", "nl"))
-    return Tag(markup, "close" if match[1] else "open", name)
+    return Tag(markup, "close" if slash else "open", name)
 
 
 Marked = list[str | Tag]  # the text and the tags of a segment, in their order

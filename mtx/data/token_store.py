@@ -37,11 +37,13 @@ def _schema(num_ids: int) -> Any:
     return pa.schema(columns | {"src_text": text, "tgt_text": text})
 
 
-def store_batch(
-    num_ids: int, src_ids: list[list[int]], tgt_ids: list[list[int]], lines: Any, corpus: Any, src: Any, tgt: Any
-) -> Batch:
-    """A record batch for `write_store`: each argument but `num_ids` has one item a pair; lists or Arrow arrays."""
-    return pa.RecordBatch.from_arrays([src_ids, tgt_ids, lines, corpus, src, tgt], schema=_schema(num_ids))
+def store_batch(num_ids: int, *columns: Any) -> Batch:
+    """A record batch for `write_store`.
+
+    Args:
+        columns: lists or arrays with an item a pair: ids of source and target, line, corpus, source and target text.
+    """
+    return pa.RecordBatch.from_arrays(list(columns), schema=_schema(num_ids))
 
 
 def write_store(path: Path, num_ids: int, weights: list[float], batches: Iterable[Batch]) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from xml.parsers import expat
 
 from mtx.data.bilingual import UNKNOWN, Unit, Variant, date_of, join_lines
+from mtx.data.languages import Languages
 from mtx.data.markup import ALONE, SEAM, is_white_space
 from mtx.data.tables import language_of_column
 from mtx.errors import DataError
@@ -314,7 +315,7 @@ def marks_of(node: Node) -> list[Node]:
     return marks
 
 
-def languages_of(unit: Node) -> tuple[str, str]:
+def languages_of(unit: Node) -> Languages:
     """The languages that the element around a unit names."""
     file = unit.nearest("source-language", "srcLang") or unit
     return file.first("source-language", "srcLang"), file.first("target-language", "trgLang")
@@ -354,7 +355,7 @@ class Message:
         return self.texts.get("msgid") == "" and "msgctxt" not in self.texts
 
     @property
-    def languages(self) -> tuple[str, str]:
+    def languages(self) -> Languages:
         """The languages of the catalogue by its header; empty (UNKNOWN) for an unnamed one."""
         return self.field("X-Source-Language"), self.field("Language")
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
-from mtx.data.markup import EMOJI, Kind, Marked, Tag, bare, is_choice, mark_up, raw, text_of, with_tags
+from mtx.data.languages import Languages
+from mtx.data.markup import EMOJI, Kind, Marked, Tag, bare, has_letters, is_choice, mark_up, raw, text_of, with_tags
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
     CLOSING_CODES,
@@ -120,7 +121,7 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
         is_protected = attributes.get("translate") == "no" or attributes.get("mtype") in ("protected", DELETED)
         if child.inner_start == child.end or name in CODES or is_protected:
             kind: Kind = "open" if name in OPENING_CODES else "close" if name in CLOSING_CODES else "alone"
-            number = next((attributes[key] for key in ("rid", "startRef", "i", "id") if key in attributes), None)
+            number = child.first("rid", "startRef", "i", "id")
             pair = None if kind == "alone" else f"code {number}"
             parts.append(Tag(document[child.start : child.end], kind, pair, child.is_space))
         else:
@@ -178,7 +179,7 @@ _RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
 
 def edit_xliff(
-    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str], found: Found
+    path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str], found: Found
 ) -> Iterator[Edit]:
     """The edits that translate a document.
 
@@ -224,15 +225,15 @@ def _find_copies(units: list[Node]) -> tuple[set[Node], bool]:
     for unit in units:
         sides = sides_of(unit)
         if target := sides.get("target"):
-            has_states |= "state" in {**unit.attributes, **target.attributes} or bool(_definitions(unit))
-            targets += any(map(str.isalpha, plain_text(target)))
+            has_states |= "state" in unit.attributes | target.attributes or bool(_definitions(unit))
+            targets += has_letters([plain_text(target)])
             if _is_copy(plain_text(sides["source"]), plain_text(target)):
                 copies.add(unit)
     return copies, not has_states and len(copies) >= max(_COPIES * targets, min(10, targets))
 
 
 def _is_copy(source: str, target: str) -> bool:
-    return target == source and any(map(str.isalpha, target))
+    return target == source and has_letters([target])
 
 
 def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str], found: Found) -> Iterator[Edit]:
@@ -242,7 +243,7 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str], f
     spaces = [node.attributes.get("xml:space") for node in (unit.nearest("xml:space"), *sides.values()) if node]
     read = partial(parse, document, keeps_lines="preserve" in spaces)
     has_target = target is not None and _has_text(read(target))
-    attributes = {**unit.attributes, **(target.attributes if target else {})}
+    attributes = unit.attributes | (target.attributes if target else {})
     if _says(attributes, _CONFIRMED):
         left["locked segment"] += _has_text(read(source)) and not has_target
         return
@@ -361,7 +362,7 @@ def _says(attributes: Mapping[str, str], values: Mapping[str, str]) -> bool:
 
 
 def edit_tmx(
-    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str], found: Found
+    path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str], found: Found
 ) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
     for unit in read_units(path, "TMX", document):
@@ -412,7 +413,7 @@ def _find_variant(variants: list[Node], language: str) -> Node | None:
 
 
 def edit_po(
-    path: Path, languages: tuple[str, str], overwrite: bool, document: str, left: Counter[str], found: Found
+    path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str], found: Found
 ) -> Iterator[Edit]:
     """The edits that translate a catalogue; see `edit_xliff`. Placeholders such as %s and {0} are tags.
 

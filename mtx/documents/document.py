@@ -42,7 +42,7 @@ MAX_BYTES = 1 << 28  # of a document, which is held in memory as a whole
 def translate_document(
     path: Path,
     kind: str,
-    languages: tuple[str, str],
+    languages: Languages,
     overwrite: bool,
     translate: Callable[[list[Marked]], Hypotheses],
 ) -> bytes:

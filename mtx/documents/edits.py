@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from mtx.data.glossary import replace_spans
 from mtx.data.markup import Escape, Marked
 
 
@@ -43,14 +44,9 @@ def inserted(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Itera
 
 def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
     """The text after all edits, which are in order and do not overlap; consumes the translations that they need."""
-    parts = list[str]()
-    end = 0
-    translations = iter(translations)
-    for edit in edits:
-        assert edit.start >= end
-        parts += [text[end : edit.start], edit.write(next(translations) if edit.segment else [])]
-        end = edit.end
-    return "".join([*parts, text[end:]])
+    rest = iter(translations)
+    spans = ((edit.start, edit.end, edit.write(next(rest) if edit.segment else [])) for edit in edits)
+    return replace_spans(text, spans)
 
 
 def space_before(text: str, at: int) -> str:

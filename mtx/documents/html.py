@@ -113,7 +113,7 @@ def read_attributes(text: str, tgt: str = "") -> Iterator[Edit]:
             quote = text[start] if text[start] in "\"'" else '"'
             if part.name == "html" and name in ("lang", "xml:lang") and tgt not in ("", *PLAIN_NAMES):
                 yield replace_text(start, end, f"{quote}{tag_of(tgt)}{quote}")
-            elif not part.is_frozen and _is_visible(part, name) and any(map(str.isalpha, part.attributes[name])):
+            elif not part.is_frozen and _is_visible(part, name) and has_letters([part.attributes[name]]):
                 inner = text[start] == quote
                 segment = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
                 yield Edit(start, end, segment, partial(_write_value, quote))
@@ -169,7 +169,7 @@ def _unescape(text: str, masked: str, start: int, end: int) -> Marked:
         first, last = template.span()
         parts += [unescape(text[start:first]), Tag(text[first:last])]
         start = last
-    return [part for part in [*parts, unescape(text[start:end])] if part != ""]
+    return [*parts, unescape(text[start:end])]
 
 
 def _escape(text: str) -> str:
@@ -193,7 +193,7 @@ def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
         if part.kind == "text" and not part.is_frozen:
             run += _unescape(text, masked, part.start, at)
         elif part.kind == "other" or (is_inline and (last is not None or not part.is_frozen)):
-            run.append(element_tag(content) if last is None else Tag(content))
+            run.append(element_tag(content))
         else:
             yield run_start, part.start, run
             run, run_start = [], at

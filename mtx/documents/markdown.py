@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from itertools import accumulate, count, pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from unicodedata import category
 from urllib.parse import unquote
@@ -191,14 +191,16 @@ def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
 
 def _slugs(text: str) -> list[str]:
     """The names of the headings for links, as GitHub makes them: of equal ones, all but the first have a number."""
-    slugs = list[str]()
+    numbers = dict[str, int]()
     for opening, token in pairwise(_FENCES.parse(text)):
         if opening.type == "heading_open":
             shown = _NOT_SHOWN.sub("", token.content.lower())
-            slug = "".join(c for c in shown if c in " -_" or category(c)[0] in "LMN").replace(" ", "-")
-            names = (slug + f"-{number}" * bool(number) for number in count())
-            slugs.append(next(name for name in names if name not in slugs))
-    return slugs
+            slug = name = "".join(c for c in shown if c in " -_" or category(c)[0] in "LMN").replace(" ", "-")
+            while name in numbers:
+                numbers[slug] += 1
+                name = f"{slug}-{numbers[slug]}"
+            numbers[name] = 0
+    return list(numbers)
 
 
 def _without_code(text: str) -> str:

@@ -128,6 +128,12 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
     assert translated(tmp_path / "p.md", text) == result
 
 
+def test_links_follow_thousands_of_equal_headings(tmp_path: Path) -> None:
+    text = "# a-1\n\n" + "# a\n\n" * 5000
+    result = translated(tmp_path / "p.md", f"[b](#a-4999)\n\n{text}")
+    assert result == f"[B](#a-4999)\n\n{text.upper()}"
+
+
 @pytest.mark.parametrize(
     "text, links",
     [
