@@ -104,8 +104,7 @@ def evaluate(
         if hyp:
             scores[hyp.name if ref else name] = score_file(hyp, test_set, published)
         elif glossary:
-            pair = score_with_glossary(translator, test_set, published)
-            scores |= zip((name, f"{name}, {glossary}"), pair, strict=True)
+            scores[name], scores[f"{name}, {glossary}"] = score_with_glossary(translator, test_set, published)
         elif name not in scores:
             scores[name] = translate_and_score(translator, test_set, protocol=published)
         for copy in test_sets.changed_copies(test_set) if robust else ():

@@ -178,7 +178,7 @@ class ScoresBefore(Hook):
     def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
         if run.state.init_sha256:
             gains = measure_gains(run.paths, run.data.report["tests"], run.config.data)
-            scores["run"]["gains"] = [asdict(gain) for gain in gains]
+            scores["run"]["gains"] = list(map(asdict, gains))
 
 
 def evaluate_tests(
@@ -288,8 +288,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
             logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue
         systems = [System("before", before), System("after", after)]
-        tgt = data.language_pair(name)[1]
-        result = compare(systems, references, ("bleu", "chrf"), tgt)
+        result = compare(systems, references, ("bleu", "chrf"), data.language_pair(name)[1])
         changes = []
         for metric in sorted(result.metrics, key=lambda metric: metric.name != result.decided_by):
             first, second = metric.groups

@@ -90,8 +90,7 @@ class TranslationQueue:
         before = self.waiting_tokens(self._turn + size)
         speed = self._num_threads * self._tokens / self._seconds
         if before and before + size > speed * self._waiting_s:
-            text = "the server is overloaded; try again later"
-            raise HTTPException(503, text, {"retry-after": "5"})
+            raise HTTPException(503, "the server is overloaded; try again later", {"retry-after": "5"})
 
     def submit(
         self,
@@ -233,8 +232,11 @@ class Pairs:
             if not codes:
                 raise UsageError(f"{_named(tgt)} is not available as a target language")
             codes = [tgt] if is_surely_in(text, tgt, codes) else codes
-        ranked = rank_languages(text, self._codes)
-        return [{"confidence": confidence, "language": code} for code, confidence in ranked if code in codes]
+        return [
+            {"confidence": confidence, "language": code}
+            for code, confidence in rank_languages(text, self._codes)
+            if code in codes
+        ]
 
     def _code(self, language: str) -> str:
         """The model's code for a client's code, also with another region (en for en-GB) or case."""
