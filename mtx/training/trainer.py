@@ -261,8 +261,9 @@ class Trainer(Run):
         self.state = replace(state, step=step, position=loaded.after)
         if self.ranks.is_rank_zero:
             epochs = self.sampler.epochs(loaded.after)
-            tokens = loaded.num_tgt_tokens
-            self.progress.unread.append(Update(step, state.position, rate, tokens, HostCopy(figures), epochs))
+            self.progress.unread.append(
+                Update(step, state.position, rate, loaded.num_tgt_tokens, HostCopy(figures), epochs)
+            )
         self._report_updates()
 
     def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor:
