@@ -164,8 +164,9 @@ class LineWork:
         prefix = next(map(self._invalid_prefixes.replace, prefixes), None)
         results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
         texts = [hypotheses[0].text for hypotheses in results]
-        self._terms.add(zip(lines, texts, strict=True))
-        self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(lines, texts, strict=True))
+        pairs = [*zip(lines, texts, strict=True)]
+        self._terms.add(pairs)
+        self._num_empty += sum(not text and bool(line.strip()) for line, text in pairs)
         if not self.has_values:
             return texts
         from mtx.evaluation.suspicion import suspicion

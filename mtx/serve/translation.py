@@ -289,14 +289,15 @@ async def translate_plain(
 
 def _join_lines(text: str, hypotheses: Iterator[list[Hypothesis]], num_alternatives: int) -> Translation:
     """The translation of a text, joined from its lines; a line with fewer hypotheses than another repeats its last."""
-    lines = [(line, next(hypotheses)) for line in _LINE_END.split(text)]
+    sources = _LINE_END.split(text)
+    lines = [next(hypotheses) for _ in sources]
     if needs_no_translation(text):
         return Translation(text)
-    most = max(len(ranked) for _, ranked in lines)
-    texts = ("\n".join(ranked[min(n, len(ranked) - 1)].text for _, ranked in lines) for n in range(most))
+    most = max(map(len, lines))
+    texts = ("\n".join(ranked[min(n, len(ranked) - 1)].text for ranked in lines) for n in range(most))
     best, *alternatives = dict.fromkeys(texts)
-    suspicions = (suspicion(line, ranked[0].text) for line, ranked in lines)
-    first = [ranked[0] for _, ranked in lines]
+    first = [ranked[0] for ranked in lines]
+    suspicions = map(suspicion, sources, [each.text for each in first])
     return Translation(best, alternatives[:num_alternatives], next(filter(None, suspicions), None), first)
 
 
