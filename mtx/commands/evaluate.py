@@ -169,7 +169,7 @@ def compare(
         outputs, references = system_outputs(text, systems, translators)
         warn_if_too_short(text.name, references, tgt)
         comparisons[text.name] = comparison.compare(outputs, references, metrics or METRICS, tgt, groups)
-    runs = [path for path in systems if is_run(path)]
+    runs = list(filter(is_run, systems))
     results = comparison.Results(
         runs=list(map(str, runs)),
         differing_keys=comparison.differing_settings(systems),

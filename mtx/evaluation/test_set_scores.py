@@ -67,8 +67,7 @@ def translate_and_score(
         glossary: terms to count; the translator may have another one or none.
     """
     normalization = translator.tokenizer.normalization
-    translations = in_direction(translator, test_set).translate(test_set.sources)
-    hypotheses = normalize_lines(translations, normalization)
+    hypotheses = normalize_lines(in_direction(translator, test_set).translate(test_set.sources), normalization)
     scores = score_translations(hypotheses, test_set, normalization, protocol)
     if glossary is not None:
         scores["terms"] = count_used(glossary, test_set.sources, hypotheses)
