@@ -104,8 +104,7 @@ def evaluate(
         if hyp:
             scores[hyp.name if ref else name] = score_file(hyp, test_set, published)
         elif glossary:
-            pair = score_with_glossary(translator, test_set, published)
-            scores |= zip((name, f"{name}, {glossary}"), pair, strict=True)
+            scores[name], scores[f"{name}, {glossary}"] = score_with_glossary(translator, test_set, published)
         elif name not in scores:
             scores[name] = translate_and_score(translator, test_set, protocol=published)
         for copy in test_sets.changed_copies(test_set) if robust else ():
@@ -170,7 +169,7 @@ def compare(
         outputs, references = system_outputs(text, systems, translators)
         warn_if_too_short(text.name, references, tgt)
         comparisons[text.name] = comparison.compare(outputs, references, metrics or METRICS, tgt, groups)
-    runs = [path for path in systems if is_run(path)]
+    runs = list(filter(is_run, systems))
     results = comparison.Results(
         runs=list(map(str, runs)),
         differing_keys=comparison.differing_settings(systems),

@@ -70,9 +70,10 @@ def back_translate(
         """The log-probability per token of each line; None for one that the model cannot score."""
         src = scorer.tokenizer.encode(list(map(clean_text, translations)), scorer.frame)
         tgt = scorer.tokenizer.encode(list(map(clean_text, lines)), scorer.frame, target=True)
-        most_src = scorer.max_tokens
-        most_tgt = scorer.engine.num_tgt_positions
-        fit = [1 < len(a) <= most_src and 1 < len(b) <= most_tgt for a, b in zip(src, tgt, strict=True)]
+        fit = [
+            1 < len(a) <= scorer.max_tokens and 1 < len(b) <= scorer.engine.num_tgt_positions
+            for a, b in zip(src, tgt, strict=True)
+        ]
         scores = iter(scorer.torch.log_probs([*compress(src, fit)], [*compress(tgt, fit)], scorer.options.alpha))
         return [(pair := next(scores)).log_prob / pair.num_tokens if fits else None for fits in fit]
 
@@ -176,11 +177,10 @@ def distil(
         *others,
     ]
     resolve([*student, f"data.train={synthetic_text.TRAIN}"])  # refuses wrong settings before the teacher works
-    total = sum(1 for _ in synthetic_text.source_lines(distilled, mono))
-    with progress(total) as bar:
+    with progress(sum(1 for _ in synthetic_text.source_lines(distilled, mono))) as bar:
         synthetic_text.translate_text(translator, distilled, mono, identity, bar.update)
-    both = f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}"
-    train_run(resolve([*student, both]).config, prints_scores=not as_json)
+    student.append(f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}")
+    train_run(resolve(student).config, prints_scores=not as_json)
     int8 = export(paths.root, "ctranslate2", None, "int8")
     logger.info(int8.line())
     test_set = test_sets_of_runs([paths.root])[0]

@@ -129,8 +129,8 @@ def attention(
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
     with open_output(page, is_page=not output) as sink:
         translator = load_translator(model, **EXACT | options)
-        maps = translator.attention_maps(sentences, target)
         from mtx.report.html_page import attention_page
 
-        sink.write(attention_page(maps, translator.src, translator.tgt).encode())
+        maps = translator.attention_maps(sentences, target)
+        sink.write(attention_page(maps, *translator.languages).encode())
     logger.info("attention: %s", page)

@@ -256,9 +256,8 @@ def config(
     from mtx.config.schema import key_names
 
     if not name:
-        head = ["recipe", "what it learns", "machine", "time", "BLEU"]
         recipes = ([recipe, *configuration.recipe_facts(recipe)] for recipe in configuration.recipe_names())
-        print_lines(_table(head, *recipes))
+        print_lines(_table(["recipe", "what it learns", "machine", "time", "BLEU"], *recipes))
         print_lines(["", "Published scores are BLEU of tokenised text, which differs from sacreBLEU."])
         return
     keys = [key for key in key_names() if f"{key}.".startswith(f"{name}.")]
@@ -295,7 +294,6 @@ def status(
         except MtxError as error:
             logger.warning(str(error))
     if states or as_json:
-        head = ["run", "state", "step", "best validation", "last change"]
         rows = (
             [
                 state.run,
@@ -307,6 +305,6 @@ def status(
             for state, age in states
         )
         values = [{**vars(state), "age_s": round(age, 3)} for state, age in states]
-        print_result(values, _table(head, *rows), as_json)
+        print_result(values, _table(["run", "state", "step", "best validation", "last change"], *rows), as_json)
     else:
         logger.info("there are no runs in runs/; to start one: %s", mtx_command("train", "demo"))

@@ -84,8 +84,9 @@ def translate(
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
     kind = kind_of_document(text) if text and not as_lines else None
     if kind and (shard or options.get("n_best", 1) > 1 or prefix or as_json):
-        problem = "--shard, --n-best, --prefix and --json are for lines of text"
-        raise UsageError(f"{text}: is a document ({kind}); {problem}")
+        raise UsageError(
+            f"{text}: is a document ({kind}); --shard, --n-best, --prefix and --json are for lines of text"
+        )
     if overwrite and kind not in READERS:
         raise UsageError("--overwrite is for documents with translations in them: XLIFF, TMX and PO")
     translator = load_translator(model, glossary, **options)
@@ -95,8 +96,9 @@ def translate(
         with contextlib.suppress(*[] if translator.is_multilingual else [UsageError]):  # it has its own direction
             translator = translator.to(*find_direction(text, kind, translator.directions)[::-1])
     if look_below is not None:
-        maps = translator.quality_maps.items()
-        translator.quality_maps = {name: each.with_look_below(look_below) for name, each in maps}
+        translator.quality_maps = {
+            name: each.with_look_below(look_below) for name, each in translator.quality_maps.items()
+        }
     if table and not translator.quality_map:
         raise UsageError(
             f"--review: {model} has no estimate of quality for this search",
@@ -163,8 +165,9 @@ class LineWork:
         prefix = next(map(self._invalid_prefixes.replace, prefixes), None)
         results = self.translator.hypotheses(self._invalid.replace(lines), prefix, n_best)
         texts = [hypotheses[0].text for hypotheses in results]
-        self._terms.add(zip(lines, texts, strict=True))
-        self._num_empty += sum(not text and bool(line.strip()) for line, text in zip(lines, texts, strict=True))
+        pairs = [*zip(lines, texts, strict=True)]
+        self._terms.add(pairs)
+        self._num_empty += sum(not text and bool(line.strip()) for line, text in pairs)
         if not self.has_values:
             return texts
         from mtx.evaluation.suspicion import suspicion

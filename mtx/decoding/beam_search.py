@@ -213,8 +213,7 @@ class Slots:
         of_models = zip(self.models, self.caches, strict=True)
         logits, *others = [model.step(self.ids, self.lengths, cache) for model, cache in of_models]
         if others:  # logits of the mean probability
-            of_all = torch.stack([logits, *others])
-            logits = torch.log_softmax(of_all, -1, dtype=torch.float).logsumexp(0)
+            logits = torch.log_softmax(torch.stack([logits, *others]), -1, dtype=torch.float).logsumexp(0)
         samples = None
         if self.sampling:
             samples = draw(logits[:, 0], self.uniform.gather(1, self.lengths[:, None]), self.sampling)

@@ -248,10 +248,9 @@ class CTranslate2Engine:
 
 def _open_runtime(path: Path, device: str, precision: str | None, num_workers: int, num_threads: int) -> Any:
     """Opens the model in CTranslate2, on a CPU with this number of threads for each worker."""
-    runtime = library()
     kind, _, index = device.partition(":")
     try:
-        translator = runtime.Translator(
+        translator = library().Translator(
             os.fsencode(path),
             kind,
             device_index=int(index or 0),

@@ -79,15 +79,13 @@ def choose_engine(placement: Placement, is_export: bool, only_torch: str | None)
         UsageError: CTranslate2 is requested with a feature of torch only.
     """
     asked = placement.engine
-    precision = placement.precision
-    device = placement.device
-    if asked == "torch" or (asked == "auto" and precision in ("bf16", "tf32")):
+    if asked == "torch" or (asked == "auto" and placement.precision in ("bf16", "tf32")):
         return "torch"
-    if asked == "ctranslate2" or precision in ("fp16", "int8") or is_export:
+    if asked == "ctranslate2" or placement.precision in ("fp16", "int8") or is_export:
         if only_torch:
             raise UsageError(f"only the engine torch supports {only_torch}", "use --engine torch")
         return "ctranslate2"
-    is_on_cpu = device == "cpu" or (device == "auto" and not has_gpu())
+    is_on_cpu = placement.device == "cpu" or (placement.device == "auto" and not has_gpu())
     return "auto" if is_on_cpu and not only_torch else "torch"
 
 

@@ -77,8 +77,7 @@ def ter_takes_too_long(hypotheses: Lines, references: Lines, longest_s: float) -
     Its time grows with the length of a line to the power of 3.5, to 28 s for one line of 300 words that has little in
     common with its reference (docs/benchmarks.md); beyond that length it searches less and grows slowly.
     """
-    pairs = zip(hypotheses, references, strict=True)
-    lengths = (min(len(line.split()) for line in pair) for pair in pairs)
+    lengths = (min(len(line.split()) for line in pair) for pair in zip(hypotheses, references, strict=True))
     seconds: float = sum(0.57 * (min(length, 300) / 100) ** 3.5 * max(1, length / 300) for length in lengths)
     if seconds > longest_s:
         logger.warning("skipping TER, which could take %s on such long lines", format_duration(seconds))

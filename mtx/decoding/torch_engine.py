@@ -169,9 +169,8 @@ class TorchEngine:
     def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """See `Engine.search`."""
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
-        longest_first = sorted(requests, key=lambda request: -_num_read(request))
         with self.use_models():
-            candidates = self._search_in_memory(longest_first, options)
+            candidates = self._search_in_memory(sorted(requests, key=_num_read, reverse=True), options)
         by_source = [list[Candidate]() for _ in sources]
         for request in requests:
             by_source[request.number * len(sources) // len(requests)] += candidates[request.number]
@@ -349,6 +348,6 @@ def attention_maps(
     model: TranslationModel, tokenizer: Tokenizer, src: Sentences, tgt: Sentences
 ) -> list[AttentionMaps]:
     """Returns the maps of each pair of ids, both sides ending in `</s>`; the model must be in evaluation mode."""
-    batch = _pack(model, src, tgt)
     tokens = ([tuple(tokenizer.pieces(ids)) for ids in side] for side in (src, tgt))
-    return list(map(AttentionMaps, *tokens, *zip(*model.attention_weights(batch), strict=True)))
+    weights = model.attention_weights(_pack(model, src, tgt))
+    return list(map(AttentionMaps, *tokens, *zip(*weights, strict=True)))

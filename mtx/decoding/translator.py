@@ -454,9 +454,8 @@ class Translator:
         text = text.replace("\u034f", "\u200b")  # another joiner, though a mark by its category
         if text.isprintable():
             return text
-        known = self._known_characters
         space = {"Zs": " ", "Cf": ""}
-        return "".join(c if c in known else space.get(category(c), c) for c in text).strip()
+        return "".join(c if c in self._known_characters else space.get(category(c), c) for c in text).strip()
 
     def truecase(self, sentence: str) -> tuple[str, Case | None]:
         """The sentence that the model translates, and the case that its translation gets; None: that of the model."""
@@ -465,8 +464,9 @@ class Translator:
             return sentence, None
         terms = self._terms(sentence) if is_normalized("NFC", sentence) else []
         unchanged = [term[:2] for term in terms]
-        encode = self.tokenizer.encode
-        usual = truecase(sentence, case, self.src, lambda texts: list(map(len, encode(texts))), unchanged)
+        usual = truecase(
+            sentence, case, self.src, lambda texts: list(map(len, self.tokenizer.encode(texts))), unchanged
+        )
         return (sentence, None) if usual is None else (usual, case)
 
     def count_terms(self, source: str, translation: str) -> tuple[int, list[str]]:

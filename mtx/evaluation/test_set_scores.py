@@ -67,8 +67,7 @@ def translate_and_score(
         glossary: terms to count; the translator may have another one or none.
     """
     normalization = translator.tokenizer.normalization
-    translations = in_direction(translator, test_set).translate(test_set.sources)
-    hypotheses = normalize_lines(translations, normalization)
+    hypotheses = normalize_lines(in_direction(translator, test_set).translate(test_set.sources), normalization)
     scores = score_translations(hypotheses, test_set, normalization, protocol)
     if glossary is not None:
         scores["terms"] = count_used(glossary, test_set.sources, hypotheses)
@@ -178,7 +177,7 @@ class ScoresBefore(Hook):
     def on_scores(self, run: Run, scores: dict[str, Any], files: dict[str, str]) -> None:
         if run.state.init_sha256:
             gains = measure_gains(run.paths, run.data.report["tests"], run.config.data)
-            scores["run"]["gains"] = [asdict(gain) for gain in gains]
+            scores["run"]["gains"] = list(map(asdict, gains))
 
 
 def evaluate_tests(
@@ -288,8 +287,7 @@ def measure_gains(paths: RunLayout, tests: Mapping[str, Any], data: DataConfig) 
             logger.warning("%s; the effect of training on %s is unknown", error, name)
             continue
         systems = [System("before", before), System("after", after)]
-        tgt = data.language_pair(name)[1]
-        result = compare(systems, references, ("bleu", "chrf"), tgt)
+        result = compare(systems, references, ("bleu", "chrf"), data.language_pair(name)[1])
         changes = []
         for metric in sorted(result.metrics, key=lambda metric: metric.name != result.decided_by):
             first, second = metric.groups

@@ -114,7 +114,7 @@ def test_set_of_files(systems: Sequence[Path], src: Path | None, refs: Sequence[
     Raises:
         UsageError: if there is a model and no `src`.
     """
-    models = [path for path in systems if path.is_dir()]
+    models = list(filter(Path.is_dir, systems))
     if models and src is None:
         raise UsageError(f"{models[0]}: this model needs the source text", "--src FILE --ref FILE")
     sources, references, *more = parallel_lines(src, *refs) if src else ([], *parallel_lines(*refs))
@@ -134,7 +134,7 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
         UsageError: if there is no run, no such test set, or more than one for files of hypotheses.
         DataError: if the references of two runs differ.
     """
-    runs = [path for path in systems if is_run(path)]
+    runs = list(filter(is_run, systems))
     files = [path for path in systems if not path.is_dir()]
     if not runs:
         raise UsageError(

@@ -69,8 +69,7 @@ class ModelCard(Hook):
 
     def on_scores(self, run: Run, scores: Json, files: dict[str, str]) -> None:
         scores["run"] |= licences_of(run.config)
-        results = {name: value for name, value in scores.items() if name != "run"}
-        files[CARD] = run_card(run.config, run.data.report, results, scores["run"])
+        files[CARD] = run_card(run.config, run.data.report, scores, scores["run"])
 
     def on_prepared(self, config: Config, paths: RunLayout, data: PreparedData | None) -> None:
         try:

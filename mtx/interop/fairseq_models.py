@@ -257,10 +257,9 @@ def _read_family(source: Path, num_rows: int) -> _Family:
         )
     if settings.legacy_behaviour is True:
         logger.warning("%s: legacy_behaviour puts the language of a source last; mtx puts it first", path)
-    is_nllb = any(name[0].isalpha() for name in languages)
     is_target = "small100" in str(settings.tokenizer_class).lower() or settings.languages_rule == "target"
     known = {piece: ids[piece] for piece in (EOS, UNK, *pieces[3:]) if piece in ids}
-    licence = "CC-BY-NC-4.0" if is_nllb else "MIT"
+    licence = "CC-BY-NC-4.0" if any(name[0].isalpha() for name in languages) else "MIT"  # of NLLB and of M2M-100
     return _Family(model, known, languages, [_SPECIAL[BOS], *unused], "target" if is_target else "both", licence)
 
 
@@ -314,10 +313,9 @@ def rewrite(model: JointModel, pieces: Sequence[str]) -> bytes:
     others = list[bytes]()
     while (begin := source.tell()) < len(model.source):
         key = _read_varint(source)
-        size = _read_varint(source)
         if key & 7 != 2:
             raise ValueError("a field without a size")
-        end = source.seek(size, io.SEEK_CUR)
+        end = source.seek(_read_varint(source), io.SEEK_CUR)
         if key >> 3 != 4:  # tests of its segmentation, which may need other pieces
             (entries if key >> 3 == 1 else others).append(model.source[begin:end])
     known = dict(zip(model.pieces, entries, strict=True))

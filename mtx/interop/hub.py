@@ -157,11 +157,10 @@ def _fetch_large(repo: str, commit: str, sibling: Any) -> None:
         if blob.is_file() and not blob.is_symlink():  # a link leads to a store that several caches share
             return
         with disk.append(partial) as file:
-            url = hf_hub_url(repo, name, revision=commit)
             done = file.tell()
             if done < size:
                 http_get(
-                    url,
+                    hf_hub_url(repo, name, revision=commit),
                     file,
                     resume_size=done,
                     headers=build_hf_headers(),

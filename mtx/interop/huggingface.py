@@ -427,7 +427,6 @@ def read_weights(
         DamagedFileError: if a tensor is missing, unknown, of another shape, or not finite.
         UsageError: if the pad row of an embedding is not zero, or the positions are not sinusoids.
     """
-    num_ids = len(order) - 1
     is_fairseq = config.positions == "fairseq"
     flat = torch.tensor([row for rows in order for row in rows])
     offsets = torch.tensor([0, *map(len, order)]).cumsum(0)[:-1]
@@ -450,7 +449,7 @@ def read_weights(
     tensors.setdefault(OUTPUT_BIAS, torch.zeros(1, num_rows))
     bias = _take(path, tensors, (OUTPUT_BIAS,), (1, num_rows))[0, flat[offsets[:-1]]]
     weights = {"output_bias": bias} if bias.any() else {}
-    for parameter in parameters(config.model_copy(update={"output_bias": False}), num_ids):
+    for parameter in parameters(config.model_copy(update={"output_bias": False}), len(order) - 1):
         is_by_token = parameter.has_pad_row or parameter.name == "projection"  # theirs has a row for pad too
         rows = num_rows if is_by_token else parameter.shape[0]
         weight = _take(path, tensors, parameter.huggingface, (rows, *parameter.shape[1:]))

@@ -280,16 +280,15 @@ class Hints(Hook):
             )
 
     def on_validation(self, run: Run, validation: Validation, model: TranslationModel) -> None:
-        nll = validation.nll
         hypotheses = validation.hypotheses
         if run.state.step > ramp_steps(run.config):
             unigram = unigram_nll(run.text.tgt)
             # Only a collapsed model is near a unigram model after the warmup, in training and validation.
-            if are_alike(hypotheses, run.data.valid.tgt_texts()) or min(nll, self._mean) > 0.9 * unigram:
+            if are_alike(hypotheses, run.data.valid.tgt_texts()) or min(validation.nll, self._mean) > 0.9 * unigram:
                 self._give(
                     run,
                     f"training collapsed: {len({*hypotheses}) / len(hypotheses):.1%} of the validation translations "
-                    f"are distinct, and the nll is {nll:.2f} (unigram model: {unigram:.2f})",
+                    f"are distinct, and the nll is {validation.nll:.2f} (unigram model: {unigram:.2f})",
                 )
 
     def _give(self, run: Run, text: str) -> None:
@@ -349,7 +348,6 @@ def usability(run: RunSummary) -> Advice | None:
     if not (scores := stored_scores(paths)):
         return None
     name, parts = next(iter(parts_of(scores, config.data.language_pairs).items()))
-    score = scores[name]
     texts = list[list[list[str]]]()
     is_short = False
     for part in parts:
@@ -368,7 +366,7 @@ def usability(run: RunSummary) -> Advice | None:
     num_faulty = faults.total()
     is_alike = are_alike(hypotheses, references)
     metric = "chrf" if is_short else "bleu"
-    value = score[metric]["score"]
+    value = scores[name][metric]["score"]
     limits = _LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric]
     level = next(number for number, limit in enumerate(limits) if value >= limit)
     best = _USELESS if is_alike or num_faulty >= 0.3 * lines else _POOR if num_faulty >= 0.1 * lines else 0

@@ -50,7 +50,6 @@ def report_page(roots: Sequence[Path]) -> str:
     names = [root.name or str(root) for root in roots]
     if len({*names}) < len(names):
         names = [str(root) for root in roots]
-    decider = DECIDING_METRICS[recorded_metric(runs[0].history.of("validation"))]
     default = dict(leaves(Config.model_validate({}).model_dump()))
     values = [load_values(root) for root in roots]
     changed = {key for config in values for key in config if config[key] != default.get(key)} - {TEXT}
@@ -66,7 +65,7 @@ def report_page(roots: Sequence[Path]) -> str:
         data=data,
         facts_of_runs=_table(facts, ""),
         charts=[*learning_curves(runs, names)],
-        decider=decider,
+        decider=DECIDING_METRICS[recorded_metric(runs[0].history.of("validation"))],
         word_diff=word_diff,
         by_character=lambda text: not writes_spaces(tgt, [text]),
         test_sets=(test_sets := [*test_set_values(roots, names)]),

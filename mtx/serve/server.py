@@ -114,10 +114,13 @@ class Guard:
                 raise
             await (await answer(Request(scope), error))(scope, receive, send_marked)
         finally:
-            path = scope["path"] if "endpoint" in scope else "other"  # untrusted without a route
-            seconds = round(time.monotonic() - started, 4)
-            method = scope["method"] if scope["method"] in ("GET", "HEAD", "OPTIONS", "POST") else "other"
-            fields = {"method": method, "path": path, "status": status, "seconds": seconds, **facts}
+            fields = {
+                "method": scope["method"] if scope["method"] in ("GET", "HEAD", "OPTIONS", "POST") else "other",
+                "path": scope["path"] if "endpoint" in scope else "other",  # untrusted without a route
+                "status": status,
+                "seconds": round(time.monotonic() - started, 4),
+                **facts,
+            }
             logger.info("request", extra={"fields": fields})
 
 
@@ -284,7 +287,6 @@ class Server:
     def app(self) -> Starlette:
         """The ASGI application."""
         languages = self.pairs.languages()
-        sides = zip(("source", "target"), self.pairs.first, strict=True)
         settings = {
             "apiKeys": bool(self.keys),
             "keyRequired": bool(self.keys),
@@ -293,7 +295,10 @@ class Server:
             "supportedFilesFormat": [],
             "suggestions": False,
             "frontendTimeout": 500,
-            "language": {side: {"code": code, "name": name_of(code) or code} for side, code in sides},
+            "language": {
+                side: {"code": code, "name": name_of(code) or code}
+                for side, code in zip(("source", "target"), self.pairs.first, strict=True)
+            },
         }
         text, policy = render_page(languages, settings)
         spec = json.loads(_read("spec.json"))  # the calls in OpenAPI, with the fields of their bodies
@@ -385,8 +390,9 @@ class Server:
             async with request.form(max_files=0, max_fields=100) as form:
                 values = {**form, **request.query_params}
             if body and not values:
-                kinds = "application/json or application/x-www-form-urlencoded"
-                raise HTTPException(400, f"expected a body of the type {kinds}")
+                raise HTTPException(
+                    400, "expected a body of the type application/json or application/x-www-form-urlencoded"
+                )
         values = {name: value for name, value in values.items() if value is not None and (name == "q" or value != "")}
         if self.keys:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")

@@ -90,8 +90,7 @@ class TranslationQueue:
         before = self.waiting_tokens(self._turn + size)
         speed = self._num_threads * self._tokens / self._seconds
         if before and before + size > speed * self._waiting_s:
-            text = "the server is overloaded; try again later"
-            raise HTTPException(503, text, {"retry-after": "5"})
+            raise HTTPException(503, "the server is overloaded; try again later", {"retry-after": "5"})
 
     def submit(
         self,
@@ -233,8 +232,11 @@ class Pairs:
             if not codes:
                 raise UsageError(f"{_named(tgt)} is not available as a target language")
             codes = [tgt] if is_surely_in(text, tgt, codes) else codes
-        ranked = rank_languages(text, self._codes)
-        return [{"confidence": confidence, "language": code} for code, confidence in ranked if code in codes]
+        return [
+            {"confidence": confidence, "language": code}
+            for code, confidence in rank_languages(text, self._codes)
+            if code in codes
+        ]
 
     def _code(self, language: str) -> str:
         """The model's code for a client's code, also with another region (en for en-GB) or case."""
@@ -287,14 +289,15 @@ async def translate_plain(
 
 def _join_lines(text: str, hypotheses: Iterator[list[Hypothesis]], num_alternatives: int) -> Translation:
     """The translation of a text, joined from its lines; a line with fewer hypotheses than another repeats its last."""
-    lines = [(line, next(hypotheses)) for line in _LINE_END.split(text)]
+    sources = _LINE_END.split(text)
+    lines = [next(hypotheses) for _ in sources]
     if needs_no_translation(text):
         return Translation(text)
-    most = max(len(ranked) for _, ranked in lines)
-    texts = ("\n".join(ranked[min(n, len(ranked) - 1)].text for _, ranked in lines) for n in range(most))
+    most = max(map(len, lines))
+    texts = ("\n".join(ranked[min(n, len(ranked) - 1)].text for ranked in lines) for n in range(most))
     best, *alternatives = dict.fromkeys(texts)
-    suspicions = (suspicion(line, ranked[0].text) for line, ranked in lines)
-    first = [ranked[0] for _, ranked in lines]
+    first = [ranked[0] for ranked in lines]
+    suspicions = map(suspicion, sources, [each.text for each in first])
     return Translation(best, alternatives[:num_alternatives], next(filter(None, suspicions), None), first)
 
 

@@ -124,9 +124,7 @@ def tsv_line(pair: Sequence[str]) -> bytes:
 def described(counts: Counter[str]) -> str:
     """The counts of `write_pairs` in words, such as `98 pairs of 100 lines (copy 2)`."""
     dropped = ", ".join(f"{reason} {count:,}" for reason, count in counts.most_common() if reason != KEPT)
-    pairs = counted(counts[KEPT], "pair")
-    lines = counted(counts.total(), "line")
-    return f"{pairs} of {lines}{dropped and f' ({dropped})'}"
+    return f"{counted(counts[KEPT], 'pair')} of {counted(counts.total(), 'line')}{dropped and f' ({dropped})'}"
 
 
 def write_text(data: PreparedData, directory: Path) -> list[str]:
@@ -189,8 +187,9 @@ def translate_text(
 
     origin = {**origin, "search": repr(translator.options), "translator": translator.engine.name}
     translated = ResumableRows(output, origin, BLOCK_LINES)
-    new = durable.new_file(output)
-    write_pairs(lambda: source_lines(directory, mono), translated, translate, new, progress, side="src")
+    write_pairs(
+        lambda: source_lines(directory, mono), translated, translate, durable.new_file(output), progress, side="src"
+    )
 
 
 def source_lines(directory: Path, mono: Path | None) -> Iterator[Line]:

@@ -212,12 +212,11 @@ def step_shape(config: Config, runtime: RuntimeChoices, sampler: BatchSampler, n
 
     Only the `varlen` kernel does work for sentences that are not there; the others have room for any step.
     """
-    tokens_per_sentence = sampler.tokens_per_sentence if runtime.kernel == "varlen" else None
     return micro_batch_shape(
         config.training.batch_tokens,
         runtime.micro_batch_tokens,
         sampler.ratio,
         config.data.max_tokens,
-        tokens_per_sentence,
+        sampler.tokens_per_sentence if runtime.kernel == "varlen" else None,
         num_ranks,
     )

@@ -58,8 +58,7 @@ def choose(seconds_per_token: Mapping[int, float], limit_s: float, epoch_tokens:
     """
     shares = {row: _share(row, speed, limit_s) for row, speed in seconds_per_token.items()}
     of_text = next(iter(shares))
-    most = max(shares.values())
-    row = next(row for row in shares if shares[row] >= _ENOUGH * most)
+    row = next(row for row in shares if shares[row] >= _ENOUGH * max(shares.values()))
     reason = "the measured size nearest to the text"
     if row != of_text:
         reason = f"the time has room for {shares[of_text]:.0%} of what the sizes for {of_text:,} pairs need"

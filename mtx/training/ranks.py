@@ -354,8 +354,8 @@ def launch(size: int, arguments: Sequence[str]) -> int:
 
     with handle_signals(pass_on, handled_signals()):
         for rank in range(size):
-            numbers = {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            processes.append(Popen([sys.executable, "-m", "mtx", *arguments], env=environment | numbers))
+            environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            processes.append(Popen([sys.executable, "-m", "mtx", *arguments], env=environment))
         while None in (codes := [process.poll() for process in processes]) and not any(codes):
             time.sleep(_POLL_S)
         code, failed = min(((code, rank) for rank, code in enumerate(codes) if code), default=(0, 0))

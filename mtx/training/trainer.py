@@ -146,13 +146,12 @@ class Trainer(Run):
     def _divide_steps(self) -> None:
         """Divide a step into micro-batches of the size in `runtime`, and make what runs one and what ends a step."""
         config = self.config
-        strategy = self.strategy
         self.num_micro_steps, self.shape = step_shape(config, self.runtime, self.sampler, self.ranks.size)
         self.micro_step = new_micro_step(config, self.runtime, self.model)
         self.update_weights = WeightUpdate(
             self.optimizer,
             self.micro_step.sums,
-            strategy.gradient_norm,
+            self.strategy.gradient_norm,
             config.training.clip_norm,
             self.micro_step.is_recorded,
         )
@@ -255,15 +254,16 @@ class Trainer(Run):
     def _step(self, loaded: LoadedStep) -> None:
         """Take one step, and report the earlier steps whose figures have arrived."""
         state = self.state
-        step = self.state.step + 1
+        step = state.step + 1
         self.ranks.begin_step(step)
         rate = self.schedule.learning_rate(state, step)
         figures = self.update(loaded, step, rate)
         self.state = replace(state, step=step, position=loaded.after)
         if self.ranks.is_rank_zero:
             epochs = self.sampler.epochs(loaded.after)
-            tokens = loaded.num_tgt_tokens
-            self.progress.unread.append(Update(step, state.position, rate, tokens, HostCopy(figures), epochs))
+            self.progress.unread.append(
+                Update(step, state.position, rate, loaded.num_tgt_tokens, HostCopy(figures), epochs)
+            )
         self._report_updates()
 
     def update(self, loaded: LoadedStep, step: int, rate: float) -> Tensor:
