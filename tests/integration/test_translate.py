@@ -126,9 +126,7 @@ def test_what_is_not_lines_is_refused_from_a_file_and_from_stdin_unless_asked_fo
 ) -> None:
     (tmp_path / "few.csv").write_text("1,one two\n")
     result = mtx("translate", trained, tmp_path / "few.csv")
-    check_error(
-        result.returncode, result.stderr.decode(), 2, "few.csv: expected lines of text, got a table", "cut -f 1"
-    )
+    check_error(result.returncode, result.stderr.decode(), 2, "few.csv: expected lines of text, got a table", "csvcut")
     assert mtx("translate", trained, tmp_path / "few.csv", "--lines").stdout.count(b"\n") == 1
     for text, kind in ((b"one\ttwo\nsix\tten\n", "a table"), (b"a = one\nb = two\n", "keys"), (b"%PDF-1", "binary")):
         refused = mtx("translate", trained, stdin=text)
