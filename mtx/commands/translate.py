@@ -218,7 +218,7 @@ class Review:
 
     def add(self, source: str, values: dict[str, Any]) -> None:
         """Add a segment, of whose translation `values` are `known`."""
-        if self.path and "quality" in values:
+        if "quality" in values:
             self._rows.append((*map(values.get, ("quality", "advice", "suspicion")), source, values["text"]))
 
     def write(self) -> None:
@@ -413,7 +413,8 @@ def translate_document(
                     pair = bare(segment)[0], bare(each.marked)[0]
                     if reason := suspicion(*pair):
                         suspicious.append(pair[1])
-                    review.add(raw(segment), known(each, reason))
+                    if review.path:
+                        review.add(raw(segment), known(each, reason))
                     terms.add([pair])
                 results += best
                 bar.update(len(block))

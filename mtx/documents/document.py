@@ -89,7 +89,7 @@ def translate_document(
         num_segments += len(pairs) + left.total()
         best = translate([segment for segment, _ in pairs])
         for segment, each in zip(segments, best, strict=True):
-            if each.quality is not None:
+            if has_accelerators and each.quality is not None:
                 found[id(segment)] = each.quality, each.advice
         translations = (with_accelerator(each.marked, mark) for each, (_, mark) in zip(best, pairs, strict=True))
         text = apply(text, edits, translations)

@@ -94,3 +94,16 @@ def test_po_has_a_comment(tmp_path: Path, line_end: str) -> None:
     ]  # fmt: skip
     assert translated(tmp_path / "a.po", once) == once, "replaced, not repeated"
     assert "quality" not in translated(tmp_path / "a.po", once, unknown), "what is new has no estimate"
+
+
+def test_a_page_shows_no_quality_and_does_not_compute_it(tmp_path: Path) -> None:
+    class Unasked(Hypothesis):
+        @property
+        def quality(self) -> float:
+            raise AssertionError
+
+    def translate(segments: list[Marked]) -> list[Hypothesis]:
+        return [Unasked(segment, 0.0, []) for segment in segments]
+
+    for name, text in (("a.html", "<p>a dog</p>"), ("a.md", "a dog\n")):
+        assert translated(tmp_path / name, text, translate) == text
