@@ -282,7 +282,7 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
         raise UsageError(
             f"{folder}: no text in {' and '.join(languages)}; it has {shown}",
             f"expected .{', .'.join(READERS)}, or lines of text in NAME.en and NAME.de (not NAME-en.txt)"
-            + "; or name the languages: data.src=en data.tgt=de" * bool(texts),
+            f"{'; or name the languages: data.src=en data.tgt=de' * bool(texts)}",
         )
     files = tuple(chain.from_iterable(part.files for part in parts))
 

@@ -365,7 +365,7 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     expected = ", or ".join(dict.fromkeys(map(" and ".join, pairs)))
     raise DataError(
         f"{problem} {join_names(map(repr, names))}, expected {expected}, or translation: {{...}} with them",
-        "give both, with null for no text" + "; or set data.columns=SRC,TGT to other names" * (len(names) > 1),
+        f"give both, with null for no text{'; or set data.columns=SRC,TGT to other names' * (len(names) > 1)}",
     )
 
 

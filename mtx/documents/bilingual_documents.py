@@ -371,7 +371,6 @@ def edit_tmx(
     """The edits that translate a memory; see `edit_xliff`."""
     units = list(read_units(path, "TMX", document))
     like = _find_variant([variant for unit in units for variant in unit.named("tuv")], languages[1])
-    code = language_of(like) if like else languages[1]
     for unit in units:
         variants = [variant for variant in unit.named("tuv") if variant.named("seg")]
         if _find_variant([variant for variant in unit.named("tuv") if not variant.named("seg")], languages[1]):
@@ -394,7 +393,8 @@ def edit_tmx(
             yield _fill(document, target, segment)
         else:
             last = variants[-1]
-            tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(code)}>"
+            tag = f"<tuv xml:lang={quoteattr(language_of(like) if like else languages[1])}>"
+            tag = f"{space_before(document, last.start)}{tag}"
             yield replace_text(last.end, last.end, tag)
             yield Edit(last.end, last.end, [], note)
             yield Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>")

@@ -20,7 +20,7 @@ _CUE = re.compile(  # to the next one, with its number or its name, or to a bloc
     re.MULTILINE | re.DOTALL,
 )
 _LINE = re.compile(r"^[^\n]*\S", re.MULTILINE)
-_TAG = re.compile(r"<rt>[^<>]{0,200}(?:</rt>)?|<[^<>]{1,200}>|\\[Nh]")  # with a note beside a word
+_TAG = re.compile(r"<rt>[^<>]{0,200}(?:</rt>)?|<[^<>]{1,200}>|\\[Nh]")  # with the note to a word
 # The start of the words of another speaker, of a sound, or of another tag; names, brackets and notes belong to the text
 _DASH = re.compile(
     r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[(\[♪#*]|[A-Z][A-Z .'\d]{1,30}:\s)"
