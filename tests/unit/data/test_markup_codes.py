@@ -2,7 +2,16 @@
 
 import pytest
 
-from mtx.data.markup import BREAK, CODE, ELEMENT, codes_of, is_white_space, needs_no_translation, strip_codes
+from mtx.data.markup import (
+    BREAK,
+    CODE,
+    ELEMENT,
+    codes_of,
+    element_tag,
+    is_white_space,
+    needs_no_translation,
+    strip_codes,
+)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +52,10 @@ def test_codes_are_found_whole(text: str) -> None:
 )  # fmt: skip
 def test_words_are_no_codes(text: str) -> None:
     assert not CODE.search(text) and not BREAK.search(text) and not ELEMENT.search(text)
+
+
+def test_a_line_break_of_subtitles_is_no_word() -> None:
+    assert [element_tag(tag).is_break for tag in (r"\N", r"\h", "<br>", "<n>")] == [True, False, True, False]
 
 
 def test_elements_behind_a_percent_sign_are_none_of_ruby() -> None:
