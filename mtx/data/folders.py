@@ -52,7 +52,7 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str
         log_once(f"{folder}: {counted(len(others), 'other file')} skipped, such as {others[0].name}")
         if not texts:
             problem = no_pairs(*others[:2])
-            log.warning(f"skipping {problem}\n  help: {problem.help}")
+            log.warning("skipping %s\n  help: %s", problem, problem.help)
     return texts
 
 
