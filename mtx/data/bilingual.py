@@ -100,8 +100,12 @@ def require_languages(path: Path, named: Languages, languages: Languages) -> Non
     """
     for name, language in zip(named, languages, strict=True):
         if name and language not in PLAIN_NAMES and match_rank(name, language) is None:
-            document, model = (" to ".join(printable(word) or "?" for word in pair) for pair in (named, languages))
-            raise UsageError(f"{path}: is {document}, the model translates {model}")
+            document = " to ".join(printable(word) or "?" for word in named)
+            raise UsageError(
+                f"{path}: is {document}, the model translates {' to '.join(languages)}",
+                "use a model of its direction; where the sources are keys, replace them by their targets first, and "
+                f"set its target language to {languages[1]}",
+            )
 
 
 def join_lines(text: str) -> str:

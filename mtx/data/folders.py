@@ -51,7 +51,8 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str
     if others:
         log_once(f"{folder}: {counted(len(others), 'other file')} skipped, such as {others[0].name}")
         if not texts:
-            log.warning("skipping %s", no_pairs(others[0]))
+            problem = no_pairs(*others[:2])
+            log.warning("skipping %s\n  help: %s", problem, problem.help)
     return texts
 
 

@@ -197,7 +197,9 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
     src, tgt = [*known, "CODE", "CODE"][:2]
     raise UsageError(
         f"{path}: cannot tell its two languages: found {printable(names[:200])}",
-        mtx_command("train", path, f"data.src={src}", f"data.tgt={tgt}"),
+        mtx_command(
+            "train", path, *[f"data.columns={','.join(columns)}"] * bool(columns), f"data.src={src}", f"data.tgt={tgt}"
+        ),
     )
 
 

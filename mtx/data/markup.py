@@ -30,7 +30,8 @@ TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo, Template 
     r"|<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
     r"|\{{4}[^{}]{0,1000}\}{4}|\{{3}[^{}]{0,1000}\}{3}|\$?\{\{[^{}]{0,1000}\}\}"
 )
-_PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+"  # of Windows
+# Of Windows; of Unix, with two slashes
+_PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+|/(?<![\w./<>)\]]/)(?:[\w.-]+/)+[\w.-]*\w"
 _NAME = "[A-Za-z_][A-Za-z0-9_]*+"
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
 _SIGN_CODES = (
@@ -51,8 +52,8 @@ _SIGN_CODES = (
     rf"|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*|(?<!\w)(?:\^{_NAME}\^|###{_NAME}###)(?!\w)"
     r"|(?<!\w)@[a-z]{2,20} ?\([$'\"][^()]{0,200}\)"  # Blade
     rf"|(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./:][A-Za-z]\w*)*:?(?!\w)"  # Drupal, Laravel; the names of emoji, figures
-    # Weblate, Maketext, shortcodes of WordPress, BBCode without an end
-    r"|\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100})\]"
+    # Weblate, Maketext, Drupal, shortcodes of WordPress, BBCode without an end
+    r"|\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100}|[a-z][\w-]*:[^\s\[\]]{1,200})\]"
     r"|\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*(?:\s[^\[\]=]{1,100})?=[^\[\]]{1,500}\]"
     r"|\[/[a-z]\w*\]|\[(?:[bius*]|url|img|quote|code|list|[lr]b|br|hr|p|next)\](?!_)"
     r"|\[(?:param|method|member|signal|constant|enum|annotation|constructor|operator|theme_item) [^\[\]]{1,200}"
@@ -182,7 +183,7 @@ _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("
 _CUT = re.compile("[\x00 ]")  # where a word ends
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
 # Entities whose characters could be markup or be lost; others are characters of a word
-_KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
+_KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp|lrm|rlm);")
 _LETTER_ENTITY = re.compile(f"&(?!{_KEPT_ENTITY.pattern[1:]}){ENTITY.pattern[1:]}")
 _CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
 FORMULA = (
@@ -234,7 +235,7 @@ def element_tag(markup: str) -> Tag:
     """The tag of markup such as <b>, </b>, <br/> or [b]; comments and tags without an end are single tags."""
     slash, name = re.findall(r"\A(?:[<\[](/?)(\w*))?", markup.lower())[0]
     if not name or markup.endswith("/>") or name in VOID or re.search(r"(?s).[<\[]/", markup):
-        return Tag(markup, is_break=name in ("br", "nl"))
+        return Tag(markup, is_break=(name or markup) in ("br", "nl", r"\N"))
     return Tag(markup, "close" if slash else "open", name)
 
 

@@ -56,11 +56,16 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     return split
 
 
-# Of chats, with the name of who speaks; of lyrics (LRC), with their other marks
-_DATE = r"(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{2,4},?[ T])?\d{1,2}:\d\d(?::\d\d)?(?:[ \u202f]?[AaPp][Mm])?"
+# Of chats, with the name of who speaks; of logs, with their level and names, and of the calls in them; of lyrics (LRC),
+# with their other marks; headers of mail with dates or addresses
+_DATE = r"(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{2,4},?[ T])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[ \u202f]?[AaPp][Mm])?"
+_LOGGED = r"(?: +(?:-|\[[^\[\]]*\]|[\w$]+(?:\.[\w$]+)+:?|\w+(?= - [A-Z]{4}))(?= ))*"
 _TIMES = (
-    rf"(?:(?:\[{_DATE}\]|{_DATE} -) (?:(?:\+[\d -]+|[^\s:]+(?: [^\s:]+)?): )?"
-    r"|(?:\[\d{1,3}:\d\d(?:[.:]\d{1,3}){0,2}\])+|\[(?:ar|ti|al|au|by|re|ve|la|length|offset|tool):[^\]]*\])?\s*"
+    rf"(?:\[?{_DATE}\]?{_LOGGED} +\[?(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\]?:?{_LOGGED}(?= )"
+    r"|(?:at )?(?:[\w$/]+\.){2,}[\w$<>]+(?:\([^()]*\)|:(?= ))"
+    rf"|(?:\[{_DATE}\]|{_DATE} -) (?:(?:\+[\d -]+|[^\s:]+(?: [^\s:]+)?(?: \([^():]+\))?): )?"
+    r"|(?:\[\d{1,3}:\d\d(?:[.:]\d{1,3}){0,2}\])+|\[(?:ar|ti|al|au|by|re|ve|la|length|offset|tool):[^\]]*\]"
+    r"|Date: \w{3}, \d{1,2} \w{3} \d{4} [\d:]+ [-+]\d{4}.*|(?!E-)[A-Z]\w*(?:-\w+)+:(?=\s+(?:<\S+>\s*)?\Z))?"
 )
 
 
@@ -71,7 +76,10 @@ def lead_pattern(language: str) -> re.Pattern[str]:
     `1.` may be an ordinal, in some languages.
     """
     dot = "" if code_of(language) in _DOTTED_ORDINALS.split() else "."
-    return re.compile(rf"(\s*(?:(?:[-*+•–>]|\(?\d{{1,3}}[){dot}])[ \t]+)*{_TIMES})")
+    spaces = r"[\s\u200e\u200f\u202a-\u202e]*"  # with marks of the direction of text
+    return re.compile(
+        rf"({spaces}(?:(?:[-*+•◦▪→–>]|\[[ xX]\]|\(?(?:[A-Za-z]\)|\d{{1,3}}[){dot}]))[ \t]+)*{_TIMES}{spaces})"
+    )
 
 
 def multi_sentence_share(lines: Sequence[str], language: str) -> float:

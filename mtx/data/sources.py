@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 _is_dir = os.path.isdir  # unlike `Path.is_dir`, False for a name that no file can have
 
-_CONFIG_LINE = re.compile(r"\s*(?:#.*|---|\w+:(?: \S+)?)?")  # of a file that may be a configuration
+_CONFIG_LINE = re.compile(r"\s*(?:#(?:[ #].*)?|---|\w+:(?: \S+)?)?")  # of a file that may be a configuration
 _RENAME = "correct the names of its files, or the languages that its columns or units name"
 _SIDE = re.compile(r"[-._]?\{(?:src|tgt)\}")  # in the name of a text that has a file for each direction
 _VALID_NAMES = ("valid", "val", "validation", "dev")  # each is also found under the other names
@@ -279,10 +279,11 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
         if any({*pair} <= possible for pair in found)
     ]
     if not parts or not (directions or len(given) == 2):
-        help = (
-            f"expected .{', .'.join(READERS)}, or NAME.en and NAME.de; or name the languages: data.src=en data.tgt=de"
+        raise UsageError(
+            f"{folder}: no text in {' and '.join(languages)}; it has {shown}",
+            f"expected .{', .'.join(READERS)}, or lines of text in NAME.en and NAME.de (not NAME-en.txt)"
+            f"{'; or name the languages: data.src=en data.tgt=de' * bool(texts)}",
         )
-        raise UsageError(f"{folder}: no text in {' and '.join(languages)}; it has {shown}", help)
     files = tuple(chain.from_iterable(part.files for part in parts))
 
     def blocks() -> Iterator[PairBlock]:

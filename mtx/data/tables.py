@@ -50,7 +50,7 @@ _BY_RULES = re.compile(rf"{_CELL}(?:[\t\n]{_CELL})*+")  # lines, whose quoted ce
 _QUOTED_CELL = re.compile(r'(?:^|\t)"[^"\t\r\n]*+(?:""|[\t\r])', re.MULTILINE)  # up to what needed the quotes
 # What a header says in addition to the language or the side, and its words for the sides: in English and in the most
 # common interface languages of translation tools
-_EXTRA = re.compile(r"[ /-]*\b(?:words?|sentences?|texts?|phrases?|segments?|strings?|language)\b[ /-]*")
+_EXTRA = re.compile(r"[ /-]*\b(?:words?|sentences?|texts?|phrases?|segments?|strings?|terms?|language)\b[ /-]*")
 _SOURCE = re.compile(
     r"src|source|ausgangs(?:text|sprache)|quelle|quelltext"
     r"|(?:texte|langue) source|originale?|texto (?:original|de origen|de partida)|origen|testo di partenza|origem"
@@ -145,7 +145,7 @@ class TableReader:
         def pair(number: int, row: list[str]) -> Pair:
             if max(src, tgt) < len(row) <= width:
                 return _join_lines(row[src]), _join_lines(row[tgt])
-            if not row:
+            if not any(row):
                 return "", ""
             help = (
                 "in .tsv files, cells are separated by one TAB and have no line breaks; in .csv files, cells are "
@@ -209,8 +209,9 @@ def language_of_column(name: str) -> str | None:
 
 
 def _bare_name(cell: str) -> str:
-    """What a cell of a header names: english for `English (US)` and `English words/sentences`, en for `text_en`."""
-    return _EXTRA.sub("", cell.partition("(")[0].casefold().replace("_", "-")).strip()
+    """What a cell of a header names: english for `English (US)`, en for `text_en` and `Term (EN)`."""
+    name, _, inside = cell.casefold().replace("_", "-").partition("(")
+    return _EXTRA.sub("", name).strip() or inside.rstrip(") ")
 
 
 def _index(path: Path, row: list[str], column: str) -> int:
@@ -296,7 +297,7 @@ def is_spreadsheet(lines: list[str]) -> bool:
 
 def _cells(path: Path, number: int, line: str) -> list[str]:
     try:
-        return next(_csv_reader([line], "\t")) if '"' in line else line.split("\t")
+        return next(_csv_reader([line], "\t"))
     except csv.Error:
         if line.count('"') % 2 == 0:
             return line.split("\t")
@@ -361,10 +362,10 @@ def _find_names(problem: str, names: list[str], languages: Languages, columns: C
     sides = _header_sides(keys, languages)
     if sides and not columns:
         return names[sides[0]], names[sides[1]]
-    expected = ", or ".join(map(" and ".join, pairs))
+    expected = ", or ".join(dict.fromkeys(map(" and ".join, pairs)))
     raise DataError(
         f"{problem} {join_names(map(repr, names))}, expected {expected}, or translation: {{...}} with them",
-        "set data.columns=SRC,TGT to their names",
+        f"give both, with null for no text{'; or set data.columns=SRC,TGT to other names' * (len(names) > 1)}",
     )
 
 

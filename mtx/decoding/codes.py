@@ -15,17 +15,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mtx.data.markup import LETTER, Marked, Placed, Tag, Tags, clean_text, mark_up, raw
+from mtx.data.markup import LETTER, Marked, Placed, Tag, Tags, clean_text, mark_up, raw, with_tags
 from mtx.data.sentencepiece_models import piece_bytes
 from mtx.decoding.options import Attention
 from mtx.storage.text_files import replace_surrogates
 
-# Tags between sentences: blocks of HTML, blank lines, bullets, and the mark between plural forms
+# Tags between sentences: blocks of HTML, blank lines, bullets, the mark between plural forms, and between cells
 _BETWEEN_SENTENCES = re.compile(
-    r"(?:<|&lt;)/?(?:p(?:ara)?|li|div|h[1-6]|t[dhr]|[uod]l|d[td]|blockquote)(?![\w-])|^\|+$|\n\s*[\n>•*+–-]",
+    r"(?:<|&lt;)/?(?:p(?:ara)?|li|div|h[1-6]|t[dhr]|[uod]l|d[td]|blockquote)(?![\w-])"
+    r"|^\|+$|^ *\t[ \t]*$|\n\s*[\n>•*+–-]",
     re.IGNORECASE,
 )
-_CONTROLS = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f]")
+_CONTROLS = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]")
+_TRAILING = re.compile(r"(?<!\A--) +\Z")  # the mark above a signature ends in a space
+_TABS = re.compile(" *\t[ \t]*")
 _SHORT_LINE = 40  # characters; no program has wrapped it
 _BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line
 _BALANCING_ROUNDS = 5
@@ -56,12 +59,12 @@ Links = Sequence[Link]  # in the order of the translation
 
 
 def mark_up_line(line: str, lead: re.Pattern[str] | None) -> Marked:
-    """A plain line as what `lead` matches, text, and codes; None leaves all of it text. Controls are spaces."""
-    text = clean_text(_CONTROLS.sub(" ", replace_surrogates(line)))
-    if not (text and lead):
-        return [text]
-    _, before, rest = lead.split(line[: len(line) - len(line.lstrip("\t "))] + text, 1)
-    return [before] * bool(before) + mark_up([rest])
+    """A plain line as what `lead` matches, text, codes and TABs; None leaves all of it text. Controls are spaces."""
+    text = _TRAILING.sub("", _CONTROLS.sub(" ", replace_surrogates(line)))
+    if not (text.strip() and lead):
+        return [clean_text(text)]
+    _, before, rest = lead.split(text, 1)
+    return [before] * bool(before) + with_tags(mark_up([rest]), _TABS, lambda tab: Tag(tab, is_break=True))
 
 
 def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:

@@ -203,9 +203,11 @@ def edit_xliff(
     files = set[Node]()
     copies, are_all = _find_copies(units)
     for unit in units:
+        num_left = left.total()
         edits = list(_edit_unit(document, unit, overwrite or (are_all and unit in copies), left, found))
         if not edits:
-            left["copied source"] += unit in copies
+            left["copied source"] += unit in copies and left.total() == num_left
+            copies.discard(unit)
             continue
         file = unit.nearest("source-language", "srcLang")
         if file and file not in files and not languages_of(unit)[1] and languages[1] not in PLAIN_NAMES:
@@ -214,8 +216,8 @@ def edit_xliff(
             tag = with_attribute(document[file.start : file.inner_start], key, languages[1])
             yield replace_text(file.start, file.inner_start, tag)
         yield from edits
-    if num_replaced := are_all * (len(copies) - left["copied source"]):
-        replaced = counted(num_replaced, "translation")
+    if are_all and copies:
+        replaced = counted(len(copies), "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, replaced)
 
 
@@ -244,13 +246,13 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str], f
     read = partial(parse, document, keeps_lines="preserve" in spaces)
     has_target = target is not None and _has_text(read(target))
     attributes = unit.attributes | (target.attributes if target else {})
+    is_copy = plain_text(sides.get("target", source)) in ("", plain_text(source))
     if _says(attributes, _CONFIRMED):
-        left["locked segment"] += _has_text(read(source)) and not has_target
+        left["locked segment"] += is_copy and has_letters(read(source))
         return
     definitions = _definitions(unit)
     state = attributes.get("state")
-    is_copy = state == "initial" and plain_text(sides.get("target", source)) == plain_text(source)
-    is_translated = has_target and state not in UNTRANSLATED and not is_copy
+    is_translated = has_target and state not in UNTRANSLATED and not (is_copy and state == "initial")
     has_confirmed = has_target and any(_says(definition, _CONFIRMED) for definition in definitions.values())
     is_whole = not has_confirmed and (overwrite or not is_translated)
     template = sides.get("seg-source", source)
@@ -272,7 +274,9 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str], f
         places = [(sources[_number(mark)], mark) for mark in once]
     for origin, place in places:
         definition, segment = definitions.get(_number(place), {}), read(origin)
-        may_stay = not is_whole and (_says(definition, _CONFIRMED) or (is_translated and not overwrite))
+        is_confirmed = not is_whole and _says(definition, _CONFIRMED)
+        left["locked segment"] += is_confirmed and _is_copy(plain_text(origin), plain_text(place))
+        may_stay = is_confirmed or not (is_whole or overwrite or not is_translated)
         if (may_stay and _has_text(read(place))) or place in contents or not _has_text(segment):
             continue
         contents[place] = segment
@@ -365,10 +369,11 @@ def edit_tmx(
     path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str], found: Found
 ) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
-    for unit in read_units(path, "TMX", document):
+    units = list(read_units(path, "TMX", document))
+    like = _find_variant([variant for unit in units for variant in unit.named("tuv")], languages[1])
+    for unit in units:
         variants = [variant for variant in unit.named("tuv") if variant.named("seg")]
-        empty = (language_of(variant) for variant in unit.named("tuv") if not variant.named("seg"))
-        if any(match_rank(language, languages[1]) is not None for language in empty):
+        if _find_variant([variant for variant in unit.named("tuv") if not variant.named("seg")], languages[1]):
             continue  # it is damaged
         source, variant = (_find_variant(variants, language) for language in languages)
         if source is None:
@@ -388,7 +393,8 @@ def edit_tmx(
             yield _fill(document, target, segment)
         else:
             last = variants[-1]
-            tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(languages[1])}>"
+            tag = f"<tuv xml:lang={quoteattr(language_of(like) if like else languages[1])}>"
+            tag = f"{space_before(document, last.start)}{tag}"
             yield replace_text(last.end, last.end, tag)
             yield Edit(last.end, last.end, [], note)
             yield Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>")

@@ -20,9 +20,12 @@ _CUE = re.compile(  # to the next one, with its number or its name, or to a bloc
     re.MULTILINE | re.DOTALL,
 )
 _LINE = re.compile(r"^[^\n]*\S", re.MULTILINE)
-_TAG = re.compile(r"<[^<>]{1,200}>|\\[Nh]")
-# The start of the words of another speaker, or of a sound; names, brackets and notes belong to the text
-_DASH = re.compile(r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[(\[♪#*]|[A-Z][A-Z .'\d]{1,30}:\s)")
+_TAG = re.compile(r"<rt>[^<>]{0,200}(?:</rt>)?|<[^<>]{1,200}>|\\[Nh]")  # with the note to a word
+# The start of the words of another speaker, of a sound, or of another tag; names, brackets and notes belong to the text
+_DASH = re.compile(
+    r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[(\[♪#*]|[A-Z][A-Z .'\d]{1,30}:\s)"
+    r"|(?:(?<=</([biuc])>\n)(?!<\1)|(?<=</([biuc])>\r\n)(?!<\2))(?=<\w)"
+)
 
 _SOUND = re.compile(r"[(\[]([^()\[\]]*)[)\]]")  # a line in brackets is its own
 

@@ -121,14 +121,20 @@ convert them to PO or XLIFF (Translate Toolkit)
 (?# JSON, .strings and programs)
 [\s\[]*\{\s*"(?:[^"\\\n]|\\.)*"\s*:|(?:\s*/\*.*?\*/)*+\s*"(?:[^"\\\n]|\\.)*"\s*=\s*"
 |\s*(?:<\?php|export\ default\b|module\.exports\b)
-(?# below comments: two keys of Fluent, .properties, INI or TOML; two levels of YAML, or two keys with dots)
+(?# below comments: two keys of Fluent, .properties, INI or TOML; two levels of YAML, or two keys with dots;
+below keys in small letters, a block of YAML)
 |(?:(?:[ \t]*(?:[\#!;][^\n]*|\[[^\]\n]*\]\s*)?\n)*+[\w.-]+[ \t]*=[^\n]*\n?(?:[ \t]+[^\n]*(?:\n|$)|\r?\n)*+){2}
-|(?:(?:---|[ \t]*\#[^\n]*)?\r?\n)*+(?:[\w.-]+:[ \t]*\r?\n[ \t]+[\w."'-]+:\s|(?:[\w-]+\.[\w.-]+:[ \t][^\n]*\n){2})
+|(?:(?:---|[ \t]*\#[^\n]*)?\r?\n)*+(?:[\w.-]+:[ \t]*\r?\n[ \t]+[\w."'-]+:\s|(?:[\w-]+\.[\w.-]+:[ \t][^\n]*\n){2}
+|(?:[a-z_][\w.-]*:[ \t]+(?![|>][-+]?[ \t]*\r?\n)[^\n]*\n(?:[ \t]*(?:\#[^\n]*)?\r?\n)*+)*+
+[a-z_][\w.-]*:[ \t]*(?:[|>][-+]?[ \t]*\r?\n[ \t]+\S|\r?\n[ \t]*(?:-[ \t]+)?[\w."'-]+:\s))
 
-another markup (LaTeX, reStructuredText, AsciiDoc)
-make it HTML or Markdown (pandoc)
-: rst|tex|adoc|org
-\s*(?:\\documentclass\b|\.\.[ ][\w-]+::)
+another markup (LaTeX, reStructuredText, AsciiDoc, Org)
+make it HTML or Markdown (pandoc; asciidoctor for AsciiDoc)
+: rst|tex|adoc|asciidoc|asc|org
+\s*\\documentclass\b
+(?# in any line a directive, the start of a block, an option of AsciiDoc below its title, or the lines around code)
+|(?:[^\n]*\n)*?(?:[ \t]*(?:\.\.[ ][\w-]+::|\#\+[a-zA-Z_]{4,}(?:[ ]\w|:))|\[[\w,\#.%="' -]+\]\r?\n(?:----|====|\|===)
+|=[ ][^\n]+\n(?:[^\n]+\n){0,3}:[\w-]+:)
 
 a marked text of the Bible (USFM)
 write one verse a line, without marks
@@ -145,6 +151,11 @@ a table (CSV)
 save the column to translate as a file of its own, with a spreadsheet or csvcut
 : csv
 (?!)
+
+an export of Anki
+give its table alone: grep -v '^#' FILE > NEW.txt
+: apkg
+\#separator:
 
 text in subwords
 sed -E 's/@@( |$)//g' FILE > NEW joins those of BPE; sed 's/ //g; s/▁/ /g' FILE > NEW those of SentencePiece

@@ -23,6 +23,8 @@ from mtx.errors import UsageError
         ("a.yaml", "dog\tHund\n", None),
         ("a", "seed: 1\n", None),
         ("a", "# a comment\n", None),
+        ("a", "#\n# a comment\n", None),
+        ("a.txt", "#separator:tab\ndog\tHund\n", False),
         ("a", "", None),
     ],
 )

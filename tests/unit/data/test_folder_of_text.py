@@ -134,6 +134,21 @@ def test_a_folder_without_text_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     assert pairs(train("empty", "data.src=en", "data.tgt=de")[0]) == [("a", "b")]
 
 
+def test_two_files_with_other_names_get_advice_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for code, lines in (("en", ENGLISH), ("de", GERMAN)):
+        write(tmp_path / f"talks/talk-{code}.txt", "".join(f"{line}\n" for line in lines))
+    with pytest.raises(UsageError, match="no text in src and tgt") as error:
+        train("talks")
+    assert "NAME.en and NAME.de (not NAME-en.txt)" in error.value.help and "data.src" not in error.value.help
+    assert "paste -d '|' talks/talk-de.txt /dev/null /dev/null talks/talk-en.txt > pairs.txt" in caplog.text
+    for code in ("en", "de"):
+        (tmp_path / f"talks/talk-{code}.txt").rename(tmp_path / f"talks/talk.{code}")
+    assert pairs(train("talks")[0])[0] == (ENGLISH[0], GERMAN[0])
+
+
 def test_a_folder_of_subtitles_is_called_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write(tmp_path / "a.en.srt", "1\n00:00:01,000 --> 00:00:02,000\na lamp\n")
     with pytest.raises(UsageError, match="no text"):

@@ -82,6 +82,13 @@ def test_the_error_has_the_command_that_names_them(name: str, text: str, known: 
     )
 
 
+def test_the_command_keeps_the_columns(tmp_path: Path) -> None:
+    (path := tmp_path / "t.csv").write_text("Begriff;Term;Note\nDach;roof;\n")
+    with pytest.raises(UsageError) as error:
+        find_languages(path, ("2", "1"))
+    assert str(error.value.help).endswith(f"train {path} data.columns=2,1 data.src=CODE data.tgt=CODE")
+
+
 @pytest.mark.parametrize(
     "name, text", [("t.jsonl", "[1]\n"), ("t.jsonl", "{\n"), ("t.tsv", "a\n"), ("t.po", "msgid 1\n")]
 )

@@ -2,7 +2,16 @@
 
 import pytest
 
-from mtx.data.markup import BREAK, CODE, ELEMENT, codes_of, is_white_space, needs_no_translation, strip_codes
+from mtx.data.markup import (
+    BREAK,
+    CODE,
+    ELEMENT,
+    codes_of,
+    element_tag,
+    is_white_space,
+    needs_no_translation,
+    strip_codes,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +31,7 @@ from mtx.data.markup import BREAK, CODE, ELEMENT, codes_of, is_white_space, need
         "[b] [url=https://a.b] [/url] [*]", "ftp://a.b/c and 1️⃣ at \\u00a0", "{a?.b ?? 'c'} by @Model.Name",
         "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}", "[1,19] and ]20,Inf]",
         "@lang('a.b') and @foreach ($a as $b) in {if $c} at @string/app_name",
+        "[user:name] at [node:field_a:entity:url] on [view:front=block_1] by /var/data/in.csv and /usr/bin",
         "{{{{raw}}}} at ${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
     ],
 )  # fmt: skip
@@ -36,11 +46,16 @@ def test_codes_are_found_whole(text: str) -> None:
     [
         "100% of users, 50%discount, 50 % of", "see [1], [note] and [see note]", "He said: hello! Yes:no",
         "{see this note}", "AT&T costs US$5", "a * b ^ c", "3 < 4 > 2", "a<b and c>d", "\\nabla", "¡Hola! (so: so)",
-        "costs $5", "a || b | c", "x\\times y",
+        "costs $5", "a || b | c", "x\\times y", "[Anna: yes] [see: below] [12:30]",
+        "and/or/not, 5 km/h /s/ (he)/she/they",
     ],
 )  # fmt: skip
 def test_words_are_no_codes(text: str) -> None:
     assert not CODE.search(text) and not BREAK.search(text) and not ELEMENT.search(text)
+
+
+def test_a_line_break_of_subtitles_is_no_word() -> None:
+    assert [element_tag(tag).is_break for tag in (r"\N", r"\h", "<br>", "<n>")] == [True, False, True, False]
 
 
 def test_elements_behind_a_percent_sign_are_none_of_ruby() -> None:

@@ -79,7 +79,7 @@ HEADERS = [
     "en|de", "EN|DE", "en-US|de_AT", "eng|deu", "English|German", "English (US)|Deutsch", "Englisch|Deutsch",
     "Ausgangstext|Zieltext", "Texte source|Texte cible",
     "source|target", "src|tgt", "Source|Translation",
-    "Source text|German", "source (en)|target (de)",
+    "Source text|German", "source (en)|target (de)", "Term (EN)|Term (DE)", "text (en-US)|Strings (German)",
 ]  # fmt: skip
 
 
@@ -169,7 +169,23 @@ def test_keys_and_names_of_other_tables(tmp_path: Path) -> None:
         assert pairs_of(corpus) == PAIRS
     with pytest.raises(DataError, match="expected a and c, or translation: .* with them") as error:
         pairs_of(find(tmp_path, train=("t.jsonl",), columns="a,c").train[0])
-    assert error.value.help == "set data.columns=SRC,TGT to their names"
+    assert error.value.help == "give both, with null for no text; or set data.columns=SRC,TGT to other names"
+
+
+@pytest.mark.parametrize("row", [{"src": "a lamp"}, {"messages": []}])
+def test_one_key_alone_cannot_be_named(row: dict[str, object], tmp_path: Path) -> None:
+    path = write(tmp_path / "t.jsonl", json.dumps({"src": "a", "tgt": None}) + "\n" + json.dumps(row) + "\n")
+    with pytest.raises(DataError) as error:
+        pairs_of(find(train=(str(path),), src="src", tgt="tgt").train[0])
+    names = f"an object with {[*row][0]!r}, expected src and tgt, or translation: {{...}} with them"
+    assert str(error.value) == f"{path}:2: {names}" and error.value.help == "give both, with null for no text"
+
+
+def test_a_header_is_no_pair_whatever_columns_are_named(tmp_path: Path) -> None:
+    rows = "Term (DE);Term (EN);Note\nDach;roof;\nLampe;lamp;red\n"
+    path = write(tmp_path / "t.csv", rows)
+    assert pairs_of(find(train=(str(path),), columns="2,1").train[0]) == [("roof", "Dach"), ("lamp", "Lampe")]
+    assert pairs_of(find(train=(str(path),)).train[0]) == [("roof", "Dach"), ("lamp", "Lampe")]
 
 
 def test_two_files_have_no_columns(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
     [
         ("a\tb\nc d\n", 2, "1 column, expected"),
         ("a\tb\nc\td\te\n", 2, "3 columns, expected"),
-        ("a\tb\n\n", 2, "1 column, expected"),
+        ("a\tb\n\nc\n", 3, "1 column, expected"),
     ],
 )
 def test_tsv_that_is_none(tmp_path: Path, text: str, line: int, problem: str) -> None:
@@ -117,6 +117,13 @@ def test_tsv_that_is_none(tmp_path: Path, text: str, line: int, problem: str) ->
         pairs_of(find(train=(str(path),)).train[0])
     assert str(error.value).startswith(f"{path}:{line}: {problem}")
     assert "one TAB" in (error.value.help or "")
+
+
+def test_a_blank_line_is_an_empty_pair(tmp_path: Path) -> None:
+    for name, text in (("t.tsv", "a\tb\tc\r\n\r\nd\te\tf\n\t\t\n\n"), ("t.csv", "a,b,c\n\nd,e,f\n,,\n\n")):
+        write(tmp_path / name, text)
+        [corpus] = find(tmp_path, train=(name,), columns="1,2").train
+        assert pairs_of(corpus) == [("a", "b"), ("", ""), ("d", "e"), ("", ""), ("", "")]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

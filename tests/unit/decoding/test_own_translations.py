@@ -93,12 +93,31 @@ def test_it_is_its_own_translation_everywhere(tokenizer: Tokenizer) -> None:
 @pytest.mark.parametrize(
     "lead",
     ["  ", "\t", "- ", "* ", "1) ", "> ", "> > ", "  - ", "[00:12.00]", "[00:12.00][01:40.50]", "[14:05] Anna: ",
-     "[12/03/2026, 14:05:11] Anna Miller: ", "12/03/2026, 2:05 PM - Anna: ", "2026-03-12 14:05 - +49 171 1234: "],
+     "[12/03/2026, 14:05:11] Anna Miller: ", "12/03/2026, 2:05 PM - Anna: ", "2026-03-12 14:05 - +49 171 1234: ",
+     "[x] ", "[ ] ", "a) ", "(b) ", "◦ ", "\u200e[14.05.26, 18:06:02] Tom: \u200e",
+     "[14.05.26, 18:06:02] Dad (new phone): ",
+     "2026-05-14 08:00:01,123 INFO  [main] com.example.App - ", "2026-05-14 08:00:01,123 - root - ERROR - ",
+     "[2026-05-14 08:00:01] WARN ", "\tat com.example.App.run(App.java:87) ", "java.io.FileNotFoundException: "],
 )  # fmt: skip
 def test_what_stands_before_the_text_of_a_line_stays(lead: str, tokenizer: Tokenizer) -> None:
     translator = Echo(tokenizer)
     assert translator.translate([f"{lead}one two"]) == [f"{lead}ein"]
     assert translator.read == ["one two"]
+
+
+def test_cells_are_translated_one_by_one(tokenizer: Tokenizer) -> None:
+    translator = Echo(tokenizer)
+    assert translator.translate(["1\tone two.\t \tfour\t-", "one:\ttwo"]) == ["1\tein\t \tein\t-", "ein\tein"]
+    assert translator.read == ["one two.", "four", "one:", "two"]
+    assert translator.translate(["\tone\t", "\t"]) == ["\tein\t", ""]
+    assert translator.translate(["one\ttwo"], ["ein"]) == ["ein"], "a prefix leaves the line whole"
+
+
+def test_the_frame_of_mail_stays(tokenizer: Tokenizer) -> None:
+    lines = ["-- ", "Message-ID: <2026.a1@example.org>", "Date: Tue, 14 May 2026 09:12:44 +0200"]
+    assert Echo(tokenizer).translate(lines) == lines
+    others = ["one -- ", "Date: one", "one-two: four", "one (two): four", "I said: one"]
+    assert Echo(tokenizer).translate(others) == ["ein"] * len(others)
 
 
 def test_marks_of_lyrics_are_their_own_translation(tokenizer: Tokenizer) -> None:

@@ -103,15 +103,39 @@ def test_what_says_so_is_not_translated(tmp_path: Path) -> None:
 
 def test_tmx(tmp_path: Path) -> None:
     result = translated(tmp_path / "m.tmx", MEMORY)
-    tuv = '<tuv xml:lang="de"><seg>ONE<ph type="lb">\\n</ph>TWO<it pos="end">x</it><ut>y</ut></seg></tuv>'
+    tuv = '<tuv xml:lang="de-DE"><seg>ONE<ph type="lb">\\n</ph>TWO<it pos="end">x</it><ut>y</ut></seg></tuv>'
     assert result == MEMORY.replace('<tuv lang="FR"><seg/></tuv>', f'<tuv lang="FR"><seg/></tuv>\n      {tuv}')
     spaced = '<tu><tuv xml:lang="en"><seg> a </seg></tuv>{}</tu></body>'
     text = MEMORY.replace("</body>", spaced.format(""))
-    assert spaced.format('<tuv xml:lang="de"><seg> A </seg></tuv>') in translated(tmp_path / "m.tmx", text)
+    assert spaced.format('<tuv xml:lang="de-DE"><seg> A </seg></tuv>') in translated(tmp_path / "m.tmx", text)
     french = translated(tmp_path / "m.tmx", MEMORY, ("en", "fr"))
-    assert '<tuv lang="FR"><seg>ONE' in french and french.count('xml:lang="fr"') == 1
+    assert '<tuv lang="FR"><seg>ONE' in french and french.count('xml:lang="FR"') == 1
     overwritten = translated(tmp_path / "m.tmx", MEMORY, overwrite=True)
     assert "großer" in result and "großer" not in overwritten and overwritten.count("<tuv") == result.count("<tuv")
+
+
+def test_a_new_variant_has_the_code_of_the_nearest_region_of_the_file(tmp_path: Path) -> None:
+    other = '<tu><tuv xml:lang="en"><seg>c</seg></tuv>{}</tu></body>'
+    text = TMX.format('<tuv xml:lang="en"><seg>a</seg></tuv>').replace(
+        "</body>",
+        other.format("".join(f'<tuv xml:lang="{code}"><seg>b</seg></tuv>' for code in ("fr", "de-AT", "de-DE"))),
+    )
+    assert '<tuv xml:lang="de-AT"><seg>A</seg></tuv>' in translated(tmp_path / "a.tmx", text, ("en", "de-AT"))
+    assert '<tuv xml:lang="de-DE"><seg>A</seg></tuv>' in translated(tmp_path / "a.tmx", text, ("en", "de-DE"))
+
+
+def test_a_file_of_keys_in_one_language_gets_advice_that_works(tmp_path: Path) -> None:
+    text = (
+        '<xliff version="1.2"><file source-language="en" target-language="en"><trans-unit resname="cart.title">'
+        "<source>cart.title</source><target>Your cart</target></trans-unit></file></xliff>"
+    )
+    with pytest.raises(UsageError, match="is en to en, the model translates en to de") as error:
+        translated(tmp_path / "a.xlf", text)
+    assert "replace them by their targets first, and set its target language to de" in str(error.value.help)
+    text = text.replace("<source>cart.title", "<source>Your cart").replace(
+        'target-language="en"', 'target-language="de"'
+    )
+    assert "YOUR CART</target>" in translated(tmp_path / "a.xlf", text)
 
 
 def test_a_memory_of_only_an_emoji_gets_its_translation(tmp_path: Path) -> None:
@@ -350,6 +374,12 @@ def test_utf_16_that_lost_a_byte_is_refused(tmp_path: Path) -> None:
          "2,000 segments translated, 1 left (1 ICU message)"),
         ("a.xlf", '<xliff version="1.2"><file source-language="en"><trans-unit approved="yes"><source>a</source>'
          '<target/></trans-unit></file></xliff>', "0 segments translated, 1 left (1 locked segment)"),
+        ("a.xlf", XLIFF.format('<unit><segment state="final"><source>a</source><target>a</target></segment></unit>'
+         '<unit><segment state="final"><source>a</source><target>b</target></segment></unit>'
+         '<unit><segment state="final"><source>4</source><target>4</target></segment></unit>'),
+         "0 segments translated, 1 left (1 locked segment)"),
+        ("a.xlf", XLIFF.format('<unit><segment state="initial"><source>{n, plural, other {b}}</source><target>'
+         '{n, plural, other {b}}</target></segment></unit>'), "0 segments translated, 1 left (1 ICU message)"),
     ],
 )  # fmt: skip
 def test_one_line_counts_what_is_left(

@@ -158,6 +158,19 @@ def test_targets_that_repeat_their_source_are_translated_where_a_program_wrote_a
     assert (replaced if are_translated else f"{num_copies} left ({num_copies} copied sources)") in caplog.text
 
 
+def test_locked_copies_are_no_copied_sources(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    copy = "<source>a</source><target>a</target>"
+    result_of(unit(copy) * 2 + unit(copy).replace("<trans-unit", '<trans-unit approved="yes"'), tmp_path)
+    assert "2 translations identical to the source: translated" in caplog.text
+    assert ": 2 segments translated, 1 left (1 locked segment)" in caplog.text
+    sides = "<source>one. two.</source><seg-source>{}</seg-source><target>{}</target>"
+    marks = "".join(MARK.format(n, word) for n, word in enumerate(["one.", "two."]))
+    definitions = '<s:seg-defs><s:seg id="0" locked="true"/><s:seg id="1"/></s:seg-defs>'
+    result_of(unit(sides.format(marks, marks) + definitions), tmp_path, overwrite=True)
+    assert caplog.text.count(": 1 segment translated, 1 left (1 locked segment)") == 1
+
+
 def test_only_copies_that_stay_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     text = unit("<source>a</source><target>a</target>") + unit("<source>b</source><target state='new'>b</target>")
