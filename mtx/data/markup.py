@@ -177,9 +177,9 @@ _SPACES = re.compile(r"\s+")
 # Tags as characters
 _BREAK, _OPEN, _CLOSE = "\x00\x01\x02"
 _SIGN = re.compile("[\x00-\x03]")
-_NO_LETTERS = re.compile(r"(?:[^\x00-\x02\w]|[\d_²³])+")
+# The name and the content of an element that is a code: one without letters, and the index of a formula
+_CODE_ELEMENT = re.compile(r"(?s:.*)\x00(?:[^\x00-\x02\w]|[\d_²³])+|sub\0[^\s\x00-\x03]+|sup\0[ijkmnxyz]")
 _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("\x03+|[\x00-\x02]")
-_CUT = re.compile("[\x00 ]")  # where a word ends
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
 # Entities whose characters could be markup or be lost; others are characters of a word
 _KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp);")
@@ -249,6 +249,7 @@ class Placed:
         tags: the tag and the single tags directly after it, as in `%d%%`: they stay together.
         before, after: the neighbouring characters; a space at an end, empty next to another tag.
         ends_word: whether it ended a word without a space: a line break, or the first of two elements.
+        is_word: whether it replaces a word.
     """
 
     tags: tuple[Tag, ...]
@@ -256,11 +257,7 @@ class Placed:
     before: str = ""
     after: str = ""
     ends_word: bool = False
-
-    @property
-    def is_word(self) -> bool:
-        """Whether it replaces a word."""
-        return self.tags[0].kind == "alone" and not self.tags[0].is_break
+    is_word: bool = False
 
 
 Tags = Sequence[Placed]
@@ -277,8 +274,9 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
     for run in _RUN.finditer(whole, 1):
         text += whole[end : run.start()]
         start, end = run.span()
-        word_end = _CUT.search(whole, start, end)
-        cut = word_end.start() if word_end else -1
+        cut = whole.find(_BREAK, start, end)  # where a word ends: tags before a line break belong to it
+        if cut < 0:
+            cut = whole.find(" ", start, end)
         if cut < 0 and text[-1:].isalnum() and whole[end].isalnum():
             cut = whole.find(_CLOSE, start, max(start, whole.rfind(_OPEN, start, end)))
         if SEAM.match(whole, start):
@@ -289,7 +287,8 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
             first, last = group.span()
             before, after = (_SIGN.sub("", whole[index]) for index in (first - 1, last))
             at = len(text) + (has_space and first > cut)
-            placed.append(Placed(tuple(islice(tags, last - first)), at, before, after, first == cut))
+            group_tags = tuple(islice(tags, last - first))
+            placed.append(Placed(group_tags, at, before, after, first == cut, group[0] == ALONE))
         text += " " * has_space
     return (text + whole[end:]).rstrip(" "), placed
 
@@ -333,19 +332,19 @@ def codes_of(text: str) -> list[str]:
     return sorted(part.raw for part in mark_up([text]) if isinstance(part, Tag))
 
 
-def with_codes(marked: Marked, escape: Escape = str) -> Marked:
+def with_codes(marked: Marked, escape: Escape = str, pattern: re.Pattern[str] = _CODE) -> Marked:
     """The parts of a segment; placeholders, addresses and the like become tags, see `mark_up`.
 
-    So does an element that holds no letter, such as <sup>[1]</sup>, as a whole.
+    So does an element that holds no letter, such as <sup>[1]</sup>, or an index, as a whole.
     """
-    parts = with_tags(marked, _CODE, _code_tag, escape)
+    parts = with_tags(marked, pattern, _code_tag, escape)
     result = Marked()
     for part, following in zip_longest(parts, parts[1:], fillvalue=""):
         result.append(part)
         match result[-3:]:
             case [Tag(kind="open", pair=pair), inside, Tag(kind="close", pair=end)] if pair == end:
                 text = _sign(inside) if isinstance(inside, Tag) else inside.strip()
-                if _NO_LETTERS.fullmatch(text) and not raw([following])[:1].isalpha():  # unlike H<sub>2</sub>O
+                if _CODE_ELEMENT.fullmatch(f"{pair}\0{text}") and not raw([following])[:1].isalpha():  # unlike H<sub>2</sub>O
                     result[-3:] = [Tag(raw(result[-3:], escape))]
     return result
 

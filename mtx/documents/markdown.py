@@ -21,7 +21,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtx.data.markup import CODE, FORMULA, MARKUP, Marked, Tag, element_tag, has_letters, raw, with_tags
+from mtx.data.markup import CODE, FORMULA, MARKUP, Marked, Tag, element_tag, has_letters, raw, with_codes, with_tags
 from mtx.documents import html
 from mtx.documents.edits import Edit, moved, replace_text
 from mtx.formatting import counted
@@ -287,7 +287,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             parts += [content[at:start], child.content if is_text else _tag(child, content[start:end], prefix)]
             at = end
     parts.append(content[at:])
-    return with_tags(parts, _KEPT, Tag)
+    return with_codes(parts, pattern=_KEPT)
 
 
 def _tag(token: Token, content: str, prefix: str) -> Tag:

@@ -92,3 +92,9 @@ def test_a_quantity_needs_no_translation(text: str) -> None:
 @pytest.mark.parametrize("text", ["5 dogs", "7 pm", "2nd", "12 kB free", "in 5 min", "1 1, " * 10_000 + "x y"])
 def test_other_numbers_with_words_do(text: str) -> None:
     assert not needs_no_translation(text)
+
+
+def test_an_index_of_a_formula_is_code() -> None:
+    text = "x<sub>i</sub> V<sub>out</sub> y<sup>n</sup> 1<sup>st</sup> CO<sub>x</sub>H <sub>see note</sub>"
+    ends = ["<sup>", "</sup>", "<sub>", "</sub>", "<sub>", "</sub>"]
+    assert codes_of(text) == sorted(["<sub>i</sub>", "<sub>out</sub>", "<sup>n</sup>", *ends])
