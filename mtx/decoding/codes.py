@@ -34,7 +34,7 @@ _INK = re.compile(r"\S*\d(?=\W+\Z)|\S(?:.*\S)?", re.DOTALL)  # a piece may have 
 # Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
 _WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
 _INITIAL = re.compile(rf"\b{LETTER}{_WITHIN_WORD.pattern}")  # the first letter of a word
-_NUMBER = re.compile(r"\d+")  # the same in every language
+_NUMBER = re.compile(r" \d+\Z")  # at the end of a pair, the same in every language
 _OPENING = frozenset(["", *"([{«„‘¿¡"])  # characters without a space next to them; "" is an end of the text
 _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
@@ -177,10 +177,6 @@ def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
         return [tgt]
     words = re.finditer(r"\S+", tgt)
     units = _units(tgt, links or [Link(*word.span(), word.start() * len(src) / len(tgt)) for word in words])
-    numbers = _NUMBER.findall(src)
-    if numbers and len(set(numbers)) == len(numbers):  # each is linked to itself
-        starts = {number[0]: number.start() for number in _NUMBER.finditer(src)}
-        units = [unit._replace(src=starts.get(tgt[unit.start : unit.end], unit.src)) for unit in units]
     units = units[:: 1 + len(tags) * len(units) // _MOST_WORK]
     placed = _places(tags, _Aligned(src, tgt, units, 0, len(tgt)))
     result = Marked()
@@ -188,7 +184,7 @@ def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
     for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
         result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         end = at
-    return list(filter(None, [*result, tgt[end:]]))
+    return [part for part in [*result, tgt[end:]] if raw([part])]  # without the ends that `divided` adds
 
 
 def _units(tgt: str, links: Links) -> list[Link]:
@@ -266,8 +262,6 @@ def _places(tags: Tags, whole: "_Aligned") -> list[tuple[int, Placed]]:
     """
     lasts = match_pairs(tags)
     firsts = {last: first for first, last in lasts.items()}
-    lone = set(range(len(tags))) - lasts.keys() - firsts.keys()
-    tags = [replace(tag, is_word=not tag.tags[0].is_break) if at in lone else tag for at, tag in enumerate(tags)]
     inside, ends = {_ALL: list[int]()}, dict[int, Placed]()  # of each pair, and of the sentence as if it were in one
     open_pairs = [_ALL]
     ended = set[int]()
@@ -330,6 +324,9 @@ class _Aligned:
             return at, at
         alike = self._alike(self.src[first.at : last.at])
         start, end = self._run(first.at, last.at) or self._nearest(alike, (first.at + last.at) / 2)[:2]
+        number = _NUMBER.search(self.src, first.at, last.at)
+        if number and re.match(rf"{number[0]}\b", self.tgt[end : self.stop]):
+            end += len(number[0])
         is_last = last.at == around[1] and not any(map(str.isalnum, self.tgt[end : self.stop]))
         if last.at - first.at == 1 and _INITIAL.match(self.src, first.at):
             return start, start + 1
@@ -366,8 +363,7 @@ class _Aligned:
         preceding = self.src[max(0, at - 2) : at].strip()[-1:]
         following = self.src[at]
         is_sign = not (following.isalnum() or following.isspace())
-        is_after = placed.after.isspace() or following.isspace()
-        is_before = not is_after and (is_sign or placed.before.isspace())
+        is_before = " " not in (placed.after, following) and (is_sign or placed.before.isspace())
         units = self._alike(following if is_before else preceding)
         near = [unit for unit in units if (unit.src >= at) == is_before]
         is_before ^= not near and units[0].is_word
