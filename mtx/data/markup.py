@@ -7,6 +7,7 @@ Flow: `mark_up` -> `Marked` -> `bare` -> a translation, into which `mtx.decoding
 
 import html
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise, zip_longest
@@ -19,8 +20,8 @@ _SEPARATORS = re.compile("[\t-\r\x1c-\x1f\x85\u2028\u2029]")
 _EAST_ASIAN = f"{IDEOGRAPHS}\u3000-\u303f\uff00-\uffef"  # with punctuation
 # A web address without trailing punctuation, or a mail address. Text in scripts without spaces ends it.
 ADDRESS = (
-    r"(?i:(?<![a-z0-9_])(?:(?:https?|ftp|file)://|www\.))"
-    rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{1,2000}}(?<![.,;:!?\]}}’])"
+    r"(?i:(?<![a-z0-9_])(?:[a-z][a-z0-9+-]{1,20}://|www\.))"
+    rf"(?:\([^\s()<>\"'{_EAST_ASIAN}]{{0,200}}\)|[^\s()<>\"'…—“”»{_EAST_ASIAN}]){{0,2000}}(?<![.,;:!?\]}}’])"
     r"|(?:mailto:)?(?<![\w.+-])[\w.+-]{1,64}@(?:[\w-]{1,63}\.){1,8}\w{2,63}"
 )
 TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo, Template Toolkit; JSX and Smarty
@@ -30,8 +31,19 @@ TEMPLATE = (  # of ERB, PHP, Jinja, Liquid, Handlebars, i18next, Hugo, Template 
     r"|<%[^%]{0,1000}%>|<\?(?:[^?]|\?(?!>)){0,1000}\?>|\{%[^%]{0,1000}%\}|\{\#[^#{}]{0,1000}\#\}"
     r"|\{{4}[^{}]{0,1000}\}{4}|\{{3}[^{}]{0,1000}\}{3}|\$?\{\{[^{}]{0,1000}\}\}"
 )
-# Of Windows; of Unix, with two slashes
-_PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+|/(?<![\w./<>)\]]/)(?:[\w.-]+/)+[\w.-]*\w"
+_PATH = r"(?<!\w)[A-Za-z]:\\[^\s\"'<>|]*+"  # of Windows
+# Other paths, files by their endings, calls of functions, hashes of commits, and long options
+_SEGMENT = r"[\w.*@+~{}-]"
+_FILE = (
+    rf"(?<![\w/.~<>)\]\\-])(?:(?=[\w*@+~{{}}%-]{{0,100}}+[./\\(:]\S)(?:(?:(?:~|\.\.?)/(?:{_SEGMENT}|/)*|%\w+%(?:\\[\w.-]+)+"
+    rf"|(?:/{_SEGMENT}+){{2,}}/?|(?:/?{_SEGMENT}+/)*(?:[\w@+~-]|\*(?!\*)|\.(?!\.)){{0,80}}(?:(?<=\w\w)|(?<=\*))\.(?:[ch]"
+    r"|md|mdx|txt|rst|html?|xml|json|ya?ml|toml|ini|cfg|conf|log|[ct]sv|pdf|png|jpe?g|gif|svg|webp|ico|mp[34]|wav|zip|tar|t?gz"
+    r"|jar|exe|dll|so|pyc?|ipynb|[cm]?jsx?|[cm]?tsx?|css|s[ac]ss|vue|php|rb|rs|java|kt|swift|cc|[ch]pp|cs|sh|bat|ps1|sql|db"
+    r"|tex|bib|docx?|xlsx?|pptx?|od[tsp]|po|pot|xlf|tmx|srt|vtt|deb|rpm|iso|bin|bak|tmp|ttf|woff2?|wasm|[RqQ]md|epub)"
+    r")(?<![.+-])(?!\w)|(?=[\w.:]{1,100}+\()[a-zA-Z_](?:[\w.]|::)*(?:[._:]\w\w+\([^()\n]{0,200}\)|\(\))"
+    r"|[\w.-]+/[\w./-]+\#\d+)|(?=\d*[a-f])(?=[a-f]*\d)[\da-f]{7,40}(?!\w))"
+)
+OPTION = r"(?<![\w/.-])(?!\A-[AI]\b)-(?:[a-zA-Z]|[a-z]?[A-Z]{1,2}|-[a-zA-Z][\w-]*(?:\[?=[\w\]]*)?)(?![\w-])"
 _NAME = "[A-Za-z_][A-Za-z0-9_]*+"
 EMOJI = "\u2600-\u27bf\U0001f000-\U0001faff"
 _SIGN_CODES = (
@@ -62,13 +74,16 @@ _SIGN_CODES = (
     r"|\[(?:\#?[\w.-]{1,100}|[\#*])\]_(?!\w)|::(?=\s*\Z)"
     r"|(?<![\w|])\|(?![\s|])[^|\n]{1,100}(?<![\s|])\|_{0,2}(?![\w|])"
     r"|\^\[(?=[^\[\]]*\]\(inflect:)|\]\(inflect: \w+\)"  # Xcode
+    # Of Moodle, games and roff: names, colours and actions
+    rf"|@@{_NAME}@@(?:/\S*\w)?|(?<!\w)\#[a-z]\w*\#(?!\w)|\[[a-z]{{1,20}}:[\w|-]{{1,100}}\]"
+    r"|\|(?:c[0-9a-fA-F]{8}|[rn](?![a-z]))|\\[a-zA-Z]{1,20}\[\w{1,20}\]|\\(?:[,&-]|/(?!\w))"
     # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
     r"|[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])"
-    r"|\\u[0-9a-fA-F]{4}|%%"
+    r"|\\u[0-9a-fA-F]{4}|%%|[\u200b\u200c\u2060][\u200b\u200c\u2060\xa0]+"
     rf"|[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\#*]\ufe0f\u20e3"
 )
 _CODES = (  # most characters begin none: the second part is not tried for them
-    rf"{ADDRESS}|{_PATH}|(?<!\w)__{_NAME}(?<=__)(?!\w)|\d(?:[\d.,]{{0,30}}%%|\ufe0f\u20e3)"
+    rf"{ADDRESS}|{_PATH}|{_FILE}|(?<!\w)__{_NAME}(?<=__)(?!\w)|\d(?:[\d.,]{{0,30}}%%|\ufe0f\u20e3|[xX]%\d*[xX])"
     rf"|(?=[^\w\s.,;'\"()?/-])(?:{_SIGN_CODES})"
 )
 CODE = re.compile(rf"(?:{_CODES})(?:[-/.:](?:{_CODES}))*+")  # codes joined by a sign alone are one
@@ -83,7 +98,7 @@ _INSIDE = rf"(?>[^<>{{\[$]|{TEMPLATE}|[{{\[$])"  # a template does not end it
 ELEMENT = re.compile(
     rf"(?=<)(?:{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
     rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s(?!\w+ \w+>){_INSIDE}{{0,1000}})?/?>|<!--.{{0,2000}}?-->"
-    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}={_INSIDE}{{0,1000}}|\s*)|\d{{1,3}})/?>)",
+    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}={_INSIDE}{{0,1000}}|=[^<>\s=]{{1,100}}|\s*)|\d{{1,3}})/?>)",
     re.IGNORECASE | re.DOTALL,
 )
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
@@ -100,7 +115,7 @@ SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in p
 
 
 SIGN = re.compile(
-    rf"[{{%$@<\[\\^*_&#|`\u20e3{EMOJI}]|[:!]\w|::|/|www", re.IGNORECASE
+    rf"[{{%$@<\[\\^*_&#|`\u20e3{EMOJI}]|[:!]\w|::|/|www|\.\w|\(\)|\d[a-f]|[a-f]\d", re.IGNORECASE
 )  # a text without one is read faster
 
 
@@ -178,24 +193,30 @@ _SPACES = re.compile(r"\s+")
 # Tags as characters
 _BREAK, _OPEN, _CLOSE = "\x00\x01\x02"
 _SIGN = re.compile("[\x00-\x03]")
-_NO_LETTERS = re.compile(r"(?:[^\x00-\x02\w]|[\d_²³])+")
+# The name and the content of an element that is a code: one without letters, and the index of a formula
+_CODE_ELEMENT = re.compile(r"(?s:.*)\x00(?:[^\x00-\x02\w]|[\d_²³])+|sub\0[^\s\x00-\x03]+|sup\0[ijkmnxyz]")
 _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("\x03+|[\x00-\x02]")
-_CUT = re.compile("[\x00 ]")  # where a word ends
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
 # Entities whose characters could be markup or be lost; others are characters of a word
-_KEPT_ENTITY = re.compile("&(?:amp|lt|gt|quot|apos|nbsp|lrm|rlm);")
-_LETTER_ENTITY = re.compile(f"&(?!{_KEPT_ENTITY.pattern[1:]}){ENTITY.pattern[1:]}")
-_CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{_KEPT_ENTITY.pattern}")
+_LETTER_ENTITY = re.compile(f"(?!&(?:amp|lt|gt|quot|apos|nbsp|lrm|rlm);){ENTITY.pattern}")
+_CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{ENTITY.pattern}")
 FORMULA = (
     r"\$\$[^$]{1,1000}\$\$|\$`[^`$\n]{1,200}`\$|(?<![\w%#{])\$[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?![\w({])"
-    r"|\\[(\[](?=[^\\\n]*(?:[\^_=]|\\[a-z]))(?:[^\n\\]|\\[a-z,;!]){1,300}\\[)\]]"
+    r"|\\{1,2}[(\[](?=[^\\\n]*(?:[\^_=+<>]|\\[a-z]))(?:[^\n\\]|\\[a-z,;!]){1,300}\\{1,2}[)\]]"
+    r"|(?<![\w\\])\\{1,2}\(\w\\{1,2}\)|<sub>[^<>\s]{1,30}</sub>(?!\w)|<sup>[ijkmnxyz]</sup>(?!\w)"
+    # macros: of references, and as words
+    r"|\\(?!href)@?(?:[a-z]*ref|[a-zA-Z]*cite[a-z]*|label|texttt|begin|end|includegraphics|input|include|usepackage|url|gls|[hv]space)\*?"
+    r"(?:\[[^\[\]\n]{0,200}\]|\{[^{}\n]{0,200}\}|\([\w:-]{1,100}\))+"
+    r"|(?<![^\s{}(])\\(?![nrt])[a-zA-Z]{2,20}(?![\w\\{.\[])"
 )
 # Formulas, and marks of RST, Markdown and BBCode in any text that shows them: code, tags, and pairs in three groups,
 # which are an opening mark, its words and the closing mark. The title of a role is text, unless it names the object.
 _ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})`"
 MARKUP = re.compile(
-    rf"(?=[:{{`*\\!\[<&_$-])(?:{FORMULA}"
-    r"|[<\[](?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img))\b[^<>\[\]]{0,200}[>\]](?s:.){0,9000}?[<\[]/(?P=code)[>\]]"
+    rf"(?=[:{{`*\\!\[<&_$\#-]|E<|\b(?:[A-Z]<|[a-z]{{3,20}}+:\S))(?:{FORMULA}"
+    r"|(?<![^\n])\$ [a-z.][^\n]*[-/._=|>]\w[^\n]*|(?<![^\n]):[a-z]{2,20}(?: [\w.,\[\]| ]{1,100})?:(?=\s)"
+    r"|\*(?:\\\*){0,2}(?:[a-z]\w*_\w*|(?:kw)?args)\*|\\\(\w\w(?=\W|\Z)"  # parameters, a sign of roff
+    r"|[<\[](?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img|script|style|literal|command|filename|varname|userinput))\b[^<>\[\]]{0,200}[>\]](?s:.){0,9000}?[<\[]/(?P=code)[>\]]"
     r"(?: ?\+ ?<(?P=code)>[^<]{1,50}</(?P=code)>)*"
     r"|\[(?P<tag>[a-z]\w{0,20})(?:[= ][^\[\]]{1,500})?\](?=(?s:.){0,5000}?\[/(?P=tag)\])|\[/[a-z]\w*\]"
     rf"|({_ROLE})((?![^`<>]*(?:[_.(]|[a-z][A-Z]))[^`<>]{{1,500}}?)(\s+<(?![^<>`]*\4)[^<>`]{{1,1000}}>`)"
@@ -206,10 +227,14 @@ MARKUP = re.compile(
     r"|(?<![\w`])_?(?:```(?s:.){1,5000}?```|``(?!\s)(?:(?!``(?!`)).){1,1000}(?<!\s)``"
     r"|`(?!\s)[^`\n]{1,1000}(?<!\s)`(?=_)|`(?!\s)[^`'\n]{1,1000}(?<!\s)`)(?!`)_{0,2}(?!\w)"
     r"|\A\*\*[a-z_]\w*\*\*(?: \([^()]{1,200}\))?(?= --? )"  # a parameter
-    r"|((?<![\w*])\*\*)((?!\s)[^*]{1,500}(?<!\s))(\*\*(?![\w*]))|((?<![\w*])\*)((?!\s)[^*\n]{1,500}(?<!\s))(\*(?![\w*]))"
-    r"|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)"
-    r"|((?<![\w\]!])\[)((?:[^\[\]]|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)){1,500})"
-    r"(\]\((?=[^()\s]*[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s+\"[^\"]{0,200}\")?\)))"
+    r"|((?<![\w*])\*\*)((?!\s)[^*]{1,500}(?<!\s))(\*\*(?![\w*]))|((?<![\w*])\*)((?!\s|\.\w)[^*\n]{1,500}(?<!\s))(\*(?![\w*]))"
+    r"|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)|((?<![\w\]!])\[)((?:[^\[\]]|!\[[^\[\]]{0,500}\]\([^()\s]{1,1000}\)){1,500})"
+    r"(\]\((?=[^()\s]*[/.\#:])(?:[^()\s]|\([^()\s]{0,200}\)){1,1000}(?:\s+\"[^\"]{0,200}\")?\))"
+    # POD and AsciiDoc
+    r"|(?:<(?:Primary|Control|Ctrl|Alt|Shift|Super|Meta)>){1,4}\w+|\#include\b(?: [<\"]\S{1,100}[>\"])?|E<[^<>]{1,200}>"
+    r"|(?<!\w)(?:[CFLXZ]<[^<>]{1,200}>|[BI]<(?:\\,[^<>]{0,100}|[^\sA-Z<>]{1,100})>(?:\(\d\w{0,3}\))?)"
+    r"|(\\(?:[a-zA-Z]+\*?(?:\{[^{}]{0,500}\})?\{|f(?:[A-Z]|\(\w\w)))((?:[^{}\\]|\\[^a-zA-Z]){1,500})(\}|\\f[A-Z])|((?<!\w)[BIS]<)([^<>]{1,500})(>)|(?<![\w:])[a-z]{3,20}::[^\s\[\]:]*\[[^\[\]]{0,200}\]"
+    r"|((?<![\w:])[a-z]{3,20}:[^\s\[\]:]*\[)([^\[\]]{1,500})(\](?!\()))"
 )
 Kind = Literal["open", "close", "alone"]
 Escape = Callable[[str], str]
@@ -250,6 +275,7 @@ class Placed:
         tags: the tag and the single tags directly after it, as in `%d%%`: they stay together.
         before, after: the neighbouring characters; a space at an end, empty next to another tag.
         ends_word: whether it ended a word without a space: a line break, or the first of two elements.
+        is_word: whether it replaces a word.
     """
 
     tags: tuple[Tag, ...]
@@ -257,11 +283,7 @@ class Placed:
     before: str = ""
     after: str = ""
     ends_word: bool = False
-
-    @property
-    def is_word(self) -> bool:
-        """Whether it replaces a word."""
-        return self.tags[0].kind == "alone" and not self.tags[0].is_break
+    is_word: bool = False
 
 
 Tags = Sequence[Placed]
@@ -269,7 +291,8 @@ Tags = Sequence[Placed]
 
 def bare(marked: Marked) -> tuple[str, list[Placed]]:
     """The text without its tags, and the tags with their positions; runs of white space become one space."""
-    tags = (part for part in marked if isinstance(part, Tag))
+    tags = [part for part in marked if isinstance(part, Tag)]
+    ends, rest = Counter(tag.pair for tag in tags if tag.pair), iter(tags)
     signs = (_SIGN.sub(" ", part) if isinstance(part, str) else _sign(part) for part in marked)
     whole = f" {_SPACES.sub(' ', ''.join(signs)).strip(' ')} "
     text = ""
@@ -278,8 +301,9 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
     for run in _RUN.finditer(whole, 1):
         text += whole[end : run.start()]
         start, end = run.span()
-        word_end = _CUT.search(whole, start, end)
-        cut = word_end.start() if word_end else -1
+        cut = whole.find(_BREAK, start, end)  # where a word ends: tags before a line break belong to it
+        if cut < 0:
+            cut = whole.find(" ", start, end)
         if cut < 0 and text[-1:].isalnum() and whole[end].isalnum():
             cut = whole.find(_CLOSE, start, max(start, whole.rfind(_OPEN, start, end)))
         if SEAM.match(whole, start):
@@ -290,7 +314,9 @@ def bare(marked: Marked) -> tuple[str, list[Placed]]:
             first, last = group.span()
             before, after = (_SIGN.sub("", whole[index]) for index in (first - 1, last))
             at = len(text) + (has_space and first > cut)
-            placed.append(Placed(tuple(islice(tags, last - first)), at, before, after, first == cut))
+            alike = tuple(islice(rest, last - first))
+            is_word = group[0] != _BREAK and ends[str(alike[0].pair)] < 2  # also a tag without its other end
+            placed.append(Placed(alike, at, before, after, first == cut, is_word))
         text += " " * has_space
     return (text + whole[end:]).rstrip(" "), placed
 
@@ -337,7 +363,7 @@ def codes_of(text: str) -> list[str]:
 def with_codes(marked: Marked, escape: Escape = str) -> Marked:
     """The parts of a segment; placeholders, addresses and the like become tags, see `mark_up`.
 
-    So does an element that holds no letter, such as <sup>[1]</sup>, as a whole.
+    So does an element that holds no letter, such as <sup>[1]</sup>, or an index, as a whole.
     """
     parts = with_tags(marked, _CODE, _code_tag, escape)
     result = Marked()
@@ -346,18 +372,17 @@ def with_codes(marked: Marked, escape: Escape = str) -> Marked:
         match result[-3:]:
             case [Tag(kind="open", pair=pair), inside, Tag(kind="close", pair=end)] if pair == end:
                 text = _sign(inside) if isinstance(inside, Tag) else inside.strip()
-                if _NO_LETTERS.fullmatch(text) and not raw([following])[:1].isalpha():  # unlike H<sub>2</sub>O
+                # unlike H<sub>2</sub>O
+                if _CODE_ELEMENT.fullmatch(f"{pair}\0{text}") and not raw([following])[:1].isalnum():
                     result[-3:] = [Tag(raw(result[-3:], escape))]
     return result
 
 
 def _code_tag(text: str) -> Tag:
     """The tag of a code: an escaped line break, one end of a pair of Phrase ({b>words<b}), or a single tag."""
-    if text.startswith("{") and text.endswith(">"):
-        return Tag(text, "open", f"code {text[1:-1]}")
-    if text.startswith("<") and text.endswith("}"):
-        return Tag(text, "close", f"code {text[1:-1]}")
-    return Tag(text, is_break=text.endswith("\\n"))
+    if re.fullmatch(r"\{\w+>|<\w+\}", text):
+        return Tag(text, "open" if text.startswith("{") else "close", f"code {text[1:-1]}")
+    return Tag(text, is_break=text.endswith(("\\n", "|n")))
 
 
 def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag], escape: Escape = str) -> Marked:

@@ -36,6 +36,8 @@ _LEAST = 1e-9
 _INK = re.compile(r"\S*\d(?=\W+\Z)|\S(?:.*\S)?", re.DOTALL)  # a piece may have a digit and the full stop after it
 # Between two letters other than ideographs, or between two digits: the 2 of CO2 may have a tag
 _WITHIN_WORD = re.compile(rf"(?<={LETTER})(?={LETTER})|(?<=\d)(?=\d)")
+_INITIAL = re.compile(rf"\b{LETTER}{_WITHIN_WORD.pattern}")  # the first letter of a word
+_NUMBER = re.compile(r" \d+\Z")  # at the end of a pair, the same in every language
 _OPENING = frozenset(["", *"([{«„‘¿¡"])  # characters without a space next to them; "" is an end of the text
 _CLOSING = frozenset(["", *",.;:!?)]}»”’…%"])
 _EMPTY_QUOTES = re.compile("[\"'„“”«»‘’‚‹›(\\[{][\"'“”«»‘’‹›)\\]}]")
@@ -185,7 +187,7 @@ def put_back(tags: Tags, src: str, tgt: str, links: Links) -> Marked:
     for at, group in groupby(placed, key=lambda item: len(tgt) - len(tgt[item[0] :].lstrip())):
         result += [tgt[end:at].rstrip(), *_space([tag for _, tag in group], tgt[:at], tgt[at : at + 1])]
         end = at
-    return list(filter(None, [*result, tgt[end:]]))
+    return [part for part in [*result, tgt[end:]] if raw([part])]  # without the ends that `divided` adds
 
 
 def _units(tgt: str, links: Links) -> list[Link]:
@@ -325,7 +327,12 @@ class _Aligned:
             return at, at
         alike = self._alike(self.src[first.at : last.at])
         start, end = self._run(first.at, last.at) or self._nearest(alike, (first.at + last.at) / 2)[:2]
+        number = _NUMBER.search(self.src, first.at, last.at)
+        if number and re.match(rf"{number[0]}\b", self.tgt[end : self.stop]):
+            end += len(number[0])
         is_last = last.at == around[1] and not any(map(str.isalnum, self.tgt[end : self.stop]))
+        if last.at - first.at == 1 and _INITIAL.match(self.src, first.at):
+            return start, start + 1
         return start, self.stop if is_last else end
 
     def _run(self, start: int, end: int) -> Span | None:
@@ -359,7 +366,7 @@ class _Aligned:
         preceding = self.src[max(0, at - 2) : at].strip()[-1:]
         following = self.src[at]
         is_sign = not (following.isalnum() or following.isspace())
-        is_before = not placed.after.isspace() and (is_sign or placed.before.isspace())
+        is_before = " " not in (placed.after, following) and (is_sign or placed.before.isspace())
         units = self._alike(following if is_before else preceding)
         near = [unit for unit in units if (unit.src >= at) == is_before]
         is_before ^= not near and units[0].is_word

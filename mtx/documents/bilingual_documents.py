@@ -18,7 +18,20 @@ from xml.sax.saxutils import escape, quoteattr
 
 from mtx.data.bilingual import match_rank, require_languages
 from mtx.data.languages import Languages
-from mtx.data.markup import EMOJI, Kind, Marked, Tag, bare, has_letters, is_choice, mark_up, raw, text_of, with_tags
+from mtx.data.markup import (
+    EMOJI,
+    OPTION,
+    Kind,
+    Marked,
+    Tag,
+    bare,
+    has_letters,
+    is_choice,
+    mark_up,
+    raw,
+    text_of,
+    with_tags,
+)
 from mtx.data.tables import PLAIN_NAMES
 from mtx.data.translation_memories import (
     CLOSING_CODES,
@@ -43,9 +56,12 @@ from mtx.formatting import counted, shell_command
 logger = logging.getLogger(__name__)
 
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
-# Of texts in columns, too, with the bullet or the option that a line begins with
+# Of texts in columns, too, with the bullet, option or command that a line begins with
 _SPACES = re.compile(
-    r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|--?\w(?:\S| (?! )){0,60}(?:  |\t)[ \t]*)| *[\t\r\n]\s*|(?<=\S)  +(?=\S)"
+    r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|--?\w(?:\S| (?! )){0,60}(?:  |\t)[ \t]*)"
+    r"|\n {2,}[a-z][\w.-]* (?:[^\n|]* )?--?\w[^\n|]*\| [^\n]*"
+    r"|(?:\n|\A) {2,}[a-z](?:\S| (?! )){0,60}(?<![.!?:])(?:  |\t)[ \t]*(?=\S)"
+    r"| *[\t\r\n]\s*|(?<=\S)  +(?=\S|\Z)"
 )
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
@@ -135,7 +151,7 @@ def _parts(document: str, node: Node, line_end: str) -> Marked:
 def with_lines(parts: Marked, spaces: re.Pattern[str] = _SPACES) -> Marked:
     """The parts of a segment; white space between words, by default line breaks and tabs, becomes a tag."""
     first = text_of(parts[:1])
-    begin = len(first) - len(first.lstrip()) if spaces.search(first) else 0
+    begin = len(first) - len(first.lstrip()) if spaces.search(first) and not spaces.match(first) else 0
     rest = [first[begin:], *parts[1:]] if first else parts
     return [*filter(None, [first[:begin]]), *with_tags(rest, spaces, lambda text: Tag(text, is_break=True))]
 
@@ -158,7 +174,7 @@ _CONFIRMED = {
 }
 _ESCAPED = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"})
 _DIALECT = re.compile(  # of the text of messages, by the comments before one or by the header
-    r"(?P<code>^#\. type: Fenced code block)"
+    r"(?P<code>^#\. type: (?:Fenced code block|delimited block -|Y(?:AML|aml) Front Matter.*: (?:layout|slug)))"
     r"|(?P<markdown>\b(?:markdown|md)-text|^#:.*\.(?:md|mdx|markdown)\b|mdbook|MyST)"
     r"|(?P<rst>\brst-text|^#:.*\.(?:rst|txt)\b|:docstring of |Sphinx)|(?P<godot>^#:.*\.xml\b|class reference)",
     re.MULTILINE,
@@ -166,15 +182,19 @@ _DIALECT = re.compile(  # of the text of messages, by the comments before one or
 # By dialect: options, but not the word of a speaker, `-I`; the names of targets, directives, and input of examples; the
 # names of classes
 _NAMES = {
-    None: re.compile(r"(?<![\w/.-])(?!\A-[AI]\b)-(?:[a-zA-Z]|-[a-zA-Z][\w-]*(?:\[?=[\w\]]*)?)(?![\w-])"),
+    None: re.compile(OPTION),
     "rst": re.compile(
-        r"(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)|\w*(?:\\_[\w.]*\w|\\_)+|^(?:\.\. [\w:-]+::|>>> ).*",
-        re.MULTILINE,
+        rf"(?m){OPTION}|(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)|\w*(?:\\_[\w.]*\w|\\_)+"
+        r"|^(?:\.\. [\w:-]+::|>>> ).*"
     ),
     "godot": re.compile(r"\[[@\w.]+\]"),
 }
-# Credits of translators in GNOME and KDE, which people fill in, and a command with its options
-_KEPT = re.compile(r"translator-credits\Z|(?:NAME|EMAIL) OF TRANSLATORS\Z|(?:[a-z][\w-]* )+\[[<-]")
+# Credits of translators in GNOME and KDE, which people fill in, a command with its options, and programs of help; a
+# regular expression, the form of a date, and a keyboard shortcut
+_KEPT = re.compile(
+    r"translator-credits\Z|(?:NAME|EMAIL) OF TRANSLATORS\Z|'?(?:[a-z][\w-]*'? )+\[[<-]|.*\nbas_id\d"
+    r"|\^(?=.*[\[(\\*+$])\S+\Z|(?:([a-zA-Z])\1*(?:[ ,./:-]+|\Z)){3,}\Z|[GgHh]:i\Z"
+)
 _RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
 

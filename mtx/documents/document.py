@@ -76,9 +76,13 @@ def translate_document(
     readers: list[Callable[[str], Iterable[Edit]]] = [subtitles.read]
     found = dict[int, tuple[float, str | None]]()  # see `bilingual_documents.Found`
     if kind == "markdown":
-        readers = [partial(markdown.read, left=left), partial(markdown.read_rest, path, text)]
+        read_text = partial(markdown.read, left=left, is_mdx=path.suffix == ".mdx")
+        readers = [read_text, partial(markdown.read_rest, path, text)]
     elif kind == "html":
-        readers = [partial(html.read_blocks, path), partial(html.read_attributes, tgt=languages[1])]
+        readers = [
+            partial(html.read_blocks, path, src=languages[0]),
+            partial(html.read_attributes, languages=languages),
+        ]
     elif has_accelerators:
         readers = [partial(bilingual_documents.EDITS[kind], path, languages, overwrite, left=left, found=found)]
     num_segments = 0

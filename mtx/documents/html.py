@@ -14,7 +14,7 @@ from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
-from mtx.data.languages import tag_of
+from mtx.data.languages import Languages, code_of, tag_of
 from mtx.data.markup import (
     ELEMENT,
     MARKUP,
@@ -36,32 +36,29 @@ _WITH_TEXT = (  # inline elements
     "a|abbr|acronym|b|bdi|bdo|big|cite|data|del|dfn|em|font|i|ins|label|mark|q|ruby|s|small|span|strike|strong|sub|sup"
     "|time|u"
 )
-_WITH_CODE = "code|kbd|samp|tt|var|svg|math|object|picture|canvas|rp|rt"
+_WITH_CODE = "code|kbd|samp|tt|var|svg|math|object|picture|canvas|rp|rt|mat-icon"
 _INLINE = re.compile(f"{_WITH_TEXT}|{_WITH_CODE}|br|img|input|wbr")
 PHRASE = re.compile(_WITH_TEXT)
 _UNTOUCHED = re.compile(f"{_WITH_CODE}|script|style|pre|iframe|xmp|noembed")
-_KINDS = {  # of parts, by the method of the parser
-    "handle_starttag": "start",
-    "handle_startendtag": "empty",
-    "handle_endtag": "end",
-    "handle_data": "text",
-    **dict.fromkeys(["handle_comment", "handle_decl", "handle_pi", "unknown_decl"], "other"),
-}
-_VISIBLE = frozenset(["alt", "title", "placeholder", "aria-label", "label"])  # attributes
-_VISIBLE_META = re.compile(r"((og|twitter):)?(title|description)", re.IGNORECASE)
-_ENDED_BY = {
-    "li": {"li"},
-    **dict.fromkeys(["dt", "dd"], {"dt", "dd"}),
-    **dict.fromkeys(["td", "th"], {"td", "th", "tr"}),
-    "tr": {"tr"},
-    "option": {"option", "optgroup"},
-}
+_OTHERS = ("comment", "decl", "pi")  # parts that are inline
+# Attributes with text, and with the language, as `_described`
+_VISIBLE = re.compile(
+    r"meta content (?:(?:og|twitter):)?(?:title|description)|input value (?:submit|button|reset)"
+    r"|(?!meta )\S+ (?:alt|title|placeholder|label|aria-(?:label|description|valuetext|roledescription|placeholder)) .*"
+)
+_DECLARED = re.compile("html (?:xml:)?lang .*|meta content content-language")
+_UNKNOWN = ("", *PLAIN_NAMES)  # languages
+_KEPT_CLASS = re.compile(r"(?<!\S)(?:notranslate|material-(?:icons|symbols)[\w-]*)(?!\S)")
+# The names of an element with an omitted end tag, and of one that ends it
+_ENDED_BY = re.compile(rf"li li|d[td] d[td]|t[dh] t[dhr]|tr tr|option opt(?:ion|group)|p (?!(?:{_WITH_TEXT})\Z).*")
 _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
 _MOST_UNFINISHED = 1000  # unclosed tags between two closed ones
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
 # A block of Liquid that holds code or a comment is one template, and so is character data; PHP at the end need not end.
 _TEMPLATE = re.compile(
     r"<\?(?:php)?|<%|<!\[CDATA\[|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
+    # of Angular
+    r"|@(?=(?:if|else if|for|switch|case|defer|placeholder|loading|error)\b[^{}\n]*\{)|@let\b"
 )
 _TEMPLATE_ENDS = {
     "<?": r"\?>",
@@ -71,6 +68,8 @@ _TEMPLATE_ENDS = {
     "{%": "%}",
     "{#": r"\#}",
     "={": "}",
+    "@": r"\{",
+    "@let": ";",
 }
 _MOST_TEMPLATE = 2000  # characters of one in braces
 _FILLER = "\ue000"  # replaces each character of a template
@@ -82,7 +81,7 @@ class _Part:
     """A part of a page.
 
     Attributes:
-        kind: text; start, end or empty (<x/>) for a tag; other for comments and the like; kept for damaged markup.
+        kind: by the method of the parser: data, or starttag, endtag or startendtag (<x/>); kept for damaged markup.
         name: the name of a tag.
         spans: the span of the value of each attribute with its quotes; (-1, -1) without a value.
         attributes: the value of each attribute, with its references.
@@ -100,20 +99,22 @@ class _Part:
     is_frozen: bool = False
 
 
-def read_attributes(text: str, tgt: str = "") -> Iterator[Edit]:
-    """The edits that translate the values of visible attributes, and declare the language `tgt` of the page.
+def read_attributes(text: str, languages: Languages = ("", "")) -> Iterator[Edit]:
+    """The edits that translate the values of visible attributes, and declare the target language of the page.
 
     They are made after those of `read_blocks`, in whose segments the tags are.
     """
     masked = _mask_templates(text)
-    for part in _parts(masked):
+    src, tgt = languages
+    for part in _parts(masked, src):
         for name, (start, end) in part.spans.items():
             if start < 0:
                 continue
             quote = text[start] if text[start] in "\"'" else '"'
-            if part.name == "html" and name in ("lang", "xml:lang") and tgt not in ("", *PLAIN_NAMES):
+            described = _described(part, name)
+            if _DECLARED.fullmatch(described) and tgt not in _UNKNOWN:
                 yield replace_text(start, end, f"{quote}{tag_of(tgt)}{quote}")
-            elif not part.is_frozen and _is_visible(part, name) and has_letters([part.attributes[name]]):
+            elif not part.is_frozen and _VISIBLE.fullmatch(described) and has_letters([part.attributes[name]]):
                 inner = text[start] == quote
                 segment = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
                 yield Edit(start, end, segment, partial(_write_value, quote))
@@ -123,24 +124,21 @@ def _write_value(quote: str, translation: Marked) -> str:
     return f"{quote}{raw(translation, html.escape)}{quote}"
 
 
-def _is_visible(part: _Part, name: str) -> bool:
-    values = part.attributes
-    if part.name == "meta":
-        return name == "content" and bool(_VISIBLE_META.fullmatch(values.get("name") or values.get("property", "")))
-    return name in _VISIBLE or (
-        part.name == "input" and name == "value" and values.get("type", "").lower() in ("submit", "button", "reset")
-    )
+def _described(part: _Part, name: str) -> str:
+    """The element and the name of an attribute, and what kind of element it is."""
+    value = part.attributes.get
+    return f"{part.name} {name} {value('http-equiv') or value('type') or value('name') or value('property')}".lower()
 
 
-def read_blocks(path: Path, text: str) -> Iterator[Edit]:
-    """The edits that translate the text of the blocks.
+def read_blocks(path: Path, text: str, src: str = "") -> Iterator[Edit]:
+    """The edits that translate the text of the blocks, except for elements in another language than `src`.
 
     Raises:
         DataError: if the page is damaged; `path` is for the message.
     """
     masked = _mask_templates(text)
     _refuse_unfinished(path, masked)
-    for start, end, run in _spans(text, masked):
+    for start, end, run in _spans(text, masked, _parts(masked, src)):
         segment = with_codes(with_tags(with_tags(run, MARKUP, element_tag, _escape), ELEMENT, Tag, _escape), _escape)
         if has_letters(segment):
             yield Edit(start, end, segment, lambda new: raw(new, _escape))
@@ -176,12 +174,11 @@ def _escape(text: str) -> str:
     return html.escape(text, quote=False).replace("\xa0", "&#160;")  # &nbsp; is unknown in XML
 
 
-def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
+def _spans(text: str, masked: str, parts: list[_Part]) -> Iterator[tuple[int, int, Marked]]:
     """The span of each run of text and inline tags, and the run."""
     run = Marked()
     run_start = 0
     at = 0
-    parts = _parts(masked)
     for part in parts:
         if part.start < at:
             continue  # in an element that is one tag
@@ -190,9 +187,9 @@ def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
         at = part.end if last is None else parts[last].end
         is_inline = _INLINE.fullmatch(part.name)
         content = text[part.start : at]
-        if part.kind == "text" and not part.is_frozen:
+        if part.kind == "data" and not part.is_frozen:
             run += _unescape(text, masked, part.start, at)
-        elif part.kind == "other" or (is_inline and (last is not None or not part.is_frozen)):
+        elif part.kind in _OTHERS or (is_inline and (last is not None or not part.is_frozen)):
             run.append(element_tag(content))
         else:
             yield run_start, part.start, run
@@ -200,14 +197,14 @@ def _spans(text: str, masked: str) -> Iterator[tuple[int, int, Marked]]:
     yield run_start, len(text), run
 
 
-def _parts(text: str) -> list[_Part]:
+def _parts(text: str, src: str = "") -> list[_Part]:
     """The parts of a page, in order; together they contain all of its characters."""
     parts = _find_parts(text)
     for part, end in zip(parts, [*(part.start for part in parts[1:]), len(text)], strict=False):
         part.end = end
-        if part.kind == "text" and _UNFINISHED.search(text, part.start, end):
+        if part.kind == "data" and _UNFINISHED.search(text, part.start, end):
             part.kind = "kept"
-        elif part.kind in ("start", "empty"):
+        elif part.kind.startswith("start"):
             at = part.start + 1 + len(part.name)
             while match := _ATTRIBUTE.match(text, at, end):
                 at = match.end()
@@ -215,28 +212,34 @@ def _parts(text: str) -> list[_Part]:
             part.attributes = {name: text[slice(*span)].strip("\"'") for name, span in part.spans.items()}
     open_elements = defaultdict[str, list[int]](list)
     for number, part in enumerate(parts):
-        if part.kind == "start" and part.name not in VOID:
+        if part.kind == "starttag" and part.name not in VOID:
             open_elements[part.name].append(number)
-        elif part.kind == "end" and open_elements[part.name]:
+        elif part.kind == "endtag" and open_elements[part.name]:
             parts[open_elements[part.name].pop()].last = number
-    _freeze(parts)
+    _freeze(parts, src)
     return parts
 
 
-def _freeze(parts: list[_Part]) -> None:
-    """Mark parts that must not be translated, by their attributes or the nearest enclosing element that has some."""
+def _freeze(parts: list[_Part], src: str) -> None:
+    """Mark parts that must not be translated, by their attributes or the nearest enclosing element that has some.
+
+    So are those in another language than `src`.
+    """
     enclosing = [(len(parts), False)]  # the last part of an element, and whether it is frozen
     for number, part in enumerate(parts):
         while number > enclosing[-1][0]:
             enclosing.pop()
         part.is_frozen = enclosing[-1][1]
         translate = part.attributes.get("translate", "inherited").lower()
-        if translate == "no" or "notranslate" in part.attributes.get("class", "").split():
+        if translate == "no" or _KEPT_CLASS.search(part.attributes.get("class", "")):
             part.is_frozen = True
         elif translate in ("yes", ""):
             part.is_frozen = False
+        elif "lang" in part.attributes and src not in _UNKNOWN and part.name != "html":
+            language = code_of(part.attributes["lang"])
+            part.is_frozen |= language.isalpha() and language != code_of(src)
         last = part.last
-        if last is None and part.kind == "start" and part.name not in VOID and part.is_frozen != enclosing[-1][1]:
+        if last is None and part.kind == "starttag" and part.name not in VOID and part.is_frozen != enclosing[-1][1]:
             last = _implied_end(parts, number, enclosing[-1][0])
         if last is not None:
             enclosing.append((min(last, enclosing[-1][0]), part.is_frozen))
@@ -247,9 +250,7 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
     name, at = parts[number].name, number + 1
     while at < bound:
         part = parts[at]
-        if part.kind == "start" and (
-            not PHRASE.fullmatch(part.name) if name == "p" else part.name in _ENDED_BY.get(name, ())
-        ):
+        if part.kind == "starttag" and _ENDED_BY.fullmatch(f"{name} {part.name}"):
             break
         at = (part.last or at) + 1
     return min(at, bound) - 1
@@ -268,11 +269,12 @@ def _find_parts(text: str) -> list[_Part]:
     parser, parts = HTMLParser(), list[_Part]()
 
     def add(kind: str, name: str, attributes: object = ()) -> None:
-        if not (kind == "text" and parts and parts[-1].kind == "text"):  # the parser may split a text
+        if not (kind == "data" and parts and parts[-1].kind == "data"):  # the parser may split a text
             parts.append(_Part(parser.getpos()[1], kind, name))
 
-    for method, kind in _KINDS.items():
-        setattr(parser, method, partial(add, kind))
+    parser.unknown_decl = partial(add, "decl")  # type: ignore[method-assign]
+    for kind in ("starttag", "startendtag", "endtag", "data", *_OTHERS):
+        setattr(parser, f"handle_{kind}", partial(add, kind))
     # It fails for references with thousands of digits, and for some of <![if x]>, which is a comment; on one line, the
     # column is the position.
     parser.feed(text.replace("&", _FILLER).replace("<![", f"<!{_FILLER}").replace("\n", " "))

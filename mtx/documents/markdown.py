@@ -21,7 +21,18 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from mtx.data.markup import CODE, FORMULA, MARKUP, Marked, Tag, element_tag, has_letters, raw, with_tags
+from mtx.data.markup import (
+    CODE,
+    FORMULA,
+    MARKUP,
+    OPTION,
+    Marked,
+    Tag,
+    element_tag,
+    has_letters,
+    raw,
+    with_tags,
+)
 from mtx.documents import html
 from mtx.documents.edits import Edit, moved, replace_text
 from mtx.formatting import counted
@@ -30,27 +41,34 @@ logger = logging.getLogger(__name__)
 
 _BRACES = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*+\})*+\})*+\}"
 _COMPONENT = (  # a tag of MDX or Vue, whose attributes may be code
-    rf"</?(?:[A-Z][\w.]*+|template\b)(?:\s+(?:[\w:@.\#-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
+    rf"</?(?:[A-Z][\w.]*+|template\b|[a-z]+(?=\s[^<>]*=\{{))"
+    rf"(?:\s+(?:[\w:@.\#-]+(?:=(?:\"[^\"]*+\"|'[^']*+'|{_BRACES}))?|{_BRACES}))*+\s*/?>"
 )
 # Text that is not translated: addresses, footnotes, pictures by name, hashtags, formulas, attributes, wiki links, marks
 # of changes, codes; at the beginning the box of a task, and the name of an alert; and pairs: words of wiki links, with
 # the name of a target, and with attributes
 _KEPT = re.compile(
-    r"(?=[^\w\s])(?:\A\[(?:[ xX]\](?=\s)|!\w{1,20}\][+-]?)|\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]"
-    r"|\[\^[^\]\s]{1,100}\]|\[(?i:toc)\]|\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+|\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}"
+    r"(?=[^\w\s])(?:\A\[(?:[ xX/><!?*-]\](?=\s)|!\w{1,20}\][+-]?)|\[[^\[\]\n@]{0,100}@\w[^\[\]\n]{0,200}\]"
+    r"|\[\^[^\]\s]{1,100}\]|\[(?i:toc)\]|\(ref:[\w:-]{1,100}\)|:{1,2}\w{1,40}\{[^{}\n]{0,200}\}"
+    r"|\+\+\w[\w+-]{0,100}(?:\"[^\"\n]{1,100}\")?\+\+|\{(?:\+\+|--|~~|==|>>)|(?:\+\+|--|~~|==|<<)\}"
     rf"|~>|\^\^|(?<=\w)(?:~\w{{1,20}}~|\^\w{{1,20}}\^)|%%[^%\n]{{1,1000}}%%|(?<!=)==(?!=)"
-    rf"|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|(?<= )\#[^\W\d][\w/-]*|{FORMULA}"
-    r"|\{ ?(?:[\#.:]|[\w-]+=)[^{}\n]{1,200}\}|(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])"
+    rf"|(?<=\s)\^[\w-]{{1,100}}(?=\n|\Z)|:[a-z0-9_+-]{{1,40}}:(?!\w)|(?<!\S)\#[^\W\d][\w/-]*|{FORMULA}"
+    r"|<[a-z][\w-]*\s[^<>\n]*?[@:#][\w.:-]+=[^<>\n]*>|\{ ?(?:[\#.:]|[\w-]+=)[^{}\n]{1,200}\}"
+    r"|(\[\[)([^\[\]|/\n]{1,200} [^\[\]|/\n]{1,200})(\|[^\[\]|\s/]{1,100}/[^\[\]|\s]{1,100}\]\])"
+    r"|\[\[[^\[\]|/\n]{1,200}\|[^\[\]|\s]{0,100}-[^\[\]|\s]{1,100}\]\]|(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])"
     r"|!?\[\[[^\[\]\n]{1,200}\]\]|(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
-    rf"|{_COMPONENT})|{CODE.pattern}"
+    rf"|{_COMPONENT})|{OPTION}|{CODE.pattern}"
 )
 # What the parser would divide: formulas, elements of code, roles of MyST
 _UNDIVIDED = re.compile(
-    rf"(?=[$\\<{{])(?:{FORMULA}|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){{0,500}}?</\1>"
+    rf"(?=[$\\<{{])(?:{FORMULA}|{_COMPONENT}"
+    r"|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){0,500}?</\1>"
     r"(?: ?\+ ?<\1>[^<]{1,50}</\1>)*|\{[\w:+.-]{1,60}\}`[^`]{1,1000}`)"
 )
+_WHOLE = re.compile(f"{_COMPONENT}|{MARKUP.pattern}")
 _IMAGE = re.compile(  # and nothing else; the text of one on a slide of Marp may be its size or its place
-    r"(\[?!\[)(?!bg\b|(?:w|h|width|height):\d)([^\[\]`*<>]+)(\]\([^()]*\)(?:\]\([^()]*\))?(?:\{[^{}]*\})?)\Z"
+    r"(\[?!\[)(?!bg\b|(?:w|h|width|height):\d)([^\[\]`*<>]+)(\](?:\([^()]*\)|\[[^\[\]]+\])"
+    r"(?:\]\([^()]*\))?(?:\{[^{}]*\})?)\Z"
 )
 # HTML in quotations, of JSX, with a part of an element of code, and after an inline tag, which must keep its own line
 _KEPT_HTML = re.compile(
@@ -58,13 +76,16 @@ _KEPT_HTML = re.compile(
     r"|<(pre|code|script|style|svg)\b(?!.*</\1\b)|\A(?:(?!<(?:pre|code|script|style|svg)\b).)*</(?:pre|code|script|style|svg)\b",
     re.DOTALL | re.IGNORECASE,
 )
-_CODE_SPAN = re.compile(r"(?<!`)(`+)(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
+_CODE_SPAN = re.compile(r"(?<!`)(`{1,2}|`{3,}(?!\{))(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
 _SHOWN = re.compile(  # tags with visible attributes, or a title: of a link, an address, and a shortcode of Hugo
     r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>"
-    r"|(?:\]\(\S+\s+|^ {0,3}\[[^\]^\n]+\]:[ \t]*\S+[ \t]+|\s(?:alt|title|caption)=)\"([^\"\n]*[^\W\d_][^\"\n]*)\""
-    r"(?=\)|\s*$|[^{}\n]*[>%]\}\})",
+    r"|(?:\]\(\S+\s+|^ {0,3}\[[^\]^\n]+\]:[ \t]*\S+[ \t]+|[\s{](?:alt|title|caption)=)"
+    r"([\"'])((?:(?!\1)[^\n])*[^\W\d_](?:(?!\1)[^\n])*)\1(?=\)|\s*$|[^{}\n]*(?:[>%]\}|\}(?!\})))"
+    r"|(?<=\s)\"([^\"/=\n]*[^\W\d_] [^\"/=\n]*)\"(?=[^{}\n]*[>%]\}\})"
+    r"|^[ \t>]*:(?:alt|caption):[ \t]+([^\n]*[^\W\d_][^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
+_QUOTES = str.maketrans("\"'", "”’")  # which would end a title
 _LINK = re.compile(r"(?:\]\(|\bhref=[\"']|^[ \t>]*\[[^\]\n]{1,200}\]:[ \t]*)#([^\s)\"'<>]+)", re.MULTILINE)
 _ID = re.compile(r"(?:\{[^{}\n]*?#|\{/\*\s*|<[^<>]*\b(?:id|name)=[\"']?|^\()([\w.:-]+)", re.MULTILINE)
 _NOT_SHOWN = re.compile(
@@ -85,8 +106,8 @@ _CONTAINER = re.compile(
     r"(?:[ \t\r]*\n[ \t>]*:[\w-]+:[^\n]*)*(?:\n[ \t>]*---(?:\n[ \t>]*\w[^\n]*)*\n[ \t>]*---)?"
     r"|\A%[ \t]+([^\n]*?)|\|[ \t]+([^\n|]*?)|\+{3}(?:[ \t]+\{[^\n]*)?"
     r"|/{3,}[ \t]*(?:html[^\n]*|[\w-]*(?:[ \t]*\|[ \t]*([^\n]*?)|[ \t]*/{3,})?)(?:\n[ \t>]{4,}\w+:[^\n]*)*"
-    r"|:{3,}[ \t]*(?:\{?[\w.-]+\}?)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
-    r"|\*\[[^\]\n]{1,100}\]:[ \t]+([^\n]*?))[ \t\r]*$",
+    r"|:{3,}[ \t]*(?:\{[\w.-]+\}|[\w.-]+)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
+    r"|(?:\*\[[^\]\n]{1,100}\]:|\w[\w-]*::)[ \t]+([^\n]*?))[ \t\r]*$",
     re.MULTILINE,
 )
 _ADMONITION = re.compile(
@@ -99,10 +120,12 @@ _CODE_LINE = re.compile(
     r"|^[ \t>]*<pre\b(?:[^<]|<(?!/pre)){0,5000}</pre>[ \t\r]*$"
     r"|^[ \t>]*\\begin\{(?:equation|align|gather|multline|eqnarray|tabular|verbatim|tikz)"
     r"(?:[^\\]|\\(?!end\{)){0,5000}\\end\{[^\n]*"
+    r"|^[ \t>]*\\\[[ \t]*\n(?:[^\n]+\n){1,50}?[ \t>]*\\\][ \t\r]*$"
     r"|^[ \t>]*\{(?:%-?|\{[<%])\s*(?:highlight|code\w*|mermaid|comment)\b(?:[^{]|\{(?!%-?\s*end|\{[<%]\s*/)){0,5000}"
     r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?:highlight|code|mermaid|comment)[^\n]*"
     rf"|^([ \t>]*)(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+"
-    rf"|\([\w-]+\)=|--8<--[ \t]*\n(?:[^\n]+\n){{1,50}}?--8<--|(?:--8<--|<<< |%[ \t])[^\n]*"
+    rf"|\([\w-]+\)=|\[\[_\w+_\]\]|/[a-z_]+(?:[ \t]+[~%@\#&\"][^\n]*)?|::\w+\{{[^\n]*\}}|\^"
+    r"|--8<--[ \t]*\n(?:[^\n]+\n){1,50}?--8<--|(?:--8<--|<<< |%[ \t])[^\n]*"
     rf"|\\[a-z]+\*?(?:\[[^\[\]\n]*\]|\{{[^{{}}\n]*\}})*"
     rf"|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
     r"|^import\s(?:(?:[\w$*{}, \t]++\r?\n){0,50}?[\w$*{}, \t]*?\bfrom\s*)?[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
@@ -110,11 +133,16 @@ _CODE_LINE = re.compile(
     r"|(?<![^\s;\"']\n)(?<![^\s;\"']\r\n)^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
     re.MULTILINE,
 )
-_CODE_START = re.compile(r"^[ \t>]*(?:[${(%\\-]|<<<|</?(?:[A-Z]|template|pre\b)|<%|import\s|export\s)", re.MULTILINE)
+_CODE_START = re.compile(r"(?m)^[ \t>]*(?:[${(%\\/:^-]|\[\[_|<<<|</?(?:[A-Z]|template|pre\b)|<%|import\s|export\s)")
 _LINK_TEMPLATE = re.compile(r"(?<=\]\()[^()\s]*(?:\{\{[^{}()\n]*\}\}|\{%[^%()\n]*%\})[^()\s]*(?=\))")
-_DELIMITERS = re.compile(r"\n[ \t>]*\|?[ \t]*:?-+:?[ \t]*\|")  # of a table that is none
+_DELIMITERS = re.compile(r"\n[ \t>]*\|?[ \t]*:?-+:?[ \t]*\||\A\+-+[-+=:]*\+\n")  # of a table that is none
+_RULE = re.compile(r" *-{2,}(?: +-{2,})+[ \r]*")  # of a simple table of Pandoc
 _SPACE = "\ue000"  # replaces a space in the address of a link
-_DEFINITION = re.compile(r"(?m)^([ \t>]*)((?:[:~]|\(@[\w-]{0,7}\))(?=[ \t]+\S)|\[\^[^\]\s]{1,100}\]:(?=\s))")
+_DEFINITION = re.compile(r"(?m)^([ \t>]*)((?:[:~]|[a-z]\)|\(@[\w-]{0,7}\))(?=[ \t]+\S)|\[\^[^\]\s]{1,100}\]:(?=\s))")
+# A link directly behind a footnote, whose line it would continue
+_AFTER_FOOTNOTE = re.compile(
+    r"(?<=\n)(\[\^[^\]\s]{1,100}\]:[^\n]*(?:\n[ \t]+[^\n]+)*)\n\[[^\]^\n]{1,200}\]:[ \t]+\S+[^\n]*"
+)
 _DIRECTIVE = re.compile(  # of MyST, with text
     r"^([ \t>]*)(`{3,})(?=\{(?:note|tip|hint|important|attention|caution|warning|danger|error|seealso|figure|details"
     r"|admonition|dropdown|margin|sidebar|topic|epigraph|deprecated|list-table|exercise|(?:tab|grid|card|version)[\w-]*)\})"
@@ -123,12 +151,15 @@ _DIRECTIVE = re.compile(  # of MyST, with text
 )
 
 
-def read(text: str, left: Counter[str]) -> Iterator[Edit]:
-    """The edits that translate a text; counts in `left` what stays in the source language, by its kind."""
+def read(text: str, left: Counter[str], is_mdx: bool = False) -> Iterator[Edit]:
+    """The edits that translate a text; counts in `left` what stays in the source language, by its kind.
+
+    In MDX an indented text is no code.
+    """
     masked = _mask_dialects(text)
     lines = masked.split("\n")
     starts = list(accumulate((len(line) + 1 for line in lines), initial=0))
-    parse = partial(_parser().parse, env={})  # which keeps the addresses that a text defines for its links
+    parse = partial(_parser(is_mdx).parse, env={})  # which keeps the addresses that a text defines for its links
     row = -1
     column = 0
     for opening, token in pairwise([Token("", "", 0), *parse(masked)]):
@@ -147,7 +178,8 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
         column, row = (column if row == first else 0), first  # the next cell of a row, or the start of a line
         parts = token.content.split("\n")
         places = [_place(lines[first + number], part, column * (number == 0)) for number, part in enumerate(parts)]
-        if min(places) < (0, 0) or _DELIMITERS.search(token.content):
+        around = lines[max(0, first - 1) : first + len(parts) + 1]
+        if min(places) < (0, 0) or _DELIMITERS.search(token.content) or any(map(_RULE.fullmatch, around)):
             left["paragraph"] += 1
             continue
         (begin, column), (last_begin, stop) = places[0], places[-1]
@@ -170,9 +202,9 @@ def read_rest(path: Path, source: str, text: str) -> Iterator[Edit]:
         return
     words, edits, dead = _without_code(text), list[Edit](), list[str]()
     for shown in _SHOWN.finditer(words):
-        if shown[1]:
-            segment = with_tags([shown[1]], CODE, Tag)
-            edits.append(Edit(*shown.span(1), segment, lambda new: raw(new).replace('"', "'")))
+        if group := shown.lastindex:
+            segment = with_tags([shown[group]], CODE, Tag)
+            edits.append(Edit(*shown.span(group), segment, partial(raw, escape=lambda text: text.translate(_QUOTES))))
         else:
             edits += moved(html.read_attributes(shown[0]), shown.start())
     slugs = dict(zip(_slugs(source), _slugs(text), strict=False))
@@ -194,7 +226,7 @@ def _slugs(text: str) -> list[str]:
     numbers = dict[str, int]()
     for opening, token in pairwise(_FENCES.parse(text)):
         if opening.type == "heading_open":
-            shown = _NOT_SHOWN.sub("", token.content.lower())
+            shown = _NOT_SHOWN.sub("", token.content.lower()).strip()
             slug = name = "".join(c for c in shown if c in " -_" or category(c)[0] in "LMN").replace(" ", "-")
             while name in numbers:
                 numbers[slug] += 1
@@ -226,7 +258,8 @@ def _mask_dialects(text: str) -> str:
     while "`{" in text and _DIRECTIVE.search(text):
         text = _DIRECTIVE.sub(lambda match: match[0].replace(match[2], ":" * len(match[2])), text)
     text = _LINK_TEMPLATE.sub(lambda match: match[0].replace(" ", _SPACE), re.sub(r"\r(?!\n)", " ", text))
-    text = _ADMONITION.sub(partial(_mask, mark="- #"), _CONTAINER.sub(_mask, text))
+    text = _CONTAINER.sub(_mask, _AFTER_FOOTNOTE.sub(_mask, text))
+    text = _ADMONITION.sub(partial(_mask, mark="- #"), text)
     text = _DEFINITION.sub(
         lambda match: match[1] + ("1)", "+")[len(match[2]) % 2] + " +" * ((len(match[2]) - 1) // 2), text
     )
@@ -269,8 +302,8 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
         if "span" not in child.meta:
             continue
         start, end = child.meta["span"]
-        if child.type == "text" or start < at:
-            continue  # an empty mark, or a mark inside another tag
+        if child.type == "text" or start < at or (child.info, child.content) == ("escape", content[start:end]):
+            continue  # an empty mark, a mark inside another tag, or a backslash that is text
         if child.type == "strong_open":
             start -= 1
         elif child.type == "strong_close":
@@ -278,7 +311,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
         elif child.type.endswith("break"):
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
         elif whole := next((one for one in undivided if at <= one.start() <= start < one.end()), None):
-            parts += [content[at : whole.start()], *with_tags([whole[0]], MARKUP, Tag)]
+            parts += [content[at : whole.start()], *with_tags([whole[0]], _WHOLE, Tag)]
             at = whole.end()
             continue
         if child.type != "softbreak" or is_title:
@@ -355,9 +388,10 @@ def _texts_and_kinds(marked: Marked) -> list[str]:
 
 
 @cache
-def _parser() -> MarkdownIt:
+def _parser(is_mdx: bool) -> MarkdownIt:
     """A parser whose tokens inside blocks have their spans (`meta["span"]`)."""
-    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"]).disable(["fragments_join", "text_join"])
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.disable(["fragments_join", "text_join", *["code"] * is_mdx])
     ruler = parser.inline.ruler
     for name, rule in zip(ruler.get_active_rules(), ruler.getRules(""), strict=True):
         ruler.at(name, _note_spans(name, rule))

@@ -108,6 +108,13 @@ def test_the_text_without_its_tags(text: str, without: str) -> None:
         ('say "so" <x/>.', "„so“.", [1, 1, 1, 2], "„so“ <x/>."),
         ("don't find '<x/>'.", "don't find ''.", [0, 1, 2, 3, 4, 5, 6], "don't find '<x/>'."),
         ("<x/>, <y/> and <z/>", "und", [1], "<x/> <y/> und <z/>"),
+        ("see <x/><br/>then go", "sieh dann geh", [0, 1, 2], "sieh <x/><br/>dann geh"),
+        ("see <b><x/></b> <br/> <y/> go", "sieh geh", [0, 1], "sieh <b><x/></b> <br/> <y/> geh"),
+        ("wait in <b>", "warte in", [0, 1], "warte in <b>"),  # a tag without its other end is a word
+        ("<b> two dogs", "zwei Hunde", [0, 1], "<b> zwei Hunde"),
+        ("see <b>table 4</b>.", "siehe Tafel 4.", [0, 1, 0, 3], "siehe <b>Tafel 4</b>."),  # a number is the same
+        ("see <b>table 4</b> of 42", "siehe 42 Tafel 42", [0, 4, 1, 4], "siehe 42 <b>Tafel</b> 42"),
+        ("the <b>d</b>og runs", "der Hund rennt", [0, 1, 2], "der <b>H</b>und rennt"),
         ("see <x/>. It", "sieh. Es", [0, 1, 2], "sieh <x/>. Es"),
         ("see <x/>. It", "sieh. Es", [0, 2, 0], "sieh <x/>. Es"),  # wherever the attention of punctuation goes
         ("see it.<x/> It", "Es. Es sieh", [1, 0, 3, 1], "Es.<x/> Es sieh"),

@@ -107,3 +107,58 @@ def test_a_quantity_needs_no_translation(text: str) -> None:
 @pytest.mark.parametrize("text", ["5 dogs", "7 pm", "2nd", "12 kB free", "in 5 min", "1 1, " * 10_000 + "x y"])
 def test_other_numbers_with_words_do(text: str) -> None:
     assert not needs_no_translation(text)
+
+
+def test_an_index_of_a_formula_is_code() -> None:
+    text = "x<sub>i</sub> V<sub>out</sub> y<sup>n</sup> 1<sup>st</sup> CO<sub>x</sub>H <sub>see note</sub>"
+    ends = ["<sup>", "</sup>", "<sub>", "</sub>", "<sub>", "</sub>"]
+    assert codes_of(text) == sorted(["<sub>i</sub>", "<sub>out</sub>", "<sup>n</sup>", *ends])
+
+
+@pytest.mark.parametrize(
+    "text, codes",
+    [
+        ("(src/main.rs), ../../var/log; *.bak: /etc/hosts ~/.bake/oven.toml. %HOME%\\bake\\a",
+         ["src/main.rs", "../../var/log", "*.bak", "/etc/hosts", "~/.bake/oven.toml", "%HOME%\\bake\\a"]),
+        ("See bake.config.mjs: POST /v1/cakes/{id}/icing", ["bake.config.mjs", "/v1/cakes/{id}/icing"]),
+        ("at 8af41c0 in baker/dough#12 (oven.heat(a, b)) Flour::sieve() run()",
+         ["8af41c0", "baker/dough#12", "oven.heat(a, b)", "Flour::sieve()", "run()"]),
+        ("http:// or https://, cake://a.png", ["http://", "https://", "cake://a.png"]),
+        (r"\ref{a:b}, \cite[p. 3]{knuth} \(a + b\) \(x\) \item two \@ref(fig:a)",
+         [r"\ref{a:b}", r"\cite[p. 3]{knuth}", r"\(a + b\)", r"\(x\)", r"\item", r"\@ref(fig:a)"]),
+        (r"a \textbf{Cake \& tea} \texttt{a\_b} \emph{is} \href{https://a.b}{good}",
+         [r"\textbf{", r"\&", "}", r"\texttt{a\_b}", r"\emph{", "}", r"\href{https://a.b}{", "}"]),
+        (r"\fBbold\fR \f(CWcode\fR \(aq.\(bu \[ba] e.g.\& a\-b",
+         [r"\fB", r"\fR", r"\f(CW", r"\fR", r"\(aq", r"\(bu", r"\&", r"\-"]),
+        ("B<-a>, I</etc/hosts> B<open>(2): E<lt>hE<gt> C<a b> I<\\,SIZE\\/>",
+         ["B<-a>", "I</etc/hosts>", "B<open>(2)", "E<lt>", "E<gt>", "C<a b>", "I<\\,SIZE\\/>"]),
+        ("B<two words> I<File>", ["B<", ">", "I<", ">"]),
+        ("link:a.html[the cake], footnote:[A note.] ifdef::bake[]",
+         ["link:a.html[", "]", "footnote:[", "]", "ifdef::bake[]"]),
+        ("#include <stdio.h> *on_bake* *args* *\\*\\*kwargs* *not*",
+         ["#include <stdio.h>", "*on_bake*", "*args*", "*\\*\\*kwargs*", "*", "*"]),
+        (":param str name: The name", [":param str name:"]),
+        ("$ bake cake --heat 9", ["$ bake cake --heat 9"]),
+        ("@@CAKE@@/a.png [cake:baker] #oven# \\c[3]it |cff00ff00Stop|r",
+         ["@@CAKE@@/a.png", "[cake:baker]", "#oven#", "\\c[3]", "|cff00ff00", "|r"]),
+        ("<color=#FFAA00>sun</color> <size=80%>", ["<color=#FFAA00>", "</color>", "<size=80%>"]),
+        ("0x%04X in &Cake; &amp; (*.png *.jpg);;", ["0x%04X", "&Cake;", "&amp;", "*.png", "*.jpg"]),
+        ("<script>a('b c')</script> <literal>A B</literal>", ["<script>a('b c')</script>", "<literal>A B</literal>"]),
+    ],
+)  # fmt: skip
+def test_names_of_programs_are_codes(text: str, codes: list[str]) -> None:
+    assert codes_of(text) == sorted(codes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "and/or he/she/they km/h Inc. e.g. i.e. 3.5 24/7 A/B 1/2 w/o TCP/IP U.S.C. red/green/blue s/he",
+        "The end.Then go. Files: a(s), file(s) and ph.d. theses; so/as well... 12.5 kB",
+        "§5 BGB and §433, $ per month, $5",
+        "file\\(s\\) \\(a note\\) costs 100 - 200 a", "note: [yes] and see: it", "a < b and B > c",
+        "decade facade 1234567",
+    ],
+)  # fmt: skip
+def test_words_with_signs_are_no_codes(text: str) -> None:
+    assert codes_of(text) == []

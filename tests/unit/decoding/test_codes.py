@@ -10,9 +10,9 @@ import pytest
 from mtx.commands.translate import Review, translate_document
 from mtx.config.schema import TokenizerConfig
 from mtx.data.glossary import Glossary
-from mtx.data.markup import Tag, mark_up, raw
+from mtx.data.markup import Tag, bare, mark_up, raw
 from mtx.data.tokenizer import train_tokenizer
-from mtx.decoding.codes import _balance
+from mtx.decoding.codes import _balance, divided, put_back
 from mtx.decoding.options import Attention, Candidate, SearchOptions
 from mtx.decoding.translator import Hypothesis, Part, best_combinations
 from mtx.documents.bilingual_documents import with_lines
@@ -75,8 +75,8 @@ def test_blocks_are_translated_one_by_one(source: str) -> None:
 
 @pytest.mark.parametrize(
     "source, num_parts",
-    [("A dog<br/>A dog", 2), ("A dog\nA dog", 2), ("A dog<nl/>%s dog", 2), ("A dog\na dog", 1), ("A&nbsp;Dog", 1),
-     (" " * 40 + "A dog\nA dog", 1)],
+    [("A dog<br/>A dog", 2), ("A dog\nA dog", 2), ("A dog<nl/>%s dog", 2), ("A dog|nA dog", 2), ("A dog\na dog", 1),
+     ("A&nbsp;Dog", 1), (" " * 40 + "A dog\nA dog", 1)],
 )  # fmt: skip
 def test_a_break_behind_a_short_line_ends_it(source: str, num_parts: int) -> None:
     [translation] = [each.marked for each in Fixed().translate_marked([with_lines(mark_up([source]))])]
@@ -170,3 +170,11 @@ def test_no_space_begins_a_line_of_the_translation() -> None:
     ):
         [joined] = best_combinations(parts, [[Hypothesis(["Eins.", mark], 0, [])], second], 1)
         assert joined.text == expected
+
+
+def test_the_ends_of_a_pair_between_its_sentences_are_not_written() -> None:
+    line = Tag("<br/>", is_break=True)
+    text, tags = bare([Tag("<b>", "open", "b"), "Eins.", line, "Zwei.", Tag("</b>", "close", "b")])
+    assert text == "Eins. Zwei."
+    (first, its_tags), _ = divided(["Eins.", "Zwei."], [0, 6], tags)
+    assert put_back(its_tags, first, first, ()) == [Tag("<b>", "open", "b"), "Eins.", line]

@@ -118,6 +118,31 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
          "[A][b.c] [D]{.e} ++f+\"g\"++ {++I++} 2^nd^ {--J--}\n"),
         ("![a](b.png){c=1}\n\n[![d](e)](f)\n\ng ![h](i)\n", "![A](b.png){c=1}\n\n[![D](e)](f)\n\nG ![h](i)\n"),
         ("| $a|b$ | c |\n|---|---|\n| d | e |\n",) * 2,
+        ('::: {.column width="60%"}\na\n:::\n\n::: {.b c="d e" title="f g"}\nh\n:::\n',
+         '::: {.column width="60%"}\nA\n:::\n\n::: {.b c="d e" title="F G"}\nH\n:::\n'),
+        ("up:: [[a]]\nstate:: in b\n\n#c/d e #f\n\na:: b: `c`\n",
+         "up:: [[a]]\nstate:: IN B\n\n#c/d E #f\n\na:: B: `c`\n"),
+        ('[[_TOC_]]\n\na\n\n/label ~"b c" ~d\n/close\n\n::include{file=e.md}\n/or f\n',
+         '[[_TOC_]]\n\nA\n\n/label ~"b c" ~d\n/close\n\n::include{file=e.md}\n/OR F\n'),
+        ("[[Bake it|bake/it]] [[Bake|How-to-bake]] [[cakes/a|b c]] [[a|b]]\n",
+         "[[BAKE IT|bake/it]] [[Bake|How-to-bake]] [[cakes/a|B C]] [[a|B]]\n"),
+        ("see \\@ref(fig:a) b\n\n(ref:c) d\n\n(ref) e\n", "SEE \\@ref(fig:a) B\n\n(ref:c) D\n\n(REF) E\n"),
+        ("is\n\\[\n\\hat a = b\n\\]\nwhere\n", "IS\n\\[\n\\hat a = b\n\\]\nWHERE\n"),
+        ("1) a\n2) b\n    a) c\n    b) d\n", "1) A\n2) B\n    a) C\n    b) D\n"),
+        ("*[a]: b\n^\nc\n", "*[a]: B\n^\nC\n"),
+        ("![a][b]\n\n[b]: c.png 'd \"e\"'\n", "![A][b]\n\n[b]: c.png 'D ”E”'\n"),
+        ('{{% notice tip "a b" %}}\nc\n{{% /notice %}}\n{{< d "e" "f=g h" >}}\n\n{% hint title="i" %}\n',
+         '{{% notice tip "A B" %}}\nC\n{{% /notice %}}\n{{< d "e" "f=g h" >}}\n\n{% hint title="I" %}\n'),
+        ("```{figure} a.png\n:alt: b c\n:width: d\n\ne\n```\n", "```{figure} a.png\n:alt: B C\n:width: d\n\nE\n```\n"),
+        ('<button :class="a" @click="b++">c</button> d <b class={`e ${f}`}>g</b>\n',
+         '<button :class="a" @click="b++">C</button> D <b class={`e ${f}`}>G</b>\n'),
+        ("<A b={`c ${d}`}>e</A> <A f={() => <b>g h</b>}>i</A>\n",
+         "<A b={`c ${d}`}>E</A> <A f={() => <b>g h</b>}>I</A>\n"),
+        ("a[^1] [b][c]\n\n[^1]: d\n[c]: https://e.f\n[g]: https://h.i\n",
+         "A[^1] [B][c]\n\n[^1]: D\n[c]: https://e.f\n[g]: https://h.i\n"),
+        ("**bake.config.mjs** --heat a -b c\\*d\\*\n", "**bake.config.mjs** --heat A -b C\\*D\\*\n"),
+        ("a **4 %**[^b] 2*3*4 [5](c)\n\n[^b]: d\n", "A **4 %**[^b] 2*3*4 [5](c)\n\n[^b]: D\n"),
+        ("%A%\\b\\c.json is d\n", "%A%\\b\\c.json IS D\n"),
         ('![a](b.png "c %d") [e](f "5") `[g](h "i")`\n\n[j]: k "l m"\n[^n]: o "p"\n',
          '![a](b.png "C %d") [E](f "5") `[g](h "i")`\n\n[j]: k "L M"\n[^n]: O "P"\n'),
         ('{{< figure src="a.png" title="b" alt="c" >}}\n\n<i title="d">e {{< f >}}</i> title="g"\n',
@@ -126,6 +151,28 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 )  # fmt: skip
 def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
     assert translated(tmp_path / "p.md", text) == result
+
+
+@pytest.mark.parametrize(
+    "table",
+    ["Right  Left\n-----  -----\n12     a b\n3      c d\n", "+---+---+\n| a | b |\n+===+===+\n| c | d |\n+---+---+\n"],
+)
+def test_tables_of_pandoc_are_left(table: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", logger="mtx"):
+        assert translated(tmp_path / "p.md", f"a\n\n{table}\nb\n") == f"A\n\n{table}\nB\n"
+    assert "paragraph" in caplog.text
+
+
+def test_indented_text_of_mdx_is_no_code(tmp_path: Path) -> None:
+    page = "<A>\n    <B>\n        one *two*\n    </B>\n</A>\n\n    ```js\n    a b\n    ```\n"
+    assert translated(tmp_path / "p.mdx", page) == page.replace("one *two*", "ONE *TWO*")
+    assert translated(tmp_path / "p.md", page) == page
+
+
+def test_a_heading_with_a_component_keeps_its_link(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    page = '# a b <Badge text="c" />\n\n[d](#a-b)\n'
+    assert translated(tmp_path / "p.md", page) == '# A B <Badge text="c" />\n\n[D](#a-b)\n'
+    assert "nowhere" not in caplog.text
 
 
 def test_links_follow_thousands_of_equal_headings(tmp_path: Path) -> None:

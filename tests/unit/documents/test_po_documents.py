@@ -29,6 +29,10 @@ from tests.unit.documents.test_document import translated
         ("no --dry-run. (--a[=b]) -flat", "NO --dry-run. (--a[=b]) -FLAT"),
         (r"-I bake.\n-So?", r"-I BAKE.\n-SO?"),
         ("baker mix [<options>] [--] <flour>...", "baker mix [<options>] [--] <flour>..."),
+        (r"same as -dR\n  use  -f\n  or:  %s", r"SAME AS -dR\n  use  -f\n  OR:  %s"),
+        (r"  mix a b   Mix them.\n  none, off\tStop\n a   b", r"  mix a b   MIX THEM.\n  none, off\tSTOP\n A   B"),
+        ("   two words   ", "   TWO WORDS   "),
+        ("Red.|nIt is <1> one", "RED.|nIT IS <1> ONE"),
         ("100%% of 50 %%d", "100%% OF 50 %%D"),
         (r"  a\n b\n", r"  A\n B\n"),
         (r"\"a\"\tb \\n", r"\"A\"\tB \\n"),
@@ -110,6 +114,7 @@ GODOT = "#: doc/classes/Node.xml"
         (MARKDOWN, "# a\\n\\n- b `c`\\n- [d](#e)\\n", "# A\\n\\n- B `c`\\n- [D](#e)\\n"),
         ("#: a/b.md:7", "a _b_ {c}`d`", "A _B_ {c}`d`"),
         ("#: a.md:7\n#, rst-text", "a _b_", "A _B_"),
+        *[(f"#: a.{suffix}", "bake --heat or -f now", "BAKE --heat OR -f NOW") for suffix in ("rst", "txt", "md", "c")],
     ],
 )  # fmt: skip
 def test_markup_of_messages(comment: str, source: str, translation: str, tmp_path: Path) -> None:
@@ -118,9 +123,28 @@ def test_markup_of_messages(comment: str, source: str, translation: str, tmp_pat
     assert result.replace("#, fuzzy\n", "").replace(", fuzzy", "") == text.format(source, translation)
 
 
-def test_a_block_of_code_is_no_text(tmp_path: Path) -> None:
-    text = '#. type: Fenced code block (bash)\n#, no-wrap\nmsgid "# a comment\\n"\nmsgstr ""\n'
+@pytest.mark.parametrize(
+    "kind", ["Fenced code block (bash)", "delimited block -", "Yaml Front Matter Hash Value: layout"]
+)
+def test_a_block_of_code_is_no_text(kind: str, tmp_path: Path) -> None:
+    text = f'#. type: {kind}\n#, no-wrap\nmsgid "# a comment\\n"\nmsgstr ""\n'
     assert translated(tmp_path / "a.po", text) == text
+
+
+@pytest.mark.parametrize(
+    "message",
+    ["F j, Y g:i a", "N j, Y, P", "yyyy-MM-dd HH:mm", "H:i", "^cakes/(?P<name>[-\\w]+)/$", "^[yYjJ]",
+     "<Primary><Shift>S", "<Control>F10", "'bake cake' [--heat | -h] [<flour>]", "images/cake.png",
+     "cake://a.png", "#include <cake.h>"],
+)  # fmt: skip
+def test_messages_of_code_are_left(message: str, tmp_path: Path) -> None:
+    text = f'msgid "{message}"\nmsgstr ""\n\nmsgctxt "a.xhp\\nbas_id1\\nhelp.text"\nmsgid "Print it"\nmsgstr ""\n'
+    assert translated(tmp_path / "a.po", text) == text
+
+
+@pytest.mark.parametrize("message", ["see", "I see", "^1Red team^7 wins", "<B>Yes", "A, b", "Add all", "'bake' a [b]"])
+def test_short_messages_are_translated(message: str, tmp_path: Path) -> None:
+    assert message not in translated(tmp_path / "a.po", f'msgid "{message}"\nmsgstr ""\n').split("msgstr")[1]
 
 
 def test_the_header_names_the_markup(tmp_path: Path) -> None:
