@@ -95,7 +95,12 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     """Returns `model.decode(batch, model.encode(batch))`, [N_tgt, D], in the type of autocast."""
     src, tgt = batch.src_offsets, batch.tgt_offsets
     num_src, num_tgt = len(batch.src_ids), len(batch.tgt_in_ids)
-    layout = BlockLayout.of(src, src, num_src, num_src, causal=False)
+    def layout_of(queries, keys, causal):
+        if model.kernel == "padded":
+            return model.layout(queries, keys, batch, causal, is_joint=True)
+        return BlockLayout.of(queries, keys, *(num_src if o is src else num_tgt for o in (queries, keys)), causal)
+
+    layout = layout_of(src, src, False)
     x = _round(model.embed(batch.src_ids, batch.src_positions, source=True))
     readers: list[EncoderLayer] = list(model.encoder)  # type: ignore[arg-type]
     for reader in readers:
@@ -106,8 +111,7 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     crosses = [layer.cross_attention for layer in layers]
     joint = _project(memory, [part for cross in crosses for part in (cross.key, cross.value)])
     keys_values = joint.view(num_src, len(layers), 2, crosses[0].num_heads, -1).unbind(1)
-    layout = BlockLayout.of(tgt, tgt, num_tgt, num_tgt, causal=True)
-    cross_layout = BlockLayout.of(tgt, src, num_tgt, num_src, causal=False)
+    layout, cross_layout = layout_of(tgt, tgt, True), layout_of(tgt, src, False)
     x = _round(model.embed(batch.tgt_in_ids, batch.tgt_positions, source=False))
     for layer, both in zip(layers, keys_values, strict=True):
         x = _attention(layer, layer.self_attention, layer.self_attention_norm, x, None, layout)
@@ -163,12 +167,15 @@ class _LinearReLU(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        hidden = torch._addmm_activation(bias, x, weight.T)
+        if x.device.type == "cpu":
+            hidden = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu", [], "")
+        else:
+            hidden = torch._addmm_activation(bias, x, weight.T)
         ctx.save_for_backward(x, weight, hidden)
         return hidden
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         x, weight, hidden = ctx.saved_tensors
-        grad = torch.where(hidden > 0, grad, 0)
+        grad = torch.ops.aten.threshold_backward(grad, hidden, 0)
         return grad @ weight, grad.T @ x, grad.sum(0)
