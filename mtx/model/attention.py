@@ -156,7 +156,7 @@ def make_layout(
     is_self = key_offsets is query_offsets
     if not is_self:
         key_index, key_sentence = _index(starts[1], slots, rows, device)
-    inputs = (query_index, key_index, key_index)
+    inputs: tuple[_RowIndex, ...] = (query_index, key_index, key_index)
     if is_joint:
         joint, _ = _index(starts[1], slots, rows, device, 2 + is_self)
         inputs = (joint,) if is_self else (query_index, joint)
@@ -227,12 +227,12 @@ class _TileAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, layout: TileLayout, *inputs: Tensor) -> Tensor:
-        num_rows, head_size = layout.tiles[-1].rows.stop, inputs[0].shape[-1]
+        head_size = inputs[0].shape[-1]
         with torch.autocast(inputs[0].device.type, enabled=False):  # on CUDA, it would compute only the softmax in fp32
             q_rows, k_rows, v_rows = (
                 part
                 for x, index in zip(inputs, layout.inputs, strict=True)
-                for part in _rows(x).index_select(0, index.to_tiles).split(num_rows)
+                for part in _parts(_rows(x).index_select(0, index.to_tiles), x.shape)
             )
             q_rows.mul_(head_size**-0.5)
             out_rows = torch.empty_like(q_rows)
@@ -255,7 +255,7 @@ class _TileAttention(torch.autograd.Function):
         grad_rows = torch.zeros_like(q_rows)  # zero in empty slots: their gradient must not reach dK and dV
         grad_rows.index_copy_(0, to_packed, _rows(grad)[: len(to_packed)])
         d_inputs = [q_rows.new_empty(len(index.to_tiles), q_rows.shape[1]) for index in layout.inputs]
-        dq_rows, dk_rows, dv_rows = (part for d_input in d_inputs for part in d_input.split(len(q_rows)))
+        dq_rows, dk_rows, dv_rows = (part for rows in map(_parts, d_inputs, ctx.shapes) for part in rows)
         for tiles, p in zip(layout.tiles, weights, strict=True):
             grad_out = tiles.of(grad_rows)
             torch.bmm(p.transpose(1, 2), grad_out, out=tiles.of(dv_rows))
@@ -271,3 +271,8 @@ class _TileAttention(torch.autograd.Function):
 def _rows(x: Tensor) -> Tensor:
     """Returns [N, H, K] as one row for each position and head."""
     return x.reshape(-1, x.shape[-1])
+
+
+def _parts(rows: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
+    """Divides the rows in tiles of a tensor of this shape, [N, H, K] or [N, P, H, K], by the parts of a position."""
+    return rows.tensor_split(shape[1:-2].numel())
