@@ -98,25 +98,32 @@ class TileLayout:
 
     Attributes:
         queries: where a query's output goes.
-        inputs: of each tensor that `attend` takes.
+        inputs: of each tensor that `attend_joint` takes.
     """
 
     tiles: tuple[_Tiles, ...]
     queries: _RowIndex
     inputs: tuple[_RowIndex, ...]
 
-    def attend(self, *inputs: Tensor) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Returns `reference_attention` of every sentence of a packed batch, [N_q, H, K].
 
         Args:
-            inputs: queries [N_q, H, K], keys and values [N_k, H, K]; with a joint layout, see
-                `BlockLayout.attend_joint`.
+            q: [N_q, H, K].
+            k, v: [N_k, H, K].
         """
-        return _TileAttention.apply(self, *inputs)  # type: ignore[no-any-return, no-untyped-call]
+        if len(self.inputs) == 1:
+            return self.attend_joint(torch.stack((q, k, v), 1), None)
+        return self.attend_joint(q[:, None], torch.stack((k, v), 1))
 
     def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
-        """See `BlockLayout.attend_joint`."""
-        return self.attend(queries) if keys_values is None else self.attend(queries[:, 0], keys_values)
+        """Returns the same; no gradient is copied where queries, keys and values come from one product.
+
+        Args:
+            queries: [N_q, 1, H, K], or queries, keys and values of self-attention, [N_q, 3, H, K].
+            keys_values: [N_k, 2, H, K]; None for self-attention.
+        """
+        return _TileAttention.apply(self, queries, *() if keys_values is None else (keys_values,))  # type: ignore[no-any-return, no-untyped-call]
 
 
 Layout = TileLayout | VarlenLayout
@@ -131,7 +138,6 @@ def make_layout(
     causal: bool,
     kernel: Kernel,
     device: torch.device,
-    is_joint: bool = False,
 ) -> Layout:
     """Prepares attention of each sentence's queries over its own keys, once per batch for all layers.
 
@@ -142,7 +148,6 @@ def make_layout(
         max_tokens: no sentence is longer than this.
         causal: a query sees no later keys.
         kernel: `varlen` needs bf16 on CUDA; `padded` works everywhere.
-        is_joint: keys and values come as one tensor, in self-attention with the queries; with the `padded` kernel.
     """
     if kernel == "varlen":
         queries, keys = (offsets.to(device, non_blocking=True) for offsets in (query_offsets, key_offsets))
@@ -152,14 +157,9 @@ def make_layout(
     rows = np.arange(num_slots * num_heads).reshape(-1, num_heads)  # in tiles, of each slot
     for first, end, width in groups:
         rows[first:end] = rows[first:end].reshape(-1, num_heads, width).swapaxes(1, 2).reshape(-1, num_heads)
-    query_index, query_sentence = key_index, key_sentence = _index(starts[0], slots, rows, device)
+    query_index, query_sentence = _index(starts[0], slots, rows, device)
     is_self = key_offsets is query_offsets
-    if not is_self:
-        key_index, key_sentence = _index(starts[1], slots, rows, device)
-    inputs: tuple[_RowIndex, ...] = (query_index, key_index, key_index)
-    if is_joint:
-        joint, _ = _index(starts[1], slots, rows, device, 2 + is_self)
-        inputs = (joint,) if is_self else (query_index, joint)
+    joint, key_sentence = _index(starts[1], slots, rows, device, num_parts=2 + is_self)
     tiles = []
     for first, end, width in groups:
         query_tiles, key_tiles = (s[first:end].reshape(-1, width) for s in (query_sentence, key_sentence))
@@ -169,7 +169,7 @@ def make_layout(
         hidden &= (query_tiles >= 0)[:, :, None]  # an empty slot sees all keys: without any, its softmax would be NaN
         mask = torch.from_numpy(np.where(hidden, np.float32(-math.inf), np.float32(0)))[:, None]
         tiles.append(_Tiles(slice(first * num_heads, end * num_heads), mask.to(device)))
-    return TileLayout(tuple(tiles), query_index, inputs)
+    return TileLayout(tuple(tiles), query_index, (joint,) if is_self else (query_index, joint))
 
 
 def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int, int]], int]:
@@ -227,14 +227,13 @@ class _TileAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, layout: TileLayout, *inputs: Tensor) -> Tensor:
-        head_size = inputs[0].shape[-1]
         with torch.autocast(inputs[0].device.type, enabled=False):  # on CUDA, it would compute only the softmax in fp32
             q_rows, k_rows, v_rows = (
                 part
                 for x, index in zip(inputs, layout.inputs, strict=True)
-                for part in _parts(_rows(x).index_select(0, index.to_tiles), x.shape)
+                for part in _rows(x).index_select(0, index.to_tiles).tensor_split(x.shape[1])
             )
-            q_rows.mul_(head_size**-0.5)
+            q_rows.mul_(q_rows.shape[1] ** -0.5)
             out_rows = torch.empty_like(q_rows)
             weights = []
             for tiles in layout.tiles:
@@ -245,7 +244,7 @@ class _TileAttention(torch.autograd.Function):
             ctx.layout = layout
             ctx.shapes = [x.shape for x in inputs]
             ctx.save_for_backward(q_rows, k_rows, v_rows, *weights)
-            return layout.queries.pack(out_rows, torch.Size((len(inputs[0]), *inputs[0].shape[-2:])))
+            return layout.queries.pack(out_rows, inputs[0][:, 0].shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -255,7 +254,9 @@ class _TileAttention(torch.autograd.Function):
         grad_rows = torch.zeros_like(q_rows)  # zero in empty slots: their gradient must not reach dK and dV
         grad_rows.index_copy_(0, to_packed, _rows(grad)[: len(to_packed)])
         d_inputs = [q_rows.new_empty(len(index.to_tiles), q_rows.shape[1]) for index in layout.inputs]
-        dq_rows, dk_rows, dv_rows = (part for rows in map(_parts, d_inputs, ctx.shapes) for part in rows)
+        dq_rows, dk_rows, dv_rows = (
+            part for x, s in zip(d_inputs, ctx.shapes, strict=True) for part in x.tensor_split(s[1])
+        )
         for tiles, p in zip(layout.tiles, weights, strict=True):
             grad_out = tiles.of(grad_rows)
             torch.bmm(p.transpose(1, 2), grad_out, out=tiles.of(dv_rows))
@@ -271,8 +272,3 @@ class _TileAttention(torch.autograd.Function):
 def _rows(x: Tensor) -> Tensor:
     """Returns [N, H, K] as one row for each position and head."""
     return x.reshape(-1, x.shape[-1])
-
-
-def _parts(rows: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
-    """Divides the rows in tiles of a tensor of this shape, [N, H, K] or [N, P, H, K], by the parts of a position."""
-    return rows.tensor_split(shape[1:-2].numel())

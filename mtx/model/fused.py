@@ -47,12 +47,7 @@ class BlockLayout:
         return cls(torch.stack(key_ranges), torch.stack(query_ranges))
 
     def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
-        """See `TileLayout.attend`; the gradients of what comes in one tensor are made as one tensor too.
-
-        Args:
-            queries: [N_q, 1, H, K], or queries, keys and values of self-attention, [N_q, 3, H, K].
-            keys_values: [N_k, 2, H, K]; None for self-attention.
-        """
+        """See `TileLayout.attend_joint`."""
         return _BlockAttention.apply(queries, keys_values, self.key_ranges, self.query_ranges)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -99,7 +94,7 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
 
     def make_layout(queries: Tensor, keys: Tensor, num_queries: int, num_keys: int, causal: bool) -> Any:
         if model.kernel == "padded":
-            return model.layout(queries, keys, batch, causal, is_joint=True)
+            return model.layout(queries, keys, batch, causal)
         return BlockLayout.of(queries, keys, num_queries, num_keys, causal)
 
     layout = make_layout(src, src, num_src, num_src, causal=False)

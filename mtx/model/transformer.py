@@ -174,12 +174,12 @@ class AttentionModel(TranslationModel):
             table = sinusoidal_positions(num_positions, self.config.d_model, self.config.positions == "fairseq")
             self._sinusoids = table.to(self.embedding.device)
 
-    def layout(self, queries: Tensor, keys: Tensor, batch: Batch, causal: bool, is_joint: bool = False) -> Layout:
+    def layout(self, queries: Tensor, keys: Tensor, batch: Batch, causal: bool) -> Layout:
         """Prepares attention of sentences that begin at these offsets, see `make_layout`."""
         device = self.embedding.device
         kernel: Kernel = self.kernel if torch.is_autocast_enabled(device.type) else "padded"  # varlen needs bf16
         sizes = batch.num_sentences, batch.max_tokens, self.config.num_heads
-        return make_layout(queries, keys, *sizes, causal, kernel, device, is_joint)
+        return make_layout(queries, keys, *sizes, causal, kernel, device)
 
 
 class Transformer(AttentionModel):
