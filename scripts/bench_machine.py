@@ -22,6 +22,7 @@ KEEP_FREED_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": str((1 << 31) - 1),
     "MALLOC_TOP_PAD_": str(1 << 26),
+    "THP_MEM_ALLOC_ENABLE": "1",
 }
 
 

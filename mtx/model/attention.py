@@ -73,28 +73,37 @@ class _Tiles(NamedTuple):
 class _RowIndex(NamedTuple):
     """How queries or keys, one row for each position and head, are copied into tiles and back.
 
+    Queries, keys and values of a joint product are P parts of each position: all tiles of a part follow those before.
+
     Attributes:
         to_tiles: for each row in tiles the packed row to copy. An empty slot copies a row that no query sees.
-        to_packed: for each packed row of a real sentence the row in tiles, [N_real * H].
+        to_packed: for each packed row of a real sentence the row in tiles, [N_real * P * H].
     """
 
     to_tiles: Tensor
     to_packed: Tensor
 
     def pack(self, rows: Tensor, shape: torch.Size) -> Tensor:
-        """Returns rows in tiles as [N, H, K]; the positions of dummy sentences are zero."""
-        packed = rows.new_zeros(shape)
-        torch.index_select(rows, 0, self.to_packed, out=_rows(packed)[: len(self.to_packed)])
+        """Returns rows in tiles as packed rows of this shape; the positions of dummy sentences are zero."""
+        packed = rows.new_empty(shape)
+        real, dummies = _rows(packed).tensor_split([len(self.to_packed)])
+        torch.index_select(rows, 0, self.to_packed, out=real)
+        dummies.zero_()
         return packed
 
 
 @dataclass(frozen=True)
 class TileLayout:
-    """The place of each sentence's queries and keys in tiles."""
+    """The place of each sentence's queries and keys in tiles.
+
+    Attributes:
+        queries: where a query's output goes.
+        inputs: of each tensor that `attend_joint` takes.
+    """
 
     tiles: tuple[_Tiles, ...]
     queries: _RowIndex
-    keys: _RowIndex
+    inputs: tuple[_RowIndex, ...]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Returns `reference_attention` of every sentence of a packed batch, [N_q, H, K].
@@ -103,7 +112,18 @@ class TileLayout:
             q: [N_q, H, K].
             k, v: [N_k, H, K].
         """
-        return _TileAttention.apply(q, k, v, self)  # type: ignore[no-any-return, no-untyped-call]
+        if len(self.inputs) == 1:
+            return self.attend_joint(torch.stack((q, k, v), 1), None)
+        return self.attend_joint(q[:, None], torch.stack((k, v), 1))
+
+    def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
+        """Returns the same; no gradient is copied where queries, keys and values come from one product.
+
+        Args:
+            queries: [N_q, 1, H, K], or queries, keys and values of self-attention, [N_q, 3, H, K].
+            keys_values: [N_k, 2, H, K]; None for self-attention.
+        """
+        return _TileAttention.apply(self, queries, *() if keys_values is None else (keys_values,))  # type: ignore[no-any-return, no-untyped-call]
 
 
 Layout = TileLayout | VarlenLayout
@@ -137,9 +157,9 @@ def make_layout(
     rows = np.arange(num_slots * num_heads).reshape(-1, num_heads)  # in tiles, of each slot
     for first, end, width in groups:
         rows[first:end] = rows[first:end].reshape(-1, num_heads, width).swapaxes(1, 2).reshape(-1, num_heads)
-    query_index, query_sentence = key_index, key_sentence = _index(starts[0], slots, rows, device)
-    if key_offsets is not query_offsets:
-        key_index, key_sentence = _index(starts[1], slots, rows, device)
+    query_index, query_sentence = _index(starts[0], slots, rows, device)
+    is_self = key_offsets is query_offsets
+    joint, key_sentence = _index(starts[1], slots, rows, device, num_parts=2 + is_self)
     tiles = []
     for first, end, width in groups:
         query_tiles, key_tiles = (s[first:end].reshape(-1, width) for s in (query_sentence, key_sentence))
@@ -149,7 +169,7 @@ def make_layout(
         hidden &= (query_tiles >= 0)[:, :, None]  # an empty slot sees all keys: without any, its softmax would be NaN
         mask = torch.from_numpy(np.where(hidden, np.float32(-math.inf), np.float32(0)))[:, None]
         tiles.append(_Tiles(slice(first * num_heads, end * num_heads), mask.to(device)))
-    return TileLayout(tuple(tiles), query_index, key_index)
+    return TileLayout(tuple(tiles), query_index, (joint,) if is_self else (query_index, joint))
 
 
 def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int, int]], int]:
@@ -183,7 +203,9 @@ def _place(lengths: Ints) -> tuple[Ints, list[tuple[int, int, int]], int]:
     return starts, groups, slot
 
 
-def _index(packed_starts: Ints, tile_starts: Ints, rows: Ints, device: torch.device) -> tuple[_RowIndex, Ints]:
+def _index(
+    packed_starts: Ints, tile_starts: Ints, rows: Ints, device: torch.device, num_parts: int = 1
+) -> tuple[_RowIndex, Ints]:
     """Returns the index of queries or keys, and the sentence in each slot, -1 for an empty slot.
 
     Args:
@@ -194,8 +216,8 @@ def _index(packed_starts: Ints, tile_starts: Ints, rows: Ints, device: torch.dev
     slots = np.arange(packed_starts[-1]) + np.repeat(tile_starts - packed_starts[:-1], lengths)
     sentence = np.full(len(rows), -1)
     sentence[slots] = np.repeat(np.arange(len(lengths)), lengths)
-    to_packed = rows[slots].reshape(-1)
-    to_tiles = np.zeros(rows.size, dtype=np.int64)
+    to_packed = (rows[slots][:, None] + rows.size * np.arange(num_parts)[:, None]).reshape(-1)
+    to_tiles = np.zeros(num_parts * rows.size, dtype=np.int64)
     to_tiles[to_packed] = np.arange(len(to_packed))
     return _RowIndex(*(torch.from_numpy(array).to(device) for array in (to_tiles, to_packed))), sentence
 
@@ -204,10 +226,14 @@ class _TileAttention(torch.autograd.Function):
     """softmax(q k^T / sqrt(K) + mask) v in tiles. Its gradient, written by hand, moves far less memory on a CPU."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, layout: TileLayout) -> Tensor:
-        with torch.autocast(q.device.type, enabled=False):  # on CUDA, autocast would compute only the softmax in fp32
-            q_rows = _rows(q).index_select(0, layout.queries.to_tiles).mul_(q.shape[-1] ** -0.5)
-            k_rows, v_rows = (_rows(x).index_select(0, layout.keys.to_tiles) for x in (k, v))
+    def forward(ctx: Any, layout: TileLayout, *inputs: Tensor) -> Tensor:
+        with torch.autocast(inputs[0].device.type, enabled=False):  # on CUDA, it would compute only the softmax in fp32
+            q_rows, k_rows, v_rows = (
+                part
+                for x, index in zip(inputs, layout.inputs, strict=True)
+                for part in _rows(x).index_select(0, index.to_tiles).tensor_split(x.shape[1])
+            )
+            q_rows.mul_(q_rows.shape[1] ** -0.5)
             out_rows = torch.empty_like(q_rows)
             weights = []
             for tiles in layout.tiles:
@@ -216,21 +242,21 @@ class _TileAttention(torch.autograd.Function):
                 weights.append(torch.softmax(scores, -1))
                 torch.bmm(weights[-1], tiles.of(v_rows), out=tiles.of(out_rows))
             ctx.layout = layout
-            ctx.shapes = q.shape, k.shape
+            ctx.shapes = [x.shape for x in inputs]
             ctx.save_for_backward(q_rows, k_rows, v_rows, *weights)
-            return layout.queries.pack(out_rows, q.shape)
+            return layout.queries.pack(out_rows, inputs[0][:, 0].shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         layout: TileLayout = ctx.layout
-        query_shape, key_shape = ctx.shapes
         q_rows, k_rows, v_rows, *weights = ctx.saved_tensors
         to_packed = layout.queries.to_packed
         grad_rows = torch.zeros_like(q_rows)  # zero in empty slots: their gradient must not reach dK and dV
         grad_rows.index_copy_(0, to_packed, _rows(grad)[: len(to_packed)])
-        dq_rows = torch.empty_like(q_rows)
-        dk_rows = torch.empty_like(k_rows)
-        dv_rows = torch.empty_like(v_rows)
+        d_inputs = [q_rows.new_empty(len(index.to_tiles), q_rows.shape[1]) for index in layout.inputs]
+        dq_rows, dk_rows, dv_rows = (
+            part for x, s in zip(d_inputs, ctx.shapes, strict=True) for part in x.tensor_split(s[1])
+        )
         for tiles, p in zip(layout.tiles, weights, strict=True):
             grad_out = tiles.of(grad_rows)
             torch.bmm(p.transpose(1, 2), grad_out, out=tiles.of(dv_rows))
@@ -238,9 +264,9 @@ class _TileAttention(torch.autograd.Function):
             ds = torch.ops.aten._softmax_backward_data(dp, p, -1, p.dtype)
             torch.bmm(ds, tiles.of(k_rows), out=tiles.of(dq_rows))
             torch.bmm(ds.transpose(1, 2), tiles.of(q_rows), out=tiles.of(dk_rows))
-        dq = layout.queries.pack(dq_rows.mul_(query_shape[-1] ** -0.5), query_shape)
-        dk, dv = (layout.keys.pack(rows, key_shape) for rows in (dk_rows, dv_rows))
-        return dq, dk, dv, None
+        dq_rows.mul_(q_rows.shape[1] ** -0.5)
+        packed = (i.pack(rows, shape) for i, rows, shape in zip(layout.inputs, d_inputs, ctx.shapes, strict=True))
+        return None, *packed
 
 
 def _rows(x: Tensor) -> Tensor:

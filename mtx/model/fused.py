@@ -1,9 +1,9 @@
-"""The Transformer of the compiled training step on CUDA: what `mtx.model.transformer` computes, with less work for it.
+"""The Transformer of a training step: what `mtx.model.transformer` computes, with less work for the machine.
 
-It uses the parameters of a `Transformer`. Layers that read the same input are one product; attention takes blocks of
-neighbouring positions (`BlockLayout`); ReLU is a part of its product; and the residual sums are stored in bf16, while
-LayerNorm computes in fp32. It counts on a compiler, which fuses what lies between the products; without one it would be
-the slower form. Tests check that both give the same numbers.
+It uses the parameters of a `Transformer`. Layers that read the same input are one product; ReLU is a part of its
+product; and in autocast the residual sums are stored in bf16, while LayerNorm computes in fp32. On CUDA attention takes
+blocks of neighbouring positions (`BlockLayout`), and a compiler fuses what lies between the products; without one the
+plain form is faster there. Tests check that both give the same numbers.
 
 Shapes: N packed positions, D d_model, H heads, K head size, F d_ff, L decoder layers.
 """
@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mtx.model.attention import TileLayout
 from mtx.model.transformer import DecoderLayer, EncoderLayer, MultiHeadAttention, Transformer
 from mtx.model.translation_model import Batch
 
@@ -46,12 +47,7 @@ class BlockLayout:
         return cls(torch.stack(key_ranges), torch.stack(query_ranges))
 
     def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
-        """See `TileLayout.attend`; the gradients of what comes in one tensor are made as one tensor too.
-
-        Args:
-            queries: [N_q, 1, H, K], or queries, keys and values of self-attention, [N_q, 3, H, K].
-            keys_values: [N_k, 2, H, K]; None for self-attention.
-        """
+        """See `TileLayout.attend_joint`."""
         return _BlockAttention.apply(queries, keys_values, self.key_ranges, self.query_ranges)  # type: ignore[no-any-return, no-untyped-call]
 
 
@@ -95,7 +91,13 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     """Returns `model.decode(batch, model.encode(batch))`, [N_tgt, D], in the type of autocast."""
     src, tgt = batch.src_offsets, batch.tgt_offsets
     num_src, num_tgt = len(batch.src_ids), len(batch.tgt_in_ids)
-    layout = BlockLayout.of(src, src, num_src, num_src, causal=False)
+
+    def make_layout(queries: Tensor, keys: Tensor, num_queries: int, num_keys: int, causal: bool) -> Any:
+        if model.kernel == "padded":
+            return model.layout(queries, keys, batch, causal)
+        return BlockLayout.of(queries, keys, num_queries, num_keys, causal)
+
+    layout = make_layout(src, src, num_src, num_src, causal=False)
     x = _round(model.embed(batch.src_ids, batch.src_positions, source=True))
     readers: list[EncoderLayer] = list(model.encoder)  # type: ignore[arg-type]
     for reader in readers:
@@ -106,8 +108,8 @@ def hidden_states(model: Transformer, batch: Batch) -> Tensor:
     crosses = [layer.cross_attention for layer in layers]
     joint = _project(memory, [part for cross in crosses for part in (cross.key, cross.value)])
     keys_values = joint.view(num_src, len(layers), 2, crosses[0].num_heads, -1).unbind(1)
-    layout = BlockLayout.of(tgt, tgt, num_tgt, num_tgt, causal=True)
-    cross_layout = BlockLayout.of(tgt, src, num_tgt, num_src, causal=False)
+    layout = make_layout(tgt, tgt, num_tgt, num_tgt, causal=True)
+    cross_layout = make_layout(tgt, src, num_tgt, num_src, causal=False)
     x = _round(model.embed(batch.tgt_in_ids, batch.tgt_positions, source=False))
     for layer, both in zip(layers, keys_values, strict=True):
         x = _attention(layer, layer.self_attention, layer.self_attention_norm, x, None, layout)
@@ -124,7 +126,15 @@ def _round(x: Tensor) -> Tensor:
 
 def _project(x: Tensor, layers: Sequence[nn.Linear]) -> Tensor:
     """Returns the outputs of layers that read the same x [N, D] side by side, from one product."""
-    return F.linear(x, torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers]))
+    weight, bias = (torch.cat([getattr(layer, name) for layer in layers]) for name in ("weight", "bias"))
+    if not _is_for_onednn(x):
+        return F.linear(x, weight, bias)
+    return _Linear.apply(x, _round(weight), _round(bias), False)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _is_for_onednn(x: Tensor) -> bool:
+    """Whether oneDNN can add the bias within a product with x, and gains by it; not all builds of torch have it."""
+    return x.device.type == "cpu" and x.dtype == torch.bfloat16 and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def _attention(
@@ -133,15 +143,14 @@ def _attention(
     norm: nn.LayerNorm,
     x: Tensor,
     keys_values: Tensor | None,
-    layout: BlockLayout,
+    layout: BlockLayout | TileLayout,
 ) -> Tensor:
     """Applies a sub-layer of attention to x [N, D], over x itself or over keys and values [N_src, 2, H, K]."""
 
     def attend(y: Tensor) -> Tensor:
-        query = attention.query
-        queries = query(y) if keys_values is not None else _project(y, [query, attention.key, attention.value])
-        queries = queries.view(len(x), -1, attention.num_heads, x.shape[1] // attention.num_heads)
-        return attention.output(layout.attend_joint(queries, keys_values).flatten(-2))  # type: ignore[no-any-return]
+        parts = [attention.query, attention.key, attention.value][: 3 if keys_values is None else 1]
+        queries = _project(y, parts).view(len(x), -1, attention.num_heads, x.shape[1] // attention.num_heads)
+        return _project(layout.attend_joint(queries, keys_values).flatten(-2), [attention.output])
 
     return _round(layer.add(norm, x, attend))
 
@@ -153,22 +162,26 @@ def _feed_forward(layer: EncoderLayer, x: Tensor) -> Tensor:
     weight, bias = _round(layer.inner.weight), _round(layer.inner.bias)
 
     def feed_forward(y: Tensor) -> Tensor:
-        return layer.outer(_LinearReLU.apply(_round(y), weight, bias))  # type: ignore[no-any-return, no-untyped-call]
+        return _project(_Linear.apply(_round(y), weight, bias, True), [layer.outer])  # type: ignore[no-untyped-call]
 
     return _round(layer.add(layer.feed_forward_norm, x, feed_forward))
 
 
-class _LinearReLU(torch.autograd.Function):
-    """ReLU(x W^T + b) [N, F] without a separate pass for ReLU; torch does not differentiate that operation."""
+class _Linear(torch.autograd.Function):
+    """x W^T + b or its ReLU, [N, F], without a separate pass for either; torch does not differentiate the operation."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        hidden = torch._addmm_activation(bias, x, weight.T)
-        ctx.save_for_backward(x, weight, hidden)
-        return hidden
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, has_relu: bool) -> Tensor:
+        if _is_for_onednn(x):
+            out = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "relu" if has_relu else "none", [], "")
+        else:
+            out = torch._addmm_activation(bias, x, weight.T)
+        ctx.save_for_backward(x, weight, out if has_relu else None)
+        return out  # type: ignore[no-any-return]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, hidden = ctx.saved_tensors
-        grad = torch.where(hidden > 0, grad, 0)
-        return grad @ weight, grad.T @ x, grad.sum(0)
+        if hidden is not None:
+            grad = torch.ops.aten.threshold_backward(grad, hidden, 0)
+        return grad @ weight, grad.T @ x, grad.sum(0), None

@@ -24,6 +24,7 @@ from mtx.data.sampler import BatchSampler
 from mtx.model.attention import Kernel
 from mtx.model.cuda_graphs import CudaGraph
 from mtx.model.fused import hidden_states
+from mtx.model.transformer import Transformer
 from mtx.model.translation_model import TranslationModel
 from mtx.training.loss import smoothed_loss
 
@@ -131,9 +132,11 @@ class MicroStep:
 
     def _hidden(self, batch: PackedBatch) -> Tensor:
         """The hidden states of the target, [N, D]."""
-        if self.compiled:
-            return hidden_states(self.model, batch)  # type: ignore[arg-type]
-        return self.model.decode(batch, self.model.encode(batch))
+        model = self.model
+        is_tiled = self.device.type == "cpu" and model.kernel == "padded"
+        if self.compiled or (is_tiled and type(model) is Transformer):  # a sharded one has another class
+            return hidden_states(model, batch)  # type: ignore[arg-type]
+        return model.decode(batch, model.encode(batch))
 
     def _hidden_twice(self, batch: PackedBatch) -> tuple[Tensor, Tensor]:
         """The hidden states of two passes, [2, N, D], and the tokens; without the dummies, but not with `varlen`."""

@@ -1,4 +1,4 @@
-"""The form of the model for the compiled step on CUDA gives the numbers of the plain one; the ranges of its layouts."""
+"""The form of the model for a training step gives the numbers of the plain one; the ranges of its layouts."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
 from mtx.model import fused
+from mtx.model.attention import Kernel, TileLayout
 from mtx.model.fused import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
@@ -70,15 +71,17 @@ def loss_and_gradients(model: Transformer, hidden: Tensor, targets: Tensor) -> d
     return {"loss": loss.detach(), **{n: g for n, g in zip(named, gradients, strict=True) if g is not None}}
 
 
+@pytest.mark.parametrize("kernel", ["varlen", "padded"])
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre", "activation": "gelu", "positions": "learned"}])
 def test_the_fused_form_gives_the_loss_and_gradients_of_the_plain_one(
-    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], kernel: Kernel
 ) -> None:
     monkeypatch.setattr(BlockLayout, "attend_joint", dense)
     model = tiny_model(50, num_encoder_layers=2, num_decoder_layers=2, num_heads=2, **changes).train()
     model.prepare_positions(64)
     batch = random_batch(SRC, TGT, num_ids=50, tail=9)
     plain = loss_and_gradients(model, model.decode(batch, model.encode(batch)), batch.tgt_out_ids)
+    model.kernel = kernel
     got = loss_and_gradients(model, fused.hidden_states(model, batch), batch.tgt_out_ids)
     assert got.keys() == plain.keys() and len(got) > 50
     for name, expected in plain.items():
@@ -87,26 +90,39 @@ def test_the_fused_form_gives_the_loss_and_gradients_of_the_plain_one(
         )
 
 
-def test_under_autocast_the_residual_sums_are_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("kernel", "has_onednn"), [("varlen", False), ("padded", False), ("padded", True)])
+def test_under_autocast_the_residual_sums_are_bf16(
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, has_onednn: bool
+) -> None:
     inputs: list[Tensor] = []
 
-    def watched(layout: BlockLayout, queries: Tensor, keys_values: Tensor | None) -> Tensor:
+    def watched(layout: Any, queries: Tensor, keys_values: Tensor | None) -> Tensor:
         inputs.append(queries)
-        return dense(layout, queries, keys_values)
+        return attend(layout, queries, keys_values)
 
-    monkeypatch.setattr(BlockLayout, "attend_joint", watched)
+    kind = TileLayout if kernel == "padded" else BlockLayout
+    attend = TileLayout.attend_joint if kernel == "padded" else dense
+    monkeypatch.setattr(kind, "attend_joint", watched)
+    if not has_onednn:
+        monkeypatch.setattr(fused, "_is_for_onednn", lambda _: False)
     model = tiny_model(50, dtype=torch.float32, num_heads=2).train()
     model.prepare_positions(64)
+    model.kernel = kernel
     batch = random_batch(SRC, TGT, num_ids=50, tail=9)
     with torch.autocast("cpu", torch.bfloat16):
         hidden = fused.hidden_states(model, batch)
+        model.kernel = "padded"
         plain = model.decode(batch, model.encode(batch))
     assert hidden.dtype == torch.bfloat16 and all(x.dtype == torch.bfloat16 for x in inputs)
     real = batch.num_tgt_tokens
     assert float((hidden[:real] - plain[:real]).norm() / plain[:real].norm()) < 0.02
 
 
-def test_a_compiled_step_uses_the_fused_form(monkeypatch: pytest.MonkeyPatch) -> None:
+class Sharded(Transformer):
+    """FSDP makes a class of its own of a sharded model."""
+
+
+def test_a_step_on_a_cpu_and_a_compiled_one_use_the_fused_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BlockLayout, "attend_joint", dense)
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     called: list[bool] = []
@@ -117,9 +133,14 @@ def test_a_compiled_step_uses_the_fused_form(monkeypatch: pytest.MonkeyPatch) ->
     model = tiny_model(50, dtype=torch.float32, num_heads=2, dropout=0.0).train()
     model.prepare_positions(64)
     sums = []
-    for compiled in (False, True):
+    for kind, kernel, compiled, is_fused in (
+        (Sharded, "padded", False, False), (Transformer, "padded", False, True), (Transformer, "varlen", True, True),
+    ):  # fmt: skip
+        model.__class__, model.kernel = kind, kernel
         step = MicroStep(model, 0.1, "fp32", compiled)
         step(random_batch(SRC, TGT, num_ids=50, tail=9), 0.01, is_first=True)
         sums.append(step.sums)
-        assert bool(called) == compiled
-    torch.testing.assert_close(*sums)
+        assert bool(called) == is_fused
+        called.clear()
+    for other in sums[1:]:
+        torch.testing.assert_close(sums[0], other)
