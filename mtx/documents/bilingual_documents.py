@@ -389,9 +389,9 @@ def edit_tmx(
     path: Path, languages: Languages, overwrite: bool, document: str, left: Counter[str], found: Found
 ) -> Iterator[Edit]:
     """The edits that translate a memory; see `edit_xliff`."""
-    units = list(read_units(path, "TMX", document))
-    like = _find_variant([variant for unit in units for variant in unit.named("tuv")], languages[1])
-    for unit in units:
+    codes = dict.fromkeys(re.findall(r"<tuv\b[^<>]*\blang=[\"']([^\"'<>]+)", document))
+    code = next((code for code in codes if match_rank(code, languages[1]) is not None), languages[1])
+    for unit in read_units(path, "TMX", document):
         variants = [variant for variant in unit.named("tuv") if variant.named("seg")]
         if _find_variant([variant for variant in unit.named("tuv") if not variant.named("seg")], languages[1]):
             continue  # it is damaged
@@ -413,8 +413,7 @@ def edit_tmx(
             yield _fill(document, target, segment)
         else:
             last = variants[-1]
-            tag = f"<tuv xml:lang={quoteattr(language_of(like) if like else languages[1])}>"
-            tag = f"{space_before(document, last.start)}{tag}"
+            tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(code)}>"
             yield replace_text(last.end, last.end, tag)
             yield Edit(last.end, last.end, [], note)
             yield Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>")
