@@ -19,8 +19,7 @@ import torch
 from torch import Tensor
 
 from mtx.data.packing import micro_batch_shape
-from mtx.model.attention import make_layout
-from mtx.model.fused import BlockLayout
+from mtx.model.attention import BlockLayout, make_layout
 
 HEADS, HEAD_SIZE, MAX_TOKENS = 8, 64, 256
 REPEATS = 20

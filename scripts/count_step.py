@@ -18,7 +18,7 @@ from traced_step import NUM_IDS, Kernel, TrainingStep, traced
 
 from mtx.model import block_kernels
 from mtx.model.architectures import num_parameters
-from mtx.model.fused import BlockLayout
+from mtx.model.attention import BlockLayout
 
 PEAK_FLOPS, PEAK_BYTES = 989e12, 3.35e12  # of an H100 SXM, dense bf16, a second
 PRODUCT_EFFICIENCY, MEMORY_EFFICIENCY, ATTENTION_EFFICIENCY = 0.75, 0.85, 0.20  # assumed shares of these peaks

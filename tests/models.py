@@ -12,7 +12,7 @@ from torch import Tensor
 from mtx.config.schema import ModelConfig, TrainingConfig
 from mtx.data.packing import PackedBatch, Shape, pack
 from mtx.model.architectures import new_model
-from mtx.model.fused import BlockLayout
+from mtx.model.attention import BlockLayout
 
 torch.set_num_threads(1)  # models are tiny: a second thread only waits
 

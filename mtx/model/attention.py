@@ -272,3 +272,69 @@ class _TileAttention(torch.autograd.Function):
 def _rows(x: Tensor) -> Tensor:
     """Returns [N, H, K] as one row for each position and head."""
     return x.reshape(-1, x.shape[-1])
+
+
+@dataclass(frozen=True)
+class BlockLayout:
+    """What each row of a packed batch sees: first and last + 1, int32 [2, N] on the device.
+
+    Attributes:
+        key_ranges: of the keys that each query sees.
+        query_ranges: of the queries that see each key.
+    """
+
+    key_ranges: Tensor
+    query_ranges: Tensor
+
+    @classmethod
+    def of(
+        cls, query_offsets: Tensor, key_offsets: Tensor, num_queries: int, num_keys: int, causal: bool
+    ) -> "BlockLayout":
+        """Makes the layout of sentences with these offsets, all on the device; see `make_layout`."""
+        device = query_offsets.device
+        queries, keys = (torch.arange(n, dtype=torch.int32, device=device) for n in (num_queries, num_keys))
+        key_ranges = _ranges(queries, query_offsets, key_offsets)
+        query_ranges = _ranges(keys, key_offsets, query_offsets)
+        if causal:
+            key_ranges, query_ranges = (key_ranges[0], queries + 1), (keys, query_ranges[1])
+        return cls(torch.stack(key_ranges), torch.stack(query_ranges))
+
+    def attend_joint(self, queries: Tensor, keys_values: Tensor | None) -> Tensor:
+        """See `TileLayout.attend_joint`."""
+        return _BlockAttention.apply(queries, keys_values, self.key_ranges, self.query_ranges)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _ranges(rows: Tensor, offsets: Tensor, other_offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns first and last + 1 of the other side's positions of the sentence that each row belongs to, [N] each."""
+    after = torch.searchsorted(offsets, rows, right=True)  # unused offsets equal N, so no row finds them
+    return other_offsets[after - 1], other_offsets[after]
+
+
+class _BlockAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, queries: Tensor, keys_values: Tensor | None, key_ranges: Tensor, query_ranges: Tensor
+    ) -> Tensor:
+        from mtx.model.block_kernels import attend  # imported here: it needs triton
+
+        q, k, v = split_parts(queries, keys_values)
+        out, log_sums = attend(q, k, v, key_ranges)
+        ctx.save_for_backward(queries, keys_values, out, log_sums, key_ranges, query_ranges)
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        from mtx.model.block_kernels import attend_backward
+
+        queries, keys_values, out, log_sums, key_ranges, query_ranges = ctx.saved_tensors
+        q, k, v = split_parts(queries, keys_values)
+        is_joint = keys_values is None
+        dq, rest = attend_backward(q, k, v, out, log_sums, grad, key_ranges, query_ranges, is_joint)
+        return (dq, None, None, None) if is_joint else (dq[:, None], rest, None, None)
+
+
+def split_parts(queries: Tensor, keys_values: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns queries, keys and values, each [N, H, K]."""
+    q, *rest = queries.unbind(1)
+    k, v = rest if keys_values is None else keys_values.unbind(1)
+    return q, k, v

@@ -23,8 +23,7 @@ from mtx.data.packing import PackedBatch, Shape, micro_batch_shape, to_device, t
 from mtx.data.sampler import BatchSampler
 from mtx.model.attention import Kernel
 from mtx.model.cuda_graphs import CudaGraph
-from mtx.model.fused import hidden_states
-from mtx.model.transformer import Transformer
+from mtx.model.transformer import Transformer, hidden_states
 from mtx.model.translation_model import TranslationModel
 from mtx.training.loss import smoothed_loss
 

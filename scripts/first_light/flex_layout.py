@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from mtx.model.fused import BlockLayout, split_parts
+from mtx.model.attention import BlockLayout, split_parts
 
 _FLEX_BLOCK = 128  # rows and keys of a block of FlexAttention's tables
 

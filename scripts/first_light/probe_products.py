@@ -22,8 +22,8 @@ from turns import errors_reported, report, wait_for_turn
 from mtx.config import settings
 from mtx.config.schema import ModelConfig
 from mtx.decoding.beam_search import top_continuations
+from mtx.model.attention import BlockLayout
 from mtx.model.device import find_device, use_device
-from mtx.model.fused import BlockLayout
 from mtx.model.parameters import parameters
 from mtx.training import loss
 from mtx.training.strategy import new_optimizer

@@ -29,7 +29,7 @@ from flex_layout import FlexLayout
 from turns import EARLY_S, errors_reported, peak_flops, rates, report, wait_for_turn
 
 from mtx.config import settings
-from mtx.model import fused
+from mtx.model import transformer
 from mtx.model.device import attention_kernel, fast_precision, find_device, use_device
 from mtx.training.micro_batch import RuntimeChoices
 
@@ -79,10 +79,10 @@ def main(arguments: list[str]) -> None:
         if variant != "eager" and device.type != "cuda":
             report("step", preset=options.preset, variant=variant, precision=f"needs CUDA, not {device.type}")
             continue
-        layout = FlexLayout if variant == "flex" else fused.BlockLayout
+        layout = FlexLayout if variant == "flex" else transformer.BlockLayout
         with (
             errors_reported("step", preset=options.preset, variant=variant),
-            mock.patch.object(fused, "BlockLayout", layout),  # which the compiler sees in the first step
+            mock.patch.object(transformer, "BlockLayout", layout),  # which the compiler sees in the first step
         ):
             started = time.perf_counter()
             kernel = "padded" if variant == "eager" else attention_kernel(config.model, device, precision)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from mtx.data.packing import PackedBatch, to_device
-from mtx.model.attention import Kernel, make_layout
-from mtx.model.fused import BlockLayout
+from mtx.model.attention import BlockLayout, Kernel, make_layout
 from mtx.model.transformer import Transformer
 from mtx.training.loss import smoothed_loss
 from tests.models import random_batch, tiny_model

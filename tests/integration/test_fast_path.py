@@ -18,7 +18,7 @@ from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.errors import MtxError
-from mtx.model.fused import BlockLayout
+from mtx.model.attention import BlockLayout
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 from mtx.training import build

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from mtx.model import fused
-from mtx.model.fused import BlockLayout
+from mtx.model import attention
+from mtx.model.attention import BlockLayout
 from mtx.model.transformer import Transformer
 from mtx.training import micro_batch
 from tests.traced import require_cuda_build
@@ -162,7 +162,7 @@ def test_a_wrong_call_of_the_attention_kernel_is_refused(fault: str, monkeypatch
 @pytest.mark.parametrize("fault", ["ranges of 64 bits", "queries in fp32", "heads apart", "ranges of other rows"])
 def test_a_wrong_call_of_the_block_kernels_is_refused(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     of = BlockLayout.of
-    parts = fused.split_parts
+    parts = attention.split_parts
 
     def parts_called_wrongly(*tensors: Any) -> Any:
         q, k, v = parts(*tensors)
@@ -182,7 +182,7 @@ def test_a_wrong_call_of_the_block_kernels_is_refused(fault: str, monkeypatch: p
                 return BlockLayout(right.key_ranges[:, 1:].contiguous(), right.query_ranges)
         return right
 
-    monkeypatch.setattr(fused, "split_parts", parts_called_wrongly)
+    monkeypatch.setattr(attention, "split_parts", parts_called_wrongly)
     monkeypatch.setattr(BlockLayout, "of", layout)
     with pytest.raises(RuntimeError, match="the kernel does not take"):
         trace_two_updates("base", True, TINY)

@@ -13,8 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from mtx.model.attention import reference_attention
-from mtx.model.fused import BlockLayout
+from mtx.model.attention import BlockLayout, reference_attention
 
 IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="needs triton, without a GPU")

@@ -20,7 +20,7 @@ from mtx.data.packing import assign, micro_batch_shape, pack
 from mtx.data.sampler import BatchSampler, SamplerState
 from mtx.data.token_store import TokenStore, store_batch, write_store
 from mtx.errors import MtxError
-from mtx.model.fused import BlockLayout
+from mtx.model.attention import BlockLayout
 from mtx.training import build, micro_batch
 from mtx.training.loss import smoothed_loss
 from mtx.training.micro_batch import MicroStep, RuntimeChoices
