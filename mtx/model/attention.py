@@ -4,10 +4,10 @@
 model calls `attend` of a layout, which computes the same for a packed batch: its sentences lie end to end without
 padding, and the layout says where each one starts. No other part of the model knows about sentences.
 
-For bf16 on CUDA, `VarlenLayout` calls torch's varlen kernel. `TileLayout` serves everything else. It copies whole
-sentences into tiles of equal width, computes the scores within each tile, and masks other sentences. Tiles have only
-a few shapes, because a CPU's library compiles a kernel the first time it meets a shape, which takes longer than
-using it.
+For bf16 on CUDA, `VarlenLayout` calls torch's varlen kernel, and `BlockLayout`, in a compiled training step, those of
+`mtx.model.block_kernels`. `TileLayout` serves everything else. It copies whole sentences into tiles of equal width,
+computes the scores within each tile, and masks other sentences. Tiles have only a few shapes, because a CPU's library
+compiles a kernel the first time it meets a shape, which takes longer than using it.
 
 Shapes: N packed positions, M sentences, T queries and S keys of one sentence, R tiles of width W, H heads, K head size.
 A slot is a position within a tile.

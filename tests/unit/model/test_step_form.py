@@ -72,7 +72,7 @@ def loss_and_gradients(model: Transformer, hidden: Tensor, targets: Tensor) -> d
 
 @pytest.mark.parametrize("kernel", ["varlen", "padded"])
 @pytest.mark.parametrize("changes", [{}, {"norm": "pre", "activation": "gelu", "positions": "learned"}])
-def test_the_fused_form_gives_the_loss_and_gradients_of_the_plain_one(
+def test_the_form_of_a_step_gives_the_loss_and_gradients_of_the_plain_one(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], kernel: Kernel
 ) -> None:
     monkeypatch.setattr(BlockLayout, "attend_joint", dense)
@@ -121,7 +121,7 @@ class Sharded(Transformer):
     """FSDP makes a class of its own of a sharded model."""
 
 
-def test_a_step_on_a_cpu_and_a_compiled_one_use_the_fused_form(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_on_a_cpu_and_a_compiled_one_use_that_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BlockLayout, "attend_joint", dense)
     monkeypatch.setattr(torch, "compile", lambda function, **_: function)
     called: list[bool] = []
@@ -132,14 +132,14 @@ def test_a_step_on_a_cpu_and_a_compiled_one_use_the_fused_form(monkeypatch: pyte
     model = tiny_model(50, dtype=torch.float32, num_heads=2, dropout=0.0).train()
     model.prepare_positions(64)
     sums = []
-    for kind, kernel, compiled, is_fused in (
+    for kind, kernel, compiled, is_used in (
         (Sharded, "padded", False, False), (Transformer, "padded", False, True), (Transformer, "varlen", True, True),
     ):  # fmt: skip
         model.__class__, model.kernel = kind, kernel
         step = MicroStep(model, 0.1, "fp32", compiled)
         step(random_batch(SRC, TGT, num_ids=50, tail=9), 0.01, is_first=True)
         sums.append(step.sums)
-        assert bool(called) == is_fused
+        assert bool(called) == is_used
         called.clear()
     for other in sums[1:]:
         torch.testing.assert_close(sums[0], other)
