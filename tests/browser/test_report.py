@@ -169,10 +169,11 @@ def test_charts_of_a_row_are_aligned_and_share_a_legend(open_page: Open, both: P
 
 def test_a_phone_fades_what_is_cut(open_page: Open, both: Path) -> None:
     page = open_page(both, viewport={"width": 360, "height": 740})
-    assert page.locator(".tabs").evaluate("list => list.matches('.more-right:not(.more-left)')")
+    page.locator(".tabs.more-right:not(.more-left)").wait_for()
     tab(page, "Scores").click()
     page.locator(".tabs.more-left").wait_for()
     tab(page, "Settings").click()
-    for box in page.locator("#part-settings > .scroll").all():
-        is_cut = box.evaluate("each => each.scrollWidth > each.clientWidth + 2")
-        assert box.evaluate("each => each.matches('.more-right')") == is_cut
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('#part-settings > .scroll')].every("
+        "(each) => each.matches('.more-right') === each.scrollWidth > each.clientWidth + 2)"
+    )
