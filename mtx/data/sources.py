@@ -22,7 +22,7 @@ from mtx.data.bilingual import BilingualReader, match_rank
 from mtx.data.folders import find_texts
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, code_of, tag_of
-from mtx.data.readers import FILE_ENDING, READERS, find_reader, no_pairs, reader_of
+from mtx.data.readers import FILE_ENDING, READERS, find_reader, no_pairs
 from mtx.data.tables import (
     BLOCK_PAIRS,
     PLAIN_NAMES,
@@ -244,7 +244,9 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         if key != "train":
             help = f"data.valid=null holds out a part of the training text; {help}"
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
-    reader = reader_of(path)
+    if not (reader := find_reader(path)):
+        sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
+        raise no_pairs(*(sides[:2] if path in sides else [path]))
     is_table = not isinstance(reader, BilingualReader)
     if not is_table and columns is data.columns:  # which are those of tables
         columns = ()

@@ -252,6 +252,9 @@ def test_other_commands(refused: Refused, here: Path) -> None:
         "a.en",
         "b.txt",
     )
+    (here / "a.en").write_text("one\tside\n")
+    refused(2, ["a.en: expected sentence pairs", help], "train", "data.train=a.en,a.de")
+    refused(2, ["b.txt: expected sentence pairs", "./b.txt /dev/null /dev/null ./OTHER"], "train", "data.train=b.txt")
     for name in ("pairs", "a.en", "a.de", "b.txt"):
         (here / name).unlink()
     refused(1, ["memory.tmx:1: damaged XML"], "prepare", "own-text", "data.train=memory.tmx")
