@@ -179,7 +179,7 @@ def _recipe(name: str) -> Iterator[str]:
 
 def _page_link(name: str) -> str:
     """A link from docs/reference to a page of docs/, by its title."""
-    title = (DOCS / name).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    [title, *_] = re.findall(r"^# (.+)", (DOCS / name).read_text(encoding="utf-8"), re.MULTILINE)
     return f"[{title}](../{name})"
 
 

@@ -85,6 +85,11 @@ def test_no_page_of_the_navigation_links_a_diary() -> None:
     assert found <= OUTSIDE_NAVIGATION
 
 
+def test_a_search_of_the_site_does_not_find_the_diaries() -> None:
+    for name in OUTSIDE_NAVIGATION:
+        assert (DOCS / name).read_text(encoding="utf-8").startswith("---\nsearch:\n  exclude: true\n---\n")
+
+
 def test_the_settings_reference_has_every_key_with_its_default() -> None:
     rows = dict(re.findall(r"^\| <a id=\"([\w.]+)\"></a>(.*)$", references.settings_reference(), re.MULTILINE))
     assert sorted(rows) == sorted([*schema.key_names(), *schema.fields(schema.TrainText, "data.train.")])
@@ -153,7 +158,7 @@ def test_no_file_has_an_address_that_is_yet_to_be_filled_in() -> None:
     named = ["CITATION.cff", "pyproject.toml", "mkdocs.yml", "mtx/**/*.py", "configs/*.yaml", "deploy/*"]
     for path in [*PAGES, *(path for form in named for path in ROOT.glob(form) if path.is_file())]:
         text = path.read_text(encoding="utf-8")
-        assert not re.search(r"\bOWNER\b|github\.com/(?i:user|your)", text), path
+        assert not re.search(r"\bOWNE[R]\b|github\.com/(?i:user|your)", text), path
         assert {*re.findall(r"github\.com/([\w-]+)/mtx\b", text)} <= {*known}, path
 
 
