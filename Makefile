@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light docs clean
+.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light docs docs-references clean
 
 setup: .venv/installed
 
@@ -51,6 +51,9 @@ first-light: setup # what mtx does on this machine's GPU; DATA=DIR has Multi30k 
 
 docs: .venv/docs # the site, in site/: fails for a broken link or anchor, and for a page that the navigation lacks
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-references: setup # the tables of docs/reference that are generated: settings, commands, recipes
+	$(BIN)/python scripts/docs_references.py
 
 .venv/docs: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

@@ -1,63 +1,56 @@
-"""What mkdocs adds to the pages of docs/: the generated references, and links that also work outside of docs/.
+"""What mkdocs does with the links of a page that leave docs/.
 
-A page has a generated part between `<!-- site: NAME -->` and `<!-- /site -->`. In the repository, the text between
-them is for readers there; the build replaces it. mkdocs calls the functions that begin with `on_` (mkdocs.yml); the
-others need no mkdocs, and tests call them. The settings come from the schema, the commands from the Typer app, the
-recipes from the headers of their files, and the front page from README.md.
+They are relative, so that they work on GitHub and in a checkout. On the site they lead to the repository, whose address
+is `Repository` in [project.urls] of pyproject.toml. As long as there is none, the name of the file appears on hovering.
+mkdocs calls the functions that begin with `on_` (mkdocs.yml); the others need no mkdocs, and tests call them.
 """
 
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
-
-import typer
-
-from mtx import cli
-from mtx.commands.help import EXAMPLES, GROUP_OF
-from mtx.config import limits, schema, settings
+from typing import Any
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-_MARKED = re.compile(r"<!-- site: (\w+) -->\n(.*?)<!-- /site -->\n", re.DOTALL)
-_FRONT = re.compile(r"<!-- index:start -->\n(.*?)<!-- index:end -->\n", re.DOTALL)
 _FENCE = re.compile(r"^( *)(```+|~~~+).*?^\1\2[ \t]*$\n?", re.DOTALL | re.MULTILINE)
-_TARGET = re.compile(r"(?<=\]\()[^()\s]+(?=\))|(?<=\bsrc=\")[^\"]+(?=\")|(?<=\bhref=\")[^\"]+(?=\")")
+_LINK = re.compile(r"(?<!!)\[([^\]\[]+)\]\(([^()\s#]+)(#[^()\s]*)?\)")
 
 
 def on_config(config: Any) -> Any:
     """Take the addresses of the site and of the repository from pyproject.toml, where alone they are."""
     urls = project_urls()
-    config.site_url, config.repo_url = urls["Documentation"], urls["Repository"]
-    config.repo_name = config.repo_url.removeprefix("https://github.com/")
-    files = {"Contributing": "CONTRIBUTING.md", "Security policy": "SECURITY.md", "Changelog": "CHANGELOG.md"}
-    config.nav[-1]["Project"] += [{title: f"{config.repo_url}/blob/main/{name}"} for title, name in files.items()]
+    config.site_url, config.repo_url = urls.get("Documentation"), urls.get("Repository")
     return config
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Fill in the generated part of a page, and rewrite the links that leave docs/."""
-    return expanded(markdown, DOCS / page.file.src_uri)
+    """Change the links that leave docs/."""
+    return relinked(markdown, DOCS / page.file.src_uri, project_urls().get("Repository"))
 
 
 def project_urls() -> dict[str, str]:
     """[project.urls] of pyproject.toml."""
-    urls: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    urls: dict[str, str] = project.get("urls", {})
     return urls
 
 
-def expanded(markdown: str, path: Path) -> str:
-    """The text of the page at `path` as the site shows it."""
+def relinked(markdown: str, page: Path, repository: str | None) -> str:
+    """The text of `page` with links that work outside of the repository."""
 
-    return outside_code(filled_in(markdown), lambda text: _relinked(text, path.parent, path.parent))
+    def change(match: re.Match[str]) -> str:
+        text, name, anchor = match[1], match[2], match[3] or ""
+        path = Path(os.path.normpath(page.parent / name))
+        if re.match(r"[a-z]+:", name) or path.is_relative_to(DOCS) or not path.exists():
+            return match[0]  # an address, a page, or a mistake that mkdocs finds
+        place = path.relative_to(ROOT).as_posix()
+        if not repository:
+            return f'<abbr title="{place}">{text}</abbr>'
+        return f"[{text}]({repository}/{'tree' if path.is_dir() else 'blob'}/main/{place}{anchor})"
 
-
-def filled_in(markdown: str) -> str:
-    """The text of a page with its generated part."""
-    return _MARKED.sub(lambda match: PARTS[match[1]](), markdown)
+    return outside_code(markdown, lambda part: _LINK.sub(change, part))
 
 
 def outside_code(markdown: str, change: Callable[[str], str]) -> str:
@@ -67,179 +60,3 @@ def outside_code(markdown: str, change: Callable[[str], str]) -> str:
         parts += [change(markdown[end : match.start()]), match[0]]
         end = match.end()
     return "".join([*parts, change(markdown[end:])])
-
-
-def _relinked(text: str, source: Path, target: Path) -> str:
-    """Links relative to `source` as a page in `target` needs them; those to files outside of docs/ lead to GitHub."""
-
-    def relink(match: re.Match[str]) -> str:
-        name, mark, anchor = match[0].partition("#")
-        path = Path(os.path.normpath(source / name))
-        if not name or re.match(r"[a-z]+:", name) or not path.exists():
-            return match[0]  # an address, or a mistake that mkdocs finds
-        if path.is_relative_to(DOCS) and path.is_file():
-            return os.path.relpath(path, target).replace(os.sep, "/") + mark + anchor
-        kind = "tree" if path.is_dir() else "raw" if path.suffix in (".png", ".svg") else "blob"
-        return f"{project_urls()['Repository']}/{kind}/main/{path.relative_to(ROOT).as_posix()}{mark}{anchor}"
-
-    return _TARGET.sub(relink, text)
-
-
-def front_page() -> str:
-    """The marked part of README.md, with links as docs/index.md needs them."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    [block] = _FRONT.findall(readme)
-    block = re.sub(r"^# .*\n", "", block, flags=re.MULTILINE)  # docs/index.md has the title
-    block = block.replace("[Documentation](docs/index.md) · ", "")  # the page itself
-    return outside_code(block, lambda text: _relinked(text, ROOT, DOCS))
-
-
-def settings_reference() -> str:
-    """A section for each group of settings, with a row for each key."""
-    groups: dict[str, list[str]] = {}
-    for key, field in schema.fields().items():
-        description, default = settings.describe_key(key)
-        row = _setting(key, field, re.sub(r"; one of [^;]*$", "", description), f"`{default}`")
-        groups.setdefault(key.rpartition(".")[0], []).append(row)
-    for key, field in schema.fields(schema.TrainText, "data.train.").items():
-        groups.setdefault("parts of data.train", []).append(_setting(key, field, field.description or "", ""))
-    head = "| key | type | default | meaning |\n|---|---|---|---|\n"
-    return "\n".join(f"## {name or 'the run'}\n\n{head}{''.join(rows)}" for name, rows in groups.items())
-
-
-def _setting(key: str, field: Any, description: str, default: str) -> str:
-    kind = _kind(field.annotation, field.metadata)
-    return f'| <a id="{key}"></a>`{key}` | {kind} | {default} | {_cell(" ".join(description.split()))} |\n'
-
-
-def _kind(annotation: Any, metadata: list[Any]) -> str:
-    """The type of a setting in words, with its choices and its range."""
-    if get_origin(annotation) is Annotated:
-        inner, *more = get_args(annotation)
-        return _kind(inner, [*more, *metadata])
-    if get_origin(annotation) is Literal:
-        return ", ".join(f"`{choice}`" for choice in get_args(annotation))
-    if get_origin(annotation) in (Union, UnionType):
-        kinds = [("`null`" if kind is NoneType else _kind(kind, metadata)) for kind in get_args(annotation)]
-        return " or ".join(dict.fromkeys(kinds))
-    if get_origin(annotation) is tuple:
-        return "list of texts"
-    if any(getattr(part, "func", None) is schema._read_seconds for part in metadata):
-        return "duration"
-    words = {bool: "`true` or `false`", int: "integer", float: "number"}
-    return " ".join(filter(None, [words.get(annotation, "text"), _range(metadata)]))
-
-
-def _range(metadata: list[Any]) -> str:
-    found: dict[str, Any] = {}
-    for part in [inner for outer in metadata for inner in (outer, *getattr(outer, "metadata", []))]:
-        for name in ("ge", "gt", "le", "lt"):
-            if getattr(part, name, None) is not None:
-                found[name] = getattr(part, name)
-    low, high = found.get("ge", found.get("gt")), found.get("le", found.get("lt"))
-    if low is None:
-        return ""
-    start = f"from {low:,}" if "ge" in found else f"above {low:,}"
-    if high is None or high >= limits.MAX_COUNT:
-        return start
-    return f"{start} {'to' if 'le' in found else 'to below'} {high:,}"
-
-
-def command_reference() -> str:
-    """A section for each command: what it does, its usage, arguments, options and examples."""
-    group: Any = typer.main.get_command(cli.app)
-    context = group.make_context("mtx", [], resilient_parsing=True)
-    own = _parameters([one for one in group.params if one.name != "help"], context)
-    parts = ["## Options of `mtx` itself\n", own]
-    for title, names in EXAMPLES.items():
-        parts += [f"## {title}\n", *(_command(group.commands[name], context, title) for name in names)]
-    return "\n".join(parts)
-
-
-def _command(command: Any, parent: Any, title: str) -> str:
-    context = command.make_context(command.name, [], parent=parent, resilient_parsing=True)
-    usage = context.get_usage().removeprefix("Usage: ").strip()
-    hidden = " This command does not appear in `mtx --help`." if command.hidden else ""
-    paragraphs = re.split(r"\n\s*\n", (command.help or "").split("\f")[0].strip())
-    parts = [f"### mtx {command.name}\n", *(f"{' '.join(text.split())}\n" for text in paragraphs)]
-    parts += [hidden.strip() + "\n"] if hidden else []
-    parts += [f"```\n{' '.join(usage.split())}\n```\n", _parameters(command.params, context)]
-    return "\n".join([*parts, "Examples:\n", "```", *EXAMPLES[title][command.name], "```", ""])
-
-
-# What `--help` adds to the text of an option, and what this page says instead.
-_NOTES = {
-    r" *\[required\]$": "",
-    r" *\[default: ([^\];]*)(?:; ([^\]]*))?\]": r" Default: \1. [\2]",
-    r" *\[\]": "",
-    r" *\[([\d.]+)<=x<=([\d.]+)\]": r" From \1 to \2.",
-    r" *\[x>=([\d.]+)\]": r" At least \1.",
-}
-
-
-def _parameters(parameters: list[Any], context: Any) -> str:
-    """A table for each group of arguments and options of `--help`, and in it also those that `--help` does not show."""
-    groups = GROUP_OF if len(parameters) > 9 else {}
-    tables: dict[str, list[str]] = {}
-    for one in parameters:
-        if "--help" not in one.opts:
-            name, help = _parameter(one, context)
-            row = f"| `{name}` | {_cell(help)} |\n"
-            tables.setdefault(groups.get(one.name, ""), []).append(row)
-    head = "| argument or option | meaning |\n|---|---|\n"
-    return "".join(f"{name and f'{name}:'}\n\n{head}{''.join(rows)}\n" for name, rows in tables.items()).lstrip()
-
-
-def _parameter(one: Any, context: Any) -> tuple[str, str]:
-    if one.param_type_name == "argument":
-        return one.metavar or one.name, one.help or ""
-    is_hidden, one.hidden = one.hidden, False
-    name, help = one.get_help_record(context)
-    one.hidden = is_hidden
-    for pattern, text in _NOTES.items():
-        help = re.sub(pattern, text, help)
-    return name, " ".join(help.split()) + (" Not in `--help`." if is_hidden else "")
-
-
-def recipe_reference() -> str:
-    """A table of all recipes, and a section for each with its comments and its file."""
-    facts = {name: settings.recipe_facts(name) for name in settings.recipe_names()}
-    rows = [
-        f"| [`{name}`](#{name}) | {' | '.join(map(_cell, [learns, machine, time, score]))} |"
-        for name, (learns, machine, time, score) in facts.items()
-    ]
-    head = ["| recipe | learns | machine | time | score |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *rows, "", *(part for name in facts for part in _recipe(name))])
-
-
-def _recipe(name: str) -> Iterator[str]:
-    lines = (settings.recipe_dir() / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
-    header = [line[2:] for line in lines if line.startswith("#")]
-    words = [line for line in header if not re.match(r"(learns|machine|time|score): ", line)]
-    body = [line for line in lines if not line.startswith("#")]
-    about = " ".join(words).removeprefix(f"{name}: ")
-    about = re.sub(r"\bdocs/(\S+\.md)", lambda page: _page_link(page[1]), _cell(about[:1].upper() + about[1:]))
-    yield f"## {name}\n\n{about}\n\n```yaml"
-    yield "\n".join(body)
-    yield "```\n"
-
-
-def _page_link(name: str) -> str:
-    """A link from docs/reference to a page of docs/, by its title."""
-    title = (DOCS / name).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
-    return f"[{title}](../{name})"
-
-
-def _cell(text: str) -> str:
-    """Text in a cell of a table: marks of Markdown and HTML in it are text. A `|` in code ends no cell of the site."""
-    parts = re.split(r"(`[^`]*`)", text)
-    marked = [re.sub(r"([*\[\]|])", r"\\\1", part).replace("<", "&lt;") for part in parts[::2]]
-    return "".join(f"{words}{code}" for words, code in zip(marked, [*parts[1::2], ""], strict=True))
-
-
-PARTS: dict[str, Callable[[], str]] = {
-    "index": front_page,
-    "settings": settings_reference,
-    "commands": command_reference,
-    "recipes": recipe_reference,
-}

@@ -1,6 +1,6 @@
 """Computes the time of a training step on many H100s from published figures of the hardware. It measures nothing.
 
-    python scripts/simulate_scaling.py [--base-ms 26.0] [--big-ms 68.5]
+    python scripts/simulate_scaling.py [--base-ms 32.4] [--big-ms 73.0]
 
 --base-ms and --big-ms are the time of a step of 25,000 target tokens on one device. docs/scaling.md explains the
 arithmetic, and has the source of each number below. What the devices wait for each other is simulated: `assign` cuts
@@ -225,14 +225,14 @@ def table(model: Model, counts: tuple[int, ...], per_device: bool, cluster: Clus
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--base-ms", type=float, default=26.0, help="a step of base on one device; default: %(default)s"
+        "--base-ms", type=float, default=32.4, help="a step of base on one device; default: %(default)s"
     )
-    parser.add_argument("--big-ms", type=float, default=68.5, help="a step of big; default: %(default)s")
+    parser.add_argument("--big-ms", type=float, default=73.0, help="a step of big; default: %(default)s")
     arguments = parser.parse_args()
     cluster = Cluster()
     models = (
-        Model("base", arguments.base_ms, 2.1, 2.9, 100_000),
-        Model("big", arguments.big_ms, 5.0, 5.8, 50_000),
+        Model("base", arguments.base_ms, 0.7, 4.0, 100_000),
+        Model("big", arguments.big_ms, 2.3, 7.9, 50_000),
     )
     for model in models:
         print(f"{model.name}: {model.num_parameters / 1e6:.1f}M parameters")
@@ -251,10 +251,10 @@ def main() -> None:
     changes = {
         "as above": cluster,
         "half the network": replace(cluster, network_gb_s=cluster.network_gb_s / 2),
-        "a message between hosts takes 100 us": replace(cluster, hop_us=100.0),
+        "a message between hosts takes 100 µs": replace(cluster, hop_us=100.0),
         "hosts agree by a ring of 1,022 messages": replace(cluster, hop_us=cluster.hop_us * 1022 / 9),
         "planning takes twice as long": replace(cluster, plan_ns=2 * cluster.plan_ns),
-        "the report is renewed beside training": replace(cluster, report_s=0.0),
+        "the report is renewed during training": replace(cluster, report_s=0.0),
     }
     print(f"\nms a step on 512 devices, {TOKENS:,} target tokens each (all devices equally fast)")
     print("| | base | big |\n|---|---|---|")

@@ -70,15 +70,12 @@ EXAMPLES = {
     }
     for group, text in _EXAMPLES.items()
 }
-DOCUMENTATION = "https://OWNER.github.io/mtx/"  # as in pyproject.toml
 FIRST_STEPS = [
     "mtx trains a translation model from parallel text with one command.",
     "",
     "  mtx train demo     train a first model in a few minutes, without a download",
     "  mtx train my.tsv   train on your own text: source TAB target, one pair a line",
     "  mtx --help         list all commands",
-    "",
-    f"Documentation: {DOCUMENTATION}",
 ]
 # The options of `mtx` that each of its commands takes too
 GLOBAL = "Global options"
@@ -132,11 +129,6 @@ class _Help:
             with formatter.section(_title(title)):
                 formatter.write_dl(rows[title])
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write where the documentation is."""
-        formatter.write_paragraph()
-        formatter.write(f"{FIRST_STEPS[-1]}\n")
-
 
 class Command(_Help, TyperCommand):
     """A command whose help ends with examples; it takes the global options too."""
@@ -164,7 +156,6 @@ class Command(_Help, TyperCommand):
         with formatter.section(_title("Examples")):
             for line in examples:
                 formatter.write(f"{' ' * formatter.current_indent}{line}\n")
-        super().format_epilog(ctx, formatter)
 
 
 class Group(_Help, TyperGroup):

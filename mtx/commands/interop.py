@@ -30,7 +30,7 @@ def export(
 
 
 def import_(
-    model: str = argument("DIR", "A MarianMT, M2M-100 or NLLB model: a directory, or hf:OWNER/NAME[@REVISION]."),
+    model: str = argument("DIR", "A MarianMT, M2M-100 or NLLB model: a directory, or hf:USER/MODEL[@REVISION]."),
     output: Path = option("MODEL", "Model directory to write.", "-o", "--output", default=...),
     languages: str | None = option("LANGUAGES", "M2M-100, NLLB: the languages to keep, such as en,sw,yo."),
     keep_pieces_of: Path | None = option(
@@ -42,7 +42,7 @@ def import_(
 ) -> None:
     """Import a published MarianMT model, such as OPUS-MT, or M2M-100 or NLLB.
 
-    You can then translate with it, evaluate it, or adapt it to your text. With hf:OWNER/NAME, mtx shows the size and
+    You can then translate with it, evaluate it, or adapt it to your text. With hf:USER/MODEL, mtx shows the size and
     the licence of the model, then downloads it from the Hugging Face hub. Later the same command works offline.
     """
     from mtx.interop.fairseq_models import import_fairseq

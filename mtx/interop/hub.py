@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub: `hf:OWNER/NAME[@REVISION]` -> a directory in the hub's cache for `mtx import`.
+"""Models of the Hugging Face hub: `hf:USER/MODEL[@REVISION]` -> a directory in the hub's cache for `mtx import`.
 
 mtx downloads only the files that an import reads. The weights are the safetensors of the revision, or of the hub's own
 conversion of it: a pull request of the hub's bot with one commit. Pickled weights are never downloaded.
@@ -61,7 +61,7 @@ def fetch(name: str) -> tuple[Path, str]:
     """Download what `mtx import` reads of a model, or find it in the cache.
 
     Returns:
-        The directory, and the model as hf:OWNER/NAME@COMMIT.
+        The directory, and the model as hf:USER/MODEL@COMMIT.
 
     Raises:
         UsageError: if `name` is not such a name, or mtx cannot import the model.
@@ -69,7 +69,7 @@ def fetch(name: str) -> tuple[Path, str]:
     """
     match = _NAME.fullmatch(name)
     if not match:
-        raise UsageError(f"{name}: expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION")
+        raise UsageError(f"{name}: expected hf:USER/MODEL or hf:USER/MODEL@REVISION")
     repo = match[1]
     revision = match[2] or "main"
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)  # it also raises the errors that it logs

@@ -330,7 +330,7 @@ def read_config(source: Path, target: Path, kind: type[MarianConfig]) -> tuple[M
         DamagedFileError: if a file is missing or damaged.
     """
     if not source.is_dir():
-        raise UsageError(f"{source}: no such directory", "hf:OWNER/NAME downloads a model from the Hugging Face hub")
+        raise UsageError(f"{source}: no such directory", "hf:USER/MODEL downloads a model from the Hugging Face hub")
     check_replaceable(target, {MODEL_CONFIG, WEIGHTS})
     pickle = source / "pytorch_model.bin"
     if pickle.is_file() and not (source / WEIGHTS).is_file():

@@ -82,7 +82,7 @@ def _model_directory(name: str | None) -> Path:
     if not directory or not ((directory / MANIFEST).is_file() or is_run(directory)):
         raise UsageError(
             f"training.init_from {name}: not a model directory or a run directory",
-            "mtx import makes a model directory of a published one: DIR or hf:OWNER/NAME",
+            "mtx import makes a model directory of a published one: DIR or hf:USER/MODEL",
         )
     return directory
 

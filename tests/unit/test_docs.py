@@ -1,5 +1,6 @@
 """The pages of docs/: links and anchors are right, the navigation has every page, the references name everything."""
 
+import html
 import importlib.util
 import inspect
 import math
@@ -20,28 +21,27 @@ pytestmark = pytest.mark.extended
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md"))]
+FOLDERS = (".github", "configs", "deploy", "docs", "mtx", "scripts", "tests")
+PAGES = sorted([*ROOT.glob("*.md"), *(path for name in FOLDERS for path in (ROOT / name).rglob("*.md"))])
 OUTSIDE_NAVIGATION = {"decisions.md", "results-log.md"}
 
 
-def _hooks() -> Any:
-    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "scripts" / "docs_hooks.py")
+def _load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
-    sys.modules["docs_hooks"] = module
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
 
-hooks = _hooks()
+hooks, references = _load("docs_hooks"), _load("docs_references")
 
 
 def _prose(path: Path) -> str:
-    """A page as the site has it, without blocks of code."""
-    text = path.read_text(encoding="utf-8")
-    shown: str = hooks.filled_in(text) if path.is_relative_to(DOCS) and path.name != "index.md" else text
+    """A page without blocks of code."""
     parts: list[str] = []
-    hooks.outside_code(shown, lambda part: parts.append(part) or "")
+    hooks.outside_code(path.read_text(encoding="utf-8"), lambda part: parts.append(part) or "")
     return "".join(parts)
 
 
@@ -64,7 +64,7 @@ def test_links_and_anchors_are_right(path: Path) -> None:
     for target in re.findall(r"\]\(([^()\s]+)\)", prose):
         name, _, anchor = target.partition("#")
         if re.match(r"(https?|mailto):", name):
-            assert not name.startswith(hooks.project_urls()["Repository"]), f"{target}: a relative link is checked"
+            assert not re.match(r"https://github\.com/[^/]+/mtx\b", name), f"{target}: a relative link is checked"
             continue
         found = (path.parent / name).resolve() if name else path
         assert found.exists(), target
@@ -85,8 +85,13 @@ def test_no_page_of_the_navigation_links_a_diary() -> None:
     assert found <= OUTSIDE_NAVIGATION
 
 
+def test_a_search_of_the_site_does_not_find_the_diaries() -> None:
+    for name in OUTSIDE_NAVIGATION:
+        assert (DOCS / name).read_text(encoding="utf-8").startswith("---\nsearch:\n  exclude: true\n---\n")
+
+
 def test_the_settings_reference_has_every_key_with_its_default() -> None:
-    rows = dict(re.findall(r"^\| <a id=\"([\w.]+)\"></a>(.*)$", hooks.settings_reference(), re.MULTILINE))
+    rows = dict(re.findall(r"^\| <a id=\"([\w.]+)\"></a>(.*)$", references.settings_reference(), re.MULTILINE))
     assert sorted(rows) == sorted([*schema.key_names(), *schema.fields(schema.TrainText, "data.train.")])
     for key in schema.key_names():
         assert f"| `{settings.describe_key(key)[1]}` |" in rows[key], key
@@ -98,7 +103,8 @@ def test_the_settings_reference_has_every_key_with_its_default() -> None:
 
 def test_the_command_reference_has_every_command_argument_and_option() -> None:
     group: Any = typer.main.get_command(cli.app)
-    sections = dict(re.findall(r"^### mtx (\S+)\n(.*?)(?=^##|\Z)", hooks.command_reference(), re.MULTILINE | re.DOTALL))
+    text = html.unescape(references.command_reference().replace("<code>", "`"))
+    sections = dict(re.findall(r"^### mtx (\S+)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
     assert {*sections} == {*group.commands}
     for name, command in group.commands.items():
         for parameter in command.params:
@@ -110,42 +116,50 @@ def test_the_command_reference_has_every_command_argument_and_option() -> None:
 
 
 def test_the_recipe_reference_has_every_recipe() -> None:
-    text = hooks.recipe_reference()
+    text = references.recipe_reference()
     assert re.findall(r"^## (\S+)$", text, re.MULTILINE) == settings.recipe_names()
     for name in settings.recipe_names():
         for fact in settings.recipe_facts(name):
-            assert hooks._cell(fact) in text
+            assert references._cell(fact) in text
     assert "[Adapt a model to your text](../howto/adapt.md)" in text and "docs/howto" not in text
 
 
-def test_links_that_leave_the_pages_lead_to_the_repository() -> None:
-    address = hooks.project_urls()["Repository"]
+def test_the_references_are_as_they_would_be_generated() -> None:
+    for path, text in references.references().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make docs-references`"
+        assert text.count("\n| ") > 15
+
+
+def test_a_reference_keeps_what_is_written_by_hand() -> None:
+    page = "# a\n<!-- generated: recipes -->\nold\n<!-- /generated -->\nb\n"
+    before, after = references.filled_in(page).split(references.recipe_reference().rstrip())
+    assert before == "# a\n<!-- generated: recipes -->\n\n" and after == "\n\n<!-- /generated -->\nb\n"
+
+
+def test_code_in_a_table_does_not_end_its_cell() -> None:
+    assert references._cell("a|b `c|<d>` `e`") == r"a\|b <code>c&#124;&lt;d&gt;</code> `e`"
+
+
+def test_links_that_leave_the_pages_lead_to_the_repository_or_name_the_file() -> None:
     page = "[a](../../mtx/cli.py#L1) [b](../results.md#x) `c`\n```\n[d](../../mtx/cli.py)\n```\n[e](../../configs)\n"
-    assert hooks.expanded(page, DOCS / "reference" / "page.md") == (
+    place, address = DOCS / "reference" / "page.md", "https://example.org/mtx"
+    assert hooks.relinked(page, place, address) == (
         f"[a]({address}/blob/main/mtx/cli.py#L1) [b](../results.md#x) `c`\n```\n[d](../../mtx/cli.py)\n```\n"
         f"[e]({address}/tree/main/configs)\n"
     )
+    assert hooks.relinked(page, place, None) == (
+        '<abbr title="mtx/cli.py">a</abbr> [b](../results.md#x) `c`\n```\n[d](../../mtx/cli.py)\n```\n'
+        '<abbr title="configs">e</abbr>\n'
+    )
 
 
-def test_the_front_page_has_the_first_blocks_of_the_readme() -> None:
-    text = hooks.front_page()
-    assert text.strip() and "](docs/" not in text and 'src="docs/' not in text
-    assert "](index.md)" not in text and "[docs/" not in text
-
-
-def test_the_address_is_the_same_wherever_it_stands() -> None:
-    owner = re.fullmatch(r"https://github\.com/(\S+)/mtx", hooks.project_urls()["Repository"])
-    assert owner and f"//{owner[1]}.github.io/mtx/" in hooks.project_urls()["Documentation"]
-    files = [
-        *PAGES,
-        ROOT / "CITATION.cff",
-        ROOT / "CHANGELOG.md",
-        *ROOT.glob(".github/ISSUE_TEMPLATE/*"),
-        *ROOT.glob("mtx/**/*.py"),
-    ]
-    for path in files:
-        found = re.findall(r"github\.com/([\w-]+)/mtx\b", path.read_text(encoding="utf-8"))
-        assert {*found} <= {owner[1]}, path
+def test_no_file_has_an_address_that_is_yet_to_be_filled_in() -> None:
+    known = re.findall(r"github\.com/([\w-]+)/mtx$", hooks.project_urls().get("Repository", ""))
+    named = ["CITATION.cff", "pyproject.toml", "mkdocs.yml", "mtx/**/*.py", "configs/*.yaml", "deploy/*"]
+    for path in [*PAGES, *(path for form in named for path in ROOT.glob(form) if path.is_file())]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"\bOWNE[R]\b|github\.com/(?i:user|your)", text), path
+        assert {*re.findall(r"github\.com/([\w-]+)/mtx\b", text)} <= {*known}, path
 
 
 @pytest.mark.parametrize("name", ["results.md", "benchmarks.md"])

@@ -18,7 +18,9 @@ TEXTS = _files(
     "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md", "configs/*.yaml",
     "mtx/**/*.py", "mtx/**/*.html", "mtx/**/*.js", "mtx/**/*.jinja",
 )  # fmt: skip
-USER_PAGES = _files("README.md", "docs/index.md", "docs/install.md", "docs/tutorials/*.md", "docs/howto/*.md")
+USER_PAGES = _files(
+    "README.md", "docs/index.md", "docs/install.md", "docs/faq.md", "docs/tutorials/*.md", "docs/howto/*.md"
+)
 USER_PAGES = [page for page in USER_PAGES if page != "docs/tutorials/paper.md"]
 
 # What reads like another language, each with the word that is wanted.

@@ -1,4 +1,4 @@
-"""`mtx import hf:OWNER/NAME` from a hub on loopback that speaks to huggingface_hub; no test reaches the network."""
+"""`mtx import hf:USER/MODEL` from a hub on loopback that speaks to huggingface_hub; no test reaches the network."""
 
 import hashlib
 import json
@@ -287,7 +287,7 @@ def test_another_architecture_is_refused_before_its_weights(hub: Hub) -> None:
     ],
 )
 def test_names(name: str, hub: Hub) -> None:
-    with pytest.raises(UsageError, match="expected hf:OWNER/NAME or hf:OWNER/NAME@REVISION"):
+    with pytest.raises(UsageError, match="expected hf:USER/MODEL or hf:USER/MODEL@REVISION"):
         fetch(name)
     assert hub.asked == []
 
