@@ -103,7 +103,7 @@ def search(
     num_beams = 1 if options.sampling else options.num_beams
     num_slots = queue.num_slots
     max_length = queue.max_length
-    is_static = models[0].device.type == "cuda"
+    is_static = models[0].is_static
     if is_static:  # few shapes
         num_slots = min(queue.most_slots, 1 << (num_slots - 1).bit_length())
         max_length = -(-max_length // 64) * 64
@@ -156,7 +156,7 @@ class Slots:
         device = models[0].device
         self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
         self.ids = full(self.start_id, num_beams)
-        self.scores = full(_MINUS_INF, num_beams)
+        self.scores = full(0.0, num_beams)  # not -inf, with which an empty slot may choose an added token
         self.lengths = full(0)
         self.limits = full(1)
         self.required = full(-1, max_length)
@@ -166,7 +166,7 @@ class Slots:
         self.done = full(True)
         self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float) - num_forced, alpha).to(device)
         self.uniform = full(0.0, max_length)
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(device) if models[0].is_static else None  # type: ignore[no-untyped-call]
         self._graph: CudaGraph | None = None
         self._versions = list[int]()  # of the caches that the graph was made for
         self._num_warm_ups = 0

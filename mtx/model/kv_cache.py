@@ -33,8 +33,8 @@ class SourceSlots:
     """The encoded sources of the sentences in a fixed number of slots.
 
     Args:
-        sources: of no positions yet, [..., 0, K].
-        mask: [B, ..., 0].
+        sources: zeros for one position, [..., 1, K].
+        mask: zeros, [B, ..., 1], so that an empty slot sees that position; its numbers would be NaN without.
 
     Attributes:
         is_static: steps use the same memory as long as `version` is the same, as a CUDA graph requires; recording one
@@ -111,10 +111,10 @@ class KVCache(SourceSlots):
         self, config: ModelConfig, num_slots: int, beam_size: int, max_length: int, is_static: bool, like: Tensor
     ):
         layers, heads = config.num_decoder_layers, config.num_heads
-        none = like.new_empty(layers, 2, num_slots, heads, 0, config.d_model // heads)
-        super().__init__(none, like.new_empty(num_slots, 1, 1, 0), beam_size, is_static)
+        sources = like.new_zeros(layers, 2, num_slots, heads, 1, config.d_model // heads)
+        super().__init__(sources, like.new_zeros(num_slots, 1, 1, 1), beam_size, is_static)
         self._columns_at_a_time = min(max_length, _MOST_COLUMNS) if is_static else 12  # to allocate
-        self._targets = none
+        self._targets = sources[..., :0, :]
         self.target_mask = like.new_empty(num_slots, 1, beam_size, 0)
         self._beams = torch.arange(beam_size, device=like.device)
         self._own_mask = torch.where(torch.eye(beam_size, dtype=torch.bool), 0.0, -math.inf).to(like)

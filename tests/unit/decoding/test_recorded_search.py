@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +16,9 @@ from tests.models import random_ids, tiny_model
 NUM_IDS, LIMIT = 19, 12
 
 
-def queue() -> RequestQueue:
-    sources = random_ids([7, 7, 6, 5, 4, 4, 3, 2, 1], NUM_IDS, 5)
-    return RequestQueue([Request(number, source, LIMIT, []) for number, source in enumerate(sources)], 4)
+def queue(num_requests: int = 9, num_slots: int = 4) -> RequestQueue:
+    sources = random_ids([7, 7, 6, 5, 4, 4, 3, 2, 1][:num_requests], NUM_IDS, 5)
+    return RequestQueue([Request(number, source, LIMIT, []) for number, source in enumerate(sources)], num_slots)
 
 
 @pytest.mark.parametrize("num_beams", [1, 3])
@@ -56,3 +57,20 @@ def test_a_recorded_search_is_the_eager_one_and_is_freed(num_beams: int, monkeyp
 
 def ids(candidates: list[Candidate]) -> list[list[int]]:
     return [candidate.ids for candidate in candidates]
+
+
+@pytest.mark.parametrize("architecture", ["transformer", "decoder", "rnn"])
+def test_slots_that_were_empty_in_an_earlier_search_are_like_new(
+    architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numbers that are NaN in an empty slot would stay in its cache, where no mask hides them."""
+    model = new_search_model(tiny_model(NUM_IDS, dtype=torch.float32, architecture=architecture).eval(), torch.float32)
+    options = SearchOptions(3, 0.6)
+    expected = search([model], queue(8, 64), options)
+    record_on_a_cpu(monkeypatch)
+    model.is_static = True
+    kept = dict[Any, Slots]()
+    for size in (5, 8):
+        found = search([model], queue(size, 64), options, kept)
+    assert len(kept) == 1
+    assert {number: ids(found[number]) for number in expected} == {n: ids(each) for n, each in expected.items()}
