@@ -1,6 +1,7 @@
 """A search whose step is recorded and replayed finds what an eager one finds, and is freed with its last reference."""
 
 import gc
+import random
 import weakref
 from typing import Any
 
@@ -9,8 +10,9 @@ import torch
 
 from mtx.decoding.beam_search import RequestQueue, Slots, _Search, search
 from mtx.decoding.options import Candidate, Request, SearchOptions
+from mtx.model import kv_cache
 from mtx.model.architectures import new_search_model
-from tests.graphs import StandIn, new_stream, record_on_a_cpu
+from tests.graphs import StandIn, record_on_a_cpu
 from tests.models import random_ids, tiny_model
 
 NUM_IDS, LIMIT = 19, 12
@@ -26,12 +28,11 @@ def test_a_recorded_search_is_the_eager_one_and_is_freed(num_beams: int, monkeyp
     model = new_search_model(tiny_model(NUM_IDS, dtype=torch.float32).eval(), torch.float32)
     expected = search([model], queue(), SearchOptions(num_beams, 0.6))
     record_on_a_cpu(monkeypatch)
+    monkeypatch.setattr(kv_cache, "_COLUMNS_READ", 4)
     model.is_static = True
 
     def new_slots() -> Slots:
-        slots = Slots([model], 4, num_beams, LIMIT, 0.6, None)
-        slots.stream = new_stream()
-        return slots
+        return Slots([model], 4, num_beams, LIMIT, 0.6, None)
 
     with torch.inference_mode():
         _Search(new_slots(), queue()).run()  # the first use of torch's dispatcher by Python keeps frames in a cycle
@@ -41,7 +42,8 @@ def test_a_recorded_search_is_the_eager_one_and_is_freed(num_beams: int, monkeyp
     try:
         with torch.inference_mode():
             slots = new_slots()
-            found = [_Search(slots, queue()).run() for _ in range(2)]  # the second one replays from its first step on
+            found = [_Search(slots, queue()).run() for _ in range(3)]  # the third one replays from its first step on
+        assert [*slots._graphs] == [(num_beams * columns,) for columns in (128, 4, 8, 12)], "all in the first search"
         held = [weakref.ref(each) for each in (slots, slots.caches[0])]
         del slots
         assert [each() for each in held] == [None] * 2, "a cycle keeps a GPU's memory until a full collection"
@@ -74,3 +76,32 @@ def test_slots_that_were_empty_in_an_earlier_search_are_like_new(
         found = search([model], queue(size, 64), options, kept)
     assert len(kept) == 1
     assert {number: ids(found[number]) for number in expected} == {n: ids(each) for n, each in expected.items()}
+
+
+def test_a_server_stops_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches of 1 to 64 sentences of any length need few shapes, and all are kept."""
+    record_on_a_cpu(monkeypatch)
+    model = new_search_model(tiny_model(NUM_IDS, dtype=torch.float32, num_decoder_layers=1).eval(), torch.float32)
+    model.is_static = True
+    kept = dict[Any, Slots]()
+    rng = random.Random(2)
+    recorded = []
+    for _ in range(3):
+        for size in (1, 2, 3, 5, 9, 17, 20, 33, 40, 64):
+            sources = random_ids([rng.randint(1, 60) for _ in range(size)], NUM_IDS, rng.randint(0, 99))
+            requests = [Request(number, source, len(source) + 3, []) for number, source in enumerate(sources)]
+            search([model], RequestQueue(requests, 1024), SearchOptions(1, 0.6), kept)
+        recorded.append(len(StandIn.modes))
+    assert len(kept) == 3, "16, 32 and 64 slots"
+    assert recorded[0] <= 10 and recorded[2] == recorded[1]
+
+
+def test_slots_of_earlier_searches_are_given_up_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    record_on_a_cpu(monkeypatch)
+    model = new_search_model(tiny_model(NUM_IDS, dtype=torch.float32).eval(), torch.float32)
+    model.is_static = True
+    kept = dict[Any, Slots]()
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: (1 << 33) + (len(kept) > 2))
+    for num_beams in (1, 2, 3, 1):
+        search([model], queue(), SearchOptions(num_beams, 0.6), kept)
+    assert [beams for _, beams, *_ in kept] == [3, 1]
