@@ -78,6 +78,21 @@ def test_slots_that_were_empty_in_an_earlier_search_are_like_new(
     assert {number: ids(found[number]) for number in expected} == {n: ids(each) for n, each in expected.items()}
 
 
+def test_a_longer_source_needs_another_recording(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = new_search_model(tiny_model(NUM_IDS, dtype=torch.float32).eval(), torch.float32)
+    queues = [
+        [RequestQueue([Request(0, source, LIMIT, [])], 64) for source in random_ids([5, 6, 70, 71], NUM_IDS, 1)]
+        for _ in range(2)
+    ]
+    expected = [search([model], each, SearchOptions(2, 0.6)) for each in queues[0]]
+    record_on_a_cpu(monkeypatch)
+    model.is_static = True
+    kept = dict[Any, Slots]()
+    found = [search([model], each, SearchOptions(2, 0.6), kept) for each in queues[1]]
+    assert [ids(each[0]) for each in found] == [ids(each[0]) for each in expected]
+    assert len(kept) == 1 and len(StandIn.modes) > 2
+
+
 def test_a_server_stops_recording(monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches of 1 to 64 sentences of any length need few shapes, and all are kept."""
     record_on_a_cpu(monkeypatch)
