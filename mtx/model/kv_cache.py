@@ -20,7 +20,7 @@ from torch import Tensor
 from mtx.config.schema import ModelConfig
 
 _STATIC_COLUMNS = 128  # that a cache of CUDA adds at once: those of all steps of most sentences
-_COLUMNS_READ = 32  # a step reads a multiple of so many columns once a cache of CUDA is reused
+_COLUMNS_READ = 32  # once a cache of CUDA is reused, the number of columns that a step reads is a multiple of this
 
 
 class EncodedSources(NamedTuple):
@@ -176,7 +176,7 @@ class KVCache(SourceSlots):
         self._begin_again(used)
 
     def _begin_again(self, used: int) -> None:
-        """Makes the next step write after so many target positions."""
+        """Makes the next step write after the first `used` target positions."""
         self._is_reused |= self.is_static and self._num_used > 0
         self._num_used = used
         self._places.copy_(self._beams + used)
