@@ -111,20 +111,20 @@ class KVCache(SourceSlots):
     """
 
     positions: Tensor
+    _is_reused = False
+    _num_used = 0  # target positions
+    _read = 0, 0  # what `prepare` has returned
 
     def __init__(self, config: ModelConfig, num_slots: int, beam_size: int, is_static: bool, like: Tensor):
         heads = config.num_heads
         sources = like.new_zeros(config.num_decoder_layers, 2, num_slots, heads, 1, config.d_model // heads)
         super().__init__(sources, like.new_zeros(num_slots, 1, 1, 1), beam_size, is_static)
         self._columns_at_a_time = _STATIC_COLUMNS if is_static else 12
-        self._is_reused = False
         self._targets = sources[..., :0, :]
         self._mask = like.new_empty(num_slots, 1, beam_size, 0)  # of all columns
         self._beams = torch.arange(beam_size, device=like.device)
         self._own_mask = torch.where(torch.eye(beam_size, dtype=torch.bool), 0.0, -math.inf).to(like)
         self._places = self._beams.clone()  # the target positions that the next step writes, one for each beam
-        self._num_used = 0  # target positions
-        self._read = 0, 0  # what `prepare` has returned
 
     def admit(self, slots: list[int], sources: EncodedSources, rows: list[int]) -> None:
         """Puts the sentences `rows` of `sources` into these slots."""
@@ -156,7 +156,7 @@ class KVCache(SourceSlots):
         """
         is_visible = (self._mask[:, 0] == 0).any(1)  # [B, C * J]
         is_visible &= self._source_lengths.to(is_visible.device)[:, None] > 0
-        used = int(is_visible.sum(1).max())  # CUDA waits
+        used = int(is_visible.sum(1).max()) if self._num_used else 0  # CUDA would wait
         positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :used]  # the visible ones, in their order
         added = self._columns_at_a_time * self.beam_size
         size = -(-(used + added // 2) // added) * added
