@@ -72,6 +72,7 @@ def record_on_a_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_ins = {
         "CUDAGraph": StandIn, "graph": _capture, "Stream": new_stream, "current_stream": new_stream,
         "stream": lambda stream: contextlib.nullcontext(), "graph_pool_handle": lambda: None,
+        "mem_get_info": lambda: (1 << 34, 1 << 34), "memory_allocated": lambda: 0,
         "get_rng_state": lambda device: torch.get_rng_state(),
         "set_rng_state": lambda state, device: torch.set_rng_state(state),
     }  # fmt: skip

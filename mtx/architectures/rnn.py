@@ -197,8 +197,8 @@ class RecurrentCache(SourceSlots):
     """
 
     def __init__(self, config: ModelConfig, num_slots: int, beam_size: int, is_static: bool, like: Tensor):
-        sources = like.new_empty(2, num_slots, 0, config.d_model)
-        super().__init__(sources, like.new_empty(num_slots, 1, 0), beam_size, is_static)
+        sources = like.new_zeros(2, num_slots, 1, config.d_model)
+        super().__init__(sources, like.new_zeros(num_slots, 1, 1), beam_size, is_static)
         num_parts = 2 if config.cell == "lstm" else 1
         self.states = like.new_zeros(config.num_decoder_layers, num_parts, num_slots * beam_size, config.d_model)
 

@@ -24,8 +24,9 @@ Shapes: B slots, J beams, V outputs, T target length.
 import contextlib
 import hashlib
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -41,10 +42,11 @@ from mtx.model.cuda_graphs import CudaGraph, HostCopy
 from mtx.model.inference import IncrementalModel
 
 _MINUS_INF = -inf  # the score where there is no hypothesis
-_WARM_UP_STEPS = 2  # before a step is recorded, because libraries allocate memory in their first steps
+_WARM_UP_STEPS = 2  # before a step is recorded
 _HOST_LAG = 2  # number of steps that the host is behind CUDA
 _REFILL_FRACTION = 8  # on CUDA, slots are filled again when one in eight is free
-_MOST_KEPT = 4  # slots of earlier searches, which fill a GPU's memory
+_LEAST_SLOTS, _LENGTHS = 16, 128  # on CUDA: few shapes, since recording one takes longer than a hundred steps
+_KEPT_SHARE = 0.5  # of a GPU's memory; with more in use, slots of earlier searches are given up
 _GROUP = 64  # number of neighbouring tokens in a group, see `top_continuations`
 
 
@@ -67,7 +69,7 @@ class RequestQueue:
         self.num_workers = num_workers
         self.num_forced = num_forced
         self.most_slots = num_slots
-        self.num_slots = max(1, min(num_slots, -(-len(requests) // num_workers)))
+        self.num_slots = min(num_slots, -(-len(requests) // num_workers))
         self.max_length = max(request.limit for request in requests)
         self.cancelled = threading.Event()
 
@@ -103,17 +105,16 @@ def search(
     num_beams = 1 if options.sampling else options.num_beams
     num_slots = queue.num_slots
     max_length = queue.max_length
-    is_static = models[0].device.type == "cuda"
-    if is_static:  # few shapes
-        num_slots = min(queue.most_slots, 1 << (num_slots - 1).bit_length())
-        max_length = -(-max_length // 64) * 64
+    if models[0].is_static:
+        num_slots = 1 << min(queue.most_slots, max(_LEAST_SLOTS, 2 * num_slots - 1)).bit_length() - 1
+        max_length = -(-max_length // _LENGTHS) * _LENGTHS
     key = num_slots, num_beams, max_length, options.alpha, options.sampling, queue.num_forced
     slots = kept.pop(key, None) or Slots(models, *key)
     results = _Search(slots, queue).run()
-    if is_static and not queue.cancelled.is_set():
+    if slots.stream and not queue.cancelled.is_set():
         kept[key] = slots
-        for oldest in [*kept][:-_MOST_KEPT]:
-            del kept[oldest]
+        while len(kept) > 1 and torch.cuda.memory_allocated() > _KEPT_SHARE * torch.cuda.mem_get_info()[1]:
+            del kept[next(iter(kept))]  # the oldest
     return results
 
 
@@ -134,6 +135,8 @@ class Slots:
         done: whether the sentence needs no further step, or the slot is empty, [B].
         uniform: a number for each step of a sample, [B, T].
     """
+
+    _versions: Any = None  # of the caches that the graphs were made for
 
     def __init__(
         self,
@@ -156,7 +159,7 @@ class Slots:
         device = models[0].device
         self.caches = [model.start(num_slots, num_beams, max_length) for model in models]
         self.ids = full(self.start_id, num_beams)
-        self.scores = full(_MINUS_INF, num_beams)
+        self.scores = full(0.0, num_beams)  # not -inf, with which an empty slot may choose an added token
         self.lengths = full(0)
         self.limits = full(1)
         self.required = full(-1, max_length)
@@ -166,10 +169,7 @@ class Slots:
         self.done = full(True)
         self.penalties = penalty(torch.arange(max_length + 1, dtype=torch.float) - num_forced, alpha).to(device)
         self.uniform = full(0.0, max_length)
-        self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self._graph: CudaGraph | None = None
-        self._versions = list[int]()  # of the caches that the graph was made for
-        self._num_warm_ups = 0
+        self.stream = torch.cuda.Stream(device) if models[0].is_static else None  # type: ignore[no-untyped-call]
 
     def admit(self, slots: list[int], requests: Sequence[Request]) -> None:
         """Begins these sentences in these slots."""
@@ -197,16 +197,16 @@ class Slots:
 
     def step(self) -> None:
         """Takes a step; on CUDA by a graph, which is recorded again when a cache has another version."""
-        versions = [cache.prepare() for cache in self.caches]
+        states = [cache.prepare() for cache in self.caches]
         if not self.stream:
             self._extend()
             return
-        if not self._graph or versions != self._versions:
-            self._graph = CudaGraph(self.stream)
+        versions, widths = zip(*states, strict=True)
+        if versions != self._versions:
             self._versions = versions
-            self._num_warm_ups = 0
-        self._num_warm_ups += 1
-        (self._graph.warm_up if self._num_warm_ups <= _WARM_UP_STEPS else self._graph.replay)(self._extend)
+            pool = torch.cuda.graph_pool_handle()  # of all, because none reads there what another one wrote
+            self._graphs = defaultdict[Any, CudaGraph](partial(CudaGraph, self.stream, pool, _WARM_UP_STEPS))
+        self._graphs[widths].replay(self._extend)
 
     def _extend(self) -> None:
         """Adds one token to every hypothesis, without waiting for the device."""
@@ -222,7 +222,7 @@ class Slots:
         for cache in self.caches:
             cache.reorder(parents)
 
-    def candidates(self, log_probs: Tensor, samples: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+    def candidates(self, log_probs: Tensor, samples: Tensor | None = None) -> list[Tensor]:
         """Returns the best continuations of each slot: the best 2 J of all beams and tokens, or the required token.
 
         Args:
@@ -244,8 +244,7 @@ class Slots:
         scores, beams = (self.scores + scores).sort(-1, descending=True)
         rest = (0, best[0].shape[1] - num_beams)
         forced = F.pad(scores, rest, value=_MINUS_INF), F.pad(beams, rest), required.expand_as(best[2])
-        top, parents, tokens = (torch.where(required < 0, a, b) for a, b in zip(best, forced, strict=True))
-        return top, parents, tokens
+        return [torch.where(required < 0, a, b) for a, b in zip(best, forced, strict=True)]
 
     def advance(self, top: Tensor, parents: Tensor, tokens: Tensor) -> Tensor:
         """Continues with the best of `candidates` that do not end, and adds those that end to the finished hypotheses.
@@ -316,16 +315,14 @@ class _Search:
                     break
                 self.sources = [model.encode([request.source for request in requests]) for model in self.slots.models]
                 self.encoded = list(enumerate(requests))
-            admitted = self.encoded[: len(free)]
+            rows, admitted = map(list, zip(*self.encoded[: len(free)], strict=True))
             self.encoded = self.encoded[len(free) :]
-            slots = free[: len(admitted)]
-            free = free[len(admitted) :]
+            slots = free[: len(rows)]
+            free = free[len(rows) :]
             for cache, sources in zip(self.slots.caches, self.sources, strict=True):
-                cache.admit(slots, sources, [row for row, _ in admitted])
-            self.slots.admit(slots, [request for _, request in admitted])
-            self.running |= {
-                slot: (request, self.num_steps) for slot, (_, request) in zip(slots, admitted, strict=True)
-            }
+                cache.admit(slots, sources, rows)
+            self.slots.admit(slots, admitted)
+            self.running |= {slot: (request, self.num_steps) for slot, request in zip(slots, admitted, strict=True)}
         return bool(self.running)
 
     def _collect(self) -> None:
@@ -341,8 +338,8 @@ class _Search:
             return
         numbers = [self.running.pop(slot)[0].number for slot in slots]
         slot_ids = torch.tensor(slots).to(state.ids.device, non_blocking=True)
-        results = [tensor.index_select(0, slot_ids) for tensor in (state.history, state.finished, state.ends)]
-        self.unread.append((numbers, list(map(HostCopy, results))))
+        results = state.history, state.finished, state.ends
+        self.unread.append((numbers, [HostCopy(each.index_select(0, slot_ids)) for each in results]))
         for cache in state.caches:
             cache.release(slots)
 

@@ -17,22 +17,25 @@ class CudaGraph:
     Args:
         stream: where the work is warmed up and recorded, on its device; no other thread uses it.
         pool: the memory that it shares with other graphs, of `torch.cuda.graph_pool_handle`; by default its own.
+        num_warm_ups: how often the work is done first without a graph, because libraries allocate their buffers then,
+            and do so by stream.
     """
 
     stream: torch.cuda.Stream
     pool: Any = None
+    num_warm_ups: int = 1
     _graph: torch.cuda.CUDAGraph | None = None
 
-    def warm_up(self, work: Callable[[], object]) -> None:
-        """Do the work without a graph, on the stream that records it: libraries allocate their buffers by stream."""
-        current = torch.cuda.current_stream(self.stream.device)
-        self.stream.wait_stream(current)
-        with torch.cuda.stream(self.stream):
-            work()
-        current.wait_stream(self.stream)
-
     def replay(self, work: Callable[[], object]) -> None:
-        """Do the work as it was recorded; the first time records it."""
+        """Do the work as it was recorded; the first time after the warm-ups records it."""
+        if self.num_warm_ups:
+            self.num_warm_ups -= 1
+            current = torch.cuda.current_stream(self.stream.device)
+            self.stream.wait_stream(current)
+            with torch.cuda.stream(self.stream):
+                work()
+            current.wait_stream(self.stream)
+            return
         if self._graph is None:
             self._graph = torch.cuda.CUDAGraph()
             is_inference = torch.is_inference_mode_enabled()

@@ -266,7 +266,7 @@ class StackModel(SearchModel):
 
     def start(self, num_slots: int, beam_size: int, max_length: int) -> KVCache:
         """Returns an empty cache, for targets of at most `max_length` tokens."""
-        cache = KVCache(self._config, num_slots, beam_size, max_length, self.is_static, self._like)
+        cache = KVCache(self._config, num_slots, beam_size, self.is_static, self._like)
         cache.positions = self._embeddings.positions(max_length)
         return cache
 

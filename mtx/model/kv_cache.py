@@ -19,7 +19,8 @@ from torch import Tensor
 
 from mtx.config.schema import ModelConfig
 
-_MOST_COLUMNS = 128  # that a cache of CUDA begins with: those of all steps of most sentences
+_STATIC_COLUMNS = 128  # that a cache of CUDA adds at once: those of all steps of most sentences
+_COLUMNS_READ = 32  # once a cache of CUDA is reused, the number of columns that a step reads is a multiple of this
 
 
 class EncodedSources(NamedTuple):
@@ -33,15 +34,15 @@ class SourceSlots:
     """The encoded sources of the sentences in a fixed number of slots.
 
     Args:
-        sources: of no positions yet, [..., 0, K].
-        mask: [B, ..., 0].
+        sources: zeros for one position, [..., 1, K].
+        mask: zeros, [B, ..., 1], so that an empty slot sees that position; its numbers would be NaN without.
 
     Attributes:
         is_static: steps use the same memory as long as `version` is the same, as a CUDA graph requires; recording one
             takes longer than many steps, so nothing ever shrinks.
         sources: what the model keeps of them.
         mask: added to the scores of attention over sources, 0 or -inf, [B, ..., S].
-        version: changes when tensors are replaced.
+        version: changes when tensors are replaced, and graphs with them.
     """
 
     def __init__(self, sources: Tensor, mask: Tensor, beam_size: int, is_static: bool):
@@ -49,8 +50,8 @@ class SourceSlots:
         self.sources = sources
         self.mask = mask
         self.beam_size, self.is_static = beam_size, is_static
-        self._sources_at_a_time = 16 if is_static else 4
-        self._source_lengths = [0] * num_slots  # 0 for an empty slot
+        self._sources_at_a_time = 64 if is_static else 4
+        self._source_lengths = torch.zeros(num_slots, dtype=torch.long)  # in host memory; 0 for an empty slot
         self._first_rows = (torch.arange(num_slots, device=device) * beam_size)[:, None]
         self.version = 0
 
@@ -60,26 +61,29 @@ class SourceSlots:
         Returns:
             The slots and the rows on the device, and the largest length.
         """
-        lengths = [lengths[row] for row in rows]
-        self._set_width(max(*lengths, self.sources.shape[-2]))
+        of_rows = torch.tensor(lengths)[rows]
+        width = int(of_rows.max())
+        self._set_width(max(width, self.sources.shape[-2]))
         slot_ids, row_ids = (torch.tensor(ids).to(self.mask.device, non_blocking=True) for ids in (slots, rows))
-        is_pad = torch.arange(self.sources.shape[-2]) >= torch.tensor(lengths)[:, None]
+        is_pad = torch.arange(self.sources.shape[-2]) >= of_rows[:, None]
         mask = torch.where(is_pad, -math.inf, 0.0).view(len(slots), *self.mask.shape[1:])
         self.mask[slot_ids] = mask.to(self.mask, non_blocking=True)
-        for slot, length in zip(slots, lengths, strict=True):
-            self._source_lengths[slot] = length
-        return slot_ids, row_ids, max(lengths)
+        self._source_lengths[slots] = of_rows
+        return slot_ids, row_ids, width
 
     def release(self, slots: list[int]) -> None:
         """Marks these slots as empty."""
-        for slot in slots:
-            self._source_lengths[slot] = 0
+        self._source_lengths[slots] = 0
 
-    def prepare(self) -> int:
-        """Makes the sources no wider than needed, from the host, unless `is_static`; returns `version`."""
+    def prepare(self) -> tuple[int, int]:
+        """Makes the sources no wider than needed, from the host, unless `is_static`.
+
+        Returns:
+            `version`, and the target positions that the next step reads.
+        """
         if not self.is_static:
-            self._set_width(max(1, *self._source_lengths))
-        return self.version
+            self._set_width(max(1, int(self._source_lengths.max())))
+        return self.version, 0
 
     def _set_width(self, width: int) -> None:
         """Sets the number of source positions to `width`, rounded up."""
@@ -93,7 +97,8 @@ class SourceSlots:
 class KVCache(SourceSlots):
     """Keys and values of the sentences in a fixed number of slots.
 
-    Its tensors are dense and no wider than needed, because a CPU would copy slices of them for every product.
+    Its tensors are dense and no wider than needed, because a CPU would copy slices of them for every product. On CUDA,
+    once a cache is used again, steps read only its first columns, as many as needed: one graph for each number of them.
 
     Args:
         like: a tensor of the type and on the device of the cache.
@@ -101,68 +106,78 @@ class KVCache(SourceSlots):
     Attributes:
         mask: [B, 1, 1, S].
         source_kv, target_kv: for each layer the keys, transposed [B * H, K, T], and values [B * H, T, K].
-        target_mask: added to the scores of self-attention, [B, 1, J, C * J]: 0 for a beam's own history, else -inf.
+        target_mask: added to the scores of self-attention, [B, 1, J, T]: 0 for a beam's own history, else -inf.
         positions: those of the target, [P, D], which every step reads.
     """
 
     positions: Tensor
+    _is_reused = False
+    _num_used = 0  # target positions
+    _read = 0, 0  # what `prepare` has returned
 
-    def __init__(
-        self, config: ModelConfig, num_slots: int, beam_size: int, max_length: int, is_static: bool, like: Tensor
-    ):
-        layers, heads = config.num_decoder_layers, config.num_heads
-        none = like.new_empty(layers, 2, num_slots, heads, 0, config.d_model // heads)
-        super().__init__(none, like.new_empty(num_slots, 1, 1, 0), beam_size, is_static)
-        self._columns_at_a_time = min(max_length, _MOST_COLUMNS) if is_static else 12  # to allocate
-        self._targets = none
-        self.target_mask = like.new_empty(num_slots, 1, beam_size, 0)
+    def __init__(self, config: ModelConfig, num_slots: int, beam_size: int, is_static: bool, like: Tensor):
+        heads = config.num_heads
+        sources = like.new_zeros(config.num_decoder_layers, 2, num_slots, heads, 1, config.d_model // heads)
+        super().__init__(sources, like.new_zeros(num_slots, 1, 1, 1), beam_size, is_static)
+        self._columns_at_a_time = _STATIC_COLUMNS if is_static else 12
+        self._targets = sources[..., :0, :]
+        self._mask = like.new_empty(num_slots, 1, beam_size, 0)  # of all columns
         self._beams = torch.arange(beam_size, device=like.device)
         self._own_mask = torch.where(torch.eye(beam_size, dtype=torch.bool), 0.0, -math.inf).to(like)
         self._places = self._beams.clone()  # the target positions that the next step writes, one for each beam
-        self._num_used = 0  # target positions
-        self._version_by_layer = -1  # that of `source_kv` and `target_kv`
 
     def admit(self, slots: list[int], sources: EncodedSources, rows: list[int]) -> None:
         """Puts the sentences `rows` of `sources` into these slots."""
+        if self.is_static and not self._source_lengths.any():  # an earlier search has ended
+            self._begin_again(0)
         slot_ids, row_ids, width = self._occupy(slots, rows, sources.lengths)
         self.sources[:, :, slot_ids, :, :width] = sources.keys_values[row_ids, :width].permute(2, 3, 0, 4, 1, 5)
-        self.target_mask[slot_ids] = -math.inf
+        self._mask[slot_ids] = -math.inf
 
-    def prepare(self) -> int:
-        """Makes room for the next step, which follows, from the host; returns `version`."""
-        if self._num_used + self.beam_size > self.target_mask.shape[3]:
+    def prepare(self) -> tuple[int, int]:
+        """Makes room for the next step, which follows, from the host; see `SourceSlots.prepare`."""
+        if self._num_used + self.beam_size > self._mask.shape[3]:
             self._make_room()
         self._num_used += self.beam_size
         super().prepare()
-        if self.version != self._version_by_layer:
-            self.source_kv, self.target_kv = _by_layer(self.sources), _by_layer(self._targets)
-            self._version_by_layer = self.version
-        return self.version
+        at_a_time = _COLUMNS_READ * self.beam_size if self._is_reused else self._mask.shape[3]
+        width = -(-self._num_used // at_a_time) * at_a_time
+        if (self.version, width) != self._read:
+            self._read = self.version, width
+            self.target_mask = self._mask[..., :width]
+            flat = (each.flatten(2, 3) for each in (self.sources, self._targets[..., :width, :]))
+            self.source_kv, self.target_kv = ([*zip(x[:, 0].mT, x[:, 1], strict=True)] for x in flat)
+        return self._read
 
     def _make_room(self) -> None:
         """Drops target positions that no beam sees any more, and makes room for the next steps.
 
         Beams that descend from the same beam share most of their history: about a third of the positions are visible.
         """
-        is_visible = (self.target_mask[:, 0] == 0).any(1)  # [B, C * J]
-        is_visible &= torch.tensor(self._source_lengths, device=is_visible.device)[:, None] > 0
+        is_visible = (self._mask[:, 0] == 0).any(1)  # [B, C * J]
+        is_visible &= self._source_lengths.to(is_visible.device)[:, None] > 0
         used = int(is_visible.sum(1).max()) if self._num_used else 0  # CUDA would wait
         positions = torch.argsort(~is_visible, dim=1, stable=True)[:, :used]  # the visible ones, in their order
         added = self._columns_at_a_time * self.beam_size
         size = -(-(used + added // 2) // added) * added
         if self.is_static and used <= 0.75 * self._targets.shape[4]:
-            size = max(added, self._targets.shape[4])
+            size = self._targets.shape[4] or added
         # The mask hides the positions that are added, but it could not hide NaN.
         targets = torch.take_along_dim(self._targets, positions[None, None, :, None, :, None], 4)
         targets = F.pad(targets, (0, 0, 0, size - used))
-        mask = torch.take_along_dim(self.target_mask, positions[:, None, None], 3)
+        mask = torch.take_along_dim(self._mask, positions[:, None, None], 3)
         mask = F.pad(mask, (0, size - used), value=-math.inf)
         if targets.shape == self._targets.shape:
             self._targets.copy_(targets)
-            self.target_mask.copy_(mask)
+            self._mask.copy_(mask)
         else:
-            self._targets, self.target_mask = targets, mask
+            self._targets, self._mask = targets, mask
             self.version += 1
+        self._begin_again(used)
+
+    def _begin_again(self, used: int) -> None:
+        """Makes the next step write after the first `used` target positions."""
+        self._is_reused |= self.is_static and self._num_used > 0
         self._num_used = used
         self._places.copy_(self._beams + used)
 
@@ -181,9 +196,3 @@ class KVCache(SourceSlots):
         if self.beam_size > 1:
             rows = (self._first_rows + parents).flatten()
             self.target_mask.copy_(self.target_mask.flatten(0, 2).index_select(0, rows).view_as(self.target_mask))
-
-
-def _by_layer(keys_values: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Returns [L, 2, B, H, T, K] as each layer's keys, transposed [B * H, K, T], and values [B * H, T, K]."""
-    flat = keys_values.flatten(2, 3)
-    return list(zip(flat[:, 0].transpose(2, 3).unbind(0), flat[:, 1].unbind(0), strict=True))

@@ -27,7 +27,7 @@ from torch import Tensor
 _CPU_CHUNK = 512  # positions whose logits are held at once: more leave the caches, fewer make small products
 _CPU_CHUNK_ELEMENTS = 1 << 24  # the most logits that are held at once
 _CHUNK_BYTES = 1 << 28  # the same elsewhere, in bytes: few, large products, whose gradients are sums over chunks
-_ALIGNMENT = 64  # the outputs are padded to a multiple: products of odd sizes are slow, above all on AMX and GPUs
+_ALIGNMENT = 64  # of the outputs, and of chunks on a GPU: products of odd sizes are slow, above all on AMX and GPUs
 
 
 class LossSums(NamedTuple):
@@ -160,7 +160,8 @@ def _rows_at_once(weight: Tensor) -> int:
     """The number of positions whose logits, products with `weight` in its type, are in memory at once; perhaps 0."""
     if weight.device.type == "cpu":
         return min(_CPU_CHUNK, _CPU_CHUNK_ELEMENTS // len(weight))
-    return _CHUNK_BYTES // weight.itemsize // len(weight)
+    rows = _CHUNK_BYTES // weight.itemsize // len(weight)
+    return rows - rows % _ALIGNMENT
 
 
 def smoothed_loss(

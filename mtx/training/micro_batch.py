@@ -30,7 +30,7 @@ from mtx.training.loss import smoothed_loss
 logger = logging.getLogger(__name__)
 
 NOT_CHOSEN = 0  # threads of a run that only ranks have trained which shared a machine
-_WARM_UPS = 3  # runs before a graph is recorded, in which libraries allocate their buffers
+_WARM_UPS = 3  # runs before a graph is recorded
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,9 @@ class RecordedStep(MicroStep):
         state = torch.cuda.get_rng_state(self.device)
         stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         pool = torch.cuda.graph_pool_handle()
-        self._graphs = [CudaGraph(stream, pool) for _ in range(2)]
+        self._graphs = [CudaGraph(stream, pool, num_warm_ups) for num_warm_ups in (_WARM_UPS, 0)]
         for _ in range(_WARM_UPS):
-            self._graphs[0].warm_up(partial(self._run, self._batch, True))
+            self._graphs[0].replay(partial(self._run, self._batch, True))
         torch.cuda.set_rng_state(state, self.device)
 
 

@@ -7,7 +7,6 @@ the strategy: rank 0 writes those of one device, and gives each rank its part wh
 The optimizer is Adam, as section 5.3 of the paper has it; `WeightUpdate` is its update after the gradients of a step.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,7 +56,8 @@ class WeightUpdate:
     Args:
         sums: of the loss and the nll, fp32 [2] on the device.
         norm: returns that of the whole gradient.
-        is_recorded: whether gradients stay where they are in memory, so that this is recorded as a graph.
+        is_recorded: whether gradients stay where they are in memory, so that this is recorded as a graph, in the second
+            update.
     """
 
     optimizer: torch.optim.Adam
@@ -70,7 +70,6 @@ class WeightUpdate:
         device = self.sums.device
         self._rate = torch.zeros((), device=device)
         self._graph = CudaGraph(torch.cuda.Stream(device)) if self.is_recorded else None  # type: ignore[no-untyped-call]
-        self._is_warm = False
 
     def __call__(self, learning_rate: float) -> Tensor:
         """Update the weights.
@@ -79,27 +78,20 @@ class WeightUpdate:
             fp32 [3] on the device: mean loss, summed nll, gradient norm before clipping. The next call may change it.
         """
         if self._graph is None:
-            self._apply(learning_rate, self.clip_norm)
-            return self._figures
-        if not self._is_warm:  # by an update that changes neither weights nor gradients
-            found_inf: Tensor = self.optimizer.found_inf  # type: ignore[attr-defined]
-            before = found_inf.clone()
-            found_inf.fill_(1)
-            self._graph.warm_up(partial(self._apply, self._rate, self.clip_norm and math.inf))
-            found_inf.copy_(before)
-            self._is_warm = True
-        self._rate.fill_(learning_rate)
-        self._graph.replay(partial(self._apply, self._rate, self.clip_norm))
+            self._apply(learning_rate)
+        else:
+            self._rate.fill_(learning_rate)
+            self._graph.replay(partial(self._apply, self._rate))
         return self._figures
 
-    def _apply(self, learning_rate: float | Tensor, clip_norm: float | None) -> None:
+    def _apply(self, learning_rate: float | Tensor) -> None:
         norm = self.norm()
         self._figures = torch.cat([self.sums, norm.float().view(1)])
         found_inf = self.optimizer.found_inf  # type: ignore[attr-defined]
         torch.maximum(found_inf, (~self._figures.isfinite().all()).float(), out=found_inf)
         for group in self.optimizer.param_groups:
-            if clip_norm is not None:
-                torch.nn.utils.clip_grads_with_norm_(group["params"], clip_norm, norm)
+            if self.clip_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(group["params"], self.clip_norm, norm)
             group["lr"] = learning_rate
         self.optimizer.step()
 

@@ -54,16 +54,17 @@ def test_a_later_search_replays_the_graph_of_an_earlier_one(longer_by: int, monk
     monkeypatch.setattr(torch.cuda, "graph", counted)
     model = IncrementalModel(tiny_model(NUM_IDS, seed=4, dtype=torch.float32, output_bias=True).cuda())
     kept, results, others, recorded = dict[Any, Slots](), [], [], []
-    for seed, added in ((1, 0), (2, longer_by), (1, 0)):
+    for seed, added in ((1, 0), (1, 0), (2, longer_by), (1, 0)):
         sources = sorted(random_ids([9, 12, 3, 7, 15], NUM_IDS, seed), key=len, reverse=True)
         requests = [Request(n, source, len(source) + 20 + added, []) for n, source in enumerate(sources)]
         found = search([model], RequestQueue(requests, 16), SearchOptions(4, 0.6), kept)
         results.append([found[n][0].ids for n in range(len(requests))])
         others += [torch.full((64 << n,), torch.nan, device="cuda") for n in range(12)]  # take what was freed
         recorded.append(num_recorded)
-    assert results[0] == results[2] and len(kept) == 1 + bool(longer_by)
-    assert recorded[0] == 1 and recorded[2] == recorded[1], "the third search replays what the first recorded"
-    assert (recorded[1] > 1) == bool(longer_by)  # it records again each time that its cache grows
+    assert results[1] == results[3] and len(kept) == 1 + bool(longer_by)
+    assert recorded[0] == 1 < recorded[1], "a search in slots that another one left reads no more columns than needed"
+    assert recorded[3] == recorded[2], "the last search replays what the second recorded"
+    assert recorded[2] > recorded[1] or not longer_by  # it records again each time that its cache grows
 
 
 def test_bf16_and_samples_run() -> None:

@@ -23,6 +23,8 @@ class TableModel:
     The cache keeps each row's prefix, so that a wrong reorder gives other logits.
     """
 
+    is_static = False
+
     def __init__(
         self, num_ids: int, seed: int = 0, sharpness: float = 1.5, table: dict[Prefix, list[float]] | None = None
     ):
@@ -266,6 +268,8 @@ def _left(model: TableModel, prefix: Prefix, epsilon: float) -> Any:
 
 class _FirstOf:
     """A TableModel whose sources are lists of one number."""
+
+    is_static = False
 
     def __init__(self, model: TableModel):
         self.start_id, self.device, self.start, self.step = model.start_id, model.device, model.start, model.step

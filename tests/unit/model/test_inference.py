@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mtx.model import inference
+from mtx.model import inference, kv_cache
 from mtx.model.architectures import new_search_model
 from mtx.model.inference import IncrementalModel, PackedLinear
 from mtx.model.transformer import Transformer
@@ -103,6 +103,24 @@ def test_beams_cross_and_slots_change_hands(changes: dict[str, Any], is_static: 
     assert rig.cache.version > 1, "columns were added"
     for _ in range(6):
         rig.step([[0, 0], [1, 0], [1, 0]])
+
+
+@pytest.mark.parametrize("changes", [{}, {"architecture": "decoder"}])
+def test_a_cache_that_is_used_again_reads_no_more_columns_than_needed(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kv_cache, "_COLUMNS_READ", 2)
+    rig = Rig(3, 3, is_static=True, **changes)
+    rig.cache._columns_at_a_time = 8
+    widths = []
+    for _ in range(4):  # searches
+        for parents in ([1, 0, 0], [2, 2, 1], [0, 1, 1], [2, 0, 0], [1, 1, 0]):
+            rig.step([parents] * 3)
+            widths.append(rig.cache.target_mask.shape[3] // 3)
+        rig.cache.release([0, 1, 2])
+        rig.admit([0, 2, 1], [4, 6, 3])
+    assert widths == [8] * 5 + [2, 2, 4, 4, 6] * 3
+    assert rig.cache.version == 2, "tensors stayed where they were"
 
 
 @pytest.mark.parametrize("changes", VARIANTS)
