@@ -114,9 +114,11 @@ ALONE = "\x03"  # a code without text
 SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in place of a space: between words
 
 
+# A text without one is read faster. Those after the first set are signs only next to another character.
 SIGN = re.compile(
-    rf"[{{%$@<\[\\^*_&#|`\u20e3{EMOJI}]|[:!]\w|::|/|www|\.\w|\(\)|\d[a-f]|[a-f]\d", re.IGNORECASE
-)  # a text without one is read faster
+    rf"[{{%$@</\[\\^*_&#|`\u20e3{EMOJI}:!.(wW\d](?:(?<![:!.(wW\d])|(?<=[:!.])\w|(?<=:):|(?<=\()\)|(?<=[wW])[wW]{{2}}"
+    r"|(?<=\d)[a-fA-F]|(?<=[a-fA-F]\d))"
+)
 
 
 def clean_text(text: str) -> str:
@@ -154,14 +156,13 @@ def needs_no_translation(text: str) -> bool:
 
     Letters of a script without case count as words, and so do two small letters in a row (2nd).
     """
-    letters = list(filter(str.isalpha, text))
+    if not any(map(str.isalpha, text)) or _QUANTITY_OR_NAME.fullmatch(text):
+        return True
     is_code = (
         len(text.split()) == 1
         and any(map(str.isdigit, text))
-        and all(letter.isupper() or letter.islower() for letter in letters)
+        and all(letter.isupper() or letter.islower() for letter in filter(str.isalpha, text))
     )
-    if not letters or _QUANTITY_OR_NAME.fullmatch(text):
-        return True
     return is_code and not any(one.islower() and two.islower() for one, two in pairwise(text))
 
 

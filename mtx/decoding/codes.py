@@ -62,11 +62,16 @@ Links = Sequence[Link]  # in the order of the translation
 
 def mark_up_line(line: str, lead: re.Pattern[str] | None) -> Marked:
     """A plain line as what `lead` matches, text, codes and TABs; None leaves all of it text. Controls are spaces."""
-    text = _TRAILING.sub("", _CONTROLS.sub(" ", replace_surrogates(line)))
+    text = _CONTROLS.sub(" ", replace_surrogates(line))
+    if text.endswith(" "):
+        text = _TRAILING.sub("", text)
     if not (text.strip() and lead):
         return [clean_text(text)]
     _, before, rest = lead.split(text, 1)
-    return [before] * bool(before) + with_tags(mark_up([rest]), _TABS, lambda tab: Tag(tab, is_break=True))
+    marked = mark_up([rest])
+    if "\t" in rest:
+        marked = with_tags(marked, _TABS, lambda tab: Tag(tab, is_break=True))
+    return [before] * bool(before) + marked
 
 
 def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:
@@ -122,6 +127,8 @@ def divided(texts: Sequence[str], starts: Sequence[int], tags: Tags) -> list[tup
 
     A pair around several parts encloses each of them: between two parts it has ends that are not written.
     """
+    if not tags:
+        return [(text, []) for text in texts]
     numbers = [max(0, bisect_right(starts, tag.at - (tag.tags[0].kind == "close")) - 1) for tag in tags]
     by_text = [list[Placed]() for _ in texts]
     for number, tag in zip(numbers, tags, strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from mtx.config.limits import (
     MAX_BATCH_TOKENS,
@@ -158,8 +158,7 @@ class Placement:
             check_number("batch_tokens", self.batch_tokens, 1, MAX_BATCH_TOKENS)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One sentence to translate.
 
     Attributes:
@@ -177,8 +176,7 @@ class Request:
     sample: int = 0
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A finished hypothesis: its token ids, `</s>` included, and its score after the length penalty."""
 
     ids: list[int]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import accumulate, pairwise, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 from unicodedata import category, is_normalized, normalize
 
 import numpy as np
@@ -116,8 +116,7 @@ class Hypothesis:
 Hypotheses = list[Hypothesis]  # of a line or a part, best first
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A unit of translation, a sentence or a part of it, or what separates them.
 
     Attributes:
@@ -433,9 +432,11 @@ class Translator:
         for unit in [marked] if prefix or is_kept else units(marked, lead):
             if self.codes and has_letters(unit):
                 unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
-            text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
-            if is_kept or not text.strip() or lead.fullmatch(raw(unit)):
-                parts += [Part([], None, frame, own=unit)] * bool(raw(unit))
+            if not (written := raw(unit)):
+                continue
+            text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(written), [])
+            if is_kept or not text.strip() or lead.fullmatch(written):
+                parts.append(Part([], None, frame, own=unit))
                 continue
             for number, (sentence, codes) in enumerate(sentences(text, tags, split)):
                 read = sentence
@@ -486,8 +487,7 @@ class Translator:
         starts = [len(sentence.text) * done // (len(ids) + added) for done in accumulate(sizes, initial=0)]
         texts = [sentence.text[start:end] for start, end in pairwise([*starts, None])]
         return [
-            replace(
-                sentence,
+            sentence._replace(
                 ids=[*before, *body, *after],
                 is_cut=len(cuts) > 1,
                 text=text,
@@ -582,6 +582,8 @@ class Translator:
         """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
         src = part.text
         tags = part.tags
+        if not (tags or self.codes):
+            return hypothesis
         tgt = hypothesis.text
         if self.codes and not (part.prefix or part.is_cut) and codes_of(src) != codes_of(tgt):
             src, tags = bare(mark_up(put_back(tags, src, src, ())))
@@ -598,14 +600,14 @@ class Translator:
         for line in lines:
             parts = [next(rest) for _ in line]
             if not (parts and sampling):
-                joined = best_combinations(line, parts, self.options.num_beams)
+                joined = best_combinations(line, parts, self.options.num_beams, self)
             else:
                 samples = ([[hypothesis] for hypothesis in sample] for sample in zip(*parts, strict=True))
-                joined = [best_combinations(line, sample, 1)[0] for sample in samples]
+                joined = [best_combinations(line, sample, 1, self)[0] for sample in samples]
                 if sampling.mbr:
                     num_texts = sum(part.text != "" for part in line) or 1
                     joined = [replace(h, score=h.score / num_texts) for h in joined]
-            results.append([replace(hypothesis, translator=self) for hypothesis in joined])
+            results.append(joined)
         return results
 
     def log_probs(self, src: Lines, tgt: Lines) -> "list[ForcedScore]":
@@ -670,12 +672,14 @@ def require_lines(lines: Lines, others: Lines | None = None) -> None:
         raise ValueError(f"expected {len(lines)} lines, got {len(others)}")
 
 
-def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int) -> Hypotheses:
+def best_combinations(
+    parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int, translator: Translator | None = None
+) -> Hypotheses:
     """Joins one hypothesis of each part; returns the `size` best, best first.
 
     The best one lacks the fewest terms, and then has the largest sum of scores.
     """
-    best = [Hypothesis([], 0.0, [])]
+    best = [Hypothesis([], 0.0, [], translator=translator)]
     for part, hypotheses in zip(parts, by_part, strict=True):
         joined = []
         for one, other in product(best, hypotheses):
@@ -688,6 +692,7 @@ def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothes
                 one.num_missing + other.num_missing,
                 one.is_cut or other.is_cut,
                 one.found + other.found,
+                translator,
             )
             joined.append(both)
         best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]
