@@ -31,11 +31,9 @@ def case_of(text: str) -> Case | None:
     if text.isupper():  # letters without case count as neither here
         letters = list(filter(str.isalpha, text))
         return "upper" if len(letters) > 1 and all(map(str.isupper, letters)) else None
-    num_words = 0
-    for num_words, first in enumerate(_BEGINNING.finditer(text), 1):
-        if not first[0].isupper():
-            return None
-    return "title" if num_words >= _FEWEST_TITLE_WORDS else None
+    if not all(first[0].isupper() for first in _BEGINNING.finditer(text)):  # most texts end it at their second word
+        return None
+    return "title" if len(_BEGINNING.findall(text)) >= _FEWEST_TITLE_WORDS else None
 
 
 def truecase(

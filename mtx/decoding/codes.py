@@ -62,16 +62,11 @@ Links = Sequence[Link]  # in the order of the translation
 
 def mark_up_line(line: str, lead: re.Pattern[str] | None) -> Marked:
     """A plain line as what `lead` matches, text, codes and TABs; None leaves all of it text. Controls are spaces."""
-    text = _CONTROLS.sub(" ", replace_surrogates(line))
-    if text.endswith(" "):
-        text = _TRAILING.sub("", text)
+    text = _TRAILING.sub("", _CONTROLS.sub(" ", replace_surrogates(line)))
     if not (text.strip() and lead):
         return [clean_text(text)]
     _, before, rest = lead.split(text, 1)
-    marked = mark_up([rest])
-    if "\t" in rest:
-        marked = with_tags(marked, _TABS, lambda tab: Tag(tab, is_break=True))
-    return [before] * bool(before) + marked
+    return [before] * bool(before) + with_tags(mark_up([rest]), _TABS, lambda tab: Tag(tab, is_break=True))
 
 
 def units(marked: Marked, lead: re.Pattern[str]) -> Iterator[Marked]:

@@ -88,6 +88,7 @@ class SearchOptions:
         split_sentences: whether to translate the sentences of a line one by one; None: if the model was trained on
             single sentences.
         n_best: number of hypotheses of a line; all samples are returned.
+        has_scores: whether scores are needed. Without them, greedy search by CTranslate2 on a CPU is faster; they are 0.
 
     Raises:
         TypeError, ValueError: for a value of another type, or out of its range.
@@ -99,6 +100,7 @@ class SearchOptions:
     sampling: Sampling | None = None
     split_sentences: bool | None = None
     n_best: int = 1
+    has_scores: bool = True
 
     def __post_init__(self) -> None:
         check_number("beam_size", self.num_beams, 1, MAX_BEAM_SIZE)

@@ -317,7 +317,9 @@ class Translator:
         Raises:
             TypeError, ValueError, DataError: see `hypotheses`.
         """
-        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
+        unscored = copy.copy(self)
+        unscored.options = replace(self.options, has_scores=False)
+        return [hypotheses[0].text for hypotheses in unscored.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None) -> list[Hypotheses]:
         """Returns the finished hypotheses of each line: up to beam_size, best first.
@@ -600,14 +602,14 @@ class Translator:
         for line in lines:
             parts = [next(rest) for _ in line]
             if not (parts and sampling):
-                joined = best_combinations(line, parts, self.options.num_beams, self)
+                joined = best_combinations(line, parts, self.options.num_beams)
             else:
                 samples = ([[hypothesis] for hypothesis in sample] for sample in zip(*parts, strict=True))
-                joined = [best_combinations(line, sample, 1, self)[0] for sample in samples]
+                joined = [best_combinations(line, sample, 1)[0] for sample in samples]
                 if sampling.mbr:
                     num_texts = sum(part.text != "" for part in line) or 1
                     joined = [replace(h, score=h.score / num_texts) for h in joined]
-            results.append(joined)
+            results.append([replace(hypothesis, translator=self) for hypothesis in joined])
         return results
 
     def log_probs(self, src: Lines, tgt: Lines) -> "list[ForcedScore]":
@@ -672,14 +674,12 @@ def require_lines(lines: Lines, others: Lines | None = None) -> None:
         raise ValueError(f"expected {len(lines)} lines, got {len(others)}")
 
 
-def best_combinations(
-    parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int, translator: Translator | None = None
-) -> Hypotheses:
+def best_combinations(parts: Sequence[Part], by_part: Sequence[Sequence[Hypothesis]], size: int) -> Hypotheses:
     """Joins one hypothesis of each part; returns the `size` best, best first.
 
     The best one lacks the fewest terms, and then has the largest sum of scores.
     """
-    best = [Hypothesis([], 0.0, [], translator=translator)]
+    best = [Hypothesis([], 0.0, [])]
     for part, hypotheses in zip(parts, by_part, strict=True):
         joined = []
         for one, other in product(best, hypotheses):
@@ -692,7 +692,6 @@ def best_combinations(
                 one.num_missing + other.num_missing,
                 one.is_cut or other.is_cut,
                 one.found + other.found,
-                translator,
             )
             joined.append(both)
         best = sorted(joined, key=lambda hypothesis: (hypothesis.num_missing, -hypothesis.score))[:size]

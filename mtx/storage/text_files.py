@@ -13,7 +13,7 @@ import re
 import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
@@ -176,12 +176,7 @@ def kind_of(beginning: bytes, kinds: Iterable[FileKind] = _KINDS) -> FileKind | 
     beginning = beginning[:BEGINNING_BYTES].removeprefix(b"\xef\xbb\xbf")
     if encoding := wide_encoding(beginning):
         beginning = beginning.decode(encoding, "ignore").removeprefix("\ufeff").encode()
-    return next((kind for kind in kinds if _pattern(kind).match(beginning)), None)
-
-
-@cache
-def _pattern(kind: FileKind) -> re.Pattern[bytes]:
-    return re.compile(f"(?sx){kind.signature}".encode())
+    return next((kind for kind in kinds if re.match(f"(?sx){kind.signature}".encode(), beginning)), None)
 
 
 def unlike_lines(lines: Sequence[str]) -> str | None:
