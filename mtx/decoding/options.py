@@ -88,7 +88,7 @@ class SearchOptions:
         split_sentences: whether to translate the sentences of a line one by one; None: if the model was trained on
             single sentences.
         n_best: number of hypotheses of a line; all samples are returned.
-        has_scores: whether scores are needed. Without them, greedy search of CTranslate2 is faster on a CPU; they are 0.
+        has_scores: whether scores are needed. Without them, CTranslate2 is faster in greedy search on a CPU.
 
     Raises:
         TypeError, ValueError: for a value of another type, or out of its range.
