@@ -10,6 +10,7 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from dataclasses import replace
 from itertools import islice, zip_longest
 from operator import itemgetter
 from pathlib import Path
@@ -76,21 +77,21 @@ def translate(
 
     Documents are XLIFF, TMX, PO, HTML, Markdown, SRT and WebVTT files. Only their text changes.
     """
-    from mtx.data.readers import READERS
-
     target, table = (resolve_output(path, file, prefix, glossary) for path in (output, review))
     if table and table == target:
         raise UsageError(f"--review {review}: the translation is written to the same file", "choose another file")
     text = file if file and file.is_file() else None  # a pipe has lines, and is read once
     kind = kind_of_document(text) if text and not as_lines else None
+    if kind:  # lines need no reader
+        from mtx.data.readers import READERS
     if kind and (shard or options.get("n_best", 1) > 1 or prefix or as_json):
         raise UsageError(
             f"{text}: is a document ({kind}); --shard, --n-best, --prefix and --json are for lines of text"
         )
-    if overwrite and kind not in READERS:
+    if overwrite and not (kind and kind in READERS):
         raise UsageError("--overwrite is for documents with translations in them: XLIFF, TMX and PO")
     translator = load_translator(model, glossary, **options)
-    if text and kind in READERS and len(translator.directions) > 1 and not options.keys() & {"to", "src"}:
+    if text and kind and kind in READERS and len(translator.directions) > 1 and not options.keys() & {"to", "src"}:
         from mtx.documents.document import find_direction
 
         with contextlib.suppress(*[] if translator.is_multilingual else [UsageError]):  # it has its own direction
@@ -153,6 +154,7 @@ class LineWork:
         self.review = review
         self._shows_more = as_json or translator.options.n_best > 1
         self.has_values = self._shows_more or bool(review.path)
+        translator.options = replace(translator.options, has_scores=self.has_values)
         self._invalid = InvalidLines()
         self._invalid_prefixes = InvalidLines(" of --prefix")
         self._num_empty = 0

@@ -31,8 +31,9 @@ def case_of(text: str) -> Case | None:
     if text.isupper():  # letters without case count as neither here
         letters = list(filter(str.isalpha, text))
         return "upper" if len(letters) > 1 and all(map(str.isupper, letters)) else None
-    first = _BEGINNING.findall(text)
-    return "title" if len(first) >= _FEWEST_TITLE_WORDS and all(map(str.isupper, first)) else None
+    if not all(first[0].isupper() for first in _BEGINNING.finditer(text)):  # most texts end it at their second word
+        return None
+    return "title" if len(_BEGINNING.findall(text)) >= _FEWEST_TITLE_WORDS else None
 
 
 def truecase(

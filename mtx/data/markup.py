@@ -1,6 +1,7 @@
 """Codes inside text: placeholders, addresses, emoji, markup, entities and escaped line breaks; the text without them.
 
 One table for training, which removes markup, and for translation, which keeps each code and restores it once.
+The longest patterns are strings, which `re` compiles, and keeps, when a text with a sign needs them.
 If several codes start at the same character, the first (longest) one here counts.
 Flow: `mark_up` -> `Marked` -> `bare` -> a translation, into which `mtx.decoding.codes` puts the tags -> `Marked`.
 """
@@ -86,7 +87,7 @@ _CODES = (  # most characters begin none: the second part is not tried for them
     rf"{ADDRESS}|{_PATH}|{_FILE}|(?<!\w)__{_NAME}(?<=__)(?!\w)|\d(?:[\d.,]{{0,30}}%%|\ufe0f\u20e3|[xX]%\d*[xX])"
     rf"|(?=[^\w\s.,;'\"()?/-])(?:{_SIGN_CODES})"
 )
-CODE = re.compile(rf"(?:{_CODES})(?:[-/.:](?:{_CODES}))*+")  # codes joined by a sign alone are one
+CODE = rf"(?:{_CODES})(?:[-/.:](?:{_CODES}))*+"  # codes joined by a sign alone are one
 # An ICU message with texts for several numbers or cases
 CHOICE = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal|choice)\s*,")
 # An escaped line break or tab, but not the \\name of a macro
@@ -95,11 +96,10 @@ _PATH_OR_BREAK = re.compile(f"({_PATH})|{BREAK.pattern}")
 # Elements, and comments. Markup with a space inside may be text, unless it is an HTML element or has an attribute.
 _LESS = r"(?!(?<=%)<(?:PRI\w{1,20}>|\w{1,100}>[\d.]{0,9}[a-z](?!\w)))</?"  # not of a placeholder, as in %<name>s
 _INSIDE = rf"(?>[^<>{{\[$]|{TEMPLATE}|[{{\[$])"  # a template does not end it
-ELEMENT = re.compile(
-    rf"(?=<)(?:{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
+ELEMENT = (
+    rf"(?is)(?=<)(?:{_LESS}(?:a|abbr|b|big|br|code|del|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|q|s|small|span|strong|sub|sup"
     rf"|td|th|tr|tt|u|ul|var|wbr)(?:\s(?!\w+ \w+>){_INSIDE}{{0,1000}})?/?>|<!--.{{0,2000}}?-->"
-    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}={_INSIDE}{{0,1000}}|=[^<>\s=]{{1,100}}|\s*)|\d{{1,3}})/?>)",
-    re.IGNORECASE | re.DOTALL,
+    rf"|{_LESS}(?:[a-z][\w.:-]{{0,50}}(?:\s[^<>=]{{0,100}}={_INSIDE}{{0,1000}}|=[^<>\s=]{{1,100}}|\s*)|\d{{1,3}})/?>)"
 )
 ENTITY = re.compile(r"&(?:[A-Za-z]\w{1,9}|#\d{1,6}|#x[0-9a-fA-F]{1,5});")
 _DECIMAL = re.compile("&#0*([0-9]{1,8})[0-9]*")
@@ -114,9 +114,11 @@ ALONE = "\x03"  # a code without text
 SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in place of a space: between words
 
 
+# A text without one is read faster. Those after the first set are signs only next to another character.
 SIGN = re.compile(
-    rf"[{{%$@<\[\\^*_&#|`\u20e3{EMOJI}]|[:!]\w|::|/|www|\.\w|\(\)|\d[a-f]|[a-f]\d", re.IGNORECASE
-)  # a text without one is read faster
+    rf"[{{%$@</\[\\^*_&#|`\u20e3{EMOJI}:!.(wW\d](?:(?<![:!.(wW\d])|(?<=[:!.])\w|(?<=:):|(?<=\()\)|(?<=[wW])[wW]{{2}}"
+    r"|(?<=\d)[a-fA-F]|(?<=[a-fA-F]\d))"
+)
 
 
 def clean_text(text: str) -> str:
@@ -154,14 +156,13 @@ def needs_no_translation(text: str) -> bool:
 
     Letters of a script without case count as words, and so do two small letters in a row (2nd).
     """
-    letters = list(filter(str.isalpha, text))
+    if not any(map(str.isalpha, text)) or _QUANTITY_OR_NAME.fullmatch(text):
+        return True
     is_code = (
         len(text.split()) == 1
         and any(map(str.isdigit, text))
-        and all(letter.isupper() or letter.islower() for letter in letters)
+        and all(letter.isupper() or letter.islower() for letter in filter(str.isalpha, text))
     )
-    if not letters or _QUANTITY_OR_NAME.fullmatch(text):
-        return True
     return is_code and not any(one.islower() and two.islower() for one, two in pairwise(text))
 
 
@@ -183,7 +184,7 @@ def strip_codes(text: str) -> str:
     if "\\" in text:
         text = _PATH_OR_BREAK.sub(lambda match: match[1] or " ", text)
     if "<" in text:
-        text = ELEMENT.sub(lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)
+        text = re.sub(ELEMENT, lambda match: " " * match[0].lower().startswith(("<br", "<p", "</p")), text)
     return ENTITY.sub(lambda match: html.unescape(match[0]).replace("\n", " "), text) if "&" in text else text
 
 
@@ -199,7 +200,7 @@ _RUN, _GROUP = re.compile("[\x00-\x03 ]*[\x00-\x03][\x00-\x03 ]*"), re.compile("
 _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation after a word, unlike in .txt or .50
 # Entities whose characters could be markup or be lost; others are characters of a word
 _LETTER_ENTITY = re.compile(f"(?!&(?:amp|lt|gt|quot|apos|nbsp|lrm|rlm);){ENTITY.pattern}")
-_CODE = re.compile(f"{CODE.pattern}|{BREAK.pattern}|{ENTITY.pattern}")
+_CODE = f"{CODE}|{BREAK.pattern}|{ENTITY.pattern}"
 FORMULA = (
     r"\$\$[^$]{1,1000}\$\$|\$`[^`$\n]{1,200}`\$|(?<![\w%#{])\$[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?![\w({])"
     r"|\\{1,2}[(\[](?=[^\\\n]*(?:[\^_=+<>]|\\[a-z]))(?:[^\n\\]|\\[a-z,;!]){1,300}\\{1,2}[)\]]"
@@ -212,7 +213,7 @@ FORMULA = (
 # Formulas, and marks of RST, Markdown and BBCode in any text that shows them: code, tags, and pairs in three groups,
 # which are an opening mark, its words and the closing mark. The title of a role is text, unless it names the object.
 _ROLE = r"(?:(?<!\w):[\w:+.-]{1,60}:|\{[\w:+.-]{1,60}\})`"
-MARKUP = re.compile(
+MARKUP = (
     rf"(?=[:{{`*\\!\[<&_$\#-]|E<|\b(?:[A-Z]<|[a-z]{{3,20}}+:\S))(?:{FORMULA}"
     r"|(?<![^\n])\$ [a-z.][^\n]*[-/._=|>]\w[^\n]*|(?<![^\n]):[a-z]{2,20}(?: [\w.,\[\]| ]{1,100})?:(?=\s)"
     r"|\*(?:\\\*){0,2}(?:[a-z]\w*_\w*|(?:kw)?args)\*|\\\(\w\w(?=\W|\Z)"  # parameters, a sign of roff
@@ -385,7 +386,9 @@ def _code_tag(text: str) -> Tag:
     return Tag(text, is_break=text.endswith(("\\n", "|n")))
 
 
-def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], Tag], escape: Escape = str) -> Marked:
+def with_tags(
+    marked: Marked, pattern: str | re.Pattern[str], tag_of: Callable[[str], Tag], escape: Escape = str
+) -> Marked:
     """The parts of a segment; matches of a pattern become tags, see `mark_up`.
 
     If a match has groups without names, they are an opening mark, text, and a closing mark.
@@ -396,7 +399,7 @@ def with_tags(marked: Marked, pattern: re.Pattern[str], tag_of: Callable[[str], 
             parts.append(part)
             continue
         at = 0
-        for match in pattern.finditer(part):
+        for match in re.finditer(pattern, part):
             parts.append(part[at : match.start()])
             at = match.end()
             if match.lastindex and not match.lastgroup:

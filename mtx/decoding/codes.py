@@ -122,6 +122,8 @@ def divided(texts: Sequence[str], starts: Sequence[int], tags: Tags) -> list[tup
 
     A pair around several parts encloses each of them: between two parts it has ends that are not written.
     """
+    if not tags:
+        return [(text, []) for text in texts]
     numbers = [max(0, bisect_right(starts, tag.at - (tag.tags[0].kind == "close")) - 1) for tag in tags]
     by_text = [list[Placed]() for _ in texts]
     for number, tag in zip(numbers, tags, strict=True):

@@ -98,7 +98,7 @@ class CTranslate2Engine:
         device = str(placement.device)
         if device == "auto":
             device = "cuda" if library().get_cuda_device_count() else "cpu"
-        is_cpu = device == "cpu"
+        self._is_cpu = is_cpu = device == "cpu"
         self.num_tgt_positions = int(self.info["num_positions"])
         self.num_calls = (placement.threads or num_cores()) if is_cpu else 1
         self.batch_tokens = placement.batch_tokens or (_BATCH_TOKENS if is_cpu else _CUDA_BATCH_TOKENS)
@@ -164,7 +164,9 @@ class CTranslate2Engine:
         )
         num_forced = self.tokenizer.num_forced
         for (request, ids), result in zip(missing, scored, strict=True):
-            hypotheses[request.number][ids] = sum(result.log_probs[num_forced:])
+            log_prob = hypotheses[request.number][ids] = sum(result.log_probs[num_forced:])
+            if not math.isfinite(log_prob):
+                raise MtxError(NO_SCORES)
         return [
             sorted(
                 (
@@ -222,7 +224,7 @@ class CTranslate2Engine:
             min_decoding_length=0,
             max_input_length=0,
             length_penalty=_NO_PENALTY,
-            return_scores=True,
+            return_scores=options.has_scores or options.num_beams > 1 or not self._is_cpu,
             return_end_token=True,
             asynchronous=True,
         )
@@ -231,12 +233,10 @@ class CTranslate2Engine:
         """Returns the hypotheses of one source, cut to the limit, with `</s>`, and their log-probabilities.
 
         CTranslate2's scores omit the prefix, and the end of a hypothesis that it cut; there and for a disabled beam it
-        is NaN.
+        is NaN. Where no scores are needed it is 0, but NaN for an empty hypothesis: without numbers it writes none.
         """
-        if not any(map(math.isfinite, scores)):
-            raise MtxError(NO_SCORES)
         hypotheses = LogProbs()
-        for pieces, score in zip(by_beam, scores, strict=True):
+        for pieces, score in zip(by_beam, scores or [0.0 if by_beam[0][1:] else math.nan], strict=True):
             ids = [self._ids[piece] for piece in pieces]
             is_whole = ids[-1:] == [EOS_ID] and len(ids) <= request.limit
             if not is_whole:

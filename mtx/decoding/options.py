@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 from mtx.config.limits import (
     MAX_BATCH_TOKENS,
@@ -88,6 +88,7 @@ class SearchOptions:
         split_sentences: whether to translate the sentences of a line one by one; None: if the model was trained on
             single sentences.
         n_best: number of hypotheses of a line; all samples are returned.
+        has_scores: whether scores are needed. Without them, CTranslate2 is faster in greedy search on a CPU.
 
     Raises:
         TypeError, ValueError: for a value of another type, or out of its range.
@@ -99,6 +100,7 @@ class SearchOptions:
     sampling: Sampling | None = None
     split_sentences: bool | None = None
     n_best: int = 1
+    has_scores: bool = True
 
     def __post_init__(self) -> None:
         check_number("beam_size", self.num_beams, 1, MAX_BEAM_SIZE)
@@ -158,8 +160,7 @@ class Placement:
             check_number("batch_tokens", self.batch_tokens, 1, MAX_BATCH_TOKENS)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """One sentence to translate.
 
     Attributes:
@@ -177,8 +178,7 @@ class Request:
     sample: int = 0
 
 
-@dataclass(frozen=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A finished hypothesis: its token ids, `</s>` included, and its score after the length penalty."""
 
     ids: list[int]

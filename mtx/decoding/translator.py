@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import accumulate, pairwise, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, Unpack
 from unicodedata import category, is_normalized, normalize
 
 import numpy as np
@@ -116,8 +116,7 @@ class Hypothesis:
 Hypotheses = list[Hypothesis]  # of a line or a part, best first
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """A unit of translation, a sentence or a part of it, or what separates them.
 
     Attributes:
@@ -318,7 +317,9 @@ class Translator:
         Raises:
             TypeError, ValueError, DataError: see `hypotheses`.
         """
-        return [hypotheses[0].text for hypotheses in self.hypotheses(lines, prefixes, n_best=1)]
+        unscored = copy.copy(self)
+        unscored.options = replace(self.options, has_scores=False)
+        return [hypotheses[0].text for hypotheses in unscored.hypotheses(lines, prefixes, n_best=1)]
 
     def hypotheses(self, lines: Lines, prefixes: Lines | None = None, n_best: int | None = None) -> list[Hypotheses]:
         """Returns the finished hypotheses of each line: up to beam_size, best first.
@@ -433,9 +434,11 @@ class Translator:
         for unit in [marked] if prefix or is_kept else units(marked, lead):
             if self.codes and has_letters(unit):
                 unit = [part.raw if isinstance(part, Tag) and part.raw in self.codes else part for part in unit]
-            text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(raw(unit)), [])
-            if is_kept or not text.strip() or lead.fullmatch(raw(unit)):
-                parts += [Part([], None, frame, own=unit)] * bool(raw(unit))
+            if not (written := raw(unit)):
+                continue
+            text, tags = bare(unit) if any(isinstance(part, Tag) for part in unit) else (clean_text(written), [])
+            if is_kept or not text.strip() or lead.fullmatch(written):
+                parts.append(Part([], None, frame, own=unit))
                 continue
             for number, (sentence, codes) in enumerate(sentences(text, tags, split)):
                 read = sentence
@@ -486,8 +489,7 @@ class Translator:
         starts = [len(sentence.text) * done // (len(ids) + added) for done in accumulate(sizes, initial=0)]
         texts = [sentence.text[start:end] for start, end in pairwise([*starts, None])]
         return [
-            replace(
-                sentence,
+            sentence._replace(
                 ids=[*before, *body, *after],
                 is_cut=len(cuts) > 1,
                 text=text,
@@ -582,6 +584,8 @@ class Translator:
         """A hypothesis with all codes of its source; where it lacks a learned one, they are placed in proportion."""
         src = part.text
         tags = part.tags
+        if not (tags or self.codes):
+            return hypothesis
         tgt = hypothesis.text
         if self.codes and not (part.prefix or part.is_cut) and codes_of(src) != codes_of(tgt):
             src, tags = bare(mark_up(put_back(tags, src, src, ())))

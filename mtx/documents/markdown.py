@@ -57,7 +57,7 @@ _KEPT = re.compile(
     r"|(\[\[)([^\[\]|/\n]{1,200} [^\[\]|/\n]{1,200})(\|[^\[\]|\s/]{1,100}/[^\[\]|\s]{1,100}\]\])"
     r"|\[\[[^\[\]|/\n]{1,200}\|[^\[\]|\s]{0,100}-[^\[\]|\s]{1,100}\]\]|(\[\[[^\[\]|\n]{1,200}\|)([^\[\]\n]{1,200})(\]\])"
     r"|!?\[\[[^\[\]\n]{1,200}\]\]|(\[)([^\[\]\n]{1,200})(\](?:\[[\w.:-]{1,200}\]|\{ ?[\#.:][^{}\n]{0,200}\}))"
-    rf"|{_COMPONENT})|{OPTION}|{CODE.pattern}"
+    rf"|{_COMPONENT})|{OPTION}|{CODE}"
 )
 # What the parser would divide: formulas, elements of code, roles of MyST
 _UNDIVIDED = re.compile(
@@ -65,7 +65,7 @@ _UNDIVIDED = re.compile(
     r"|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){0,500}?</\1>"
     r"(?: ?\+ ?<\1>[^<]{1,50}</\1>)*|\{[\w:+.-]{1,60}\}`[^`]{1,1000}`)"
 )
-_WHOLE = re.compile(f"{_COMPONENT}|{MARKUP.pattern}")
+_WHOLE = re.compile(f"{_COMPONENT}|{MARKUP}")
 _IMAGE = re.compile(  # and nothing else; the text of one on a slide of Marp may be its size or its place
     r"(\[?!\[)(?!bg\b|(?:w|h|width|height):\d)([^\[\]`*<>]+)(\](?:\([^()]*\)|\[[^\[\]]+\])"
     r"(?:\]\([^()]*\))?(?:\{[^{}]*\})?)\Z"

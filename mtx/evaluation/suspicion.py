@@ -31,7 +31,7 @@ def suspicion(src: str, translation: str) -> Suspicion | None:
     stutters = _STUTTER.search(translation) and not _STUTTER.search(src) and of_src < _FEWEST_OF_ONE_LETTER
     if stutters or _repetitions(translation) > of_src:
         return "repetition"
-    words = [word for word in _TOKEN.findall(CODE.sub(" ", src)) if word.isalpha()]
+    words = [word for word in _TOKEN.findall(re.sub(CODE, " ", src)) if word.isalpha()]
     is_copy = len(words) >= _FEWEST_WORDS and translation.split() == src.split() and not needs_no_translation(src)
     return "copy" if is_copy else omission(src, translation)
 

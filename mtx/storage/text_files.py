@@ -198,8 +198,10 @@ _NARROW = "cp1252 cp1251 cp932 gb18030 big5 cp949 euc_jp cp1250 koi8_r cp1253 cp
 def wide_encoding(beginning: bytes) -> str | None:
     """UTF-16 or UTF-32 if a text that starts with these bytes is in one of them, with or without a byte order mark."""
     num_nuls = beginning.count(0)
-    few_controls = sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
-    is_narrow = num_nuls < 2 or (few_controls and _decode(beginning, "utf-8") is not None)
+    is_narrow = num_nuls < 2 or (
+        sum(byte < 0x20 for byte in beginning) < _MANY_CONTROLS * len(beginning)
+        and _decode(beginning, "utf-8") is not None
+    )
     for name in _WIDE if not is_narrow or beginning.startswith(_BOMS) else ():
         text = _decode(beginning, name) or ""
         num_strange = sum(unicodedata.category(c) in ("Cc", "Cn", "Co") and c not in "\t\r\n\f" for c in text)

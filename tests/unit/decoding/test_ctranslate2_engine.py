@@ -91,6 +91,16 @@ def test_hypotheses_are_whole_different_and_in_order(tokenizer: Tokenizer, expor
             assert found[-1].score == pytest.approx(forced / penalty(len(found[-1].ids), alpha), abs=1e-4)
 
 
+@pytest.mark.parametrize("has_scores", [True, False])
+def test_a_model_without_numbers_as_scores_is_refused(tokenizer: Tokenizer, tmp_path: Path, has_scores: bool) -> None:
+    bundle = lively_bundle(tokenizer, tmp_path / "model")
+    for weight in bundle.model.state_dict().values():
+        weight.mul_(1e12)
+    write_ctranslate2(bundle, tmp_path / "export", "fp32")
+    with pytest.raises(MtxError, match="no numbers as scores"):
+        search(Translator.load(tmp_path / "export", beam_size=1, has_scores=has_scores), sources(tokenizer))
+
+
 def test_an_empty_translation_is_possible(tokenizer: Tokenizer, exports: Path) -> None:
     src = sources(tokenizer)
     short = [search(Translator.load(exports / "export-0", max_length=n), src) for n in (1, 12)]

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +48,7 @@ class Upper(FakeTranslator):
             return [part]
         starts = range(0, len(part.text), self.part_chars)
         chunks = [(start > 0, part.text[start : start + self.part_chars]) for start in starts]
-        return [replace(part, ids=list(text.encode()), text=text, is_next=is_next) for is_next, text in chunks]
+        return [part._replace(ids=list(text.encode()), text=text, is_next=is_next) for is_next, text in chunks]
 
     def decode_parts(self, parts: Sequence[Part], *others: Any, **named: Any) -> list[list[Hypothesis]]:
         read = [part for part in parts if part.own is None]
