@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light docs clean
+.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light docs docs-output clean
 
 setup: .venv/installed
 
@@ -51,6 +51,9 @@ first-light: setup # what mtx does on this machine's GPU; DATA=DIR has Multi30k 
 
 docs: .venv/docs # the site, in site/: fails for a broken link or anchor, and for a page that the navigation lacks
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+docs-output: setup # prints again what the pages show as printed: 10 minutes; DATA=DIR has Multi30k, whose blocks take longer
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/docs_output.py $(if $(DATA),--data "$(DATA)")
 
 .venv/docs: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"

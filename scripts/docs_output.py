@@ -364,6 +364,7 @@ OF_PAGE: dict[str, dict[str, Callable[[Workplace, Path], None]]] = {
         ),
     },
     "docs/howto/prepare-text.md": {"my.tsv": _pairs(0, 5000)},
+    "docs/howto/train.md": {"my.tsv": _pairs(0, 5000)},
     "docs/tutorials/translators.md": {"memory.tmx": _memory(0, 3000)},
 }
 
