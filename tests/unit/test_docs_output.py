@@ -1,6 +1,8 @@
 """What the pages show as printed is printed: how blocks are paired and compared, and the quick ones."""
 
+import ast
 import importlib.util
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -107,3 +109,28 @@ def test_a_block_is_printed(page: str, beginning: str, tmp_path: Path) -> None:
     compared = script.compared(page, script.Shared(tmp_path, None), beginning)
     found = [result for block, *result in compared if block.lines[0].startswith(beginning)]
     assert found == [["", []]]
+
+
+def _messages() -> list[tuple[str, str]]:
+    """What the tables of problems quote from mtx: a page and a message. install.md quotes other programs."""
+    found = []
+    for page in script.PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        for section in re.findall(r"^## What can go wrong\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+            cells = " ".join(re.findall(r"^\| (.*?) \|", section, re.MULTILINE))
+            quoted = [message for message in re.findall(r"`([^`]+)`", cells) if " " in message]
+            found += [(page, message) for message in quoted if not message.startswith("mtx ")]
+    return [(page, message) for page, message in found if page != "docs/install.md"]
+
+
+def test_the_messages_in_the_tables_of_problems_are_those_of_mtx() -> None:
+    pieces = set()
+    for path in (ROOT / "mtx").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                pieces |= {piece.strip() for piece in re.split(r"%[.\d,]*[sdfr]|\{[^}]*\}", node.value)}
+    messages = _messages()
+    assert len(messages) > 8
+    for page, message in messages:
+        known = any(message in piece or (len(piece) >= 12 and piece in message) for piece in pieces)
+        assert known, f"{page}: {message}"
