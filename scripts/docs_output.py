@@ -42,6 +42,7 @@ PAGES = ["README.md", *sorted(
 COMMANDS, OUTPUT = ("", "bash", "sh"), ("text", "console", "json")
 PROGRAMS = ("mtx ", "echo ", "cat ")  # the commands of a page that run; others install or download
 LIMIT_S = 900
+HOME = "/home/you"  # how the pages call the folder in which the commands run
 SHARED = ("mtx train demo", "mtx train multi30k-en-de data.dir=dataset/data/task1/raw")  # each is trained once
 
 # A page, how the first line of a block begins, and why it is not compared here.
@@ -81,6 +82,8 @@ MASKS = [
     (r"[\d,]+(?= target tokens/s)", "#"),
     (r"(?<![\w.,:])[-+]?\d+\.\d+(e[-+]\d+)?(?![\w.])", "#"),
     (r"(?<!\w)(\d+|#)%", "#%"),
+    (r"(step \d+|the average of \d+ checkpoints, steps \d+ to \d+) #(?=[,;)])", "CANDIDATE #"),  # for the final weights
+    (r"(?<= # at step )\d+(?= \(validation)", "#"),
     (r"^( +-> ).*", r"\1…"),  # what a model translates during its training
     (r'(?<=\}, )\{"text": "[^"]*"', '{"text": "…"'),  # what a search ranks second
     (r'(?<="alternatives":\[)"[^"]*"', '"…"'),
@@ -217,7 +220,7 @@ class Workplace:
             timer.start()
             assert process.stdout
             for line in process.stdout:
-                lines.append(line.rstrip("\n"))
+                lines.append(line.rstrip("\n").replace(str(self.folder.resolve()), HOME))
                 if command.startswith("mtx train") and shown and not missing(shown, [*before, *lines]):
                     stop()
                     process.stdout.read()

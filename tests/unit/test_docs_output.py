@@ -67,6 +67,9 @@ def test_the_tests_that_compare_a_page_exist() -> None:
         ('[{"text": "A", "score": -0.7}, {"text": "B", "score": -2.6}]',
          '[{"text": "A", "score": -0.8}, {"text": "C", "score": -3.1}]'),
         ("packages: torch 2.13, ..., transformers missing", "packages: torch 2.14, transformers 5.0"),
+        ("the model is step 800 97.1, by BLEU (the average of 3 checkpoints, steps 700 to 800 97.0)",
+         "the model is the average of 5 checkpoints, steps 600 to 800 97.1, by BLEU (step 800 97.0)"),
+        ("best:      97.13 at step 800 (validation BLEU)", "best:      97.2 at step 700 (validation BLEU)"),
         ("tokenizer: ... subwords", "tokenizer: 4,000 subwords"),
     ],
 )  # fmt: skip
