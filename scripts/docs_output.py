@@ -87,6 +87,7 @@ MASKS = [
     (r"^( +-> ).*", r"\1…"),  # what a model translates during its training
     (r'(?<=\}, )\{"text": "[^"]*"', '{"text": "…"'),  # what a search ranks second
     (r'(?<="alternatives":\[)"[^"]*"', '"…"'),
+    (r'"advice": "(use|look|redo)"', '"advice": "…"'),
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "#"),
     (r"^(mtx|packages|CPU|GPU|memory|disk|device):( {2,}| (?=torch )).*", r"\1: …"),  # mtx doctor
     (r" {2,}", "  "),

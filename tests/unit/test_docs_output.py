@@ -41,6 +41,7 @@ def test_a_block_without_a_language_is_what_a_reader_types(page: str) -> None:
     results = ("BLEU ", "verdict: ", "advice: ", "cleaning: ", "error: ", "warning: ")
     typed = [line for block in BLOCKS[page] if block.language in script.COMMANDS for line in block.lines]
     assert [line for line in typed if line.startswith(results) or " BLEU " in line] == []
+    assert [block.name for block in BLOCKS[page] if block.language == "text" and block.lines[0].startswith("$ ")] == []
 
 
 @pytest.mark.parametrize("name", ["NOT_OUTPUT", "NOT_RUN", "PRINTED_BY", "FILES"])
