@@ -88,6 +88,7 @@ MASKS = [
     (r'(?<=\}, )\{"text": "[^"]*"', '{"text": "…"'),  # what a search ranks second
     (r'(?<="alternatives":\[)"[^"]*"', '"…"'),
     (r'"advice": "(use|look|redo)"', '"advice": "…"'),
+    (r"^(\S+: )\d+( pairs of \d+ lines).*", r"\1#\2"),  # what back-translation keeps
     (r"\d{4}-\d\d-\d\dT[\d:.]+Z", "#"),
     (r"^(mtx|packages|CPU|GPU|memory|disk|device):( {2,}| (?=torch )).*", r"\1: …"),  # mtx doctor
     (r" {2,}", "  "),
