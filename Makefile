@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light docs docs-references clean
+.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light docs docs-references docs-output clean
 
 setup: .venv/installed
 
@@ -54,6 +54,9 @@ docs: .venv/docs # the site, in site/: fails for a broken link or anchor, and fo
 
 docs-references: setup # the tables of docs/reference that are generated: settings, commands, recipes
 	$(BIN)/python scripts/docs_references.py
+
+docs-output: setup # prints again what the pages show as printed: 10 minutes; DATA=DIR has Multi30k, whose blocks take longer
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/docs_output.py $(if $(DATA),--data "$(DATA)")
 
 .venv/docs: .venv/installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[docs]"
