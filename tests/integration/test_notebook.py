@@ -26,9 +26,7 @@ def run_notebook(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.seconds
-def test_all_cells_run(
-    notebook: Any, run_notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_cells_run(notebook: Any, run_notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = tmp_path / "commands"
     commands.mkdir()
     (commands / "mtx").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mtx "$@"\n', encoding="utf-8")
