@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light docs docs-references docs-output clean
+.PHONY: setup demo check test test-fast test-all test-pages test-wheel test-reliability first-light release docs docs-references docs-output clean
 
 setup: .venv/installed
 
@@ -48,6 +48,9 @@ test-reliability: setup # all of what `make test-all` runs a share of, in half a
 
 first-light: setup # what mtx does on this machine's GPU; DATA=DIR has Multi30k (scripts/first_light/README.md)
 	$(BIN)/python scripts/first_light/first_light.py
+
+release: setup # builds and checks a release in dist/; uploads nothing
+	$(BIN)/python scripts/release.py
 
 docs: .venv/docs # the site, in site/: fails for a broken link or anchor, and for a page that the navigation lacks
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,8 +1,12 @@
-"""The wheel works outside the checkout, installed with its dependencies into a new environment (`make test-wheel`)."""
+"""The wheel works outside the checkout, installed with its dependencies into a new environment (`make test-wheel`).
+
+It is built here, or with MTX_WHEEL=FILE the one that `make release` has built.
+"""
 
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 from pathlib import Path
 
@@ -41,9 +45,11 @@ class Installed:
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     directory = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", directory, CHECKOUT]
-    subprocess.run(build, check=True)
-    [wheel] = directory.glob("*.whl")
+    wheel = os.environ.get("MTX_WHEEL")
+    if not wheel:
+        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", directory, CHECKOUT]
+        subprocess.run(build, check=True)
+        [wheel] = map(str, directory.glob("*.whl"))
     venv.create(directory / "venv", with_pip=True)
     environment = Installed(directory)
     environment.run("python", "-m", "pip", "install", "--quiet", "-c", CHECKOUT / "constraints.txt", wheel)
@@ -54,6 +60,8 @@ def test_what_is_imported_is_the_wheel(installed: Installed) -> None:
     place = installed.run("python", "-c", "import mtx; print(mtx.__file__)").strip()
     assert Path(place).is_relative_to(installed.scripts.parent)
     installed.run("python", "-m", "pip", "check")
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert installed.run("mtx", "--version") == f"mtx {project['version']}\n"
 
 
 def test_the_recipes_are_in_it(installed: Installed) -> None:

@@ -1,0 +1,61 @@
+"""The notebook for a class runs from top to bottom, with less training, and its stored outputs are of its cells."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "notebooks" / "class.ipynb"
+MAX_BYTES = 250_000
+
+
+@pytest.fixture
+def notebook() -> Any:
+    return nbformat.read(NOTEBOOK, as_version=4)
+
+
+@pytest.fixture
+def run_notebook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import run_notebook
+
+    return run_notebook
+
+
+@pytest.mark.seconds
+def test_all_cells_run(notebook: Any, run_notebook: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    (commands / "mtx").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m mtx "$@"\n', encoding="utf-8")
+    (commands / "mtx").chmod(0o755)
+    monkeypatch.setattr(run_notebook, "COMMANDS", commands)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    [setting] = [cell for cell in notebook.cells if cell.source.startswith("steps = 400")]
+    setting.source = "steps = 20"
+    run_notebook.execute(notebook, tmp_path)
+    printed = {
+        cell.source: "".join(output.get("text", "") for output in cell.outputs)
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    }
+    assert [source for source, text in printed.items() if "error:" in text] == []  # a `!` that fails raises nothing
+    [training] = [text for source, text in printed.items() if "runs/first" in source and "mtx train" in source]
+    assert "grammar BLEU" in training and len(training.splitlines()) < 60, "a bar is one line"
+    [comparison] = [text for source, text in printed.items() if "mtx compare" in source]
+    assert "runs/second" in comparison
+    shown = [output.data for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
+    assert sum("image/png" in data for data in shown) == 2
+    pages = [data["text/html"] for data in shown if "text/html" in data]
+    assert len(pages) == 2 and all("Content-Security-Policy" in page for page in pages)
+
+
+def test_the_stored_outputs_are_of_the_cells(notebook: Any, run_notebook: Any) -> None:
+    assert notebook.metadata["executed_sources"] == run_notebook.digest_of(notebook), "python scripts/run_notebook.py"
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    assert outputs and all(output.output_type != "error" for output in outputs)
+    assert NOTEBOOK.stat().st_size < MAX_BYTES
