@@ -43,7 +43,7 @@ def test_the_page_lists_every_public_name_and_argument() -> None:
     fields = {**Placement.__dataclass_fields__, **SearchOptions.__dataclass_fields__}
     arguments = {**{name: field.default for name, field in fields.items()}, "to": None, "src": None}
     defaults = dict(re.findall(r"^\| `(\w+)` \| [^|]* \| `([^|]*)` \|", TEXT, re.MULTILINE))
-    assert defaults.keys() == LoadOptions.__annotations__.keys() == arguments.keys() - {"n_best"}
+    assert defaults.keys() == LoadOptions.__annotations__.keys() == arguments.keys() - {"n_best", "has_scores"}
     for name, default in defaults.items():
         assert default.replace('"', "'") == repr(arguments[name]), name
     assert str(inspect.signature(mtx.Sampling)) in "".join(re.findall(r"`Sampling(\(.*?\))`", TEXT)) + (
