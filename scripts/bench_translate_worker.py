@@ -125,7 +125,7 @@ def _mtx(job: "Job") -> Translate:
         limit_to_source_length()
 
     def translate(lines: Sequence[str], beam_size: int) -> list[Translation]:
-        translator.options = SearchOptions(beam_size, job.length_penalty)
+        translator.options = SearchOptions(beam_size, job.length_penalty, has_scores=False)  # as `mtx translate` does
         best = [hypotheses[0] for hypotheses in translator.hypotheses(lines)]
         return [Translation(each.text, len(each.pieces)) for each in best]
 
