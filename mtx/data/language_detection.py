@@ -11,11 +11,11 @@ the attributes of XML, or the header of PO), or else detected from its text.
 import contextlib
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 import regex
@@ -35,7 +35,7 @@ from mtx.data.tables import (
 )
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.text_files import printable, read_lines
+from mtx.storage.text_files import is_utf8, printable, read_lines
 
 _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
@@ -186,15 +186,16 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
 
     Raises:
         UsageError: if they are unknown; the help has the command that names them.
-        DataError: if the file cannot be read.
+        DataError: if the file cannot be read, or is not UTF-8 and so unclear.
     """
     languages, origin = languages_of(path, columns)
     match languages:
         case [str(src), str(tgt)] if src != tgt:
             return src, tgt, origin
     names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
-    known = dict.fromkeys(filter(None, [*languages, *map(language_of_column, _IN_NAME.findall(path.name))]))
-    src, tgt = [*known, "CODE", "CODE"][:2]
+    named = map(language_of_column, _IN_NAME.findall(path.name))
+    rest = chain((name for name in named if name and name not in languages), repeat("CODE"))
+    src, tgt = (language or next(rest) for language in [*dict.fromkeys(languages), None, None][:2])
     raise UsageError(
         f"{path}: cannot tell its two languages: found {printable(names[:200])}",
         mtx_command(
@@ -226,7 +227,10 @@ def languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
     if len(named) >= 2:
         return [*named], "its header"
     block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
-    return [language_of(side) for side in (block.src, block.tgt)], _TEXT
+    languages = [language_of(side) for side in (block.src, block.tgt)]
+    if not (all(languages) or is_utf8("".join(block.src + block.tgt))):
+        deque(read_lines(path, "strict"), 0)  # raises the error that names its encoding
+    return languages, _TEXT
 
 
 def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:

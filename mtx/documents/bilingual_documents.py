@@ -190,10 +190,11 @@ _NAMES = {
     "godot": re.compile(r"\[[@\w.]+\]"),
 }
 # Credits of translators in GNOME and KDE, which people fill in, a command with its options, and programs of help; a
-# regular expression, the form of a date, and a keyboard shortcut
+# regular expression, the form of a date, a keyboard shortcut, and keys instead of text: MENU_START, menu.start
 _KEPT = re.compile(
     r"translator-credits\Z|(?:NAME|EMAIL) OF TRANSLATORS\Z|'?(?:[a-z][\w-]*'? )+\[[<-]|.*\nbas_id\d"
     r"|\^(?=.*[\[(\\*+$])\S+\Z|(?:([a-zA-Z])\1*(?:[ ,./:-]+|\Z)){3,}\Z|[GgHh]:i\Z"
+    r"|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\Z|[a-z]\w+(?:\.\w{2,})+\Z"
 )
 _RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 
