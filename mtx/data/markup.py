@@ -62,7 +62,7 @@ _SIGN_CODES = (
     r"|\{\s*[A-Z]+\([^{}]{0,200}\)\s*\}"  # Fluent
     rf"|\$t\([^()]{{0,100}}\)|\$\({_NAME}\)|\$\${_NAME}\$\$|(?<!\w)\${_NAME}(?:\$(?!\w)|(?:\.[a-z]\w*+)*+)"
     rf"|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*|(?<!\w)(?:\^{_NAME}\^|###{_NAME}###)(?!\w)"
-    r"|(?<!\w)@[a-z]{2,20} ?\([$'\"][^()]{0,200}\)"  # Blade
+    r"|(?<!\w)@[a-z]{2,20} ?\([$'\"](?:[^()]|\([^()]{0,100}\)){0,200}\)"  # Blade
     rf"|(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./:][A-Za-z]\w*)*:?(?!\w)"  # Drupal, Laravel; the names of emoji, figures
     # Labels and milestones of GitLab, but not ~half
     r"|(?<![\w~/\"'])~(?!(?:about|all|an?|approx\w*|dozens?|every|half|once|same|twice|thrice|one|two|three|four|five"

@@ -49,11 +49,11 @@ _VISIBLE = re.compile(
 )
 _DECLARED = re.compile("html (?:xml:)?lang .*|meta content content-language")
 _UNKNOWN = ("", *PLAIN_NAMES)  # languages
-# Icons, and signatures in the pages of Sphinx, Javadoc, Doxygen, TypeDoc, rustdoc, phpDocumentor and JSDoc
+# Icons; signatures and names in the pages of Sphinx, Javadoc, Doxygen, TypeDoc, rustdoc, phpDocumentor and mkdocstrings
 _KEPT_CLASS = re.compile(
     r"(?<!\S)(?:notranslate|material-(?:icons|symbols)[\w-]*|sig-(?:object|(?:pre)?name|param)|desc(?:class)?name"
-    r"|(?:type|member)-signature|element-name|memproto|mem(?:Item|Templ)(?:Left|Right|Params)|memtitle"
-    r"|tsd-signature[\w-]*|code-header|phpdocumentor-(?:\w+__)?signature)(?!\S)"
+    r"|(?:type|member)-signature|element-name|mem(?:proto|title|ItemLeft|ItemRight|TemplParams)|param(?:name|type)"
+    r"|tsd-signature[\w-]*|tsd-kind-parameter|code-header|phpdocumentor-signature|doc-object-name)(?!\S)"
 )
 # The names of an element with an omitted end tag, and of one that ends it
 _ENDED_BY = re.compile(rf"li li|d[td] d[td]|t[dh] t[dhr]|tr tr|option opt(?:ion|group)|p (?!(?:{_WITH_TEXT})\Z).*")

@@ -30,7 +30,7 @@ from mtx.data.markup import (
         "{n !== 1 && 's'} and {n > 1 ? 'a' : 'b'} at {format(n, 'x')} by {\"key\": \"value\"}",
         "[b] [url=https://a.b] [/url] [*]", "ftp://a.b/c and 1️⃣ at \\u00a0", "{a?.b ?? 'c'} by @Model.Name",
         "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}", "[1,19] and ]20,Inf]",
-        "@lang('a.b') and @foreach ($a as $b) in {if $c} at @string/app_name",
+        "@lang('a.b') and @if ($a->b() && $c) by @foreach ($a as $b) in {if $c} at @string/app_name",
         "[user:name] at [node:field_a:entity:url] on [view:front=block_1] by /var/data/in.csv and /usr/bin",
         '~bug and ~"needs review" by ~type::bug-x in %"Release 12"',
         "{{{{raw}}}} at ${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",

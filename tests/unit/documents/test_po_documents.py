@@ -142,7 +142,9 @@ def test_messages_of_code_are_left(message: str, tmp_path: Path) -> None:
     assert translated(tmp_path / "a.po", text) == text
 
 
-@pytest.mark.parametrize("message", ["see", "I see", "Go_on", "OK", "a.b", "^1Red team^7 wins", "<B>Yes", "A, b", "Add all", "'bake' a [b]"])
+@pytest.mark.parametrize(
+    "message", ["see", "I see", "Go_on", "a.b", "^1Red team^7 wins", "<B>Yes", "A, b", "Add all", "'bake' a [b]"]
+)
 def test_short_messages_are_translated(message: str, tmp_path: Path) -> None:
     assert message not in translated(tmp_path / "a.po", f'msgid "{message}"\nmsgstr ""\n').split("msgstr")[1]
 
