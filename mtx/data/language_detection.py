@@ -35,7 +35,7 @@ from mtx.data.tables import (
 )
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
-from mtx.storage.text_files import is_utf8, printable, read_lines
+from mtx.storage.text_files import printable, read_lines
 
 _SURE = 0.5  # probability from which a sentence counts for a language
 # Rules of thumb. Over 99% of Multi30k's sentences count for their own language.
@@ -192,6 +192,8 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
     match languages:
         case [str(src), str(tgt)] if src != tgt:
             return src, tgt, origin
+    if isinstance(reader_of(path), TableReader):
+        deque(read_lines(path, "strict"), 0)  # text in another encoding is not clear: the error names that
     names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
     named = map(language_of_column, _IN_NAME.findall(path.name))
     rest = chain((name for name in named if name and name not in languages), repeat("CODE"))
@@ -227,10 +229,7 @@ def languages_of(path: Path, columns: Columns) -> tuple[list[str | None], str]:
     if len(named) >= 2:
         return [*named], "its header"
     block = next(reader(path, PLAIN_NAMES, columns), PairBlock((), [], []))
-    languages = [language_of(side) for side in (block.src, block.tgt)]
-    if not (all(languages) or is_utf8("".join(block.src + block.tgt))):
-        deque(read_lines(path, "strict"), 0)  # raises the error that names its encoding
-    return languages, _TEXT
+    return [language_of(side) for side in (block.src, block.tgt)], _TEXT
 
 
 def _languages_of_units(units: Iterable[Unit]) -> tuple[list[str | None], str]:

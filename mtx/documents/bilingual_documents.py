@@ -161,13 +161,10 @@ def write_xml(marked: Marked) -> str:
     return raw(marked, lambda text: escape(_NO_XML.sub(" ", text)))
 
 
-_TRUE = "true|yes|1|locked"
 # The values of locked and of confirmed translations, by attribute name without prefix
-_LOCKED = {"locked": _TRUE}
+_LOCKED = {"locked": "true|yes|1|locked"}
 _CONFIRMED = {
-    "locked": _TRUE,
-    "approved": _TRUE,
-    "confirmed": _TRUE,
+    **dict.fromkeys(["locked", "approved", "confirmed"], _LOCKED["locked"]),
     "conf": "translated|approvedtranslation|approvedsignoff",
     "state": "final|signed-off|reviewed",
     "status": "manuallyconfirmed|proofread|reviewer1confirmed|reviewer2confirmed",

@@ -156,7 +156,7 @@ def _write_block(source: Marked, translation: Marked) -> str:
     written = ""
     for part in translation:
         if written.endswith(" ") and (space := spaces.get(id(part))):
-            written = written.rstrip() + space
+            written = written.rstrip() + _escape(space)
         written += raw([part], _escape)
     return written
 

@@ -104,6 +104,7 @@ def test_white_space_of_a_tag_moves_with_it_only_where_there_is_some() -> None:
     source: Marked = ["x\n ", first, " ", second]
     assert _write_block(source, [second, " Y ", first, "<"]) == "<b> Y\n <a>&lt;"
     assert _write_block(source, [first, "Y ", second]) == "<a>Y <b>"
+    assert _write_block(["5\xa0", first, "x"], ["5 ", first, "x"]) == "5&#160;<a>x"
 
 
 @pytest.mark.parametrize(
