@@ -11,11 +11,11 @@ the attributes of XML, or the header of PO), or else detected from its text.
 import contextlib
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from pathlib import Path
 
 import regex
@@ -186,15 +186,18 @@ def find_languages(path: Path, columns: Columns = ()) -> tuple[str, str, str]:
 
     Raises:
         UsageError: if they are unknown; the help has the command that names them.
-        DataError: if the file cannot be read.
+        DataError: if the file cannot be read, or is not UTF-8 and so unclear.
     """
     languages, origin = languages_of(path, columns)
     match languages:
         case [str(src), str(tgt)] if src != tgt:
             return src, tgt, origin
+    if isinstance(reader_of(path), TableReader):
+        deque(read_lines(path, "strict"), 0)  # text in another encoding is not clear: the error names that
     names = ", ".join(filter(None, languages)) or "no header with languages, and its text is not clear"
-    known = dict.fromkeys(filter(None, [*languages, *map(language_of_column, _IN_NAME.findall(path.name))]))
-    src, tgt = [*known, "CODE", "CODE"][:2]
+    named = map(language_of_column, _IN_NAME.findall(path.name))
+    rest = chain((name for name in named if name and name not in languages), repeat("CODE"))
+    src, tgt = (language or next(rest) for language in [*dict.fromkeys(languages), None, None][:2])
     raise UsageError(
         f"{path}: cannot tell its two languages: found {printable(names[:200])}",
         mtx_command(

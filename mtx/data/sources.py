@@ -309,7 +309,7 @@ def _in_order(corpus: Corpus, columns: Columns) -> Corpus:
         for block in corpus.blocks():
             if is_swapped is None:
                 if problem := unlike_lines(block.src):
-                    log.warning("%s: %s", corpus.name, problem)
+                    log_once(f"{corpus.name}: {problem}", logging.WARNING)
                 is_swapped = are_exchanged(Profile.of(block.src), Profile.of(block.tgt), languages)
                 if is_swapped:
                     if columns or len(corpus.files) != 1 or names_languages(*corpus.files):

@@ -306,9 +306,9 @@ def _cells(path: Path, number: int, line: str) -> list[str]:
 
 
 @functools.cache
-def log_once(text: str) -> None:
+def log_once(text: str, level: int = logging.INFO) -> None:
     """Log a message once, although the file is read several times."""
-    log.info("%s", text)
+    log.log(level, "%s", text)
 
 
 read_tsv = TableReader(rows_of_tsv)

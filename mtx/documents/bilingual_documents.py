@@ -161,13 +161,10 @@ def write_xml(marked: Marked) -> str:
     return raw(marked, lambda text: escape(_NO_XML.sub(" ", text)))
 
 
-_TRUE = "true|yes|1|locked"
 # The values of locked and of confirmed translations, by attribute name without prefix
-_LOCKED = {"locked": _TRUE}
+_LOCKED = {"locked": "true|yes|1|locked"}
 _CONFIRMED = {
-    "locked": _TRUE,
-    "approved": _TRUE,
-    "confirmed": _TRUE,
+    **dict.fromkeys(["locked", "approved", "confirmed"], _LOCKED["locked"]),
     "conf": "translated|approvedtranslation|approvedsignoff",
     "state": "final|signed-off|reviewed",
     "status": "manuallyconfirmed|proofread|reviewer1confirmed|reviewer2confirmed",
@@ -190,10 +187,11 @@ _NAMES = {
     "godot": re.compile(r"\[[@\w.]+\]"),
 }
 # Credits of translators in GNOME and KDE, which people fill in, a command with its options, and programs of help; a
-# regular expression, the form of a date, and a keyboard shortcut
+# regular expression, the form of a date, a keyboard shortcut, and keys instead of text: MENU_START, menu.start
 _KEPT = re.compile(
     r"translator-credits\Z|(?:NAME|EMAIL) OF TRANSLATORS\Z|'?(?:[a-z][\w-]*'? )+\[[<-]|.*\nbas_id\d"
     r"|\^(?=.*[\[(\\*+$])\S+\Z|(?:([a-zA-Z])\1*(?:[ ,./:-]+|\Z)){3,}\Z|[GgHh]:i\Z"
+    r"|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\Z|[a-z]\w+(?:\.\w{2,})+\Z"
 )
 _RST_MARK = re.compile(r"(?!\\)(?:[\w:.+-]*[`*|].*|.*[`*|]_*)", re.DOTALL)
 

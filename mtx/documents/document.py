@@ -200,4 +200,5 @@ def _codec(data: bytes, kind: str) -> str:
             declared = "utf-8"  # whatever the page declares: text in other encodings is not valid UTF-8
         elif _LATIN_1.fullmatch(declared):
             declared = "cp1252"  # as browsers read it
-    return declared or "utf-8"
+    is_open = kind == "html" and data.isascii() and b"<html" in data.lower()  # a browser may take it for anything
+    return declared or ("ascii" if is_open else "utf-8")

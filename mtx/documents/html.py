@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
 
 from mtx.data.languages import Languages, code_of, tag_of
@@ -48,11 +49,16 @@ _VISIBLE = re.compile(
 )
 _DECLARED = re.compile("html (?:xml:)?lang .*|meta content content-language")
 _UNKNOWN = ("", *PLAIN_NAMES)  # languages
-_KEPT_CLASS = re.compile(r"(?<!\S)(?:notranslate|material-(?:icons|symbols)[\w-]*)(?!\S)")
+# Icons; signatures and names in the pages of Sphinx, Javadoc, Doxygen, TypeDoc, rustdoc, phpDocumentor and mkdocstrings
+_KEPT_CLASS = re.compile(
+    r"(?<!\S)(?:notranslate|material-(?:icons|symbols)[\w-]*|sig-(?:object|(?:pre)?name|param)|desc(?:class)?name"
+    r"|(?:type|member)-signature|element-name|mem(?:proto|title|ItemLeft|ItemRight|TemplParams)|param(?:name|type)"
+    r"|tsd-signature[\w-]*|tsd-kind-parameter|code-header|phpdocumentor-signature|doc-object-name)(?!\S)"
+)
 # The names of an element with an omitted end tag, and of one that ends it
 _ENDED_BY = re.compile(rf"li li|d[td] d[td]|t[dh] t[dhr]|tr tr|option opt(?:ion|group)|p (?!(?:{_WITH_TEXT})\Z).*")
 _ATTRIBUTE = re.compile(r"[\s/]*+([^\s/>=]++)(?:\s*+=\s*+(\"[^\"]*+\"|'[^']*+'|[^\s>]*+))?")
-_MOST_UNFINISHED = 1000  # unclosed tags between two closed ones
+_MANY_UNFINISHED = re.compile(r"(?:\A|>)[^<>]*+()(?:<[^<>]*+){1001}")  # unclosed tags between two closed ones
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
 # A block of Liquid that holds code or a comment is one template, and so is character data; PHP at the end need not end.
 _TEMPLATE = re.compile(
@@ -141,7 +147,18 @@ def read_blocks(path: Path, text: str, src: str = "") -> Iterator[Edit]:
     for start, end, run in _spans(text, masked, _parts(masked, src)):
         segment = with_codes(with_tags(with_tags(run, MARKUP, element_tag, _escape), ELEMENT, Tag, _escape), _escape)
         if has_letters(segment):
-            yield Edit(start, end, segment, lambda new: raw(new, _escape))
+            yield Edit(start, end, segment, partial(_write_block, segment))
+
+
+def _write_block(source: Marked, translation: Marked) -> str:
+    """The HTML of a translation; white space before a tag is as in the source."""
+    spaces = {id(tag): text[len(text.rstrip()) :] for text, tag in pairwise(source) if isinstance(text, str)}
+    written = ""
+    for part in translation:
+        if written.endswith(" ") and (space := spaces.get(id(part))):
+            written = written.rstrip() + _escape(space)
+        written += raw([part], _escape)
+    return written
 
 
 def _mask_templates(text: str) -> str:
@@ -200,13 +217,13 @@ def _spans(text: str, masked: str, parts: list[_Part]) -> Iterator[tuple[int, in
 def _parts(text: str, src: str = "") -> list[_Part]:
     """The parts of a page, in order; together they contain all of its characters."""
     parts = _find_parts(text)
-    for part, end in zip(parts, [*(part.start for part in parts[1:]), len(text)], strict=False):
-        part.end = end
-        if part.kind == "data" and _UNFINISHED.search(text, part.start, end):
+    for part, following in pairwise([*parts, _Part(len(text), "", "")]):
+        part.end = following.start
+        if part.kind == "data" and _UNFINISHED.search(text, part.start, part.end):
             part.kind = "kept"
         elif part.kind.startswith("start"):
             at = part.start + 1 + len(part.name)
-            while match := _ATTRIBUTE.match(text, at, end):
+            while match := _ATTRIBUTE.match(text, at, part.end):
                 at = match.end()
                 part.spans.setdefault(match[1].lower(), match.span(2))
             part.attributes = {name: text[slice(*span)].strip("\"'") for name, span in part.spans.items()}
@@ -258,10 +275,9 @@ def _implied_end(parts: list[_Part], number: int, bound: int) -> int:
 
 def _refuse_unfinished(path: Path, text: str) -> None:
     """Refuse a page with very many unclosed tags, which the parser of Python 3.11 reads again and again."""
-    for part in re.finditer("[^>]+", text):
-        if part[0].count("<") > _MOST_UNFINISHED:
-            line = text.count("\n", 0, text.index("<", part.start())) + 1
-            raise DataError(f"{path}:{line}: unclosed tags; expected > after <")
+    if many := _MANY_UNFINISHED.search(text):
+        line = text.count("\n", 0, many.start(1)) + 1
+        raise DataError(f"{path}:{line}: unclosed tags; expected > after <")
 
 
 def _find_parts(text: str) -> list[_Part]:

@@ -82,6 +82,23 @@ def test_the_error_has_the_command_that_names_them(name: str, text: str, known: 
     )
 
 
+@pytest.mark.parametrize("name, command", [("t.txt", "src=CODE data.tgt=de"), ("de-zu.txt", "src=zu data.tgt=de")])
+def test_the_command_has_a_language_on_its_side(name: str, command: str, tmp_path: Path) -> None:
+    rows = (f"{number} ||| {text}\n" for number, text in enumerate(sentences("de", 12)))
+    (path := tmp_path / name).write_text("".join(rows))
+    with pytest.raises(UsageError, match="cannot tell its two languages: found de$") as error:
+        find_languages(path)
+    assert str(error.value.help).endswith(command)
+
+
+def test_a_text_that_is_unclear_for_its_encoding_is_refused_for_that(tmp_path: Path) -> None:
+    path = tmp_path / "t.tsv"
+    path.write_bytes("Grüße\tgreetings\nSchön\tbeautiful\nKäse\tcheese\n".encode("cp1252"))
+    with pytest.raises(DataError, match=r"t\.tsv:1: not UTF-8") as error:
+        find_languages(path)
+    assert str(error.value.help).startswith("iconv -f ")
+
+
 def test_the_command_keeps_the_columns(tmp_path: Path) -> None:
     (path := tmp_path / "t.csv").write_text("Begriff;Term;Note\nDach;roof;\n")
     with pytest.raises(UsageError) as error:

@@ -32,8 +32,9 @@ from mtx.data.markup import (
         "{n !== 1 && 's'} and {n > 1 ? 'a' : 'b'} at {format(n, 'x')} by {\"key\": \"value\"}",
         "[b] [url=https://a.b] [/url] [*]", "ftp://a.b/c and 1️⃣ at \\u00a0", "{a?.b ?? 'c'} by @Model.Name",
         "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}", "[1,19] and ]20,Inf]",
-        "@lang('a.b') and @foreach ($a as $b) in {if $c} at @string/app_name",
+        "@lang('a.b') and @if ($a->b() && $c) by @foreach ($a as $b) in {if $c} at @string/app_name",
         "[user:name] at [node:field_a:entity:url] on [view:front=block_1] by /var/data/in.csv and /usr/bin",
+        '~bug and ~"needs review" by ~type::bug-x in %"Release 12"',
         "{{{{raw}}}} at ${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
     ],
 )  # fmt: skip
@@ -49,6 +50,7 @@ def test_codes_are_found_whole(text: str) -> None:
         "100% of users, 50%discount, 50 % of", "see [1], [note] and [see note]", "He said: hello! Yes:no",
         "{see this note}", "AT&T costs US$5", "a * b ^ c", "3 < 4 > 2", "a<b and c>d", "\\nabla", "¡Hola! (so: so)",
         "costs $5", "a || b | c", "x\\times y", "[Anna: yes] [see: below] [12:30]",
+        "~5 minutes, ~half, ~approx ten, ~thirty, ~gone~ ~~gone~~ H~2~O a~b ~Anna ~ 'x' 100%\"x\"",
         "and/or/not, 5 km/h /s/ (he)/she/they",
     ],
 )  # fmt: skip

@@ -58,6 +58,7 @@ def test_text_in_subwords_gets_a_warning_with_the_command_that_joins_them(
     for _ in range(2):
         list(corpus.blocks())
     assert f"{path}: expected lines of text, got text in subwords: sed -E 's/@@( |$)//g' FILE" in caplog.text
+    assert [record.levelname for record in caplog.records] == ["WARNING"], "once, although it is read twice"
     caplog.clear()
     path.write_text("".join(f"{en}\t{fr}\n" for en, fr in PAIRS))
     list(corpus.blocks())

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from mtx.data.markup import Marked, Tag
+from mtx.documents.html import _write_block
 from mtx.errors import DataError
 from tests.unit.documents.test_document import translated
 
@@ -79,10 +81,42 @@ from tests.unit.documents.test_document import translated
         ("<p>a `b` **c**</p>", "<p>A `b` **C**</p>"),
         ("<p>a &lt;b c=d&gt; <tt>e</tt></p><optgroup label=f>",
          "<p>A &lt;b c=d&gt; <tt>e</tt></p><optgroup label=\"F\">"),
+        ('<dt class="sig sig-object py" id=a><span class="sig-name descname">a</span>(<em>b</em>)</dt><dd>c</dd>',
+         '<dt class="sig sig-object py" id=a><span class="sig-name descname">a</span>(<em>b</em>)</dt><dd>C</dd>'),
+        ('<h1>a <span class="element-name">b</span></h1><div class="type-signature">c <a href="d">e</a></div><p>f</p>',
+         '<h1>A <span class="element-name">b</span></h1><div class="type-signature">c <a href="d">e</a></div><p>F</p>'),
+        ('<div class="memproto"><table><tr><td>a</td></tr></table></div><h4 class="code-header">b</h4>c',
+         '<div class="memproto"><table><tr><td>a</td></tr></table></div><h4 class="code-header">b</h4>C'),
+        ('<div class="tsd-signature">a</div><p class="phpdocumentor-signature">b</p><td class="paramname">c</td>d',
+         '<div class="tsd-signature">a</div><p class="phpdocumentor-signature">b</p><td class="paramname">c</td>D'),
+        ("<label>a</label>\n  <input>\n\t<input> b  c\n  <input> d <b>e</b>\n<i>f</i>",
+         "<label>A</label>\n  <input>\n\t<input> B C\n  <input> D <b>E</b>\n<i>F</i>"),
+        ("{% if a %}\n  <a>b</a>\n{% else %}\n  <p>c</p>", "{% if a %}\n  <a>B</a>\n{% else %}\n  <p>C</p>"),
         ("", ""),
     ],
 )  # fmt: skip
 def test_what_stays(page: str, result: str, tmp_path: Path) -> None:
+    assert translated(tmp_path / "p.html", page) == result
+
+
+def test_white_space_of_a_tag_moves_with_it_only_where_there_is_some() -> None:
+    first, second = Tag("<a>"), Tag("<b>")
+    source: Marked = ["x\n ", first, " ", second]
+    assert _write_block(source, [second, " Y ", first, "<"]) == "<b> Y\n <a>&lt;"
+    assert _write_block(source, [first, "Y ", second]) == "<a>Y <b>"
+    assert _write_block(["5\xa0", first, "x"], ["5 ", first, "x"]) == "5&#160;<a>x"
+
+
+@pytest.mark.parametrize(
+    "page, result",
+    [
+        ("<HTML><p title='&copy; b'>a &copy;</p></HTML>", "<HTML><p title='&#169; B'>A &#169;</p></HTML>"),
+        ("<html><meta charset=utf-8><p>a &copy;", "<html><meta charset=utf-8><p>A ©"),
+        ("<html><p>ä &copy;", "<html><p>Ä ©"),
+        ("<p>a &copy;</p>", "<p>A ©</p>"),  # a part of a page, whose encoding another file declares
+    ],
+)
+def test_a_page_of_unknown_encoding_stays_ascii(page: str, result: str, tmp_path: Path) -> None:
     assert translated(tmp_path / "p.html", page) == result
 
 

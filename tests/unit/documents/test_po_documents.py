@@ -135,14 +135,16 @@ def test_a_block_of_code_is_no_text(kind: str, tmp_path: Path) -> None:
     "message",
     ["F j, Y g:i a", "N j, Y, P", "yyyy-MM-dd HH:mm", "H:i", "^cakes/(?P<name>[-\\w]+)/$", "^[yYjJ]",
      "<Primary><Shift>S", "<Control>F10", "'bake cake' [--heat | -h] [<flour>]", "images/cake.png",
-     "cake://a.png", "#include <cake.h>"],
+     "cake://a.png", "#include <cake.h>", "MENU_START", "DIALOG_INTRO_01", "inventory.sword.name"],
 )  # fmt: skip
 def test_messages_of_code_are_left(message: str, tmp_path: Path) -> None:
     text = f'msgid "{message}"\nmsgstr ""\n\nmsgctxt "a.xhp\\nbas_id1\\nhelp.text"\nmsgid "Print it"\nmsgstr ""\n'
     assert translated(tmp_path / "a.po", text) == text
 
 
-@pytest.mark.parametrize("message", ["see", "I see", "^1Red team^7 wins", "<B>Yes", "A, b", "Add all", "'bake' a [b]"])
+@pytest.mark.parametrize(
+    "message", ["see", "I see", "Go_on", "a.b", "^1Red team^7 wins", "<B>Yes", "A, b", "Add all", "'bake' a [b]"]
+)
 def test_short_messages_are_translated(message: str, tmp_path: Path) -> None:
     assert message not in translated(tmp_path / "a.po", f'msgid "{message}"\nmsgstr ""\n').split("msgstr")[1]
 
