@@ -65,10 +65,7 @@ _SIGN_CODES = (
     rf"|@(?:\.\w+)?:[\w.]+\w|\*\|[\w:]+\|\*|(?<!\w)(?:\^{_NAME}\^|###{_NAME}###)(?!\w)"
     r"|(?<!\w)@[a-z]{2,20} ?\([$'\"](?:[^()]|\([^()]{0,100}\)){0,200}\)"  # Blade
     rf"|(?<![^\s(\"'>])[@:!]{_NAME}(?:[-./:][A-Za-z]\w*)*:?(?!\w)"  # Drupal, Laravel; the names of emoji, figures
-    # Labels and milestones of GitLab, but not ~half
-    r"|(?<![\w~/\"'])~(?!(?:about|all|an?|approx\w*|dozens?|every|half|once|same|twice|thrice|one|two|three|four|five"
-    r"|six|seven|eight|nine|ten|eleven|twelve|\w+t(?:een|y)|(?:hundr|thous|mill|bill)\w+|\w+(?:ly|rd|th)|per|zero)\b)"
-    r"(?:[a-z]\w*+(?:(?:::?|-)\w++)*+(?![~\w/])|\"[^\"\n]{1,60}\")|(?<!\S)%\"[A-Za-z0-9][^\"\n]{1,60}\""
+    r"|(?<![\w~/\"'])~(?:[a-z][\w-]*+::[\w-]++|\"[^\"\n]{1,60}\")|(?<!\S)%\"[A-Za-z0-9][^\"\n]{1,60}\""  # GitLab
     # Weblate, Maketext, Drupal, shortcodes of WordPress, BBCode without an end
     r"|\[(?:X\d+X|_\d+|(?:quant|numf|[*#]),[^\[\]]{1,100}|[a-z][\w-]*:[^\s\[\]]{1,200})\]"
     r"|\[/?[a-z][a-z0-9]*[_-][\w-]*(?:\s[^\[\]]{0,500})?\]|\[[a-z]\w*(?:\s[^\[\]=]{1,100})?=[^\[\]]{1,500}\]"

@@ -34,7 +34,7 @@ from mtx.data.markup import (
         "^[%lld](inflect: true)", "{0}|%count%|{1} |||| {2}", "[1,19] and ]20,Inf]",
         "@lang('a.b') and @if ($a->b() && $c) by @foreach ($a as $b) in {if $c} at @string/app_name",
         "[user:name] at [node:field_a:entity:url] on [view:front=block_1] by /var/data/in.csv and /usr/bin",
-        '~bug and ~"needs review" by ~type::bug-x in %"Release 12"',
+        '~"bug" and ~"needs review" by ~type::bug-x in %"Release 12"',
         "{{{{raw}}}} at ${{ a.b }} and $user.name and @.lower:a.b by mailto:a@b.org",
     ],
 )  # fmt: skip
