@@ -50,6 +50,7 @@ def back_translate(
     The pairs train a model of the opposite direction: their target side is your text, their source side the translation
     by MODEL. Running the same command again resumes an interrupted one.
     """
+    from mtx.data.language_detection import Profile
     from mtx.data.markup import clean_text
     from mtx.storage import durable
     from mtx.storage.resumable import ResumableRows
@@ -60,6 +61,8 @@ def back_translate(
     start, end = shard_bounds(shard, sum(1 for _ in read_lines(mono)))
     output = resolve_output(output, mono) or output
     translator = load_translator(model, **options)
+    if other := Profile.of(islice(read_lines(mono), BLOCK_LINES)).other_language(translator.src):
+        logger.warning("%s is in %s; %s translates from %s", mono, other, model, translator.src)
     scorer: Any = forward and load_translator(
         forward, **EXACT, device=options["device"], threads=options.get("threads")
     )

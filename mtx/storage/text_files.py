@@ -192,7 +192,8 @@ _LONGEST_CUT = 3  # bytes of a character that is cut at the end
 _STRANGE = 0.01  # share of characters foreign to text above which it is another encoding
 _DECLARED = re.compile(rb"""(?:\xef\xbb\xbf)?\s*<\?xml[^>]*?\sencoding\s*=\s*["']([\w.:-]+)""")
 # Common encodings of parallel text. If several are equally probable, the first counts.
-_NARROW = "cp1252 cp1251 cp932 gb18030 big5 cp949 euc_jp cp1250 koi8_r cp1253 cp1254 cp1256 cp1255 cp1257 cp874"
+_EAST_ASIAN = "cp932 gb18030 big5 cp949 euc_jp"
+_NARROW = f"cp1252 cp1251 {_EAST_ASIAN} cp1250 koi8_r cp1253 cp1254 cp1256 cp1255 cp1257 cp874"
 
 
 def wide_encoding(beginning: bytes) -> str | None:
@@ -246,11 +247,12 @@ def likely_encoding(sample: bytes, language: str = "-") -> str | None:
 
     usual: list[str] = re.findall(rf"(cp\d+)[^;]* {language}\b", _CODE_PAGES)
     names = [*usual, *_NARROW.split()]
+    is_european = 8 * sum(byte > 127 for byte in sample) < len(sample)  # single letters between ASCII
     candidates = [
         (name not in usual, match.chaos, -match.coherence, names.index(name))
         for match in from_bytes(sample, cp_isolation=names)
         for name in match.could_be_from_charset  # they give the same text
-        if name in names
+        if name in names and not (is_european and name in _EAST_ASIAN)
     ]
     if not candidates:
         return None

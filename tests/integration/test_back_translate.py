@@ -1,6 +1,7 @@
 """`mtx back-translate`: pairs from text of one language, the same bytes however often it is killed."""
 
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,15 @@ def test_the_shards_make_up_the_whole(trained: Path, mono: Path, tmp_path: Path)
         assert result.returncode == 0, result.stderr.decode()
     whole, first, second = (out.read_bytes() for out in outputs)
     assert first and second and first + second == whole
+
+
+def test_text_in_another_language_than_the_models_source(trained: Path, tmp_path: Path) -> None:
+    mono = tmp_path / "mono.fr"
+    objects = ["la porte de la maison", "un livre sur la table", "les enfants dans le jardin", "mon frère à la gare"]
+    subjects = ["Le chien de mon voisin", "Elle ne veut pas", "Nous avons trouvé", "Je suis allé voir"]
+    mono.write_text("".join(f"{a} {b}.\n" for a, b in product(subjects, objects)), encoding="utf-8")
+    result = mtx("back-translate", trained, mono, "-o", tmp_path / "bt.tsv", "--beam", 1)
+    assert result.returncode == 0 and b"mono.fr is in fr; " in result.stderr, result.stderr.decode()
 
 
 def test_what_is_refused(trained: Path, tmp_path: Path, refused: Any) -> None:

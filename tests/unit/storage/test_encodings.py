@@ -1,6 +1,7 @@
 """UTF-16 and UTF-32 are known with and without a byte order mark, other encodings mostly, and no text in UTF-8 is."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,6 +68,14 @@ def test_the_language_shows_the_encoding_of_short_texts(language: str, codec: st
     name = codec.replace("cp", "WINDOWS-")
     sample = "\n".join(lines).encode(codec)
     assert likely_encoding(sample, language) == name
+
+
+def test_few_letters_with_accents_are_not_east_asian(monkeypatch: pytest.MonkeyPatch) -> None:
+    likely = [SimpleNamespace(chaos=chaos, coherence=1, could_be_from_charset=[name])
+              for name, chaos in (("cp932", 0.0), ("cp1252", 0.1))]  # fmt: skip
+    monkeypatch.setattr("charset_normalizer.from_bytes", lambda sample, cp_isolation: likely)
+    assert likely_encoding("El niño está cerca del río.".encode("latin-1")) == "WINDOWS-1252"
+    assert likely_encoding("犬が大きい。".encode("cp932")) == "CP932"
 
 
 def test_bytes_of_no_encoding_are_not_named() -> None:
