@@ -55,5 +55,5 @@ def _write(breaks: list[str], translation: Marked) -> str:
     text = raw([part if isinstance(part, str) else Tag(part.raw.replace(" ", "\0")) for part in translation])
     widths = count(max(1, len(text) // (len(breaks) + 1)))
     wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for width in widths)
-    first, *rest = next(lines for lines in wrapped if len(lines) <= len(breaks) + 1)
-    return "".join([first, *chain(*zip(breaks, rest, strict=False))]).replace("\0", " ")
+    lines = next(lines for lines in wrapped if len(lines) <= len(breaks) + 1)
+    return "".join(chain(*zip(["", *breaks], lines, strict=False))).replace("\0", " ")

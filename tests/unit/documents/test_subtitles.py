@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mtx.documents import subtitles
 from tests.unit.documents.test_document import translated
 
 
@@ -40,6 +41,11 @@ def test_the_text_of_cues_is_translated(text: str, result: str, line_end: str, t
     srt = "1\n00:00:01,000 --> 00:00:04,000\n{}\n\n2\n00:00:05,200 --> 00:00:07,900\n{}".replace("\n", line_end)
     text, result = (each.replace("\n", line_end) for each in (text, result))
     assert translated(tmp_path / "a.srt", srt.format(text, text)) == srt.format(result, result)
+
+
+def test_an_empty_translation_leaves_an_empty_cue() -> None:
+    [edit] = subtitles.read("1\n00:00:01,000 --> 00:00:02,000\none two\nthree four\n")
+    assert edit.write([""]) == ""
 
 
 def test_what_webvtt_has_besides_cues_stays(tmp_path: Path) -> None:
