@@ -211,7 +211,7 @@ def train_run(config: "Config", ranks: "Ranks | None" = None, prints_scores: boo
             if verdict.help:
                 logger.info("advice: %s", verdict.help)
         for line in advice.count_by_quality(result.scores):
-            logger.info("translations by estimated quality (redo: the worst quarter of validation): %s", line)
+            logger.info("translations to use, to look at and to redo, by their estimated quality: %s", line)
     src, tgt = config.data.language_pairs[0]
     direction = ["--from", src, "--to", tgt] if config.data.directions else []
     translate = mtx_command("translate", result.paths.root, *direction)

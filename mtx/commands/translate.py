@@ -77,6 +77,10 @@ def translate(
 
     Documents are XLIFF, TMX, PO, HTML, Markdown, SRT and WebVTT files. Only their text changes.
     """
+    if file and file.is_dir():
+        raise UsageError(
+            f"{file}: is a directory", 'for file in DIR/*; do mtx translate MODEL "$file" -o "OUT/${file##*/}"; done'
+        )
     target, table = (resolve_output(path, file, prefix, glossary) for path in (output, review))
     if table and table == target:
         raise UsageError(f"--review {review}: the translation is written to the same file", "choose another file")
@@ -103,7 +107,7 @@ def translate(
     if table and not translator.quality_map:
         raise UsageError(
             f"--review: {model} has no estimate of quality for this search",
-            "mtx evaluate MODEL --src FILE --ref FILE --fit-quality",
+            "omit --glossary, --beam and --length-penalty, or: mtx evaluate MODEL --src FILE --ref FILE --fit-quality",
         )
     rows = Review(table)
     if text and kind:
@@ -172,7 +176,7 @@ class LineWork:
         self._num_empty += sum(not text and bool(line.strip()) for line, text in pairs)
         if not self.has_values:
             return texts
-        from mtx.evaluation.suspicion import suspicion
+        from mtx.decoding.suspicion import suspicion
 
         rows = []
         for line, hypotheses in zip(lines, results, strict=True):
@@ -400,8 +404,8 @@ def translate_document(
 ) -> None:
     """Translate a document; only its text changes."""
     from mtx.data.markup import Marked, bare, raw
+    from mtx.decoding.suspicion import suspicion
     from mtx.documents import document
-    from mtx.evaluation.suspicion import suspicion
 
     terms = TermCount(translator)
     suspicious = list[str]()

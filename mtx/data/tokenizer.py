@@ -56,7 +56,7 @@ _WRONG_SIZE = re.compile(
 _AUTO_SIZES = {4_000: 17_000, 8_000: 400_000, 16_000: 2_236_000, 32_000: math.inf}
 _MARK = re.compile(f"([{TERM_MARKS}])")
 _MARK_NAMES = ("term-source", "term-target", "term-end")  # no tag can have such a name
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffd]")
 
 
 def normalize(text: str, form: Form) -> str:
@@ -186,8 +186,8 @@ class Tokenizer:
     def decode(self, ids: Encoded) -> list[str]:
         """The text of token ids, one line each, without `</s>`, reserved symbols and padding.
 
-        Byte pieces (for characters without a piece) can form line breaks and other control characters; each becomes a
-        space.
+        Byte pieces (for characters without a piece) can form line breaks and other control characters, or none; each of
+        those becomes a space.
         """
         pieces = [[token for token in sentence if token < self.num_pieces] for sentence in ids]
         return [_CONTROLS.sub(" ", text) for text in self.models.decode(pieces)]

@@ -23,6 +23,10 @@ from mtx.storage.run_files import HYPOTHESIS_TEXT, REFERENCE_TEXT, SCORES, SOURC
 logger = logging.getLogger(__name__)
 
 METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names
+# The lowest score of text that is good, usable as a draft, usable for the gist, hardly usable, and not usable, see
+# https://cloud.google.com/translate/automl/docs/evaluate#bleu; on Multi30k en-de a BLEU of 21 corresponds to a chrF2 of
+# 45. Text of a grammar can be learned perfectly.
+LIMITS = {"bleu": (40, 30, 20, 10, 0), "chrf": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
 LONGEST_TER_S = 1800.0
 TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
 

@@ -101,7 +101,7 @@ class Hypothesis:
 
     @property
     def advice(self) -> "Advice | None":
-        """What to do with it: use, look or redo, by the quality of the worst part."""
+        """What to do with it: use, look or redo, by the quality of the worst part; look, not use, if suspicious."""
         return self._estimate[1]
 
     @cached_property
@@ -109,7 +109,11 @@ class Hypothesis:
         translator = self.translator
         is_searched = self.found and not any(part.prefix for part, _ in self.found)
         if translator and is_searched and (quality_map := translator.quality_map):
-            return quality_map.estimate(translator.features(self))
+            from mtx.decoding.suspicion import suspicion
+
+            quality, advice = quality_map.estimate(translator.features(self))
+            source = " ".join(part.text for part, _ in self.found)
+            return quality, "look" if advice == "use" and suspicion(source, self.text) else advice
         return None, None
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import sacrebleu
 
+from mtx.decoding.metrics import LIMITS, bleu, too_short_for_bleu
 from mtx.decoding.quality import QualityMap
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
@@ -85,20 +86,21 @@ def fit(
     """
     direction = "-".join(translator.languages)
     end = time.monotonic() + seconds
-    rows, scores = list[Floats](), list[float]()
+    rows, pairs = list[Floats](), list[tuple[str, str]]()
     order = np.random.default_rng(1).permutation(len(sources) * (len(sources) >= _FEWEST_LINES))[:_MOST_LINES]
     for block in np.array_split(order, max(1, len(order) // _BLOCK_LINES)):
         for number, [best, *_] in zip(block, translator.hypotheses([sources[n] for n in block], n_best=1), strict=True):
             if of_parts := translator.features(best):
                 sizes, values = zip(*of_parts, strict=True)
                 rows.append(np.average(values, axis=0, weights=sizes))
-                scores.append(sacrebleu.sentence_chrf(best.text, [references[number]]).score)
+                pairs.append((best.text, references[number]))
         if time.monotonic() > end:
             break
     if len(rows) < _FEWEST_LINES:
         logger.info("%s: no estimate of quality: it needs %d lines of validation text", direction, _FEWEST_LINES)
         return None
-    features, chrf = map(np.array, (rows, scores))
+    features = np.array(rows)
+    chrf = np.array([sacrebleu.sentence_chrf(text, [reference]).score for text, reference in pairs])
     predicted = np.empty(len(chrf))  # of each line by a model that was fitted without it
     for fold in range(_NUM_FOLDS):
         out = slice(fold, None, _NUM_FOLDS)
@@ -110,13 +112,17 @@ def fit(
         return None
     logger.info("%s: the estimate of quality follows chrF2 by %.2f (Spearman)", direction, spearman)
     knots, scores = fit_isotonic(predicted, chrf)
-    redo_below, look_below = np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5])
-    of_all, bias = _fit_ridge(features, chrf)
+    texts, references = zip(*pairs, strict=True)
+    tgt = translator.languages[1]
+    of_all = inf if too_short_for_bleu(references, tgt) else bleu(texts, references, tgt)
+    is_weak = [of_all < limit for limit in LIMITS["bleu"][3:1:-1]]  # not usable, or hardly usable
+    redo_below, look_below = np.where(is_weak, 100, np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5]))
+    weights, bias = _fit_ridge(features, chrf)
     return QualityMap(
         beam_size=translator.options.num_beams,
         length_penalty=translator.options.alpha,
         bias=bias,
-        weights=of_all.tolist(),
+        weights=weights.tolist(),
         knots=knots,
         values=scores,
         redo_below=redo_below,

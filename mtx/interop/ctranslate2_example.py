@@ -13,7 +13,7 @@ from pathlib import Path
 import ctranslate2
 import sentencepiece
 
-BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a model with byte pieces can write any character
+BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffd]")  # a model with byte pieces can write any character
 
 
 def main() -> None:

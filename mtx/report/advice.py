@@ -22,9 +22,9 @@ from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.metrics import METRICS, Scores, normalize_lines, parts_of, too_short_for_bleu
+from mtx.decoding.metrics import LIMITS, METRICS, Scores, normalize_lines, parts_of, too_short_for_bleu
+from mtx.decoding.suspicion import suspicion
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
-from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
 from mtx.model.translation_model import TranslationModel
 from mtx.report.run_history import RunSummary, improvement
@@ -314,8 +314,7 @@ def of_gains(gains: Sequence[Gain]) -> list[Advice]:
     return problems
 
 
-# The lowest score of each verdict, see https://cloud.google.com/translate/automl/docs/evaluate#bleu, for text like the
-# test set; on Multi30k en-de a BLEU of 21 corresponds to a chrF2 of 45. Text of a grammar can be learned perfectly.
+# By `LIMITS`, for text like the test set
 _VERDICTS = (
     "good: on text like this, most translations need few corrections",
     "usable as a draft: understandable on text like this, but needs correction",
@@ -323,7 +322,6 @@ _VERDICTS = (
     "hardly usable: even on text like this, the meaning is often lost",
     "not usable: it has not learned enough",
 )
-_LIMITS = {"bleu": (40, 30, 20, 10, 0), "chrf": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
 _GIST, _POOR, _USELESS = 2, 3, 4  # places in `_VERDICTS`
 _FAULTS = {
     "repetition": "repeat themselves",
@@ -367,7 +365,7 @@ def usability(run: RunSummary) -> Advice | None:
     is_alike = are_alike(hypotheses, references)
     metric = "chrf" if is_short else "bleu"
     value = scores[name][metric]["score"]
-    limits = _LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric]
+    limits = LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric]
     level = next(number for number, limit in enumerate(limits) if value >= limit)
     best = _USELESS if is_alike or num_faulty >= 0.3 * lines else _POOR if num_faulty >= 0.1 * lines else 0
     verdict = _VERDICTS[level]

@@ -26,10 +26,10 @@ import numpy as np
 from mtx.config.schema import DataConfig
 from mtx.data.cleaning import clean_pair
 from mtx.data.token_store import PreparedData
+from mtx.decoding.suspicion import suspicion
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import draw_table
-from mtx.evaluation.suspicion import suspicion
 from mtx.evaluation.test_set_scores import translate_and_score
 from mtx.evaluation.test_sets import TestSet
 from mtx.formatting import counted

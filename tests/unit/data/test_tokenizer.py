@@ -86,6 +86,7 @@ def test_decoded_text_holds_no_line_break_or_control(tokenizer: Tokenizer) -> No
     for text in tokenizer.decode(byte_pieces + tokenizer.encode(HOSTILE)):
         assert len(f"{text}.".splitlines()) == 1
         assert not any(unicodedata.category(char) in ("Cc", "Zl", "Zp", "Cs") for char in text)
+        assert "\ufffd" not in text
     assert tokenizer.decode(tokenizer.encode(["a\nb"])) == ["a b"]
 
 

@@ -25,11 +25,12 @@ from tests.translators import FakeTranslator
 RNG = random.Random(1)
 NAMES = ["".join(letters) for letters in product("abcdefgh", "abcdefgh", "abcdefg")]
 LINES = [" ".join([name, *RNG.choices(["abc", "cab"], k=5)]) for name in NAMES]
+REVERSED = [" ".join(line.split()[::-1]) for line in LINES]
 WORSE = ["".join(RNG.choices("opqrstuv", k=len(line))) for line in LINES]
 
 
 class Sure(FakeTranslator):
-    """Repeats each source; the log-probability of a token is what `of_line` says for the source's number."""
+    """Reverses the words; the log-probability of a token is what `of_line` says for the source's number."""
 
     def __init__(self, of_line: Callable[[int], float]):
         super().__init__(train_tokenizer(LINES, TokenizerConfig(vocab_size=300), 1, []), 99, SearchOptions())
@@ -39,14 +40,15 @@ class Sure(FakeTranslator):
         self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
     ) -> list[list[Candidate]]:
         numbers = [LINES.index(text) for text in self.tokenizer.decode(list(sources))]
-        log_probs = (self._of_line(number) * len(ids) for number, ids in zip(numbers, sources, strict=True))
-        pairs = zip(sources, log_probs, strict=True)
+        targets = self.tokenizer.encode([REVERSED[number] for number in numbers], target=True)
+        log_probs = (self._of_line(number) * len(ids) for number, ids in zip(numbers, targets, strict=True))
+        pairs = zip(targets, log_probs, strict=True)
         return [[Candidate(ids, log_prob / penalty(len(ids), options.alpha))] for ids, log_prob in pairs]
 
 
 def references(number: int) -> str:
     """Half of the references equal the translation, the others share nothing with it."""
-    return LINES[number] if number % 2 else WORSE[number]
+    return REVERSED[number] if number % 2 else WORSE[number]
 
 
 def test_a_fitted_map_tells_good_translations_from_bad_ones() -> None:
@@ -60,10 +62,22 @@ def test_a_fitted_map_tells_good_translations_from_bad_ones() -> None:
     assert {found[number].advice for number in range(1, len(LINES), 2)} == {"use"}
 
 
+@pytest.mark.parametrize(("share", "weak"), [(0.05, (True, True)), (0.16, (False, True)), (0.5, (False, False))])
+def test_no_translation_of_a_weak_model_is_to_be_used(share: float, weak: tuple[bool, bool]) -> None:
+    """BLEU is about 110 times the share of the lines that are right: below 10, 10 to 20, and above."""
+    right = [number % 100 < 100 * share for number in range(len(LINES))]
+    wrong = [" ".join(line[place : place + 5] for place in range(0, len(line), 5)) for line in WORSE]
+    translator = Sure(lambda number: -0.1 if right[number] else -2.0)
+    quality_map = fit(
+        translator, LINES, [(REVERSED if right[number] else wrong)[number] for number in range(len(LINES))]
+    )
+    assert quality_map and (quality_map.redo_below == 100, quality_map.look_below == 100) == weak
+
+
 def test_no_map_where_the_search_knows_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     noise = random.Random(2)
-    targets = [noise.choice([LINES[number], WORSE[number]]) for number in range(len(LINES))]
+    targets = [noise.choice([REVERSED[number], WORSE[number]]) for number in range(len(LINES))]
     assert fit(Sure(lambda number: -1.0), LINES, targets) is None
     assert "it would follow chrF2 by" in caplog.text
     assert fit(Sure(lambda number: -1.0), LINES[:199], LINES[:199]) is None
@@ -117,8 +131,10 @@ def test_training_fits_before_the_test_sets_are_translated(tmp_path: Path, monke
     found = list[tuple[str, str]]()
     monkeypatch.setattr(run, "_finish", lambda run, translator, translations: found.extend(translations["t"]))
     run._score(ended, Ranks())
-    assert [text for text, _ in found] == LINES and [advice for _, advice in found[1::2]] == ["use"] * len(found[1::2])
-    scores = score_by_advice(LINES, targets, [advice for _, advice in found])  # type: ignore[misc]
+    assert [text for text, _ in found] == REVERSED and [advice for _, advice in found[1::2]] == ["use"] * len(
+        found[1::2]
+    )
+    scores = score_by_advice(REVERSED, targets, [advice for _, advice in found])  # type: ignore[misc]
     assert scores["advice"]["use"]["score"] == 100
     assert count_by_quality({"t": scores, "u": {}})[0].startswith(f"t use {len(LINES) // 2:,} (chrF2 100.0), ")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mtx.evaluation.suspicion import suspicion
+from mtx.decoding.suspicion import suspicion
 
 
 @pytest.mark.parametrize(
