@@ -40,7 +40,7 @@ from tests.reliability.properties import Tally, hold
 from tests.unit.data.test_packing import check_batch, unpack
 
 BREAKS = "\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029"  # where str.splitlines breaks
-NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffd]")
 WORDS = [
     "a dog runs",
     "ein Hund läuft",
@@ -69,7 +69,7 @@ def learn(form: Form) -> Tokenizer:
 
 
 def one_line(text: str) -> bool:
-    """Whether the text has a UTF-8 form and neither controls nor what some program takes for the end of a line."""
+    """Whether the text has a UTF-8 form, and no controls, U+FFFD or what some program takes for the end of a line."""
     text.encode()
     return not NO_TEXT.search(text)
 
