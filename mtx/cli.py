@@ -161,7 +161,7 @@ def _usage_error(error: Any) -> UsageError:
     from mtx.config.messages import NOT_THERE, keys_meant
     from mtx.config.schema import key_names
 
-    option = getattr(error, "option_name", "")
+    option = getattr(error, "option_name", "") * hasattr(error, "possibilities")  # else it is known, but has no value
     name = option.lstrip("-").split("=")[0].replace("-", "_")
     takes_settings = error.ctx is None or any(parameter.name == "settings" for parameter in error.ctx.command.params)
     if option and takes_settings:

@@ -238,8 +238,9 @@ class DataConfig(Section):
     """columns of source and target, SRC,TGT: by number (from 1) or name in .tsv and .csv files, by name in .jsonl and
     .parquet files; none: found by the header or the language names"""
     duplicates: Auto | Literal["newest", "all"] = "auto"
-    """training pairs with the same source; newest: keep the one that was changed last, or without dates the one that
-    most files have; all: keep all; auto: newest in translation memories and bilingual files, all in other text"""
+    """training pairs with the same source and other targets; newest: keep the one that was changed last, or without
+    dates the one that most files have; all: keep all; auto: newest in translation memories and bilingual files, all in
+    other text. A pair that is there several times is used once"""
     terms: Auto | None = None
     """auto: learn to use a glossary (mtx translate --glossary) from word pairs found in the training text; null: do not
     learn it"""

@@ -61,6 +61,8 @@ def resolve(name: str | None, overrides: list[str]) -> Resolved:
     # If a setting overrides a value, or the problem concerns several keys, the file is not the cause
     lines = {key: at for key, at in lines.items() if key.partition("[")[0] not in settings and (key or not settings)}
     config = _validate(values, lines, problems, values.get("sizes", "given"))
+    if config.tokenizer.model and settings.get("tokenizer.vocab_size", "auto") != "auto":
+        raise UsageError("tokenizer.vocab_size: tokenizer.model has its own subwords", "omit one of them")
     _refuse_unread_text(config.data, settings)
     if not config.run_dir:
         run_dir = f"runs/{path.stem if path else config.data.direction}"

@@ -63,8 +63,8 @@ class QualityMap(BaseModel):
     Attributes:
         bias, weights: the linear model of `FEATURES`.
         knots, values: the map from its result to chrF2, linear between the knots and constant beyond them.
-        redo_below, look_below: the first quartile and the median of the quality of the validation text, or 100 if the
-            model is not usable, or hardly usable, there.
+        redo_below, look_below: the first quartile and the median of the quality of the validation text, at most 70 and
+            90; or 100 if the model is not usable, or hardly usable, there.
     """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)

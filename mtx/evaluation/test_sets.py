@@ -143,7 +143,10 @@ def test_sets_of_runs(systems: Sequence[Path], name: str | None = None) -> list[
         )
     common = sorted(set.intersection(*({*translated_tests(RunLayout(run))} for run in runs)))
     if not common:
-        raise UsageError("these runs have no common test set", "mtx evaluate RUN translates the test sets of a run")
+        raise UsageError(
+            "these runs have no common test set",
+            "use --src FILE --ref FILE, or mtx evaluate RUN, which translates its test sets",
+        )
     names = [name] if name else common
     if names[0] not in common:
         raise UsageError(f"--test {name}: not translated by all of these runs; they have {', '.join(common)}")

@@ -1,7 +1,8 @@
 """The Transformer (section 3 of the paper) over packed batches, to be read along with the paper.
 
-This is the model of training and scoring; `mtx.model.translation_model` has what other architectures share with it.
-Search uses only the copy that `mtx.model.inference` makes.
+The layers are the form of the paper, for scoring and for steps on CUDA that are not compiled. Other steps compute the
+same by `hidden_states`, and search by the copy that `mtx.model.inference` makes; `mtx.model.translation_model` has what
+other architectures share with this one.
 
 Shapes: N packed positions, B sentences, J beams, S source, T target, D d_model, H heads, K head size, V vocabulary.
 """

@@ -110,7 +110,7 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
     if last <= training.warmup_steps:
         yield Advice(
             f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}",
-            "train longer, or use fewer training.batch_tokens; a shorter warmup at the same peak ruins a model",
+            "train longer; fewer training.batch_tokens make more steps of an epoch; a shorter warmup ruins a model",
         )
 
 

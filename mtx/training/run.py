@@ -183,6 +183,7 @@ def _announce(trainer: Trainer) -> None:
     config = trainer.config
     runtime = trainer.runtime
     training = trainer.config.training
+    ranks = trainer.ranks.size
     last, _ = trainer.schedule.end(trainer.state)
     steps = max(0, last - trainer.state.step)
     num_saves = -(-steps // min(training.checkpoint_every, training.validate_every)) + 1
@@ -190,7 +191,8 @@ def _announce(trainer: Trainer) -> None:
     size = sum(parameter.numel() for parameter in trainer.model.parameters())
     logger.info(
         f"training {config.data.direction} into {config.run_dir} on {runtime.device} in {runtime.precision}, "
-        f"{counted(runtime.threads, 'thread')}: {size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
+        f"{counted(runtime.threads, 'thread')}{f' in each of {ranks} ranks' * (ranks > 1)}: "
+        f"{size:,} parameters, {trainer.data.train.num_pairs:,} pairs, "
         f"{'at most ' * bool(training.time_limit)}{steps:,} {'more ' * bool(trainer.state.step)}steps "
         f"({steps / trainer.schedule.steps_per_epoch:.1f} epochs) of "
         f"{training.batch_tokens:,} target tokens"

@@ -9,6 +9,7 @@ part of the validation text; rank 0 alone scores, saves and has hooks, and the o
 
 import logging
 import math
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -187,7 +188,7 @@ class Trainer(Run):
         ranks.begin_step(0)
         if stop:
             raise StoppedError(
-                f"stopped by signal {stop} after step {self.state.step}; the state is saved",
+                f"stopped by {signal.Signals(stop).name} after step {self.state.step}; the state is saved",
                 stop,
                 "rerun the same command to resume",
             )

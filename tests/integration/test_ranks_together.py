@@ -93,7 +93,7 @@ def test_a_signal_to_any_rank_saves_and_stops_all(who: str, run: Path, corpus: P
             start.send(signal.SIGTERM)
     if who == "all":  # a launcher passes on what the ranks got themselves
         team.starts[0].send(signal.SIGTERM)
-    check_one_error(team, 143, "stopped by signal 15", "the state is saved")
+    check_one_error(team, 143, "stopped by SIGTERM", "the state is saved")
     stopped_at = max(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))
     assert f"after step {stopped_at};" in team.err()
 

@@ -235,6 +235,7 @@ def test_a_file_into_another(refused, trained: Path, run_copy: Path, tmp_path: P
     page = tmp_path / "page.html"
     page.write_text("<p>one</p>")
     refused(2, ["is a document", "--shard"], "translate", trained, page, "--shard", "1/2", "-o", out)
+    refused(2, [f"{tmp_path}: is a directory", "for file in "], "translate", trained, tmp_path, "-o", out)
     refused(2, ["-o FILE"], "translate", trained, text, "--shard", "1/2")
     refused(2, ["--shard :"], "translate", trained, text, "--shard", "", "-o", out)
     whole = mtx("translate", trained, text).stdout

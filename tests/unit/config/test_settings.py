@@ -103,6 +103,13 @@ def test_a_missing_configuration_is_refused_with_the_most_similar_name(
     assert problems(name) == problem
 
 
+def test_a_given_tokenizer_has_its_own_subwords() -> None:
+    config = resolve("multi30k-en-de", ["tokenizer.model=m", "tokenizer.vocab_size=auto"]).config
+    assert config.tokenizer.vocab_size == "auto"
+    with pytest.raises(UsageError, match=r"tokenizer\.vocab_size: tokenizer\.model has its own subwords"):
+        resolve("multi30k-en-de", ["tokenizer.model=m", "tokenizer.vocab_size=300"])
+
+
 def test_overrides_and_file_names_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("a=b.yaml", "seed=1"):

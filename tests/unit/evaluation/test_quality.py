@@ -74,6 +74,16 @@ def test_no_translation_of_a_weak_model_is_to_be_used(share: float, weak: tuple[
     assert quality_map and (quality_map.redo_below == 100, quality_map.look_below == 100) == weak
 
 
+def test_a_translation_that_is_surely_good_is_to_be_used() -> None:
+    """Whatever the quartiles of a model that makes hardly a mistake: from 90 on nothing is to be looked at."""
+    words = [line.split() for line in REVERSED]
+    wrong = [" ".join(["x", *line[1:]]) for line in words]  # one of six words
+    translator = Sure(lambda number: -0.1 - number % 5)
+    targets = [(REVERSED if number % 5 < 4 else wrong)[number] for number in range(len(LINES))]
+    quality_map = fit(translator, LINES, targets)
+    assert quality_map and (quality_map.redo_below, quality_map.look_below) == (70, 90)
+
+
 def test_no_map_where_the_search_knows_nothing(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     noise = random.Random(2)

@@ -22,6 +22,12 @@ def card(*overrides: str, **changes: Any) -> str:
     return run_card(config, {**REPORT, **changes}, SCORES, RUN)
 
 
+def test_an_architecture_of_a_fork_has_a_card() -> None:
+    config = settings.resolve(None, ["data.src=en", "data.tgt=de"]).config
+    model = config.model.model_copy(update={"architecture": "mine"})
+    assert "mine" in run_card(config.model_copy(update={"model": model}), REPORT, SCORES, RUN)
+
+
 def test_the_hub_can_read_it() -> None:
     _, metadata, text = card().split("---\n", 2)
     found = yaml.safe_load(metadata)
