@@ -57,7 +57,7 @@ def _picture_report(run: Path, directory: Path) -> None:
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-        for part, name, height in (("overview", "report", 778), ("curves", "curves", 735)):
+        for part, name, height in (("overview", "report", 900), ("curves", "curves", 735)):
             page = browser.new_page(viewport={"width": 1180, "height": height})
             page.goto(f"{(run / 'report.html').resolve().as_uri()}#{part}")
             page.screenshot(path=str(directory / f"{name}.png"))

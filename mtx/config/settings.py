@@ -128,7 +128,7 @@ def read_yaml(path: Path) -> tuple[Tree, dict[str, str]]:
 
     if not (exists(path) and path.is_file()):  # reading a pipe would block
         help = "mtx status lists the runs, mtx config the recipes; a model directory is for training.init_from=DIR"
-        raise UsageError(f"{path}: no such configuration file or run directory", help)
+        raise UsageError(f"{path}: no such text, configuration or run directory", help)
     try:
         if path.stat().st_size > _MAX_YAML_BYTES:
             raise UsageError(f"{path}: too large for a configuration file (at most {_MAX_YAML_BYTES:,} bytes)")
@@ -225,7 +225,7 @@ def find_config(name: str) -> Path:
         raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {help}")
     recipe = nearest(name, recipe_names())
     suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, [*Config.model_fields, *key_names()])
-    kind = "recipe" if recipe or "." not in name else "recipe or setting"
+    kind = "recipe" if recipe or "." not in name else "recipe, setting or file"
     help = "mtx config lists the recipes, and mtx config training the settings of that section"
     raise UsageError(f"no {kind} named {name!r}{suggestion}", help)
 

@@ -32,7 +32,7 @@ _NUM_FOLDS = 5
 _PENALTY = 10.0  # of the ridge regression, on features with a variance of 1
 _ENOUGH = 70, 90  # quality that is never to be redone, and never to be looked at
 _LINES_OF_A_BIN = 40  # at least; steps of the isotonic regression with fewer lines would be noise
-_BLOCK_LINES = 100  # after which the time is checked
+_BLOCK_LINES = 50  # after which the time is checked
 Floats = npt.NDArray[np.float64]
 
 

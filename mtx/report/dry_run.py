@@ -154,7 +154,7 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
         f"model:    {run['parameters']:,} parameters, {run['pieces']:,} subwords, trained on {run['device']} in "
         f"{run['precision']}"
     )
-    yield from (f"  {line}" for line in run["sizes"])
+    yield from (f"  {line}" for line in run["sizes"] if len(run["sizes"]) > 2)  # else the lines below say it better
     done = f" ({run['steps_done']:,} done)" if run["steps_done"] else ""
     end = f"; the time limit allows only {forecast['steps']:,} more" if forecast["ends_by"] == "time_limit" else ""
     yield f"steps:    {run['max_steps']:,}{done}, with {run['batch_tokens']:,} target tokens each{end}"

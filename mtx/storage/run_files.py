@@ -230,7 +230,10 @@ def require_models(model: str | Path) -> list[Path]:
     whole = Path(model)
     paths = [whole] if whole.is_dir() else [Path(name or "+") for name in str(model).split("+")]
     if missing := next((path for path in paths if not path.is_dir()), None):
-        raise UsageError(f"{missing}: no such model directory or run directory", "mtx status lists your runs")
+        raise UsageError(
+            f"{missing}: no such model directory or run directory",
+            "mtx status lists your runs; the model comes before the text",
+        )
     return paths
 
 

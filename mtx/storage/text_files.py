@@ -78,7 +78,7 @@ save a page as plain text, or name it .html to translate it; export a term base 
 \s*<\?xml\s|PROLOG<((?i:html)|resources|TS|martif|tbx)\b
 
 an office document, an archive or another binary file
-save a spreadsheet as "CSV UTF-8" (.csv), a document as UTF-8 text or .html; unpack an archive; name Parquet .parquet
+save a spreadsheet as "CSV UTF-8" (.csv), a document as text, HTML or XLIFF; unpack an archive; name Parquet .parquet
 : docx|xlsx|pptx|odt|ods|pdf|epub|zip|mo
 (?# Zip and office, RTF, PDF, SQLite, Parquet; tar, 7z, rar, xz, gzip, bzip2, zstd)
 PK(\x03\x04|\x05\x06|\x07\x08)|\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1|\{\\rtf\d|%PDF-\d|SQLite\ format\ 3\0|PAR1\x15

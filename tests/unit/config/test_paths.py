@@ -60,12 +60,12 @@ def test_a_configuration_is_a_regular_file(name: str, tmp_path: Path) -> None:
         os.mkfifo(path)
     elif name == "directory":
         path.mkdir()
-    with pytest.raises(UsageError, match="no such configuration file"):
+    with pytest.raises(UsageError, match="no such text, configuration"):
         settings.resolve(str(path), [])
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.yaml").symlink_to(path)
-    with pytest.raises(UsageError, match="no such configuration file"):
+    with pytest.raises(UsageError, match="no such text, configuration"):
         settings.resolve(str(run), [])
 
 

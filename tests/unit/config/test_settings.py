@@ -83,17 +83,17 @@ def test_local_text_that_nothing_would_read_is_refused(name: str, key: str) -> N
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("training.maxsteps", "no recipe or setting named 'training.maxsteps', did you mean training.max_steps?"),
-        ("modle.dropout", "no recipe or setting named 'modle.dropout', did you mean model.dropout?"),
+        ("training.maxsteps", "no recipe, setting or file named 'training.maxsteps', did you mean training.max_steps?"),
+        ("modle.dropout", "no recipe, setting or file named 'modle.dropout', did you mean model.dropout?"),
         ("trainin", "no recipe named 'trainin', did you mean training?"),
         ("demoo", "no recipe named 'demoo', did you mean demo?"),
         ("max_steps", "no recipe named 'max_steps', did you mean training.max_steps?"),
         ("qqq", "no recipe named 'qqq'"),
-        ("no.yaml", "no.yaml: no such configuration file or run directory"),
-        ("./no", "no: no such configuration file or run directory"),
+        ("no.yaml", "no.yaml: no such text, configuration or run directory"),
+        ("./no", "no: no such text, configuration or run directory"),
         ("a" * 5000, f"no recipe named '{'a' * 5000}'"),
-        ("/" + "a" * 5000, f"/{'a' * 5000}: no such configuration file or run directory"),
-        ("/tmp", "/tmp: no such configuration file or run directory"),
+        ("/" + "a" * 5000, f"/{'a' * 5000}: no such text, configuration or run directory"),
+        ("/tmp", "/tmp: no such text, configuration or run directory"),
     ],
 )
 def test_a_missing_configuration_is_refused_with_the_most_similar_name(

@@ -90,15 +90,15 @@ def test_no_map_where_the_search_knows_nothing(caplog: pytest.LogCaptureFixture)
     targets = [noise.choice([REVERSED[number], WORSE[number]]) for number in range(len(LINES))]
     assert fit(Sure(lambda number: -1.0), LINES, targets) is None
     assert "it would follow chrF2 by" in caplog.text
-    assert fit(Sure(lambda number: -1.0), LINES[:199], LINES[:199]) is None
-    assert "it needs 200 lines of validation text" in caplog.text
+    assert fit(Sure(lambda number: -1.0), LINES[:99], LINES[:99]) is None
+    assert "it needs 100 lines of validation text" in caplog.text
 
 
 def test_the_time_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     targets = [references(number) for number in range(len(LINES))]
     assert fit(Sure(lambda number: -0.1 if number % 2 else -2.0), LINES, targets, seconds=0) is None
-    assert "it needs 200 lines of validation text" in caplog.text
+    assert "it needs 100 lines of validation text" in caplog.text
 
 
 def test_a_model_directory_gets_its_map_whole(tmp_path: Path) -> None:
