@@ -88,6 +88,7 @@ MASKS = [
     (r"(?<= # at step )\d+(?= \(validation)", "#"),
     (r"^( +-> ).*", r"\1…"),  # what a model translates during its training
     (r"^    reference: .*", "    reference: …"),
+    (r"^(translations to use, .*: \w+) use .*", r"\1 …"),
     (r'(?<=\}, )\{"text": "[^"]*"', '{"text": "…"'),  # what a search ranks second
     (r'(?<="alternatives":\[)"[^"]*"', '"…"'),
     (r'"advice": "(use|look|redo)"', '"advice": "…"'),
