@@ -127,8 +127,6 @@ def attention(
         raise UsageError(f"-o {page}: expected a name that ends in .html", "the page can save each map as a picture")
     if target and len(target) != len(sentences):
         raise UsageError(f"got {len(target)} --target for {len(sentences)} sentences, expected one each")
-    if not all(map(str.strip, sentences)):
-        raise UsageError("expected a sentence, got an empty one")
     with open_output(page, is_page=not output) as sink:
         translator = load_translator(model, **EXACT | options)
         from mtx.report.html_page import attention_page

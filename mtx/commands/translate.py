@@ -107,9 +107,7 @@ def translate(
     if table and not translator.quality_map:
         raise UsageError(
             f"--review: {model} has no estimate of quality for this search",
-            "omit --glossary, --beam, --length-penalty and sampling"
-            if translator.quality_maps
-            else "fit one on 100 or more lines of text: mtx evaluate MODEL --src FILE --ref FILE --fit-quality",
+            "omit --glossary and --beam; a model without any: mtx evaluate MODEL --src FILE --ref FILE --fit-quality",
         )
     rows = Review(table)
     if text and kind:

@@ -30,7 +30,6 @@ _FEWEST_LINES, _MOST_LINES = QUALITY_LINES
 _LEAST_SPEARMAN = 0.1
 _NUM_FOLDS = 5
 _PENALTY = 10.0  # of the ridge regression, on features with a variance of 1
-_ENOUGH = 70, 90  # quality that is never to be redone, and never to be looked at
 _LINES_OF_A_BIN = 40  # at least; steps of the isotonic regression with fewer lines would be noise
 _BLOCK_LINES = 50  # after which the time is checked
 Floats = npt.NDArray[np.float64]
@@ -118,7 +117,7 @@ def fit(
     of_all = inf if too_short_for_bleu(references, tgt) else bleu(texts, references, tgt)
     is_weak = [of_all < limit for limit in LIMITS["bleu"][3:1:-1]]  # not usable, or hardly usable
     quartiles = np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5])
-    redo_below, look_below = np.where(is_weak, 100, np.minimum(quartiles, _ENOUGH))
+    redo_below, look_below = np.where(is_weak, 100, np.minimum(quartiles, (70, 90)))  # good enough, however good others
     weights, bias = _fit_ridge(features, chrf)
     return QualityMap(
         beam_size=translator.options.num_beams,

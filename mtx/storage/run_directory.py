@@ -179,10 +179,12 @@ def check_settings(paths: RunLayout, config: Config) -> None:
     """Check that a run can be resumed with `config`, which then replaces its config.yaml.
 
     Raises:
-        UsageError: with both values of each fixed setting that differs.
+        UsageError: with both values of each fixed setting that differs; max_steps is less than the steps of the run.
     """
     if not (paths.config.exists() and has_begun(paths)):
         return
+    if (config.training.max_steps or math.inf) < max(checkpoint_steps(paths), default=0):
+        raise UsageError("training.max_steps is less than the number of steps that this run has taken")
     if changes := describe_changes(settings.fixed_differences(fixed_config(paths, config), config)):
         raise UsageError(
             f"{paths.root} is a run with another configuration: {changes}",

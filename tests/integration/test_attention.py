@@ -42,7 +42,6 @@ def test_what_is_asked_wrongly(trained: Path, tmp_path: Path, refused: Callable[
     refused(2, ["x.png", "ends in .html"], "attention", trained, "one", "-o", tmp_path / "x.png")
     refused(2, ["no directory"], "attention", trained, "one", "-o", tmp_path / "no" / "a.html")
     refused(2, ["1 --target for 2"], "attention", trained, "one", "two", "--target", "a", "-o", page)
-    refused(2, ["got an empty one"], "attention", trained, "one", " ", "-o", page)
     refused(2, ["no such model"], "attention", tmp_path / "none", "one", "-o", page)
     refused(1, ["line 'one one", "the model supports 32"], "attention", trained, "one " * 60, "-o", page)
     refused(2, ["SENTENCE"], "attention", trained)

@@ -16,7 +16,8 @@ from mtx.config.schema import Config, key_names, leaves
 from mtx.errors import UsageError
 from mtx.report.run_history import improvement, training_history
 from mtx.storage import durable
-from mtx.storage.run_directory import open_run, quality, read_events, recorded_metric
+from mtx.storage.run_directory import check_settings, open_run, quality, read_events, recorded_metric
+from mtx.storage.run_files import RunLayout
 
 BEGUN = {"tokenizer.normalization": "none",
     "data.src": "en", "data.tgt": "de", "data.hub.name": "owner/name",
@@ -110,6 +111,16 @@ def test_a_key_that_may_change_takes_its_new_value(
         told = "".join(message for message in caplog.messages if "continues with changed settings" in message)
         assert (key == "run_dir") == (not told) and (not told or f"{key} is {shown(value_of(config, key))}" in told)
         assert paths.chosen.read_text() == "{}"
+
+
+def test_a_run_keeps_its_steps(begun: settings.Resolved) -> None:
+    """A lower limit would say afterwards that the model was trained for fewer steps than it was."""
+    paths = RunLayout(Path("run"))
+    paths.checkpoint(20).mkdir(parents=True)
+    less, equal = (settings.replace_values(begun, {"training.max_steps": steps}, "test").config for steps in (19, 20))
+    with pytest.raises(UsageError, match="max_steps is less than the number of steps"):
+        check_settings(paths, less)
+    check_settings(paths, equal)
 
 
 def test_a_run_that_has_not_begun_may_change_every_key(begun: settings.Resolved) -> None:
