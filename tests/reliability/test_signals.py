@@ -188,7 +188,7 @@ def test_a_signal_in_the_last_save_stops_before_the_scoring(rig: Rig, settings: 
     gate.touch()
     assert started.wait() == 143, started.err()
     assert _saved_steps(run) == [2] and not (run / "model").exists()
-    check_error(143, started.err(), 143, "signal 15", "step 2")
+    check_error(143, started.err(), 143, "SIGTERM", "step 2")
 
 
 @pytest.mark.parametrize("place", [LEAVE, "mtx.cli:_report_error"])

@@ -137,11 +137,11 @@ def test_given_models_decide_over_the_other_keys(tmp_path: Path) -> None:
     assert settings.resolve("multi30k-en-de", []).config.tokenizer.vocab_size != "auto"
     tokenizer = own.config.tokenizer
     assert (tokenizer.model, tokenizer.vocab_size, tokenizer.normalization) == (("a.model", "b.model"), "auto", "none")
-    for other in ("tokenizer.vocab_size=500", "tokenizer.normalization=nfc"):
-        tokenizer = settings.resolve(None, ["tokenizer.model=a", other]).config.tokenizer
-        assert (tokenizer.vocab_size, tokenizer.normalization) == ("auto", "none")
+    tokenizer = settings.resolve(None, ["tokenizer.model=a", "tokenizer.normalization=nfc"]).config.tokenizer
+    assert (tokenizer.vocab_size, tokenizer.normalization) == ("auto", "none")
     for wrong, words in (
         ("a,b,c", "expected at most 2 items"),
+        ("a tokenizer.vocab_size=500", "has its own subwords"),
         ("a training.init_from=b", "init_from"),
     ):
         with pytest.raises(UsageError, match=words):

@@ -75,7 +75,7 @@ def test_the_reserve_grows_with_the_validation_up_to_half_of_the_limit() -> None
     quality = 0.04 * 600
     assert schedule.usable_s(State(validation_s=20.0)) == pytest.approx(600 - (18 + 10 + three_and_a_search + quality))
     assert schedule.usable_s(State(validation_s=2.0)) == pytest.approx(600 - (18 + 10 + 12 + 6))
-    few = schedule_of(num_lines=199, time_limit="10m")
+    few = schedule_of(num_lines=99, time_limit="10m")
     assert few.usable_s(State(validation_s=20.0)) == pytest.approx(600 - (18 + 10 + three_and_a_search)), "no quality"
     assert schedule.usable_s(State(validation_s=200.0)) == 300.0
 
