@@ -183,13 +183,13 @@ def check_settings(paths: RunLayout, config: Config) -> None:
     """
     if not (paths.config.exists() and has_begun(paths)):
         return
-    if (config.training.max_steps or math.inf) < max(checkpoint_steps(paths), default=0):
-        raise UsageError("training.max_steps is less than the number of steps that this run has taken")
     if changes := describe_changes(settings.fixed_differences(fixed_config(paths, config), config)):
         raise UsageError(
             f"{paths.root} is a run with another configuration: {changes}",
             f"use another run_dir=DIR for a new run; to resume this one unchanged: {mtx_command('train', paths.root)}",
         )
+    if (config.training.max_steps or math.inf) < max(checkpoint_steps(paths), default=0):
+        raise UsageError("training.max_steps is less than the number of steps that this run has taken")
 
 
 _MAX_BYTES = 1000 * MAX_COUNT  # of the events: a step has 300, so no run with a possible training.max_steps has more
