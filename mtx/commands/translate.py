@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import replace
 from itertools import islice, zip_longest
-from operator import itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
@@ -162,6 +161,7 @@ class LineWork:
         self._invalid = InvalidLines()
         self._invalid_prefixes = InvalidLines(" of --prefix")
         self._num_empty = 0
+        self._unlike = UnlikeCount()
         self._terms = TermCount(translator)
 
     def rows(self, block: list[Row]) -> list[str]:
@@ -180,6 +180,7 @@ class LineWork:
 
         rows = []
         for line, hypotheses in zip(lines, results, strict=True):
+            self._unlike.add(hypotheses[0])
             values = [known(each, suspicion(line, each.text)) for each in hypotheses[:n_best]]
             rows.append(json.dumps({"hypotheses": values} if n_best > 1 else values[0], ensure_ascii=False))
         return rows
@@ -199,6 +200,7 @@ class LineWork:
         self._invalid_prefixes.log()
         if self._num_empty:
             logger.warning("the translation of %s is empty", counted(self._num_empty, "line"))
+        self._unlike.log("line")
         self._terms.log()
 
 
@@ -224,17 +226,40 @@ class Review:
 
     def add(self, source: str, values: dict[str, Any]) -> None:
         """Add a segment, of whose translation `values` are `known`."""
-        if "quality" in values:
+        if "advice" in values:
             self._rows.append((*map(values.get, ("quality", "advice", "suspicion")), source, values["text"]))
 
     def write(self) -> None:
-        """Write the file, the lowest quality first."""
+        """Write the file: first the segments without an estimate, then the lowest quality first."""
         if self.path:
             table = io.StringIO()
-            rows = [("quality", "advice", "suspicion", "source", "translation"), *sorted(self._rows, key=itemgetter(0))]
+            self._rows.sort(key=lambda row: row[0] or 0.0)
+            rows = [("quality", "advice", "suspicion", "source", "translation"), *self._rows]
             csv.writer(table, "excel-tab", lineterminator="\n").writerows(rows)
             with open_output(self.path) as sink:
                 sink.write(table.getvalue().encode(errors="replace"))
+
+
+class UnlikeCount:
+    """Counts the translations without an estimate of quality, because their text is unlike that of the estimate."""
+
+    def __init__(self) -> None:
+        self._num_all = self._num_unlike = 0
+
+    def add(self, hypothesis: "Hypothesis") -> None:
+        """Count a translation, if the model estimates quality."""
+        if hypothesis.advice:
+            self._num_all += 1
+            self._num_unlike += hypothesis.quality is None
+
+    def log(self, unit: str) -> None:
+        """Log the count, of lines or segments, if there is any."""
+        if self._num_unlike:
+            logger.warning(
+                "%s of %s unlike the validation text of this model: no estimate of their quality",
+                f"{self._num_unlike:,}",
+                counted(self._num_all, unit),
+            )
 
 
 class TermCount:
@@ -404,10 +429,12 @@ def translate_document(
 ) -> None:
     """Translate a document; only its text changes."""
     from mtx.data.markup import Marked, bare, raw
+    from mtx.data.readers import READERS
     from mtx.decoding.suspicion import suspicion
     from mtx.documents import document
 
     terms = TermCount(translator)
+    unlike = UnlikeCount()
     suspicious = list[str]()
 
     def translate(segments: list[Marked]) -> "list[Hypothesis]":
@@ -419,6 +446,8 @@ def translate_document(
                     pair = bare(segment)[0], bare(each.marked)[0]
                     if reason := suspicion(*pair):
                         suspicious.append(pair[1])
+                    if review.path or kind in READERS:  # those hold the quality
+                        unlike.add(each)
                     if review.path:
                         review.add(raw(segment), known(each, reason))
                     terms.add([pair])
@@ -436,4 +465,5 @@ def translate_document(
             f"{len(suspicious):,}",
             suspicious[0][:_SHOWN_CHARS],
         )
+    unlike.log("segment")
     terms.log()

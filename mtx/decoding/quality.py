@@ -1,7 +1,8 @@
 """The expected quality of a translation, by what its search knows of it: the `quality.json` of a model directory.
 
 A linear model of `FEATURES` and a monotonic map predict the sentence chrF2 of a translation. `mtx.evaluation.quality`
-fits them on validation text, translated with the search settings of the model. They hold for text like that.
+fits them on validation text, translated with the search settings of the model. They hold for text like that:
+below what the validation text has, the estimate falls with the linear model, and far from it there is none.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self, get_args
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from mtx.config.limits import MAX_BEAM_SIZE, MAX_LENGTH_PENALTY
@@ -33,6 +35,8 @@ FEATURES = (
 )
 _MAX_KNOTS = 100
 _Score = Annotated[float, Field(ge=0, le=100)]
+_STRICT = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+Floats = npt.NDArray[np.float64]
 
 
 def features(source: str, num_src: int, pieces: Sequence[str], log_prob: float) -> list[float]:
@@ -57,17 +61,39 @@ def features(source: str, num_src: int, pieces: Sequence[str], log_prob: float) 
     ]
 
 
+class FeatureRegion(BaseModel):
+    """Where the features of the validation text lie: outside of it a map has learned nothing.
+
+    Attributes:
+        means, deviations: the mean and the standard deviation of each of `FEATURES`.
+        max_distance: the largest distance from the means that lies inside, in standard deviations.
+    """
+
+    model_config = _STRICT
+
+    means: list[float] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
+    deviations: list[Annotated[float, Field(gt=0)]] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
+    max_distance: float = Field(ge=0)
+
+    def distances(self, rows: Floats) -> Floats:
+        """Returns the distance [N] of features [N, F] from the means, in standard deviations."""
+        distances: Floats = np.linalg.norm((rows - self.means) / self.deviations, axis=1)
+        return distances
+
+
 class QualityMap(BaseModel):
     """From the features of a translation to its expected chrF2, for one direction and one way to search.
 
     Attributes:
-        bias, weights: the linear model of `FEATURES`.
-        knots, values: the map from its result to chrF2, linear between the knots and constant beyond them.
+        bias, weights: the linear model of `FEATURES`, which predicts chrF2.
+        knots, values: the map from its result to chrF2, linear between the knots and constant above them; below them
+            it falls as the linear model does.
         redo_below, look_below: the first quartile and the median of the quality of the validation text, at most 70 and
             90; or 100 if the model is not usable, or hardly usable, there.
+        region: what the map is for; None in maps that mtx 1.0 fitted.
     """
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = _STRICT
 
     beam_size: int = Field(ge=1, le=MAX_BEAM_SIZE)
     length_penalty: float = Field(ge=0, le=MAX_LENGTH_PENALTY)
@@ -77,6 +103,7 @@ class QualityMap(BaseModel):
     values: list[_Score] = Field(max_length=_MAX_KNOTS)
     redo_below: _Score
     look_below: _Score
+    region: FeatureRegion | None = None
 
     @model_validator(mode="after")
     def _is_monotonic(self) -> Self:
@@ -85,18 +112,33 @@ class QualityMap(BaseModel):
             raise ValueError("the map is not monotonic")
         return self
 
-    def estimate(self, of_parts: Sequence[tuple[int, Sequence[float]]]) -> tuple[float, Advice]:
+    def estimate(self, parts: Sequence[tuple[int, Sequence[float]]]) -> tuple[float | None, Advice]:
         """Returns the quality of a line, 0 to 100, and the advice what to do with it.
 
+        The quality is None, and the advice at best look, if the line is unlike the validation text.
+
         Args:
-            of_parts: the number of target tokens and the features of each part, at least one. The quality of a line is
+            parts: the number of target tokens and the features of each part, at least one. The quality of a line is
                 that of the mean of its parts by length; the worst part decides the advice.
         """
-        sizes, rows = zip(*of_parts, strict=True)
-        by_part = np.array(rows) @ self.weights + self.bias
-        mean, worst = np.interp([by_part @ sizes / sum(sizes), min(by_part)], self.knots, self.values)
-        advice: Advice = "redo" if worst < self.redo_below else "look" if worst < self.look_below else "use"
-        return round(float(mean), 1), advice
+        sizes, rows = zip(*parts, strict=True)
+        predicted = np.array(rows) @ self.weights + self.bias
+        quality, worst = self._scores(np.array([np.average(predicted, weights=sizes), predicted.min()]))
+        mean = np.average(rows, axis=0, weights=sizes)
+        is_outside = self.region is not None and self.region.distances(mean[None])[0] > self.region.max_distance
+        if worst < self.redo_below:
+            advice: Advice = "redo"
+        elif worst < self.look_below or is_outside:
+            advice = "look"
+        else:
+            advice = "use"
+        return None if is_outside else round(float(quality), 1), advice
+
+    def _scores(self, predicted: Floats) -> Floats:
+        """The chrF2 to expect where the linear model predicts this."""
+        below = np.minimum(predicted - self.knots[0], 0)
+        scores: Floats = np.maximum(np.interp(predicted, self.knots, self.values) + below, 0)
+        return scores
 
     def with_look_below(self, quality: float) -> Self:
         """The map whose advice is to look at translations below this quality."""

@@ -96,7 +96,7 @@ class Hypothesis:
 
     @property
     def quality(self) -> float | None:
-        """The expected chrF2, 0 to 100; None without a map for this search, see `Translator.quality_map`."""
+        """The expected chrF2, 0 to 100; None without a map for this search, or for text unlike that of the map."""
         return self._estimate[0]
 
     @property
@@ -105,7 +105,7 @@ class Hypothesis:
         return self._estimate[1]
 
     @cached_property
-    def _estimate(self) -> "tuple[float, Advice] | tuple[None, None]":
+    def _estimate(self) -> "tuple[float | None, Advice | None]":
         translator = self.translator
         is_searched = self.found and not any(part.prefix for part, _ in self.found)
         if translator and is_searched and (quality_map := translator.quality_map):
@@ -364,6 +364,12 @@ class Translator:
         options = self.options
         is_fitted = (options.num_beams, options.alpha) == (quality_map.beam_size, quality_map.length_penalty)
         if is_fitted and not (options.sampling or self.glossary):
+            if not quality_map.region:
+                self._log_once(
+                    logging.WARNING,
+                    "the estimate of quality is too high for text unlike the validation text, since mtx 1.0 fitted it; "
+                    "mtx evaluate MODEL --src FILE --ref FILE --fit-quality fits it again",
+                )
             return quality_map
         self._log_once(
             logging.INFO,

@@ -12,11 +12,10 @@ from math import inf
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import sacrebleu
 
 from mtx.decoding.metrics import LIMITS, bleu, too_short_for_bleu
-from mtx.decoding.quality import QualityMap
+from mtx.decoding.quality import FeatureRegion, Floats, QualityMap
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.storage import durable
@@ -32,7 +31,7 @@ _NUM_FOLDS = 5
 _PENALTY = 10.0  # of the ridge regression, on features with a variance of 1
 _LINES_OF_A_BIN = 40  # at least; steps of the isotonic regression with fewer lines would be noise
 _BLOCK_LINES = 50  # after which the time is checked
-Floats = npt.NDArray[np.float64]
+_INSIDE = 0.995  # the share of the validation text that lies in the region of a map
 
 
 class FitQuality(Hook):
@@ -128,7 +127,16 @@ def fit(
         values=scores,
         redo_below=redo_below,
         look_below=look_below,
+        region=_fit_region(features),
     )
+
+
+def _fit_region(features: Floats) -> FeatureRegion:
+    """Returns the region of features [N, F] in which nearly all of these lie."""
+    deviations = features.std(0)
+    deviations[deviations == 0] = 1
+    region = FeatureRegion(means=features.mean(0).tolist(), deviations=deviations.tolist(), max_distance=0)
+    return region.model_copy(update={"max_distance": float(np.quantile(region.distances(features), _INSIDE))})
 
 
 def _fit_ridge(features: Floats, scores: Floats) -> tuple[Floats, float]:

@@ -125,7 +125,10 @@
     ui.output.replaceChildren(...translations[0].split("\n").flatMap((line, number) => {
       const { advice } = quality[number] ?? {};
       const shown = Object.assign(document.createElement("span"), { className: advice ? `is-${advice}` : "", textContent: line });
-      if (advice && advice !== "use") shown.title = `Expected quality ${quality[number].quality} of 100`;
+      if (advice && advice !== "use") {
+        const expected = quality[number].quality;
+        shown.title = expected === null ? "Unlike the text that this model was checked with" : `Expected quality ${expected} of 100`;
+      }
       return number ? ["\n", shown] : [shown];
     }));
     ui.output.lang = state.target;

@@ -86,6 +86,32 @@ def test_a_document_has_a_table_with_its_codes(model: Path, place: Path) -> None
     assert f"# mtx: quality {float(row['quality']):g}, {row['advice']}\n" in Path("out.po").read_text()
 
 
+def test_segments_unlike_the_validation_text_come_first_and_are_counted(
+    tmp_path: Path, place: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    region = {"means": [-0.5, *[0.0] * 6], "deviations": [1.0] * 7, "max_distance": 4.0}
+    model = model_with_map(tmp_path / "m", knots=[-5.0, 0.0], region=region)
+    assert run(model, "in.txt", "-o", "out.txt", "--review", "r.tsv").exit_code == 0
+    rows = table(Path("r.tsv"))
+    unlike = [row for row in rows if not row["quality"]]
+    assert 0 < len(unlike) < len(rows) and rows[: len(unlike)] == unlike
+    assert {row["advice"] for row in unlike} <= {"look", "redo"}
+    message = (
+        f"{len(unlike)} of {len(rows)} lines unlike the validation text of this model: no estimate of their quality"
+    )
+    assert caplog.messages.count(message) == 1
+    values = [json.loads(line) for line in run(model, "in.txt", "--json").stdout_bytes.splitlines()]
+    assert sum("advice" in each and "quality" not in each for each in values) == len(unlike)
+    assert caplog.messages.count(message) == 2
+    Path("a.po").write_text('msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "abc %s de"\nmsgstr ""\n')
+    assert (
+        run(model_with_map(tmp_path / "n", region={**region, "max_distance": 0.0}), "a.po", "-o", "out.po").exit_code
+        == 0
+    )
+    assert "mtx: quality" not in Path("out.po").read_text()
+    assert "1 of 1 segment unlike the validation text of this model: no estimate of their quality" in caplog.messages
+
+
 def test_look_below_sets_the_advice(model: Path, place: Path) -> None:
     for limit, advice in ((0, {"use"}), (100, {"look", "redo"})):
         assert run(model, "in.txt", "-o", f"{limit}.txt", "--review", "r.tsv", "--look-below", limit).exit_code == 0

@@ -24,13 +24,15 @@ VALUES: dict[str, Any] = {
     "values": [20.0, 80.0],
     "redo_below": 40.0,
     "look_below": 60.0,
+    "region": {"means": [0.0] * len(FEATURES), "deviations": [1.0] * len(FEATURES), "max_distance": 99.0},
 }
 
 
 def model_with_map(directory: Path, **changes: object) -> Path:
-    """A model of several directions, of which en-de has a map."""
+    """A model of several directions, of which en-de has a map, with these changes; ... takes a value out."""
     multilingual(directory, "target")
-    durable.write_json(directory / "quality.json", {"en-de": {**VALUES, **changes}})
+    values = {name: value for name, value in {**VALUES, **changes}.items() if value is not ...}
+    durable.write_json(directory / "quality.json", {"en-de": values})
     durable.write_manifest(directory, ("quality.json",))
     return directory
 
@@ -53,6 +55,37 @@ def test_a_line_has_the_mean_of_its_parts_and_the_advice_of_the_worst() -> None:
     assert strict.estimate([(1, [-1.5, *rest])]) == (35, "use")
     assert strict.estimate([(1, [-2.0, *rest])]) == (20, "redo")
     assert quality_map.with_look_below(90).estimate([(1, [9.0, *rest])]) == (80, "look")
+
+
+def test_below_its_knots_the_estimate_falls_with_the_linear_model() -> None:
+    quality_map = QualityMap(**{**VALUES, "knots": [50.0, 90.0], "values": [50.0, 90.0]})
+    rest = [0.0] * (len(FEATURES) - 1)
+    by_prediction = {95.0: 90, 70.0: 70, 50.0: 50, 49.0: 49, 20.0: 20, -30.0: 0}
+    for prediction, quality in by_prediction.items():
+        assert quality_map.model_copy(update={"region": None}).estimate([(1, [prediction, *rest])])[0] == quality
+
+
+def test_text_unlike_the_validation_text_has_no_estimate() -> None:
+    region = {"means": [-1.0, *[0.0] * 6], "deviations": [0.5, 0.1, *[1.0] * 5], "max_distance": 2.0}
+    quality_map = QualityMap(**{**VALUES, "region": region})
+    rest = [0.0] * (len(FEATURES) - 1)
+    assert quality_map.estimate([(1, [-0.1, *rest])]) == (77, "use")
+    assert quality_map.estimate([(1, [-0.1, 0.21, *rest[1:]])]) == (None, "look"), "another feature is far away"
+    assert quality_map.estimate([(1, [0.1, *rest])]) == (None, "look"), "it is too sure"
+    assert quality_map.estimate([(1, [-2.1, *rest])]) == (None, "redo")
+    assert quality_map.estimate([(3, [-1.0, *rest]), (1, [-2.1, *rest])]) == (41.8, "redo"), "of the whole line"
+    strict = quality_map.with_look_below(10)
+    assert strict.estimate([(1, [0.1, *rest])]) == (None, "look")
+
+
+def test_a_map_of_1_0_is_read_and_says_how_to_fit_it_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = model_with_map(tmp_path / "m", region=...)
+    translator = Translator.load(model, to="de", src="en", engine="torch")
+    assert all(line[0].quality is not None for line in translator.hypotheses(LINES))
+    assert [message for message in caplog.messages if "mtx evaluate MODEL" in message] == [
+        "the estimate of quality is too high for text unlike the validation text, since mtx 1.0 fitted it; "
+        "mtx evaluate MODEL --src FILE --ref FILE --fit-quality fits it again"
+    ]
 
 
 def test_both_engines_estimate_alike_in_the_direction_of_the_map(tmp_path: Path) -> None:
@@ -97,6 +130,10 @@ def test_other_search_settings_have_no_quality(tmp_path: Path, caplog: pytest.Lo
         {"knots": [float(n) for n in range(999)], "values": [1.0] * 999},
         {"code": "import os"},
         {"redo_below": "40"},
+        {"region": {}},
+        {"region": {**VALUES["region"], "means": [0.0]}},
+        {"region": {**VALUES["region"], "deviations": [0.0] * len(FEATURES)}},
+        {"region": {**VALUES["region"], "max_distance": -1.0}},
     ],
 )
 def test_a_strange_map_is_a_damaged_file(tmp_path: Path, change: dict[str, object]) -> None:

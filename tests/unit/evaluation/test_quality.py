@@ -59,7 +59,27 @@ def test_a_fitted_map_tells_good_translations_from_bad_ones() -> None:
     found = [line[0] for line in translator.hypotheses(LINES)]
     assert min(line.quality for line in found[1::2] if line.quality is not None) > 80
     assert max(line.quality for line in found[::2] if line.quality is not None) < 20
-    assert {found[number].advice for number in range(1, len(LINES), 2)} == {"use"}
+    right = [line for line in found[1::2] if line.quality is not None]
+    assert {line.advice for line in right} == {"use"}
+    assert len(right) >= 0.98 * len(found[1::2]), "few of the lines on which the map was fitted are unlike them"
+
+
+def test_text_unlike_the_validation_text_has_no_estimate() -> None:
+    """Nearly all lines are right and sure, as with the demo: the map alone would expect much of whatever it gets."""
+    noise = random.Random(1)
+    sure = [-0.1 - 0.02 * noise.random() - 0.3 * (noise.random() < 0.05) for _ in LINES]
+    translator = Sure(lambda number: sure[number])
+    unsure = [log_prob < -0.2 and noise.random() < 0.7 for log_prob in sure]
+    targets = [(WORSE if is_wrong else REVERSED)[number] for number, is_wrong in enumerate(unsure)]
+    quality_map = fit(translator, LINES, targets)
+    assert quality_map and quality_map.region
+    translator.quality_maps = {"src-tgt": quality_map}
+    at_home = [line[0].quality for line in translator.hypotheses(LINES)]
+    assert at_home.count(None) <= 0.01 * len(LINES)
+    foreign = Sure(lambda number: -1.5 - sure[number])
+    foreign.quality_maps = translator.quality_maps
+    for [best, *_] in foreign.hypotheses(LINES):
+        assert best.quality is None and best.advice in ("look", "redo")
 
 
 @pytest.mark.parametrize(("share", "weak"), [(0.05, (True, True)), (0.16, (False, True)), (0.5, (False, False))])
@@ -141,12 +161,13 @@ def test_training_fits_before_the_test_sets_are_translated(tmp_path: Path, monke
     found = list[tuple[str, str]]()
     monkeypatch.setattr(run, "_finish", lambda run, translator, translations: found.extend(translations["t"]))
     run._score(ended, Ranks())
-    assert [text for text, _ in found] == REVERSED and [advice for _, advice in found[1::2]] == ["use"] * len(
-        found[1::2]
-    )
+    assert [text for text, _ in found] == REVERSED
+    of_right = [advice for _, advice in found[1::2]]
+    num_used = of_right.count("use")
+    assert num_used >= 0.98 * len(of_right) and num_used + of_right.count("look") == len(of_right)
     scores = score_by_advice(REVERSED, targets, [advice for _, advice in found])  # type: ignore[misc]
     assert scores["advice"]["use"]["score"] == 100
-    assert count_by_quality({"t": scores, "u": {}})[0].startswith(f"t use {len(LINES) // 2:,} (chrF2 100.0), ")
+    assert count_by_quality({"t": scores, "u": {}})[0].startswith(f"t use {num_used:,} (chrF2 100.0), ")
 
 
 def test_isotonic_regression_pools_what_falls() -> None:
