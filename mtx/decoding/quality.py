@@ -75,9 +75,9 @@ class FeatureRegion(BaseModel):
     deviations: list[Annotated[float, Field(gt=0)]] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
     max_distance: float = Field(ge=0)
 
-    def distances(self, rows: Floats) -> Floats:
-        """Returns the distance [N] of features [N, F] from the means, in standard deviations."""
-        distances: Floats = np.linalg.norm((rows - self.means) / self.deviations, axis=1)
+    def distances(self, features: Floats) -> Floats:
+        """Returns the distances [...] of features [..., F] from the means, in standard deviations."""
+        distances: Floats = np.linalg.norm((features - self.means) / self.deviations, axis=-1)
         return distances
 
 
@@ -122,10 +122,10 @@ class QualityMap(BaseModel):
                 that of the mean of its parts by length; the worst part decides the advice.
         """
         sizes, rows = zip(*parts, strict=True)
+        shares = np.array(sizes) / sum(sizes)
         predicted = np.array(rows) @ self.weights + self.bias
-        quality, worst = self._scores(np.array([np.average(predicted, weights=sizes), predicted.min()]))
-        mean = np.average(rows, axis=0, weights=sizes)
-        is_outside = self.region is not None and self.region.distances(mean[None])[0] > self.region.max_distance
+        quality, worst = self._scores(np.array([shares @ predicted, predicted.min()]))
+        is_outside = self.region is not None and self.region.distances(shares @ rows) > self.region.max_distance
         if worst < self.redo_below:
             advice: Advice = "redo"
         elif worst < self.look_below or is_outside:
