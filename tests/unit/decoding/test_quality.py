@@ -31,7 +31,7 @@ def model_with_map(directory: Path, **changes: object) -> Path:
     """A model of several directions, of which en-de has a map."""
     multilingual(directory, "target")
     durable.write_json(directory / "quality.json", {"en-de": {**VALUES, **changes}})
-    durable.write_manifest(directory, ("quality.json",))
+    durable.write_manifest(directory)
     return directory
 
 
