@@ -30,7 +30,7 @@ from mtx.commands.translator_options import (
     takes,
 )
 from mtx.errors import UsageError
-from mtx.storage.run_files import RunLayout, find_model, is_prepared, is_run, model_identity, require_models
+from mtx.storage.run_files import RunLayout, find_model, find_run, is_prepared, model_identity, require_models
 
 
 @takes(*DIRECTION, *BEAM, *SAMPLES, *PLACE, "threads", "batch_tokens")
@@ -135,7 +135,7 @@ def distil(
     if text and "data.train" not in values:
         raise UsageError(f"{text[0]}: needs data.train; without it, the text of TEACHER is used", "data.mono=FILE")
     first = require_models(teacher)[0]
-    named = first.parent if first.name == "model" and is_run(first.parent) else first
+    named = find_run(first) or first
     from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import export

@@ -62,7 +62,7 @@ def serve(
         translators = [translator.to(tgt, src) for translator in loaded for src, tgt in translator.directions]
         pairs = Pairs(translators)
         for translator in loaded:
-            translator.to(*translator.directions[0][::-1]).translate(["."])  # the first one takes longer than others
+            translator.to(*translator.directions[0][::-1]).translate(["hello"])  # the first one takes longer
         names = ", ".join(f"{translator.src} to {translator.tgt}" for translator in translators)
         with TranslationQueue(limits.batch_tokens, limits.waiting_s, num_threads) as queue:
             app = server.Server(pairs, queue, keys, limits).app()

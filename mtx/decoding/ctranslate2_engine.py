@@ -11,6 +11,7 @@ import itertools
 import logging
 import math
 import os
+import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -105,6 +106,7 @@ class CTranslate2Engine:
         self._open_runtime = functools.partial(_open_runtime, path, device, placement.precision)
         self.runtime = self._open_runtime(self.num_calls, 1)
         self._runtimes = [self.runtime]
+        self._opening = threading.Lock()
         self.precision = _PRECISIONS.get(self.runtime.compute_type, self.runtime.compute_type)
         self._batched: dict[str, Any] = {
             "max_batch_size": self.batch_tokens,
@@ -122,9 +124,10 @@ class CTranslate2Engine:
         num_threads = min(self.num_calls, _MOST_THREADS)
         if num_threads == 1 or num_idle_cores() < num_threads:
             return self.runtime
-        if len(self._runtimes) < 2:
-            self._runtimes.append(self._open_runtime(1, num_threads))
-        return self._runtimes[1]
+        with self._opening:
+            if len(self._runtimes) < 2:
+                self._runtimes.append(self._open_runtime(1, num_threads))
+            return self._runtimes[1]
 
     def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """See `Engine.search`.

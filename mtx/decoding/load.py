@@ -164,7 +164,7 @@ def _identity(root: Path) -> str:
     """A hash of the sources of a conversion: the weights, the configuration and the tokenizer."""
     entries = durable.read_manifest(root)
     names = (WEIGHTS, MODEL_CONFIG, *model_description.tokenizer_files(root))
-    return hashlib.sha256(json.dumps([entries[name]["sha256"] for name in names]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([entries[name] for name in names]).encode()).hexdigest()[:32]
 
 
 def _convert(root: Path, export: Path, precision: str) -> None:

@@ -130,10 +130,8 @@ def write(
 
 def add_scores(directory: Path, scores: durable.Json, files: Mapping[str, str]) -> None:
     """Add the scores and text files, such as the model card, to a model directory and its manifest."""
-    for name, text in files.items():
-        durable.write_text(directory / name, text)
-    durable.write_json(directory / SCORES, scores)
-    durable.write_manifest(directory, (*files, SCORES))
+    contents = {name: text.encode() for name, text in files.items()}
+    durable.replace_files(directory, {**contents, SCORES: durable.json_bytes(scores)})
 
 
 def load(directory: Path) -> LoadedModel:

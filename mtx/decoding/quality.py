@@ -155,7 +155,7 @@ def load(directory: Path) -> dict[str, QualityMap]:
         DamagedFileError: if the file differs from its manifest, or has no such maps.
     """
     path = directory / QUALITY
-    if not path.is_file():
+    if not path.is_file() or QUALITY not in durable.read_manifest(directory):
         return {}
     durable.verify(directory, {QUALITY: MAX_JSON_BYTES}, only_needed=True)
     maps = durable.read_json(path)

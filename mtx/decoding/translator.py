@@ -11,6 +11,7 @@ sentence without a letter is its own translation (`needs_no_translation`). This 
 
 import copy
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -207,6 +208,7 @@ class Translator:
         self.glossary: Glossary | None = None
         self._directory: Path | None = None
         self._load_torch = load_torch
+        self._opening = threading.Lock()
         self.codes = frozenset(info.get("codes", ()))
         self._known_characters = {" ", *"".join(tokenizer.vocabulary())}
         self._log_once = cache(logger.log)
@@ -300,8 +302,9 @@ class Translator:
 
     @cached_property
     def torch(self) -> "TorchEngine":
-        """The model for torch."""
-        return self._load_torch() if self._load_torch else self.engine  # type: ignore[return-value]
+        """The model for torch, which all views share."""
+        with self._opening:
+            return self._load_torch() if self._load_torch else self.engine  # type: ignore[return-value]
 
     def use_glossary(self, glossary: Glossary | None) -> None:
         """Use the terms of a glossary from now on; None uses none.

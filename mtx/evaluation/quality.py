@@ -8,6 +8,7 @@ command `mtx evaluate`.
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from math import inf
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from mtx.decoding.quality import FeatureRegion, Floats, QualityMap
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
 from mtx.storage import durable
-from mtx.storage.run_files import QUALITY
+from mtx.storage.run_directory import hold_lock
+from mtx.storage.run_files import QUALITY, RunLayout, find_run
 from mtx.training.hooks import Hook, Run
 from mtx.training.schedule import QUALITY_LINES, QUALITY_SHARE
 
@@ -57,21 +59,32 @@ class FitQuality(Hook):
 
 
 def fit_quality(translator: Translator, model: Path, sources: list[str], references: list[str]) -> None:
-    """Fits a map on these lines, and adds it to a model directory.
+    """Fits a map on these lines, and adds it to a model directory, with the lock of the run whose model it is.
 
     Raises:
         DataError: it cannot be fitted; nothing is written.
+        MtxError: another process works on the run.
     """
-    quality_map = fit(translator, sources, references)
-    if not quality_map:
-        raise DataError(f"{model}: no estimate of quality was fitted")
-    _write(model, {**translator.quality_maps, "-".join(translator.languages): quality_map})
+    run = find_run(model)
+    with hold_lock(RunLayout(run)) if run else nullcontext():
+        quality_map = fit(translator, sources, references)
+        if not quality_map:
+            raise DataError(f"{model}: no estimate of quality was fitted")
+        direction = "-".join(translator.languages)
+        search = quality_map.beam_size, quality_map.length_penalty
+        old = translator.quality_maps.get(direction)
+        if old and (old.beam_size, old.length_penalty) != search:
+            logger.warning(
+                f"{direction}: this replaces the estimate of quality for beam size {old.beam_size}, length penalty "
+                f"{old.length_penalty:g}; translations with that search have none now"
+            )
+        _write(model, {**translator.quality_maps, direction: quality_map})
 
 
 def _write(model: Path, maps: Mapping[str, QualityMap]) -> None:
     if maps:
-        durable.write_json(model / QUALITY, {direction: each.model_dump() for direction, each in maps.items()})
-        durable.write_manifest(model, (QUALITY,))
+        values = {direction: each.model_dump() for direction, each in maps.items()}
+        durable.replace_files(model, {QUALITY: durable.json_bytes(values)})
 
 
 def fit(

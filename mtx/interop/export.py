@@ -41,8 +41,8 @@ from mtx.storage.run_files import (
     SCORES,
     RunLayout,
     find_model,
+    find_run,
     is_prepared,
-    is_run,
 )
 
 logger = logging.getLogger(__name__)
@@ -98,8 +98,7 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
     if not model.is_dir():
         raise UsageError(f"{model}: no such model directory or run directory", "mtx status lists your runs")
     root = find_model(model)
-    runs = filter(is_run, (model, model.resolve().parent))
-    run = next((run for run in runs if find_model(run).resolve() == root.resolve()), None)  # of the model
+    run = find_run(model)
     original = (run or model).resolve()
     output = output or original.with_name(original.name + ending.format(precision))
     if mark:
@@ -142,12 +141,10 @@ def export(model: Path, to: str, output: Path | None, precision: str = "fp32") -
                 files[EXPORT_EXAMPLE] = _EXAMPLE.read_text(encoding="utf-8")
             if (root / QUALITY).is_file():
                 files[QUALITY] = (root / QUALITY).read_text(encoding="utf-8")
-            for name, text in files.items():
-                durable.write_text(new / name, text)
-            durable.write_manifest(new, files)
-        if output.is_dir():
-            durable.remove_directory(output)
-        new.replace(output)
+            durable.replace_files(new, {name: text.encode() for name, text in files.items()})
+            durable.replace_directory(new, output)
+        else:
+            new.replace(output)
     return ExportResult(str(output), to, precision, comparison)
 
 

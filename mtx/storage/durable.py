@@ -103,8 +103,13 @@ def write_json(path: Path, value: Json) -> None:
 
     A lone surrogate (Python's form of a byte of a path that is not UTF-8) is escaped, and JSON reads it back.
     """
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Json) -> bytes:
+    """The content of the file that `write_json` writes."""
     text = json.dumps({"format": FORMAT, **value}, ensure_ascii=False, indent=2)
-    write_bytes(path, f"{text}\n".encode("utf-8", "backslashreplace"))
+    return f"{text}\n".encode("utf-8", "backslashreplace")
 
 
 def read_json(path: Path) -> Json:
@@ -173,23 +178,40 @@ def read_untrusted_json(path: Path, max_bytes: int = MAX_JSON_BYTES) -> Any:
 def new_directory(path: Path) -> Iterator[Path]:
     """Yield a temporary directory that becomes `path` at the end, with a manifest and synced, by one rename.
 
-    On any error the temporary directory is removed and `path` is unchanged. An existing `path` is replaced by two
-    renames; if the process is killed between them, `remove_temporaries` restores the old one.
+    On any error the temporary directory is removed and `path` is unchanged. An existing `path` is replaced.
     """
     make_directories(path.parent)
-    old = path.with_name(f"{_OLD_PREFIX}{path.name}")
     with _temporary_of(path) as temporary:
         disk.make_directory(temporary)
         yield temporary
         write_manifest(temporary)
+        replace_directory(temporary, path)
+
+
+def replace_directory(new: Path, path: Path) -> None:
+    """Rename the directory `new` to `path`; an existing one is renamed before and removed afterwards.
+
+    If the process is killed between the two renames, `find_directory` finds the old one, and `remove_temporaries`
+    restores it.
+    """
+    old = _old_name(path)
+    _settle(old)
+    if os.path.lexists(path):
+        disk.rename(path, old)
+    try:
+        disk.rename(new, path)
+        disk.sync(path.parent)
+    finally:
         _settle(old)
-        if os.path.lexists(path):
-            disk.rename(path, old)
-        try:
-            disk.rename(temporary, path)
-            disk.sync(path.parent)
-        finally:
-            _settle(old)
+
+
+def find_directory(path: Path) -> Path:
+    """`path`, or where its old content is if `replace_directory` was killed between its renames."""
+    return path if os.path.lexists(path) or not os.path.lexists(_old_name(path)) else _old_name(path)
+
+
+def _old_name(path: Path) -> Path:
+    return path.with_name(f"{_OLD_PREFIX}{path.name}")
 
 
 def _remove_tree(path: Path) -> None:
@@ -241,22 +263,41 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def write_manifest(directory: Path, added: Collection[str] | None = None) -> None:
-    """Sync every file of `directory`, then write its manifest, which lists them with size and sha256.
-
-    Args:
-        added: if given, the existing manifest also lists these files now, or their new content.
-    """
-    entries = {} if added is None else read_manifest(directory)
-    for path in sorted(directory.iterdir() if added is None else map(directory.joinpath, added)):
+def write_manifest(directory: Path) -> None:
+    """Sync every file of `directory`, then write its manifest, which lists them with size and sha256."""
+    entries = {}
+    for path in sorted(directory.iterdir()):
         if path.is_file() and path.name != MANIFEST:
             disk.sync(path)
             entries[path.name] = _entry(path)
     write_json(directory / MANIFEST, {"files": entries})
 
 
+def replace_files(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a directory with a manifest; after a kill each of them is the old or the new one.
+
+    Until all are written, the manifest has a list of entries for each: what was there, None for nothing, and the new.
+    """
+    listed = read_manifest(directory)
+    both, new = Json(), Json()
+    for name, data in files.items():
+        path = directory / name
+        before = listed.get(name) or (_entry(path) if path.is_file() else None)
+        new[name] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+        both[name] = [*_accepted(before), new[name]]
+    write_json(directory / MANIFEST, {"files": listed | both})
+    for name, data in files.items():
+        write_bytes(directory / name, data)
+    write_json(directory / MANIFEST, {"files": listed | new})
+
+
+def _accepted(entry: Any) -> list[Any]:
+    """What a file may be by its entry in a manifest, see `replace_files`."""
+    return entry if isinstance(entry, list) else [entry]
+
+
 def read_manifest(directory: Path) -> Json:
-    """The entries of the manifest of `directory`: file name to size and sha256."""
+    """The entries of the manifest of `directory`: file name to size and sha256, or to a list, see `replace_files`."""
     path = directory / MANIFEST
     entries = read_json(path).get("files")
     if not path.read_bytes().endswith(b"\n"):
@@ -284,12 +325,15 @@ def verify(directory: Path, needed: Collection[str] | Mapping[str, int] = (), on
             raise DamagedFileError(f"{manifest}: does not list {name}")
         if path.name != name:
             raise DamagedFileError(f"{manifest}: {reprlib.repr(name)} is not the name of a file in this directory")
+        accepted = _accepted(entries[name])
+        if None in accepted and name not in needed and not os.path.lexists(path):
+            continue
         require_file(path)
         if isinstance(needed, Mapping):
             if name not in needed and path.stat().st_size > _MAX_OTHER_BYTES:
                 continue  # not needed
             require_size(path, needed.get(name, _MAX_OTHER_BYTES))
-        if entries[name] != _entry(path):
+        if _entry(path) not in accepted:
             raise DamagedFileError(f"{path}: damaged file (it differs from the manifest)")
 
 

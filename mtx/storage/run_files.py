@@ -206,7 +206,8 @@ def find_model(model: Path) -> Path:
     Raises:
         UsageError: if the argument is a part of a run or a MarianMT directory.
     """
-    inner = RunLayout(model).model
+    model = durable.find_directory(model)
+    inner = durable.find_directory(RunLayout(model).model)
     if inner.is_dir():
         return inner
     if is_run(model):
@@ -221,14 +222,21 @@ def find_model(model: Path) -> Path:
     return model
 
 
+def find_run(model: Path) -> Path | None:
+    """The run of a MODEL argument, which is the run itself or its `model/`; None if it is another model."""
+    root = find_model(model).resolve()
+    runs = filter(is_run, (model, model.resolve().parent))
+    return next((run for run in runs if find_model(run).resolve() == root), None)
+
+
 def require_models(model: str | Path) -> list[Path]:
     """The directories of a MODEL argument: one, or several of an ensemble A+B.
 
     Raises:
         UsageError: if one of them is not a directory.
     """
-    whole = Path(model)
-    paths = [whole] if whole.is_dir() else [Path(name or "+") for name in str(model).split("+")]
+    names = [model] if Path(model).is_dir() else str(model).split("+")
+    paths = [durable.find_directory(Path(name or "+")) for name in names]
     if missing := next((path for path in paths if not path.is_dir()), None):
         raise UsageError(
             f"{missing}: no such model directory or run directory",

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -27,7 +27,7 @@ from mtx.errors import MtxError, StoppedError, first_line, is_out_of_memory
 from mtx.model.cuda_graphs import HostCopy
 from mtx.model.device import free_unused_memory, machine
 from mtx.model.translation_model import TranslationModel
-from mtx.storage.durable import Json, write_json, write_text
+from mtx.storage.durable import Json, read_json, write_json, write_text
 from mtx.storage.run_directory import write_status
 from mtx.storage.run_files import checkpoint_steps
 from mtx.training.checkpoint import AsyncCheckpointer, State
@@ -230,7 +230,8 @@ class Trainer(Run):
             raise MtxError(text, f"training.micro_batch_tokens={half} in a new run_dir, or a smaller model.preset")
         self._has_halved = True
         self.runtime = replace(self.runtime, micro_batch_tokens=half)
-        write_json(self.paths.chosen, asdict(self.runtime))
+        # Any rank may be the one that runs out of memory; device and threads stay those that rank 0 recorded.
+        write_json(self.paths.chosen, {**read_json(self.paths.chosen), "micro_batch_tokens": half})
         if self.ranks.size > 1:
             raise MtxError(text, f"rerun the same command to resume with micro-batches of {half}")
         logger.warning(f"{text}; halving micro-batches")

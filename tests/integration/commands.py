@@ -175,7 +175,7 @@ def set_settings(run: Path, **values: Any) -> None:
     (run / "config.yaml").write_text(settings.dump(config))
     for path in (*run.glob("checkpoints/*/state.json"), run / "data" / "settings.json"):
         durable.write_json(path, {**json.loads(path.read_text()), "settings": settings.fixed_settings(config)})
-        durable.write_manifest(path.parent, [path.name])
+        durable.write_manifest(path.parent)
 
 
 def flip_bit(path: Path, position: int = -5) -> None:

@@ -18,7 +18,7 @@ from mtx.config import settings
 from mtx.config.schema import Config
 from mtx.data.token_store import PreparedData, load_prepared
 from mtx.errors import MtxError
-from mtx.model.attention import BlockLayout
+from mtx.model.attention import BlockLayout, _TileAttention
 from mtx.storage import durable
 from mtx.storage.run_files import RunLayout
 from mtx.training import build
@@ -83,7 +83,7 @@ def no_memory(result: StepResult) -> StepResult:
 
 IS: dict[str, Callable[[MicroStep], bool]] = {
     "compiled": lambda step: step.compiled, "varlen": lambda step: step.model.kernel == "varlen",
-    "bf16": lambda step: step.precision == "bf16", "nothing": lambda step: False,
+    "bf16": lambda step: step.precision == "bf16", "nothing": lambda step: False, "all": lambda step: True,
 }  # fmt: skip
 
 
@@ -139,6 +139,68 @@ def test_a_kernel_that_sees_later_tokens_is_found(
 
     monkeypatch.setattr(sys.modules["torch.nn.attention.varlen"], "varlen_attn", without_mask)
     assert check_fast_step(RECORDED, *own) == EAGER
+
+
+def change_queries_and_keys(grads: list[torch.Tensor], queries: float, keys: float) -> None:
+    """Of joint self-attention [N, 3, H, K], or of queries [N, 1, H, K] and of keys and values [N, 2, H, K]."""
+    if len(grads) == 2:
+        grads[0].mul_(queries)
+        grads[1][:, 0].mul_(keys)
+    else:
+        grads[0][:, 0].mul_(queries)
+        grads[0][:, 1].mul_(keys)
+
+
+ATTENTION_FAULTS = [("cross", 0, 0), ("self", 0, 0), ("", 0.5, 0.5), ("", 1, 0), ("", 0, 1), ("cross", 1.2, 1)]
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize(("attention", "queries", "keys"), ATTENTION_FAULTS)
+def test_a_wrong_gradient_of_queries_or_keys_is_found(
+    norm: str, attention: str, queries: float, keys: float, own: tuple[Config, PreparedData],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """They have a few per cent of the norm of all gradients."""
+    backward = _TileAttention.backward
+
+    def faulty(context: Any, grad: torch.Tensor) -> Any:
+        none, *grads = backward(context, grad)
+        if grad.dtype == torch.bfloat16 and attention in ("", "cross" if len(grads) == 2 else "self"):
+            change_queries_and_keys(grads, queries, keys)
+        return none, *grads
+
+    monkeypatch.setattr(_TileAttention, "backward", staticmethod(faulty))
+    config, data = own
+    assert check_fast_step(EAGER, settings.with_values(config, {"model.norm": norm}), data) == PLAIN
+
+
+MODELS: list[dict[str, Any]] = [
+    {}, {"model.norm": "pre"}, {"model.tie": "none", "model.positions": "learned"},
+    {"model.architecture": "decoder"}, {"model.architecture": "rnn"},
+    {"model.architecture": "rnn", "model.cell": "gru", "model.score": "scaled_dot_product"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("values", MODELS)
+def test_a_correct_step_of_any_model_has_no_fault(
+    values: dict[str, Any], own: tuple[Config, PreparedData], caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gradients of keys' biases, and those of embeddings without a token in the batch, would be zero."""
+    config, data = own
+    assert check_fast_step(EAGER, settings.with_values(config, values), data) == EAGER, caplog.text
+
+
+def test_a_parameter_without_a_gradient_is_a_fault_only_if_the_plain_step_has_one(
+    own: tuple[Config, PreparedData], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(result: StepResult) -> StepResult:
+        smallest = min((gradient for gradient in result.gradients if gradient.norm() > 1e-3), key=torch.Tensor.norm)
+        return StepResult(result.loss, [g.zero_() if g is smallest else g for g in result.gradients])
+
+    for part, expected in (("bf16", PLAIN), ("all", EAGER)):
+        with monkeypatch.context() as patch:
+            put_in(without, part, patch)
+            assert check_fast_step(EAGER, *own) == expected
 
 
 def test_too_little_memory_is_no_fault_of_the_step(

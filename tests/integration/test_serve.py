@@ -16,8 +16,10 @@ pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 pytest.importorskip("ctranslate2")
 
+from mtx.decoding.translator import Translator
 from tests.integration.commands import mtx, spawn
 from tests.rig import PATIENCE_S
+from tests.unit.decoding.test_translator_directions import multilingual
 
 
 @contextlib.contextmanager
@@ -124,6 +126,37 @@ def test_what_cannot_be_served_is_refused(trained: Path, tmp_path: Path, refused
 def test_missing_packages_are_named(trained: Path, refused: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtx.commands.serve.find_spec", lambda name: None if name != "starlette" else name)
     refused(1, ["not installed: uvicorn, python-multipart", "install", "uvicorn"], "serve", trained)
+
+
+@pytest.mark.parametrize("engine", ["torch", "ctranslate2"])
+def test_the_engine_of_each_model_has_translated_before_the_first_request(
+    engine: str, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mtx.commands.serve import serve
+    from mtx.serve import server
+
+    searched = list[tuple[Any, int]]()
+    load = Translator.load
+
+    def load_and_watch(model: str, **options: Any) -> Translator:
+        translator = load(model, **options, engine=engine, threads=1)
+        search = translator.engine.search
+
+        def watched(sources: Any, *rest: Any) -> Any:
+            searched.append((translator.engine, sum(map(len, sources))))
+            return search(sources, *rest)
+
+        translator.engine.search = watched  # type: ignore[method-assign]
+        return translator
+
+    other = multilingual(tmp_path / "other", "target", ["en-fr", "fr-en"])
+    monkeypatch.setattr(Translator, "load", load_and_watch)
+    monkeypatch.setattr(server, "run", lambda *_: searched.append((None, 0)))
+    monkeypatch.setattr(server, "log_as_json", lambda: None)
+    serve([str(trained), str(other)], "127.0.0.1", 0, None, "cpu")
+    engines, sizes = zip(*searched, strict=True)
+    assert len({*engines}) == 3 and engines[-1] is None
+    assert all(size > 1 for size in sizes[:-1]), "more than the end of a sentence"
 
 
 def test_another_host_with_a_key(run_copy: Path, tmp_path: Path) -> None:

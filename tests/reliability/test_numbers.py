@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -201,6 +202,19 @@ def test_memory_that_is_short_once_halves_the_micro_batch(
         far = max(float((found[1][name] - g).norm() / g.norm().clamp(min=1e-3)) for name, g in found[0].items())
         held += far < 1e-5
     tally("memory that is short once: the gradient of the step", len(cases), held)
+
+
+def test_a_rank_that_is_short_of_memory_records_only_the_micro_batch(prepared: RunLayout, tmp_path: Path) -> None:
+    run = trainer(prepared, tmp_path / "run")
+    before = durable.read_json(run.paths.chosen)
+    for rank in (3, 0):
+        run.runtime = replace(run.runtime, device=f"cuda:{rank}", threads=7, micro_batch_tokens=96, plan={"row": 1})
+        run._has_halved = False
+        run.ranks = SimpleNamespace(size=4, rank=rank, is_rank_zero=rank == 0)  # type: ignore[assignment]
+        with pytest.raises(MtxError, match="out of memory with micro-batches of 96") as error:
+            run._halve("CUDA out of memory")
+        assert error.value.help == "rerun the same command to resume with micro-batches of 48"
+        assert durable.read_json(run.paths.chosen) == {**before, "micro_batch_tokens": 48}
 
 
 def test_memory_that_is_short_in_a_validation_halves_the_micro_batch_too(

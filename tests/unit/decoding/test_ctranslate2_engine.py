@@ -1,8 +1,12 @@
 """The CTranslate2 engine gives the translations and scores of the torch engine, and does not import torch."""
 
+import copy
 import subprocess
 import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -178,6 +182,53 @@ def test_a_sentence_that_waits_alone_has_all_cores(
     engine._runtimes = [SimpleNamespace(num_active_batches=1)]
     assert engine.search(src[:1], [[]], options)[0][0].ids == together[0][0].ids
     assert opened == [(1, 2)], "beside another call it has one worker"
+
+
+def test_first_requests_at_once_open_one_more_copy_of_the_weights(
+    tokenizer: Tokenizer, exports: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = CTranslate2Engine(exports / "export-0", Placement(device="cpu", threads=2))
+    [source], options = sources(tokenizer, 1), SearchOptions().of_model(engine.info)
+    opened, open_runtime = list[tuple[int, int]](), engine._open_runtime
+    begin = threading.Barrier(6)
+
+    def open_slowly(*how: int) -> Any:
+        opened.append(how)
+        time.sleep(0.2)
+        return open_runtime(*how)
+
+    def request(_: int) -> list[int]:
+        begin.wait()
+        return engine.search([source], [[]], options)[0][0].ids
+
+    engine._open_runtime = open_slowly  # type: ignore[assignment]
+    monkeypatch.setattr(ctranslate2_engine, "num_idle_cores", lambda: 2)
+    with ThreadPoolExecutor(begin.parties) as pool:
+        found = list(pool.map(request, range(begin.parties)))
+    assert opened == [(1, 2)] and len(engine._runtimes) == 2
+    assert found == [found[0]] * begin.parties
+
+
+def test_threads_share_one_model_for_torch(exports: Path) -> None:
+    translator = Translator.load(exports / "model-0", engine="ctranslate2", threads=1)
+    opened, load_torch = list[int](), translator._load_torch
+    begin = threading.Barrier(4)
+
+    @cache
+    def load_slowly() -> Any:
+        opened.append(1)
+        time.sleep(0.2)
+        assert load_torch
+        return load_torch()
+
+    def use(view: Translator) -> Any:
+        begin.wait()
+        return vars(Translator)["torch"].func(view)  # before Python 3.12, cached_property has a lock of its own
+
+    translator._load_torch = load_slowly
+    with ThreadPoolExecutor(begin.parties) as pool:
+        engines = list(pool.map(use, [copy.copy(translator) for _ in range(begin.parties)]))
+    assert opened == [1] and engines == [engines[0]] * begin.parties
 
 
 def test_it_does_not_import_torch(exports: Path) -> None:

@@ -118,6 +118,17 @@ def test_a_model_that_changes_while_it_is_read_gives_nobody_its_conversion(
     assert conversions(cache) == []
 
 
+def test_a_manifest_that_claims_the_weights_of_another_model_does_not_get_its_conversion(
+    model: Path, tokenizer: Tokenizer, tmp_path: Path, cache: Path
+) -> None:
+    lively_bundle(tokenizer, tmp_path / "other", seed=5)
+    theirs, own = (durable.read_manifest(path) for path in (tmp_path / "other", model))
+    for entries in ([theirs[WEIGHTS], own[WEIGHTS]], [own[WEIGHTS], theirs[WEIGHTS]]):
+        durable.write_json(model / durable.MANIFEST, {"files": {**own, WEIGHTS: entries}})
+        assert cached_export(tmp_path / "other") != cached_export(model)
+    assert len(conversions(cache)) == 3
+
+
 def test_an_unfinished_one_is_made_again(model: Path, cache: Path) -> None:
     export = cached_export(model)
     (export / durable.MANIFEST).unlink()

@@ -32,8 +32,7 @@ def model_with_map(directory: Path, **changes: object) -> Path:
     """A model of several directions, of which en-de has a map, with these changes; ... takes a value out."""
     multilingual(directory, "target")
     values = {name: value for name, value in {**VALUES, **changes}.items() if value is not ...}
-    durable.write_json(directory / "quality.json", {"en-de": values})
-    durable.write_manifest(directory, ("quality.json",))
+    durable.replace_files(directory, {"quality.json": durable.json_bytes({"en-de": values})})
     return directory
 
 

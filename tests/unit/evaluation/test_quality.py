@@ -14,10 +14,12 @@ from mtx.config.schema import Config, TokenizerConfig
 from mtx.data.tokenizer import train_tokenizer
 from mtx.decoding.options import Candidate, SearchOptions, penalty
 from mtx.decoding.quality import load, score_by_advice
-from mtx.errors import DataError
+from mtx.errors import DataError, MtxError
 from mtx.evaluation.quality import FitQuality, fit, fit_isotonic, fit_quality, rank_correlation
 from mtx.report.advice import count_by_quality
 from mtx.storage import durable
+from mtx.storage.run_directory import hold_lock
+from mtx.storage.run_files import RunLayout, find_model
 from mtx.training import run
 from mtx.training.ranks import Ranks
 from tests.translators import FakeTranslator
@@ -131,6 +133,44 @@ def test_a_model_directory_gets_its_map_whole(tmp_path: Path) -> None:
     fit_quality(translator, tmp_path, LINES, [references(number) for number in range(len(LINES))])
     assert [*load(tmp_path)] == ["src-tgt"]
     durable.verify(tmp_path, ("weights", "quality.json"))
+
+
+def fit_with_beam(beam_size: int, model: Path) -> None:
+    translator = Sure(lambda number: -0.1 if number % 2 else -2.0)
+    translator.options = SearchOptions(beam_size=beam_size, length_penalty=1.0)
+    translator.quality_maps = load(model)
+    fit_quality(translator, model, LINES, [references(number) for number in range(len(LINES))])
+
+
+def test_an_estimate_for_another_search_is_not_replaced_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    durable.write_text(tmp_path / "weights", "w")
+    durable.write_manifest(tmp_path)
+    for _ in range(2):
+        fit_with_beam(4, tmp_path)
+    assert not caplog.messages, "there was none, or one for the same search"
+    for beam_size, replaced in ((1, 4), (4, 1)):
+        fit_with_beam(beam_size, tmp_path)
+        [message] = caplog.messages
+        assert message.startswith("src-tgt: this replaces the estimate of quality for")
+        assert f"beam size {replaced}, length penalty 1; translations with that search have none now" in message
+        assert load(tmp_path)["src-tgt"].beam_size == beam_size
+        caplog.clear()
+
+
+def test_a_model_of_a_run_is_not_changed_while_another_process_works_on_the_run(tmp_path: Path) -> None:
+    model = RunLayout(tmp_path / "run").model
+    with durable.new_directory(model) as new:
+        durable.write_text(new / "weights", "w")
+    durable.write_text(tmp_path / "run" / "config.yaml", "")
+    with hold_lock(RunLayout(tmp_path / "run")):
+        for argument in (tmp_path / "run", model):
+            with pytest.raises(MtxError, match="run: in use by another process"):
+                fit_with_beam(4, find_model(argument))
+    assert not load(model)
+    fit_with_beam(4, find_model(model))
+    assert [*load(model)] == ["src-tgt"]
 
 
 def test_training_fits_before_the_test_sets_are_translated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

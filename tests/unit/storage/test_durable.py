@@ -3,6 +3,7 @@ import os
 import shutil
 import stat
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -283,12 +284,54 @@ def test_a_directory_with_anything_of_others_is_not_removed(directory: Path) -> 
     assert list(directory.parent.iterdir()) == [kept] and (kept / "notes").read_text() == "mine"
 
 
-def test_adding_a_member_lists_nothing_else(directory: Path) -> None:
-    for name in ("c", "notes"):
-        (directory / name).write_text(name)
-    durable.write_manifest(directory, ["c"])
-    assert list(durable.read_manifest(directory)) == ["a", "b", "c"]
+def test_replacing_files_lists_nothing_else(directory: Path) -> None:
+    (directory / "notes").write_text("mine")
+    durable.replace_files(directory, {"b": b"new", "c": b"added"})
+    entries = durable.read_manifest(directory)
+    assert list(entries) == ["a", "b", "c"] and entries["c"] == {"bytes": 5, "sha256": sha256(b"added").hexdigest()}
     durable.verify(directory, ["c"])
+    assert ((directory / "b").read_bytes(), (directory / "c").read_bytes()) == (b"new", b"added")
+
+
+def test_while_files_are_replaced_the_old_and_the_new_are_accepted_and_nothing_else(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    def kill(path: Path, data: bytes) -> None:
+        if path.name != durable.MANIFEST:
+            raise Killed
+        write(path, data)
+
+    write = durable.write_bytes
+    (directory / "d").write_bytes(b"not listed yet")
+    monkeypatch.setattr(durable, "write_bytes", kill)
+    for content in (b"second", b"third"):
+        with pytest.raises(Killed):
+            durable.replace_files(directory, dict.fromkeys("acd", content))
+    monkeypatch.undo()
+    old = {name: (directory / name).read_bytes() for name in "ad"}
+    assert not durable.foreign_entries(directory)
+    for name in "acd":
+        for content in (old.get(name), b"second", b"third"):
+            if content is not None:
+                (directory / name).write_bytes(content)
+            durable.verify(directory)
+        (directory / name).write_bytes(b"fourth")
+        with pytest.raises(DamagedFileError, match=f"{name}: damaged"):
+            durable.verify(directory)
+        (directory / name).unlink()
+        if name in old:
+            with pytest.raises(DamagedFileError, match=f"{name}: missing"):
+                durable.verify(directory)
+        else:
+            durable.verify(directory)
+            with pytest.raises(DamagedFileError, match=f"{name}: missing"):
+                durable.verify(directory, [name])
+        (directory / name).write_bytes(b"third")
+    durable.replace_files(directory, {"a": b"fifth", "c": b"", "d": b""})
+    assert [type(entry) for entry in durable.read_manifest(directory).values()] == [dict] * 4
 
 
 def test_json_keeps_the_bytes_of_a_path_that_is_not_utf8(tmp_path: Path) -> None:
