@@ -50,7 +50,7 @@ from mtx.data.translation_memories import (
     sides_of,
 )
 from mtx.documents import markdown
-from mtx.documents.edits import Edit, inserted, replace_text, space_before
+from mtx.documents.edits import Edit, inserted, of_unit, replace_text, space_before
 from mtx.formatting import counted, shell_command
 
 logger = logging.getLogger(__name__)
@@ -218,7 +218,7 @@ def edit_xliff(
     ]
     for unit in units:
         require_languages(path, languages_of(unit), languages)
-    files = set[Node]()
+    files = dict[Node, list[Marked]]()  # those whose language is set, with the segments of their units
     copies, are_all = _find_copies(units)
     for unit in units:
         num_left = left.total()
@@ -228,12 +228,15 @@ def edit_xliff(
             copies.discard(unit)
             continue
         file = unit.nearest("source-language", "srcLang")
+        segments = [edit.segment for edit in edits if edit.segment]
         if file and file not in files and not languages_of(unit)[1] and languages[1] not in PLAIN_NAMES:
-            files.add(file)
+            files[file] = []
             key = "trgLang" if "srcLang" in file.attributes else "target-language"
             tag = with_attribute(document[file.start : file.inner_start], key, languages[1])
-            yield replace_text(file.start, file.inner_start, tag)
-        yield from edits
+            yield from of_unit([replace_text(file.start, file.inner_start, tag)], files[file])
+        if file in files:
+            files[file] += segments
+        yield from of_unit(edits, segments)
     if are_all and copies:
         replaced = counted(len(copies), "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, replaced)
@@ -279,12 +282,15 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str], f
     sources = {_number(mark): mark for mark in marks}
     counts = [Counter(map(_number, side)) for side in (marks, target_marks)]
     contents = dict[Node, Marked | str]()  # of the places in the target, or in the template of a whole one
-    if not is_whole and target and counts[1] < counts[0] and set(counts[0].values()) == {1}:
-        # it lacks some marks; it becomes whole if it has nothing outside of its marks
-        is_whole = all(child in target_marks or str(child).isspace() for child in target.children)
-        for mark in target_marks if is_whole else ():
-            if _has_text(read(mark)):
-                contents[sources[_number(mark)]] = document[mark.inner_start : mark.inner_end]
+    has_only_marks = target and all(child in target_marks or str(child).isspace() for child in target.children)
+    if has_only_marks and set(counts[0].values()) == {1}:
+        if counts[1] == counts[0]:
+            is_whole = False
+        elif not is_whole and counts[1] < counts[0]:
+            is_whole = True
+            for mark in target_marks:
+                if _has_text(read(mark)):
+                    contents[sources[_number(mark)]] = document[mark.inner_start : mark.inner_end]
     if is_whole:
         places = [(mark, mark) for mark in marks] or [(template, template)]
     else:
@@ -404,17 +410,21 @@ def edit_tmx(
             continue
         note = partial(_note, f'<prop type="{_QUALITY_PROP}">{{:g}}, {{}}</prop>', [segment], found)
         if variant and target:
-            for prop in variant.named("prop"):
-                if prop.attributes.get("type") == _QUALITY_PROP:
-                    yield replace_text(prop.start, prop.end, "")
-            yield Edit(target.start, target.start, [], note)
-            yield _fill(document, target, segment)
+            edits = [
+                replace_text(prop.start, prop.end, "")
+                for prop in variant.named("prop")
+                if prop.attributes.get("type") == _QUALITY_PROP
+            ]
+            edits += [Edit(target.start, target.start, [], note), _fill(document, target, segment)]
         else:
             last = variants[-1]
             tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(code)}>"
-            yield replace_text(last.end, last.end, tag)
-            yield Edit(last.end, last.end, [], note)
-            yield Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>")
+            edits = [
+                replace_text(last.end, last.end, tag),
+                Edit(last.end, last.end, [], note),
+                Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>"),
+            ]
+        yield from of_unit(edits, [segment])
 
 
 def _needs_translation(source: Marked, text: str, translation: str, left: Counter[str]) -> bool:
@@ -473,7 +483,8 @@ def edit_po(
                 first, last = message.lines[key]
                 start, end = spans[first][0], spans[last][1]
                 strings = inserted(end, text, inner, lambda new: new.translate(_ESCAPED))
-                edits += [replace_text(start, end, f'{key} "'), *strings, replace_text(end, end, '"')]
+                whole = [replace_text(start, end, f'{key} "'), *strings, replace_text(end, end, '"')]
+                edits += of_unit(whole, [edit.segment for edit in inner])
         if not edits:
             continue
         notes = [replace_text(*old.span(), "") for old in _QUALITY_NOTE.finditer(document, previous, begin)]
@@ -481,9 +492,9 @@ def edit_po(
             flags = message.flags_line
             at = begin if flags is None else spans[flags][1]
             notes.append(replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy"))
-        yield from sorted(notes, key=attrgetter("start"))
-        segments = [edit.segment for edit in edits]
-        yield Edit(begin, begin, [], partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, found))
+        segments = [edit.segment for edit in edits if edit.segment]
+        note = Edit(begin, begin, [], partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, found))
+        yield from of_unit([*sorted(notes, key=attrgetter("start")), note], segments)
         yield from edits
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from mtx.data.bilingual import match_rank
 from mtx.data.language_detection import find_languages
 from mtx.data.languages import Languages, code_of
-from mtx.data.markup import Marked, Tag, accelerator, text_of
+from mtx.data.markup import Marked, Tag, accelerator, bare, has_letters, text_of
 from mtx.data.translation_memories import languages_of, messages, read_units
 from mtx.decoding.translator import Hypotheses, in_words
 from mtx.documents import bilingual_documents, html, markdown, subtitles
-from mtx.documents.edits import Edit, apply
+from mtx.documents.edits import Edit, apply, without_empty
 from mtx.errors import DataError, UsageError
 from mtx.formatting import counted, format_size, shell_command
 from mtx.storage.text_files import (
@@ -92,11 +92,17 @@ def translate_document(
         pairs = [without_accelerator(segment) if has_accelerators else (segment, "") for segment in segments]
         num_segments += len(pairs) + left.total()
         best = translate([segment for segment, _ in pairs])
-        for segment, each in zip(segments, best, strict=True):
-            if has_accelerators and each.quality is not None:
+        translations = dict[int, Marked]()  # of the segments, by their identity
+        empty = set[int]()
+        for segment, (_, mark), each in zip(segments, pairs, best, strict=True):
+            translations[id(segment)] = with_accelerator(each.marked, mark)
+            if has_letters(segment) and not bare(each.marked)[0]:
+                empty.add(id(segment))
+            elif has_accelerators and each.quality is not None:
                 found[id(segment)] = each.quality, each.advice
-        translations = (with_accelerator(each.marked, mark) for each, (_, mark) in zip(best, pairs, strict=True))
-        text = apply(text, edits, translations)
+        left["empty translation"] += len(empty)
+        edits = without_empty(edits, empty)
+        text = apply(text, edits, (translations[id(edit.segment)] for edit in edits if edit.segment))
         num_segments -= left.total()  # with what could not be written
     kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
     rest = f", {left.total():,} left ({kinds})" if kinds else ""

@@ -1,6 +1,6 @@
 """Edits of a document's text: a reader of a format yields them in order, and only what they name changes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mtx.data.glossary import replace_spans
@@ -14,17 +14,24 @@ class Edit:
     Attributes:
         segment: the text to translate; empty if the new text is known.
         write: formats the translation for the document.
+        of: all segments of the unit that it belongs to; empty if it is its own unit.
     """
 
     start: int
     end: int
     segment: Marked
     write: Callable[[Marked], str]
+    of: Sequence[Marked] = ()
 
 
 def replace_text(start: int, end: int, text: str) -> Edit:
     """An edit that replaces a span of characters by this text."""
     return Edit(start, end, [], lambda _: text)
+
+
+def of_unit(edits: Iterable[Edit], segments: Sequence[Marked]) -> Iterator[Edit]:
+    """The edits as those of a unit with these segments."""
+    return (replace(edit, of=segments) for edit in edits)
 
 
 def moved(edits: Iterable[Edit], by: int) -> Iterator[Edit]:
@@ -47,6 +54,20 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> s
     rest = iter(translations)
     spans = ((edit.start, edit.end, edit.write(next(rest) if edit.segment else [])) for edit in edits)
     return replace_spans(text, spans)
+
+
+def without_empty(edits: Iterable[Edit], empty: set[int]) -> list[Edit]:
+    """The edits without those that an empty translation would make: of a text, and of a unit that has no others.
+
+    Args:
+        empty: the identities of the segments whose translation is empty.
+    """
+    return [
+        edit
+        for edit in edits
+        if not (edit.start < edit.end and id(edit.segment) in empty)
+        and not empty.issuperset(map(id, edit.of or [edit.segment]))
+    ]
 
 
 def space_before(text: str, at: int) -> str:
