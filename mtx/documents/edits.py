@@ -1,6 +1,6 @@
 """Edits of a document's text: a reader of a format yields them in order, and only what they name changes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from mtx.data.glossary import replace_spans
@@ -49,25 +49,20 @@ def inserted(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Itera
     yield replace_text(at, at, escape(text[end:]))
 
 
-def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
-    """The text after all edits, which are in order and do not overlap; consumes the translations that they need."""
-    rest = iter(translations)
-    spans = ((edit.start, edit.end, edit.write(next(rest) if edit.segment else [])) for edit in edits)
-    return replace_spans(text, spans)
-
-
-def without_empty(edits: Iterable[Edit], empty: set[int]) -> list[Edit]:
-    """The edits without those that an empty translation would make: of a text, and of a unit that has no others.
+def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empty: Set[int] = frozenset()) -> str:
+    """The text after all edits, which are in order and do not overlap; consumes the translations that they need.
 
     Args:
-        empty: the identities of the segments whose translation is empty.
+        empty: the identities of segments without a translation. What they would replace stays, and so does a unit that
+            has no others.
     """
-    return [
-        edit
-        for edit in edits
-        if not (edit.start < edit.end and id(edit.segment) in empty)
-        and not empty.issuperset(map(id, edit.of or [edit.segment]))
-    ]
+    rest, spans = iter(translations), list[tuple[int, int, str]]()
+    for edit in edits:
+        translation = next(rest) if edit.segment else []
+        is_left = edit.start < edit.end and id(edit.segment) in empty
+        if not (is_left or empty >= set(map(id, edit.of or [edit.segment]))):
+            spans.append((edit.start, edit.end, edit.write(translation)))
+    return replace_spans(text, spans)
 
 
 def space_before(text: str, at: int) -> str:

@@ -364,7 +364,7 @@ def test_utf_16_that_lost_a_byte_is_refused(tmp_path: Path) -> None:
         ("a.md", "a\n\nb \0 c\n\n> <p>d\n> e</p>\n\n<p>{f && <b>g</b>}</p>\n",
          "1 segment translated, 3 left (2 HTML blocks, 1 paragraph)"),
         ("a.html", "<p title='a'>b</p>", "2 segments translated"),
-        ("a.srt", "1\n00:00:01,000 --> 00:00:04,000\na\n\nb\n", "1 segment translated"),
+        ("a.srt", "1\n00:00:01,000 --> 00:00:04,000\na\n\nb\n", "2 segments translated"),
         ("a.po", 'msgid "a"\nmsgstr ""\n\nmsgid "b"\nmsgstr "b"\n\nmsgid "{n, plural, other {c}}"\nmsgstr ""\n',
          "1 segment translated, 2 left (1 ICU message, 1 copied source)"),
         ("a.tmx", TMX.format('<tuv xml:lang="en"><seg>a</seg></tuv><tuv xml:lang="de"><seg>a</seg></tuv>'),
