@@ -91,11 +91,17 @@ def _edit(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
 
 def _write(breaks: list[str], translation: Marked) -> str:
     """A translation divided into lines of about the same length, at most one more than these breaks between lines."""
-    text = raw(
-        [_SEAM.sub("\1 ", part) if isinstance(part, str) else Tag(part.raw.replace(" ", "\0")) for part in translation]
-    )
-    widths = count(max(1, len(text) // (len(breaks) + 1)))
-    wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for width in widths)
-    lines = next(lines for lines in wrapped if len(lines) <= len(breaks) + 1)
+    parts = [part if isinstance(part, str) else Tag(part.raw.replace(" ", "\0")) for part in translation]
+    num_lines = len(breaks) + 1
+    lines = _wrap(raw(parts), num_lines)
+    if len(lines) < num_lines or max(map(len, lines)) > 1.5 * len(raw(parts)) / num_lines:  # it may have no spaces
+        lines = _wrap(raw([_SEAM.sub("\1 ", part) if isinstance(part, str) else part for part in parts]), num_lines)
     joined = "".join(chain(*zip(["", *breaks], lines, strict=False)))
     return re.sub("\1 ?", "", joined).replace("\0", " ")
+
+
+def _wrap(text: str, num_lines: int) -> list[str]:
+    """The lines of a text, of about the same length, at most so many; it is divided at spaces."""
+    widths = count(max(1, len(text) // num_lines))
+    wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for width in widths)
+    return next(lines for lines in wrapped if len(lines) <= num_lines)
