@@ -23,7 +23,7 @@ _NO_LETTER = rf"(?:&gt;|{_SIGN}|\d)"
 _LINE = re.compile(  # without white space and marks around it
     rf"^(?:[^\S\n]|[{_MARKS}])*+(?:"
     # Times and an arrow in any form, with settings; a whole time with words behind it
-    rf"(?P<time>(?={_SIGN}*(?:\d|-->))(?={_NO_LETTER}*?{_ARROW}){_NO_LETTER}*+(?:\w+[:=]\S+{_SIGN}*)*+$)"
+    rf"(?P<time>(?={_SIGN}*(?:\d|-->))(?={_NO_LETTER}*?{_ARROW}){_NO_LETTER}*+(?:(?<=\d)\w{{1,9}})?(?:\w+[:=]\S+{_SIGN}*)*+$)"
     rf"|(?P<time_words>{_SIGN}?(?:\d+{_SIGN}{{1,3}})?\d+ ?: ?\d+ ?[:;.,] ?\d{_NO_LETTER}{{0,20}}?{_ARROW}[^\n]*)"
     rf"|(?P<number>{_SIGN}?\d+[^\w\s]{{0,3}})(?=[^\S\n]*$)"
     # Of WebVTT, without text: all lines of a block
