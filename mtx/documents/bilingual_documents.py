@@ -64,6 +64,7 @@ _SPACES = re.compile(
     r"| *[\t\r\n]\s*|(?<=\S)  +(?=\S|\Z)"
 )
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SUB_STATE = re.compile(r"\s+subState\s*=\s*(?:\"[^\"]*\"|'[^']*')")  # of another state
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _EMOJI = re.compile(f"[{EMOJI}]")
@@ -316,7 +317,8 @@ def _write_target(
 ) -> Iterator[Edit]:
     """The edits that write these contents: in the template's places, or in the target's own without a template.
 
-    In XLIFF 1 the target gets the state of a machine's proposal (1.2, section 3.2).
+    In XLIFF 1 the target gets the state of a machine's proposal (1.2, section 3.2), in XLIFF 2 the segment the state
+    translated.
     """
     sides = sides_of(unit)
     source, target = sides["source"], sides.get("target")
@@ -326,7 +328,12 @@ def _write_target(
         start = at = sides.get("seg-source", source).end
         prefix = document[source.start : source.inner_start].split("source")[0]
         tag = f"{space_before(document, source.start)}{prefix}target>"
-    if unit.name != "segment":  # of XLIFF 2
+    if unit.name == "segment":  # of XLIFF 2
+        opening = with_attribute(document[unit.start : unit.inner_start], "state", "translated")
+        yield replace_text(unit.start, unit.inner_start, _SUB_STATE.sub("", opening))
+        if target and "state" in target.attributes:  # as other programs write it
+            tag = with_attribute(tag, "state", "translated")
+    else:
         tag = with_attribute(tag, "state", "needs-review-translation")
         if target and "state-qualifier" in target.attributes:
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion")
@@ -455,13 +462,15 @@ def edit_po(
     default = None
     lines, line_end = document.split("\n"), "\r\n" if "\r\n" in document else "\n"
     spans = [(0, 0), *(line.span(1) for line in _LINE.finditer(document))]  # by their numbers, from 1
-    begin = 0
+    end = 0
     for message in messages(path, lines):
-        previous, begin = begin, spans[message.line][0]
+        previous_end, begin = end, spans[message.line][0]
+        end = spans[max(last for _, last in message.lines.values())][1]
         if message.is_header:
             require_languages(path, message.languages, languages)
-            default = _DIALECT.search(message.comments + message.texts["msgstr"])
-            if "=CHARSET" in message.texts["msgstr"]:
+            header = message.texts.get("msgstr", "")
+            default = _DIALECT.search(message.comments + header)
+            if "=CHARSET" in header:
                 command = shell_command("msginit", "-l", languages[1], "-i", path)
                 logger.warning(
                     "%s: is a template, without plural forms; first make a catalogue of it: %s", path, command
@@ -472,6 +481,7 @@ def edit_po(
         if dialect == "code" or any(map(_KEPT.match, message.texts.values())):
             continue
         forms = [key for key in message.texts if key.startswith("msgstr")]
+        left["incomplete message"] += not forms
         edits = list[Edit]()
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
@@ -481,13 +491,13 @@ def edit_po(
             source = [part for edit in inner for part in edit.segment]
             if _needs_translation(source, text, translation, left):
                 first, last = message.lines[key]
-                start, end = spans[first][0], spans[last][1]
-                strings = inserted(end, text, inner, lambda new: new.translate(_ESCAPED))
-                whole = [replace_text(start, end, f'{key} "'), *strings, replace_text(end, end, '"')]
+                start, at = spans[first][0], spans[last][1]
+                strings = inserted(at, text, inner, lambda new: new.translate(_ESCAPED))
+                whole = [replace_text(start, at, f'{key} "'), *strings, replace_text(at, at, '"')]
                 edits += of_unit(whole, [edit.segment for edit in inner])
         if not edits:
             continue
-        notes = [replace_text(*old.span(), "") for old in _QUALITY_NOTE.finditer(document, previous, begin)]
+        notes = [replace_text(*old.span(), "") for old in _QUALITY_NOTE.finditer(document, previous_end, begin)]
         if not message.is_fuzzy:
             flags = message.flags_line
             at = begin if flags is None else spans[flags][1]
