@@ -444,7 +444,8 @@ def translate_document(
                 best = translator.translate_marked(block)
                 for segment, each in zip(block, best, strict=True):
                     pair = bare(segment)[0], bare(each.marked)[0]
-                    if reason := suspicion(*pair):
+                    reason = suspicion(*pair)
+                    if reason and pair[1]:  # an empty one is counted as left
                         suspicious.append(pair[1])
                     if review.path or kind in READERS:  # those hold the quality
                         unlike.add(each)

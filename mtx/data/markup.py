@@ -81,7 +81,7 @@ _SIGN_CODES = (
     r"|\|(?:c[0-9a-fA-F]{8}|[rn](?![a-z]))|\\[a-zA-Z]{1,20}\[\w{1,20}\]|\\(?:[,&-]|/(?!\w))"
     # Plural forms of Polyglot, Symfony and Laravel, and for which numbers they are
     r"|[\[\]](?:-?Inf|\d+),(?:\d+|\*|Inf)[\[\]]|\|{4}|(?<=[^\s|])\|(?=[^\s|])"
-    r"|\\u[0-9a-fA-F]{4}|%%|[\u200b\u200c\u2060][\u200b\u200c\u2060\xa0]+"
+    r"|(?<=\s)={2,6}(?=\s{0,9}\Z)|\\u[0-9a-fA-F]{4}|%%|[\u200b\u200c\u2060][\u200b\u200c\u2060\xa0]+"
     rf"|[{EMOJI}][{EMOJI}\u200d\ufe0e\ufe0f]*|[\#*]\ufe0f\u20e3"
 )
 _CODES = (  # most characters begin none: the second part is not tried for them
@@ -117,7 +117,7 @@ SEAM = re.compile(rf"(?<=[.!?…]|{LETTER}){ALONE}+(?={LETTER})")  # a code in p
 
 # A text without one is read faster. Those after the first set are signs only next to another character.
 SIGN = re.compile(
-    rf"[~{{%$@</\[\\^*_&#|`\u20e3{EMOJI}:!.(wW\d](?:(?<![:!.(wW\d])|(?<=[:!.])\w|(?<=:):|(?<=\()\)|(?<=[wW])[wW]{{2}}"
+    rf"[~{{=%$@</\[\\^*_&#|`\u20e3{EMOJI}:!.(wW\d](?:(?<![:!.(wW\d])|(?<=[:!.])\w|(?<=:):|(?<=\()\)|(?<=[wW])[wW]{{2}}"
     r"|(?<=\d)[a-fA-F]|(?<=[a-fA-F]\d))"
 )
 

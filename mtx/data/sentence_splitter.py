@@ -56,14 +56,21 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
     return split
 
 
-# Of chats, with the name of who speaks; of logs, with their level and names, and of the calls in them; of lyrics (LRC),
-# with their other marks; headers of mail with dates or addresses
+# Of chats, with the name of who speaks; of transcripts, as a span; of logs, with their level and names, and of the
+# calls in them; of lyrics (LRC), with their other marks; headers of mail with dates or addresses
 _DATE = r"(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{2,4},?[ T])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[ \u202f]?[AaPp][Mm])?"
+_CLOCK = r"\d{1,3}(?::\d\d){1,2}(?:[.,]\d{1,3})?"
+_SECONDS = rf"(?:{_CLOCK}|\d{{1,5}}\.\d{{1,3}}s?)"
+_WHOLE = r"\d{1,3}:\d\d:\d\d(?:[.,]\d{1,3})?"
+_SPAN = (
+    rf"[\[(]?{_SECONDS} ?(?:[-–—=]+>|→) ?{_SECONDS}[\])]?:?|[\[(]{_SECONDS} ?[-–—] ?{_SECONDS}[\])]:?|\({_CLOCK}\):?"
+    rf"|{_WHOLE} ?[-–—] ?{_WHOLE}:?"
+)
 _LOGGED = r"(?: +(?:-|\[[^\[\]]*\]|[\w$]+(?:\.[\w$]+)+:?|\w+(?= - [A-Z]{4}))(?= ))*"
 _TIMES = (
     rf"(?:\[?{_DATE}\]?{_LOGGED} +\[?(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\]?:?{_LOGGED}(?= )"
     r"|(?:at )?(?:[\w$/]+\.){2,}[\w$<>]+(?:\([^()]*\)|:(?= ))"
-    rf"|(?:\[{_DATE}\]|{_DATE} -) (?:(?:\+[\d -]+|[^\s:]+(?: [^\s:]+)?(?: \([^():]+\))?): )?"
+    rf"|(?:{_SPAN}|\[{_DATE}\](?= )|{_DATE} -(?= ))(?: (?:\+[\d -]+|[^\s:]+(?: [^\s:]+)?(?: \([^():]+\))?): )?"
     r"|(?:\[\d{1,3}:\d\d(?:[.:]\d{1,3}){0,2}\])+|\[(?:ar|ti|al|au|by|re|ve|la|length|offset|tool):[^\]]*\]"
     r"|Date: \w{3}, \d{1,2} \w{3} \d{4} [\d:]+ [-+]\d{4}.*|(?!E-)[A-Z]\w*(?:-\w+)+:(?=\s+(?:<\S+>\s*)?\Z))?"
 )
@@ -78,7 +85,7 @@ def lead_pattern(language: str) -> re.Pattern[str]:
     dot = "" if code_of(language) in _DOTTED_ORDINALS.split() else "."
     spaces = r"[\s\u200e\u200f\u202a-\u202e]*"  # with marks of the direction of text
     return re.compile(
-        rf"({spaces}(?:(?:[-*+•◦▪→–>]|\[[ xX]\]|\(?(?:[A-Za-z]\)|\d{{1,3}}[){dot}]))[ \t]+)*{_TIMES}{spaces})"
+        rf"({spaces}(?:(?:[-*+•◦▪→–>]|={{2,6}}|\[[ xX]\]|\(?(?:[A-Za-z]\)|\d{{1,3}}[){dot}]))[ \t]+)*{_TIMES}{spaces})"
     )
 
 

@@ -419,6 +419,8 @@ def messages(path: Path, lines: Iterable[str]) -> Iterator[Message]:
                     message, following = following, Message()
                     message.line = number
                 message.texts[keyword] = ""
+            message.is_fuzzy |= following.is_fuzzy  # by a comment inside the message
+            following = Message()
             first, _ = message.lines.get(keyword, (number, number))
             message.lines[keyword] = first, number
             message.texts[keyword] += "".join(map(_unescape, _STRING.findall(match[2] or "")))

@@ -50,7 +50,7 @@ from mtx.data.translation_memories import (
     sides_of,
 )
 from mtx.documents import markdown
-from mtx.documents.edits import Edit, inserted, replace_text, space_before
+from mtx.documents.edits import Edit, inserted, of_unit, replace_text, space_before
 from mtx.formatting import counted, shell_command
 
 logger = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ _SPACES = re.compile(
     r"| *[\t\r\n]\s*|(?<=\S)  +(?=\S|\Z)"
 )
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SUB_STATE = re.compile(r"\s+subState\s*=\s*(?:\"[^\"]*\"|'[^']*')")  # of another state
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _EMOJI = re.compile(f"[{EMOJI}]")
@@ -218,7 +219,7 @@ def edit_xliff(
     ]
     for unit in units:
         require_languages(path, languages_of(unit), languages)
-    files = set[Node]()
+    files = dict[Node, list[Marked]]()  # those whose language is set, with the segments of their units
     copies, are_all = _find_copies(units)
     for unit in units:
         num_left = left.total()
@@ -228,12 +229,15 @@ def edit_xliff(
             copies.discard(unit)
             continue
         file = unit.nearest("source-language", "srcLang")
+        segments = [edit.segment for edit in edits if edit.segment]
         if file and file not in files and not languages_of(unit)[1] and languages[1] not in PLAIN_NAMES:
-            files.add(file)
+            files[file] = []
             key = "trgLang" if "srcLang" in file.attributes else "target-language"
             tag = with_attribute(document[file.start : file.inner_start], key, languages[1])
-            yield replace_text(file.start, file.inner_start, tag)
-        yield from edits
+            yield from of_unit([replace_text(file.start, file.inner_start, tag)], files[file])
+        if file in files:
+            files[file] += segments
+        yield from of_unit(edits, segments)
     if are_all and copies:
         replaced = counted(len(copies), "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, replaced)
@@ -279,12 +283,15 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str], f
     sources = {_number(mark): mark for mark in marks}
     counts = [Counter(map(_number, side)) for side in (marks, target_marks)]
     contents = dict[Node, Marked | str]()  # of the places in the target, or in the template of a whole one
-    if not is_whole and target and counts[1] < counts[0] and set(counts[0].values()) == {1}:
-        # it lacks some marks; it becomes whole if it has nothing outside of its marks
-        is_whole = all(child in target_marks or str(child).isspace() for child in target.children)
-        for mark in target_marks if is_whole else ():
-            if _has_text(read(mark)):
-                contents[sources[_number(mark)]] = document[mark.inner_start : mark.inner_end]
+    has_only_marks = target and all(child in target_marks or str(child).isspace() for child in target.children)
+    if has_only_marks and set(counts[0].values()) == {1}:
+        if counts[1] == counts[0]:
+            is_whole = False
+        elif not is_whole and counts[1] < counts[0]:
+            is_whole = True
+            for mark in target_marks:
+                if _has_text(read(mark)):
+                    contents[sources[_number(mark)]] = document[mark.inner_start : mark.inner_end]
     if is_whole:
         places = [(mark, mark) for mark in marks] or [(template, template)]
     else:
@@ -310,7 +317,8 @@ def _write_target(
 ) -> Iterator[Edit]:
     """The edits that write these contents: in the template's places, or in the target's own without a template.
 
-    In XLIFF 1 the target gets the state of a machine's proposal (1.2, section 3.2).
+    In XLIFF 1 the target gets the state of a machine's proposal (1.2, section 3.2), in XLIFF 2 the segment the state
+    translated.
     """
     sides = sides_of(unit)
     source, target = sides["source"], sides.get("target")
@@ -320,7 +328,12 @@ def _write_target(
         start = at = sides.get("seg-source", source).end
         prefix = document[source.start : source.inner_start].split("source")[0]
         tag = f"{space_before(document, source.start)}{prefix}target>"
-    if unit.name != "segment":  # of XLIFF 2
+    if unit.name == "segment":  # of XLIFF 2
+        opening = with_attribute(document[unit.start : unit.inner_start], "state", "translated")
+        yield replace_text(unit.start, unit.inner_start, _SUB_STATE.sub("", opening))
+        if target and "state" in target.attributes:  # as other programs write it
+            tag = with_attribute(tag, "state", "translated")
+    else:
         tag = with_attribute(tag, "state", "needs-review-translation")
         if target and "state-qualifier" in target.attributes:
             tag = with_attribute(tag, "state-qualifier", "mt-suggestion")
@@ -404,17 +417,21 @@ def edit_tmx(
             continue
         note = partial(_note, f'<prop type="{_QUALITY_PROP}">{{:g}}, {{}}</prop>', [segment], found)
         if variant and target:
-            for prop in variant.named("prop"):
-                if prop.attributes.get("type") == _QUALITY_PROP:
-                    yield replace_text(prop.start, prop.end, "")
-            yield Edit(target.start, target.start, [], note)
-            yield _fill(document, target, segment)
+            edits = [
+                replace_text(prop.start, prop.end, "")
+                for prop in variant.named("prop")
+                if prop.attributes.get("type") == _QUALITY_PROP
+            ]
+            edits += [Edit(target.start, target.start, [], note), _fill(document, target, segment)]
         else:
             last = variants[-1]
             tag = f"{space_before(document, last.start)}<tuv xml:lang={quoteattr(code)}>"
-            yield replace_text(last.end, last.end, tag)
-            yield Edit(last.end, last.end, [], note)
-            yield Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>")
+            edits = [
+                replace_text(last.end, last.end, tag),
+                Edit(last.end, last.end, [], note),
+                Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>"),
+            ]
+        yield from of_unit(edits, [segment])
 
 
 def _needs_translation(source: Marked, text: str, translation: str, left: Counter[str]) -> bool:
@@ -445,13 +462,15 @@ def edit_po(
     default = None
     lines, line_end = document.split("\n"), "\r\n" if "\r\n" in document else "\n"
     spans = [(0, 0), *(line.span(1) for line in _LINE.finditer(document))]  # by their numbers, from 1
-    begin = 0
+    end = 0
     for message in messages(path, lines):
-        previous, begin = begin, spans[message.line][0]
+        previous_end, begin = end, spans[message.line][0]
+        end = spans[max(last for _, last in message.lines.values())][1]
         if message.is_header:
             require_languages(path, message.languages, languages)
-            default = _DIALECT.search(message.comments + message.texts["msgstr"])
-            if "=CHARSET" in message.texts["msgstr"]:
+            header = message.texts.get("msgstr", "")
+            default = _DIALECT.search(message.comments + header)
+            if "=CHARSET" in header:
                 command = shell_command("msginit", "-l", languages[1], "-i", path)
                 logger.warning(
                     "%s: is a template, without plural forms; first make a catalogue of it: %s", path, command
@@ -462,6 +481,7 @@ def edit_po(
         if dialect == "code" or any(map(_KEPT.match, message.texts.values())):
             continue
         forms = [key for key in message.texts if key.startswith("msgstr")]
+        left["incomplete message"] += not forms
         edits = list[Edit]()
         for key in forms:
             is_plural = "msgid_plural" in message.texts and (key != "msgstr[0]" or len(forms) == 1)
@@ -471,19 +491,20 @@ def edit_po(
             source = [part for edit in inner for part in edit.segment]
             if _needs_translation(source, text, translation, left):
                 first, last = message.lines[key]
-                start, end = spans[first][0], spans[last][1]
-                strings = inserted(end, text, inner, lambda new: new.translate(_ESCAPED))
-                edits += [replace_text(start, end, f'{key} "'), *strings, replace_text(end, end, '"')]
+                start, at = spans[first][0], spans[last][1]
+                strings = inserted(at, text, inner, lambda new: new.translate(_ESCAPED))
+                whole = [replace_text(start, at, f'{key} "'), *strings, replace_text(at, at, '"')]
+                edits += of_unit(whole, [edit.segment for edit in inner])
         if not edits:
             continue
-        notes = [replace_text(*old.span(), "") for old in _QUALITY_NOTE.finditer(document, previous, begin)]
+        notes = [replace_text(*old.span(), "") for old in _QUALITY_NOTE.finditer(document, previous_end, begin)]
         if not message.is_fuzzy:
             flags = message.flags_line
             at = begin if flags is None else spans[flags][1]
             notes.append(replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy"))
-        yield from sorted(notes, key=attrgetter("start"))
-        segments = [edit.segment for edit in edits]
-        yield Edit(begin, begin, [], partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, found))
+        segments = [edit.segment for edit in edits if edit.segment]
+        note = Edit(begin, begin, [], partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, found))
+        yield from of_unit([*sorted(notes, key=attrgetter("start")), note], segments)
         yield from edits
 
 

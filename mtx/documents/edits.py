@@ -1,6 +1,6 @@
 """Edits of a document's text: a reader of a format yields them in order, and only what they name changes."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from mtx.data.glossary import replace_spans
@@ -14,17 +14,24 @@ class Edit:
     Attributes:
         segment: the text to translate; empty if the new text is known.
         write: formats the translation for the document.
+        of: all segments of the unit that it belongs to; empty if it is its own unit.
     """
 
     start: int
     end: int
     segment: Marked
     write: Callable[[Marked], str]
+    of: Sequence[Marked] = ()
 
 
 def replace_text(start: int, end: int, text: str) -> Edit:
     """An edit that replaces a span of characters by this text."""
     return Edit(start, end, [], lambda _: text)
+
+
+def of_unit(edits: Iterable[Edit], segments: Sequence[Marked]) -> Iterator[Edit]:
+    """The edits as those of a unit with these segments."""
+    return (replace(edit, of=segments) for edit in edits)
 
 
 def moved(edits: Iterable[Edit], by: int) -> Iterator[Edit]:
@@ -42,10 +49,19 @@ def inserted(at: int, text: str, edits: Iterable[Edit], escape: Escape) -> Itera
     yield replace_text(at, at, escape(text[end:]))
 
 
-def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked]) -> str:
-    """The text after all edits, which are in order and do not overlap; consumes the translations that they need."""
-    rest = iter(translations)
-    spans = ((edit.start, edit.end, edit.write(next(rest) if edit.segment else [])) for edit in edits)
+def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empty: Set[int] = frozenset()) -> str:
+    """The text after all edits, which are in order and do not overlap; consumes the translations that they need.
+
+    Args:
+        empty: the identities of segments without a translation. What they would replace stays, and so does a unit that
+            has no others.
+    """
+    rest, spans = iter(translations), list[tuple[int, int, str]]()
+    for edit in edits:
+        translation = next(rest) if edit.segment else []
+        is_left = edit.start < edit.end and id(edit.segment) in empty
+        if not (is_left or empty >= set(map(id, edit.of or [edit.segment]))):
+            spans.append((edit.start, edit.end, edit.write(translation)))
     return replace_spans(text, spans)
 
 

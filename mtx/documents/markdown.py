@@ -31,6 +31,7 @@ from mtx.data.markup import (
     element_tag,
     has_letters,
     raw,
+    text_of,
     with_tags,
 )
 from mtx.documents import html
@@ -354,7 +355,8 @@ def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_m
                 elif opening_mark == '"':  # of a title
                     text = text.replace('"', "'")
                 return text.replace("\n", "\r\n") if "\r\n" in source else text
-    left["paragraph"] += 1
+    if text_of(translation).strip():  # an empty one is counted already
+        left["paragraph"] += 1
     return source
 
 

@@ -1,59 +1,107 @@
 """Subtitles as a document, SRT and WebVTT: the text of each cue; numbers, times, notes and styles are kept.
 
-The lines of a cue, between which there may be blank ones, are one text, which is divided into the same number of lines
-again. The text of each speaker, after a dash or a name, is separate.
+A line with times in any form begins a cue. A blank line ends its text: words never move over it, and further lines are
+a text of their own, unless a number before them shows that their time is missing. The lines of a text are divided into
+the same number of lines again. The text of each speaker, after a dash or a name, is separate.
 """
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, count, pairwise
 
+from mtx.data.languages import WITHOUT_SPACES
 from mtx.data.markup import Marked, Tag, element_tag, has_letters, mark_up, raw, with_tags
 from mtx.documents.edits import Edit
 
-_TIMES = r"[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}[ \t]*-+>[ \t]*(?:\d{1,3}:)?\d{1,2}:\d{2}[,.:]\d{1,3}"
-_CUE = re.compile(  # to the next one, with its number or its name, or to a block of WebVTT
-    rf"^{_TIMES}[^\n]*\n(.*?)(?=(?:\n[ \t\r]*\n[^\n]+|\n[ \t]*\d+[ \t\r]*)?\n{_TIMES}"
-    r"|\n[ \t\r]*\n(?:NOTE|STYLE|REGION)(?!\S)|\Z)",
-    re.MULTILINE | re.DOTALL,
+_MARKS = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # of the direction of text, and without width
+_SIGN, _SEEN = r"[^\w\n]", rf"[^\s{_MARKS}]"
+_ARROW = "(?:[>＞»\u2190-\u21ff\u2794-\u27bf\u27f0-\u27ff]|--|&gt;)"
+_NO_LETTER = rf"(?:&gt;|{_SIGN}|\d)"
+_LINE = re.compile(  # without white space and marks around it
+    rf"^(?:[^\S\n]|[{_MARKS}])*+(?:"
+    # Times and an arrow in any form, with settings; a whole time with words behind it
+    rf"(?P<time>(?={_SIGN}*(?:\d|-->))(?={_NO_LETTER}*?{_ARROW}){_NO_LETTER}*+(?:(?<=\d)\w{{1,9}})?(?:\w+[:=]\S+{_SIGN}*)*+$)"
+    rf"|(?P<time_words>{_SIGN}?(?:\d+{_SIGN}{{1,3}})?\d+ ?: ?\d+ ?[:;.,] ?\d{_NO_LETTER}{{0,20}}?{_ARROW}[^\n]*)"
+    rf"|(?P<number>{_SIGN}?\d+[^\w\s]{{0,3}})(?=[^\S\n]*$)"
+    # Of WebVTT, without text: all lines of a block
+    rf"|(?P<block>(?:\A|(?<=\n\n)|(?<=\n\r\n))(?:WEBVTT|NOTE|STYLE|REGION)(?!\S)[^\n]*(?:\n(?![^\n]*-->)[^\n]*{_SEEN})*)"
+    rf"|(?P<text>[^\n]*{_SEEN})|(?P<blank>))",
+    re.MULTILINE,
 )
-_LINE = re.compile(r"^[^\n]*\S", re.MULTILINE)
 _TAG = re.compile(r"<rt>[^<>]{0,200}(?:</rt>)?|<[^<>]{1,200}>|\\[Nh]")  # with the note to a word
 # The start of the words of another speaker, of a sound, or of another tag; names, brackets and notes belong to the text
 _DASH = re.compile(
     r"\s*(?:[-‐–—]+|>>+|(?:&gt;)+)\s*|(?=[(\[♪#*]|[A-Z][A-Z .'\d]{1,30}:\s)"
     r"|(?:(?<=</([biuc])>\n)(?!<\1)|(?<=</([biuc])>\r\n)(?!<\2))(?=<\w)"
 )
-
 _SOUND = re.compile(r"[(\[]([^()\[\]]*)[)\]]")  # a line in brackets is its own
+# Where a text without spaces may be divided: not within a syllable, a number or a word, nor before a closing mark
+_SEAM = re.compile(
+    r"(?<![เ-ไເ-ໄ\u17d2\u1039])(?<!\d[，．：])(?=[\w(（［「『【〈《“])(?![ะาำๅๆະາຳໆーァィゥェォッャュョぁぃぅぇぉっゃゅょ々]|.[\u1039\u103a])"
+    rf"(?:(?<=[{WITHOUT_SPACES}、。，．！？；：）］」』】〉》”…])|(?<=\w)(?=[{WITHOUT_SPACES}]))"
+)
 
 
-def read(text: str) -> Iterator[Edit]:
-    """The edits that translate the cues."""
-    for cue in _CUE.finditer(text):
-        groups, sound = list[list[tuple[int, int]]](), None
-        for line in _LINE.finditer(text, *cue.span(1)):
-            start, end = line.span()
-            if dash := _DASH.match(text, start, end):
-                start = dash.end()
-            if dash or sound or not groups:
-                groups.append([])
-            sound = _SOUND.fullmatch(text, start, end)
-            groups[-1].append(sound.span(1) if sound else (start, end))
-        for group in groups:
-            words = " ".join(text[start:end].strip() for start, end in group)
-            segment = mark_up(with_tags([words], _TAG, element_tag))
-            if has_letters(segment):
-                breaks = [text[end:start] for (_, end), (start, _) in pairwise(group)]
-                yield Edit(group[0][0], group[-1][1], segment, partial(_write, breaks))
+def read(text: str, left: Counter[str]) -> Iterator[Edit]:
+    """The edits that translate the cues; counts in `left` the texts that have no readable time."""
+    lines = list(_LINE.finditer(text))
+    kinds = ["blank", *(str(line.lastgroup) for line in lines), "blank"]
+    left["unreadable cue"] += kinds.count("time_words")
+    is_cue = False
+    paragraphs = [(is_cue, list[tuple[int, int]]())]
+    for line, before, kind, after in zip(lines, kinds, kinds[1:], kinds[2:], strict=False):
+        is_first, is_before_time = before == "blank", after.startswith("time")
+        if kind.startswith("time"):
+            is_cue = True
+        elif kind == "block" or (kind == "number" and is_first and after == "text"):
+            is_cue = False
+        elif kind == "text" and is_first and is_before_time:
+            pass  # the name of a cue
+        elif kind == "text" or (kind == "number" and not (is_first or is_before_time or after == "blank")):
+            paragraphs[-1][1].append(line.span(kind))
+            continue
+        paragraphs.append((is_cue, []))
+    for is_cue, spans in paragraphs:
+        if is_cue:
+            yield from _edit(text, spans)
+        else:
+            left["unreadable cue"] += bool(spans) and has_letters([text[spans[0][0] : spans[-1][1]]])
+
+
+def _edit(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
+    """The edits that translate the lines between two that are no text."""
+    groups, sound = list[list[tuple[int, int]]](), None
+    for start, end in lines:
+        if dash := _DASH.match(text, start, end):
+            start = dash.end()
+        if dash or sound or not groups:
+            groups.append([])
+        sound = _SOUND.fullmatch(text, start, end)
+        groups[-1].append(sound.span(1) if sound else (start, end))
+    for group in groups:
+        words = " ".join(text[start:end].strip() for start, end in group)
+        segment = mark_up(with_tags([words], _TAG, element_tag))
+        if has_letters(segment):
+            breaks = [text[end:start] for (_, end), (start, _) in pairwise(group)]
+            yield Edit(group[0][0], group[-1][1], segment, partial(_write, breaks))
 
 
 def _write(breaks: list[str], translation: Marked) -> str:
     """A translation divided into lines of about the same length, at most one more than these breaks between lines."""
-    text = raw([part if isinstance(part, str) else Tag(part.raw.replace(" ", "\0")) for part in translation])
-    widths = count(max(1, len(text) // (len(breaks) + 1)))
+    parts = [part if isinstance(part, str) else Tag(part.raw.replace(" ", "\0")) for part in translation]
+    num_lines = len(breaks) + 1
+    lines = _wrap(raw(parts), num_lines)
+    if len(lines) < num_lines or max(map(len, lines)) > 1.5 * len(raw(parts)) / num_lines:  # it may have no spaces
+        lines = _wrap(raw([_SEAM.sub("\1 ", part) if isinstance(part, str) else part for part in parts]), num_lines)
+    joined = "".join(chain(*zip(["", *breaks], lines, strict=False)))
+    return re.sub("\1 ?", "", joined).replace("\0", " ")
+
+
+def _wrap(text: str, num_lines: int) -> list[str]:
+    """The lines of a text, of about the same length, at most so many; it is divided at spaces."""
+    widths = count(max(1, len(text) // num_lines))
     wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for width in widths)
-    lines = next(lines for lines in wrapped if len(lines) <= len(breaks) + 1)
-    return "".join(chain(*zip(["", *breaks], lines, strict=False))).replace("\0", " ")
+    return next(lines for lines in wrapped if len(lines) <= num_lines)

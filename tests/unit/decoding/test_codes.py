@@ -178,3 +178,26 @@ def test_the_ends_of_a_pair_between_its_sentences_are_not_written() -> None:
     assert text == "Eins. Zwei."
     (first, its_tags), _ = divided(["Eins.", "Zwei."], [0, 6], tags)
     assert put_back(its_tags, first, first, ()) == [Tag("<b>", "open", "b"), "Eins.", line]
+
+
+def test_an_empty_translation_is_left_and_no_example_of_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Silent(Copying):
+        def search(
+            self, sources: Sequence[list[int]], prefixes: Sequence[list[int]], options: SearchOptions
+        ) -> list[list[Candidate]]:
+            [end] = self.tokenizer.encode([""], target=True)
+            return [[Candidate(end if len(ids) > 10 else ids, 0.0)] for ids in sources]
+
+    long = " ".join(["a red dog"] * 6)
+    page, out = tmp_path / "a.html", tmp_path / "out.html"
+    with caplog.at_level(logging.INFO, logger="mtx"):
+        page.write_text(f"<p>{long}</p>")
+        translate_document(page, "html", out, False, Silent(), Review(None))
+        assert out.read_text() == page.read_text() and "1 left (1 empty translation)" in caplog.text
+        assert "suspicious" not in caplog.text
+        page.write_text(f"<p>{long}</p><p>a red dog</p>")
+        translate_document(page, "html", out, False, Silent(), Review(None))
+    assert "suspicious translations to check: 1, such as: a red dog" in caplog.text
+    assert Silent().translate([long, "dog"]) == ["", "dog"], "lines keep what the model writes"

@@ -96,6 +96,11 @@ def test_it_is_its_own_translation_everywhere(tokenizer: Tokenizer) -> None:
      "[12/03/2026, 14:05:11] Anna Miller: ", "12/03/2026, 2:05 PM - Anna: ", "2026-03-12 14:05 - +49 171 1234: ",
      "[x] ", "[ ] ", "a) ", "(b) ", "◦ ", "\u200e[14.05.26, 18:06:02] Tom: \u200e",
      "[14.05.26, 18:06:02] Dad (new phone): ",
+     "[00:00:00.000 --> 00:00:02.000]   ", "[00:00:00.000 --> 00:00:02.000]", "00:00:00.000 --> 00:00:02.000 ",
+     "00:00:00,000 --> 00:00:02,000  ", "[00:00.000 --> 00:02.000]  ", "00:12 -> 00:15 ", "00:12 → 00:15: ", "(00:12) ",
+     "(1:02:03)", "[00:12:13] ", "[00:12 - 00:15] ", "(00:12:13 – 00:12:15): ", "00:00:12 - 00:00:15: ",
+     "00:00:12.5-00:00:15.5 ", "[1.00s -> 2.00s] ", "[0.0 - 2.5] ", "1.00s --> 2.00s ", "- [00:12 --> 00:15] ",
+     "[00:00:00.000 --> 00:00:02.000] SPEAKER_00: ", "00:00:12 - 00:00:15 Anna Miller: ", "=== ", "== ",
      "2026-05-14 08:00:01,123 INFO  [main] com.example.App - ", "2026-05-14 08:00:01,123 - root - ERROR - ",
      "[2026-05-14 08:00:01] WARN ", "\tat com.example.App.run(App.java:87) ", "java.io.FileNotFoundException: "],
 )  # fmt: skip
@@ -103,6 +108,19 @@ def test_what_stands_before_the_text_of_a_line_stays(lead: str, tokenizer: Token
     translator = Echo(tokenizer)
     assert translator.translate([f"{lead}one two"]) == [f"{lead}ein"]
     assert translator.read == ["one two"]
+
+
+@pytest.mark.parametrize("line", ["5 -> 6 one", "1.5 - 2.0 one", "one (00:12)", "=one", "a = one"])
+def test_other_numbers_and_signs_are_read(line: str, tokenizer: Tokenizer) -> None:
+    translator = Echo(tokenizer)
+    translator.translate([line])
+    assert translator.read == [line]
+
+
+def test_the_marks_of_a_heading_stay_at_both_ends(tokenizer: Tokenizer) -> None:
+    translator = Echo(tokenizer)
+    assert translator.translate(["=== one two ===", "== one ==  "]) == ["=== ein ===", "== ein =="]
+    assert translator.read == ["one two", "one"]
 
 
 def test_cells_are_translated_one_by_one(tokenizer: Tokenizer) -> None:

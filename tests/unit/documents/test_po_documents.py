@@ -191,3 +191,30 @@ def test_a_template_gets_advice(tmp_path: Path, caplog: pytest.LogCaptureFixture
     path = tmp_path / "a.pot"
     translated(path, 'msgid ""\nmsgstr "Content-Type: text/plain; charset=CHARSET\\n"\n\nmsgid "a"\nmsgstr ""\n')
     assert f"msginit -l de -i {path}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "header", ['msgid ""\n', 'msgid ""\nmsgstr[0] "x"\n', '#, fuzzy\nmsgid ""\n', 'msgid ""\nmsgid_plural ""\n', ""]
+)
+@pytest.mark.parametrize("damaged", ['msgid "b"\n', 'msgid "b"\nmsgid_plural "c"\n', 'msgctxt "d"\nmsgid "b"\n', ""])
+def test_what_lacks_its_msgstr_stays_and_is_counted(
+    header: str, damaged: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    message = 'msgid "a"\nmsgstr "{}"\n'
+    result = translated(tmp_path / "a.po", f"{header}\n{damaged}\n{message.format('')}")
+    assert result == f"{header}\n{damaged}\n#, fuzzy\n{message.format('A')}"
+    assert caplog.messages[-1].endswith("1 left (1 incomplete message)" if damaged else "1 segment translated")
+
+
+@pytest.mark.parametrize("comment", ["#, c-format", "#, fuzzy", "# mtx: quality 3, redo", "# words", "#: a.c:1"])
+@pytest.mark.parametrize("keys", [["msgid", "msgstr"], ["msgid", "msgid_plural", "msgstr[0]", "msgstr[1]"]])
+def test_a_comment_inside_a_message_stays(comment: str, keys: list[str], tmp_path: Path) -> None:
+    for at in range(1, len(keys)):
+        lines = [f'{key} "{"a" * key.startswith("msgid")}"' for key in keys]
+        filled = [f'{key} "{"a" if key.startswith("msgid") else "A"}"' for key in keys]
+        following = ['{}msgid "b"', 'msgstr "{}"', ""]
+        text = "\n".join([*lines[:at], comment, *lines[at:], *following])
+        result = "\n".join([*filled[:at], comment, *filled[at:], *following])
+        fuzzy = "" if comment == "#, fuzzy" else "#, fuzzy\n"
+        assert translated(tmp_path / "a.po", text.format("", "")) == fuzzy + result.format("#, fuzzy\n", "B")

@@ -135,7 +135,8 @@ def test_a_target_without_some_marks_is_completed(tmp_path: Path) -> None:
 
 def test_a_copied_source_in_the_state_initial_is_no_translation(tmp_path: Path) -> None:
     segment = '<segment state="initial"><source>a</source><target>{}</target></segment>'
-    assert result_of(segment.format("a"), tmp_path, file=VERSION_2) == segment.format("A")
+    result = segment.format("A").replace("initial", "translated")
+    assert result_of(segment.format("a"), tmp_path, file=VERSION_2) == result
     for kept in (segment.format("b"), segment.format("a").replace(' state="initial"', "")):
         kept += segment.format("c").replace(' state="initial"', "")
         assert result_of(kept, tmp_path, file=VERSION_2) == kept
@@ -197,3 +198,28 @@ def test_placeholders_are_tags_and_choices_stay(tmp_path: Path) -> None:
     marks = MARK.format(1, "{n, plural, other {some}}") + MARK.format(2, "two.")
     result = result_of(unit(f"<source>some two.</source><seg-source>{marks}</seg-source>"), tmp_path)
     assert f"<target{STATE}>{MARK.format(1, '')}{MARK.format(2, 'TWO.')}</target>" in result
+
+
+@pytest.mark.parametrize("state", ["", ' state="initial"', ' state="new"', ' state="needs-translation"'])
+@pytest.mark.parametrize(
+    "target", ["", "<target/>", '<target state="needs-translation"/>', '<target state="new">a b</target>']
+)
+@pytest.mark.parametrize("attributes", ["", " id='s' subState='x:y'"])
+def test_a_segment_of_version_2_is_translated_once(state: str, target: str, attributes: str, tmp_path: Path) -> None:
+    text = f"<segment{attributes}{state}><source>a b</source>{target}</segment>"
+    kept = "<segment state='translated'><source>c</source><target>d</target></segment>"
+    once = result_of(text + kept, tmp_path, file=VERSION_2)
+    assert once.count('"translated"') == 1 + ("<target s" in target) and once.endswith(kept)
+    assert ">A B</target>" in once and "subState" not in once and "new" not in once and "needs" not in once
+    for edited in (once, once.replace("A B", "a b"), once.replace("A B", "a person's words")):
+        assert result_of(edited, tmp_path, file=VERSION_2) == edited
+    assert ">A B</target>" in result_of(once.replace("A B", "b"), tmp_path, overwrite=True, file=VERSION_2)
+
+
+@pytest.mark.parametrize("state", ["new", "needs-translation", "needs-adaptation", "needs-l10n", "x-own", ""])
+@pytest.mark.parametrize("of_unit", ["", ' state="new"', ' approved="no"'])
+def test_a_segment_of_version_1_is_translated_once(state: str, of_unit: str, tmp_path: Path) -> None:
+    target = f"<target state={state!r}/>" if state else ""
+    once = result_of(unit(f"<source>a b</source>{target}", of_unit) + unit("<source>c</source>"), tmp_path)
+    for edited in (once, once.replace("A B", "a b"), once.replace("A B", "a person's words")):
+        assert result_of(edited, tmp_path) == edited
