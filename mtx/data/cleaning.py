@@ -102,10 +102,11 @@ def choose_translations(src: Hashes, tgt: Hashes, dates: Hashes, files: Hashes) 
 
     Args:
         src, tgt: the hashes of the sides.
-        files: the number of the file of each.
+        files: the number or hash of the file of each.
     """
     _, pairs = np.unique(hash_pairs(src, tgt), return_inverse=True)
-    _, in_files = np.unique(hash_pairs(pairs.astype(np.uint64), files), return_index=True)
+    _, numbers = np.unique(files, return_inverse=True)  # hashed again, some pairs in other files would be one
+    _, in_files = np.unique(pairs * (numbers.max(initial=0) + 1) + numbers, return_index=True)
     best_first = np.lexsort((np.bincount(pairs[in_files])[pairs], dates))[::-1]
     _, first, sources = np.unique(src[best_first], return_index=True, return_inverse=True)
     chosen = np.empty(src.size, np.intp)
