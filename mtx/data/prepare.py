@@ -26,6 +26,7 @@ from tqdm import tqdm
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
+from mtx.data.bilingual import UNREAD_DATE
 from mtx.data.cleaning import (
     NO_VALUE,
     NOT_UTF8,
@@ -49,6 +50,7 @@ from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
+from mtx.formatting import counted
 from mtx.storage import disk, durable
 from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
 from mtx.storage.streams import shows_progress
@@ -264,6 +266,15 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
     tgt_hashes, dates = (table[name].to_numpy() for name in ("tgt_hash", "date"))
     files = hash_pairs(corpus, table["file"].to_numpy())
+    is_unread = dates == UNREAD_DATE
+    if is_unread.any():
+        group = PairGroup.of(table, is_unread)
+        place = "{corpus}:{line}".format(**tallies[corpus[is_unread.argmax()]].corpus.example(group))
+        log.warning(
+            f"{counted(group.count, 'unit')} with a date that cannot be read count as undated, such as {place}: "
+            "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
+        )
+        dates = np.where(is_unread, 1, dates)
     chosen = np.arange(table.num_rows)  # the pair that each one's source keeps
     units = np.flatnonzero(dates >= {"auto": 1, "newest": 0, "all": np.inf}[data.duplicates])
     chosen[units] = units[choose_translations(*(each[units] for each in (src_hashes, tgt_hashes, dates, files)))]

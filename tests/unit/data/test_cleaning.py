@@ -122,9 +122,7 @@ def test_the_first_of_equal_hashes_counts(seed: int) -> None:
 
 def test_what_programs_write_into_cells_without_a_value() -> None:
     pandas = "nan NaN -nan -NaN NaT <NA> NA N/A n/a NULL null None #N/A #NA 1.#IND -1.#QNAN"
-    spreadsheets = (
-        "#N/A #REF! #VALUE! #DIV/0! #NAME? #NULL! #NUM! #NV #WERT! #BEZUG! #¡VALOR! #¿NOMBRE? Err:502"
-    )
+    spreadsheets = "#N/A #REF! #VALUE! #DIV/0! #NAME? #NULL! #NUM! #NV #WERT! #BEZUG! #¡VALOR! #¿NOMBRE? Err:502"
     for cell in (*pandas.split(), *spreadsheets.split(), "#N/A N/A", " nan "):
         assert is_no_value(cell), cell
     for text in ("Nana", "Na, gut", "Na!", "nan.", "no value", "Nullte", "#1", "#win!", "#hashtag", "", "!", "Err"):

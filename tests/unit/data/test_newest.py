@@ -62,11 +62,11 @@ def test_the_files_of_a_pair_are_counted_exactly() -> None:
             assert held[int(targets[row])] == max(held.values())
 
 
-def memory(path: Path, units: list[tuple[str, str, int]]) -> str:
+def memory(path: Path, units: list[tuple[str, str, int]], date: str = "{}0101T000000Z") -> str:
     """A memory of sources, translations and years."""
     tuv = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
     text = "\n".join(
-        f'<tu changedate="{year}0101T000000Z">{tuv.format("xx", src)}{tuv.format("yy", tgt)}</tu>'
+        f'<tu changedate="{date.format(year)}">{tuv.format("xx", src)}{tuv.format("yy", tgt)}</tu>'
         for src, tgt, year in units
     )
     path.write_text(f'<tmx version="1.4"><header/><body>\n{text}\n</body></tmx>', encoding="utf-8")
@@ -99,6 +99,31 @@ def test_the_newest_translation_counts_in_memories(tmp_path: Path, duplicates: s
     if duplicates == "auto":
         example = data.report["dropped"]["older translation"]["example"]
         assert example == {"corpus": old, "line": 2, "src": "a dog", "tgt": "old"}
+
+
+@pytest.mark.parametrize("form", ["31.12.{}", "31.12.{} 10:00:00", "12/31/{}", "{}"])
+def test_a_date_in_another_form_counts_as_none_and_one_line_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
+    """By its digits, 31.12.2018 was later than 2025, and 01.02.2025 earlier than 2019."""
+    new = memory(tmp_path / "new.tmx", [("a dog", "new", 2017)])
+    old = memory(tmp_path / "old.tmx", [("a dog", "old", 2018), ("a cow", "both", 2018)], form)
+    undated = memory(tmp_path / "undated.tmx", [("a cow", "both", 0), ("a pig", "pig", 0)], "")
+    more = memory(tmp_path / "more.tmx", [("a cow", "one", 2025)], form)
+    data = prepared(tmp_path, (new, old, more, undated))
+    assert sorted(added(data)) == ["both", "new", "pig"]
+    [warning] = [each.getMessage() for each in caplog.records if "date" in each.getMessage()]
+    assert warning.startswith(f"3 units with a date that cannot be read count as undated, such as {old}:2: ")
+
+
+def test_dates_of_catalogues_are_read_with_their_zone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    catalogues = []
+    for name, date in (("a", "2024-05-01 23:00-0300"), ("b", "2024-05-02 01:30+0000"), ("c", "YEAR-MO-DA HO:MI+ZONE")):
+        path = tmp_path / f"{name}.po"
+        header = f'msgid ""\nmsgstr "Language: yy\\nX-Source-Language: xx\\nPO-Revision-Date: {date}\\n"\n'
+        path.write_text(f'{header}\nmsgid "a dog"\nmsgstr "{name}"\n', encoding="utf-8")
+        catalogues.append(str(path))
+    assert added(prepared(tmp_path, tuple(catalogues))) == ["a"] and "undated" not in caplog.text
 
 
 def test_a_pair_that_cleaning_drops_displaces_no_other(tmp_path: Path) -> None:
