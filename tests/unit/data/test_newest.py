@@ -107,13 +107,13 @@ def test_a_date_in_another_form_counts_as_none_and_one_line_says_so(
 ) -> None:
     """By its digits, 31.12.2018 was later than 2025, and 01.02.2025 earlier than 2019."""
     new = memory(tmp_path / "new.tmx", [("a dog", "new", 2017)])
-    old = memory(tmp_path / "old.tmx", [("a dog", "old", 2018), ("a cow", "both", 2018)], form)
-    undated = memory(tmp_path / "undated.tmx", [("a cow", "both", 0), ("a pig", "pig", 0)], "")
+    old = memory(tmp_path / "old.tmx", [("a dog", "old", 2018), ("a cow", "both", 2018), ("a hen", "one", 2018)], form)
+    undated = memory(tmp_path / "undated.tmx", [("a cow", "both", 0), ("a hen", "last", 0)], "")
     more = memory(tmp_path / "more.tmx", [("a cow", "one", 2025)], form)
     data = prepared(tmp_path, (new, old, more, undated))
-    assert sorted(added(data)) == ["both", "new", "pig"]
+    assert sorted(added(data)) == ["both", "last", "new"]
     [warning] = [each.getMessage() for each in caplog.records if "date" in each.getMessage()]
-    assert warning.startswith(f"3 units with a date that cannot be read count as undated, such as {old}:2: ")
+    assert warning.startswith(f"4 units with a date that cannot be read count as undated, such as {old}:2: ")
 
 
 def test_dates_of_catalogues_are_read_with_their_zone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
