@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from mtx.storage.text_files import printable
 
 NO_TRANSLATION = "not translated"
 UNKNOWN = ""  # an unnamed language
+UNREAD_DATE = 2  # in place of a date in another form; it counts as none, which is 1
+_DATE = re.compile(r"(?:19[7-9]|20\d)\d(?:\d{4}(?:T\d{6}Z?)?|-\d\d-\d\d(?:[T ].+)?)")
 _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the usual form
 
 
@@ -114,8 +117,18 @@ def join_lines(text: str) -> str:
 
 
 def date_of(text: str) -> int:
-    """A date such as 20250131T093000Z as a number that grows with time; 0 for none."""
-    return int(re.sub(r"\D", "", text)[:14].ljust(14, "0"))
+    """A date of 1970 to 2099, such as 20250131T093000Z or 2025-01-31 10:30+0100, as a number that grows with time.
+
+    Any other date is UNREAD_DATE; 0 without digits, as in templates of PO. Without a zone it is in UTC.
+    """
+    try:
+        if _DATE.fullmatch(text):
+            date = datetime.fromisoformat(text)
+            seconds = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+            return max(UNREAD_DATE + 1, int(seconds * 1e6))
+    except ValueError:  # such as February 30
+        pass
+    return UNREAD_DATE if re.search(r"\d", text) else 0
 
 
 def _sides(unit: Unit, languages: Languages, columns: Columns) -> tuple[list[Variant], list[Variant]]:

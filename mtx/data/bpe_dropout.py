@@ -9,7 +9,7 @@ Flow: chunks of text (`mtx.data.augmentation`) -> `BpeDropout` -> the batch samp
 
 import random
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +18,7 @@ from mtx.data.sentencepiece_models import BYTE, SPACE, Encoded
 from mtx.data.tokenizer import Tokenizer
 
 _NUM_CUTS = 32
-_MAX_CUTS = 2_000_000  # splits of words kept in memory
+_MAX_IDS = 8_000_000  # of words and their splits kept in memory: 200 MB of text without spaces, 400 MB of short words
 Word = tuple[int, ...]  # the ids of its pieces
 
 
@@ -37,7 +37,8 @@ class BpeDropout:
         self._seed = seed
         self._rate = rate
         self._max_tokens = max_tokens
-        self._cut_word = lru_cache(_MAX_CUTS)(self._merge)
+        self._cut_word = cache(self._draw_cut)
+        self._num_ids = 0  # in the cache
         # Pieces without a merge, such as user-defined symbols, stay whole, and end a word.
         self._texts = {token: text for token, text in self._texts.items() if self._merge((token,), None) == (token,)}
         self._begins = {
@@ -59,6 +60,15 @@ class BpeDropout:
         for (start, end), draw in zip(pairwise((*starts, len(ids))), draws, strict=False):
             new += self._cut_word(tuple(ids[start:end]), draw)
         return new
+
+    def _draw_cut(self, word: Word, draw: int) -> Word:
+        """A split of a word that is not in the cache; empties a full one. Without spaces, a word is a sentence."""
+        if self._num_ids > _MAX_IDS:
+            self._cut_word.cache_clear()
+            self._num_ids = 0
+        cut = self._merge(word, draw)
+        self._num_ids += len(word) + len(cut)
+        return cut
 
     def _merge(self, word: Word, draw: int | None) -> Word:
         """The ids of a word after BPE; `draw` determines the skipped merges, and None skips none.

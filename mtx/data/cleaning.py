@@ -21,11 +21,15 @@ from mtx.storage.text_files import is_utf8
 Hashes = NDArray[np.uint64]
 Mask = NDArray[np.bool_]  # of pairs
 
+NO_VALUE = "no_value"  # a pair with such a cell is counted, not dropped for it
 TOO_LONG = "too long"
 NOT_UTF8 = "not UTF-8"
 
 # Two digits or more; decades and ordinals are often written as words. It begins nowhere else, to be linear in time.
 _NUMBER = re.compile(r"(?<!\d)(?<!\d[.,])\d(?:[.,]?\d)++(?!s|nd|rd|th)")
+
+# What programs write into cells without a value, such as nan, NULL, #N/A, #DIV/0! and Err:502
+_NO_VALUE = re.compile(r"(?i:[-<]?na[nt]?>?|null|none|n/a|#n/?a(?: n/a)?|#nv|-?1\.#\w+|err:\d{3})|#[^\sa-z]{2,12}[!?]")
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
 
@@ -59,6 +63,11 @@ def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
     if max(sizes) > data.max_length_ratio * min(sizes):
         return "length ratio"
     return src, tgt
+
+
+def is_no_value(text: str) -> bool:
+    """Whether a text is all that a program writes into a cell without a value; a single None may be a translation."""
+    return len(text) < 16 and _NO_VALUE.fullmatch(text.strip()) is not None
 
 
 def omission(src: str, tgt: str) -> Literal["short", "numbers"] | None:
@@ -102,10 +111,11 @@ def choose_translations(src: Hashes, tgt: Hashes, dates: Hashes, files: Hashes) 
 
     Args:
         src, tgt: the hashes of the sides.
-        files: the number of the file of each.
+        files: the number or hash of the file of each.
     """
     _, pairs = np.unique(hash_pairs(src, tgt), return_inverse=True)
-    _, in_files = np.unique(hash_pairs(pairs.astype(np.uint64), files), return_index=True)
+    _, numbers = np.unique(files, return_inverse=True)  # hashed again, some pairs in other files would be one
+    _, in_files = np.unique(pairs * (numbers.max(initial=0) + 1) + numbers, return_index=True)
     best_first = np.lexsort((np.bincount(pairs[in_files])[pairs], dates))[::-1]
     _, first, sources = np.unique(src[best_first], return_index=True, return_inverse=True)
     chosen = np.empty(src.size, np.intp)

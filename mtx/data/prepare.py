@@ -26,7 +26,9 @@ from tqdm import tqdm
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config, DataConfig, pairs_of
 from mtx.config.settings import fixed_settings
+from mtx.data.bilingual import UNREAD_DATE
 from mtx.data.cleaning import (
+    NO_VALUE,
     NOT_UTF8,
     TOO_LONG,
     Mask,
@@ -35,6 +37,7 @@ from mtx.data.cleaning import (
     find_first,
     hash_pairs,
     hash_texts,
+    is_no_value,
     omission,
 )
 from mtx.data.glossary import learn_lexicon
@@ -47,6 +50,7 @@ from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer, train_tokenizer
 from mtx.data.workers import map_in_workers
 from mtx.errors import DataError, UsageError
+from mtx.formatting import counted
 from mtx.storage import disk, durable
 from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
 from mtx.storage.streams import shows_progress
@@ -83,6 +87,7 @@ class Tally:
     Attributes:
         is_own: whether the corpus is one of `Corpora.own`.
         weight: how often each pair is used per epoch; `_choose_weights` sets it if the corpus has none.
+        no_value: pairs with a cell without a value, dropped or not.
     """
 
     corpus: Corpus
@@ -90,6 +95,7 @@ class Tally:
     weight: float
     read: int = 0
     held_out: int = 0
+    no_value: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, durable.Json] = field(default_factory=dict)
 
@@ -205,6 +211,9 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
             writer.write_batch(batch)
             tally = tallies[number]
             tally.read += batch.num_rows
+            if cells := dropped.pop(NO_VALUE, None):
+                tally.no_value += cells.count
+                tally.examples.setdefault(NO_VALUE, tally.corpus.example(cells))
             for reason, pairs in dropped.items():
                 tally.read += pairs.count
                 tally.drop(reason, pairs)
@@ -226,12 +235,15 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     """Clean a block of pairs, given with the number of its corpus.
 
     Returns:
-        The corpus number, the dropped pairs by reason, and a batch of `CLEANED` with the others.
+        The corpus number, the dropped pairs by reason (NO_VALUE is none: those are only counted), and a batch of
+        `CLEANED` with the others.
     """
     number, pairs = block
     rows = list[tuple[int, str, str, int]]()
     dropped = {reason: replace(group, file=pairs.file) for reason, group in pairs.left_out.items()}
     for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
+        if is_no_value(src) or is_no_value(tgt):
+            dropped.setdefault(NO_VALUE, PairGroup(0, line, src, tgt, pairs.file)).count += 1
         cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src, tgt, pairs.file)).count += 1
@@ -254,6 +266,15 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
     tgt_hashes, dates = (table[name].to_numpy() for name in ("tgt_hash", "date"))
     files = hash_pairs(corpus, table["file"].to_numpy())
+    is_unread = dates == UNREAD_DATE
+    if is_unread.any():
+        group = PairGroup.of(table, is_unread)
+        place = "{corpus}:{line}".format(**tallies[corpus[is_unread.argmax()]].corpus.example(group))
+        log.warning(
+            f"{counted(group.count, 'unit')} with a date that cannot be read count as undated, such as {place}: "
+            "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
+        )
+        dates = np.where(is_unread, 1, dates)
     chosen = np.arange(table.num_rows)  # the pair that each one's source keeps
     units = np.flatnonzero(dates >= {"auto": 1, "newest": 0, "all": np.inf}[data.duplicates])
     chosen[units] = units[choose_translations(*(each[units] for each in (src_hashes, tgt_hashes, dates, files)))]
@@ -487,6 +508,7 @@ def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dura
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
+        NO_VALUE: {"pairs": sum(tally.no_value for tally in tallies), "example": examples.get(NO_VALUE)},
         "corpora": [tally.report() | sides.get(tally.corpus.languages, {}) for tally in tallies],
         "valid": sets[0].report(),
         "tests": {test.name: test.report() | sides.get(test.directions[0], {}) for test in sets[1:]},

@@ -7,6 +7,7 @@ import pytest
 from mtx.data.bilingual import (
     NO_TRANSLATION,
     UNKNOWN,
+    UNREAD_DATE,
     BilingualReader,
     Unit,
     Variant,
@@ -104,5 +105,30 @@ def test_a_file_in_other_languages_says_which() -> None:
 
 
 def test_dates_grow_with_time() -> None:
-    dates = ["", "2024", "20240131T000000Z", "2024-02-01", "20240201T093000Z"]
-    assert [date_of(date) for date in dates] == sorted({date_of(date) for date in dates}) and date_of("") == 0
+    dates = [
+        "19700101T000000Z", "19991231", "20240131T000000Z", "2024-02-01", "2024-02-01T09:00:00.25Z",
+        "2024-02-01 09:00:00.5", "20240201T093000", "2024-02-01 12:00+0200", "2024-02-01T10:00:01+00:00",
+        "2024-02-01 06:00-04:30", "2024-02-01T23:00:00-02:00", "2099-12-31T23:59:59Z",
+    ]  # fmt: skip
+    numbers = [date_of(date) for date in dates]
+    assert numbers == sorted({*numbers}) and numbers[0] > UNREAD_DATE > 1
+    assert date_of("2024-05-01 12:00+0200") == date_of("20240501T100000Z") == date_of("2024-05-01T10:00:00")
+    assert date_of("2024-05-01") == date_of("20240501") == date_of("20240501T000000Z")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "31.12.2018", "31.12.2018 10:00:00", "01.02.2025", "12/31/2018", "2018/12/31", "1714557600000", "1714557600",
+        "2024", "2024-05", "202405", "20241301", "20240230T000000Z", "2024-02-30", "20240501T250000Z", "20240501T",
+        "20240501T120000+0200", "2024-05-01T", "2024-05-01T25:00", "2024-05-01x12:00", "2024-W18-3", "1969-12-31",
+        "19691231T235959Z", "2100-01-01", "21000101", "00000000T000000Z", "May 1, 2024", "version 7",
+        "２０２４-０５-０１", "2024-05-01 12:00+99:00", "2024-05-01\n", "20240501T120000Z" * 2000,
+    ],
+)  # fmt: skip
+def test_other_forms_are_no_date(text: str) -> None:
+    assert date_of(text) == UNREAD_DATE
+
+
+def test_a_date_without_digits_is_missing() -> None:
+    assert {date_of(text) for text in ("", "YEAR-MO-DA HO:MI+ZONE", "unknown")} == {0}

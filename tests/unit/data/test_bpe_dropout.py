@@ -8,6 +8,7 @@ import sentencepiece
 
 from mtx.config.schema import TokenizerConfig
 from mtx.config.settings import resolve
+from mtx.data import bpe_dropout
 from mtx.data import sampler as module
 from mtx.data.augmentation import epoch_text
 from mtx.data.bpe_dropout import BpeDropout
@@ -120,3 +121,34 @@ def test_with_dropout_the_pieces_are_as_many_as_sentencepiece_draws(store: Token
     texts = store.tgt_texts() * 30
     theirs = processor.encode(texts, enable_sampling=True, alpha=0.2, nbest_size=-1)
     assert ours == pytest.approx((sum(map(len, theirs)) + len(texts)) / 30, rel=0.03)
+
+
+def test_the_cache_is_bounded_by_its_ids_and_changes_no_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without spaces a word is a sentence, so that a bound on the number of entries bounds no memory."""
+    rng = random.Random(3)
+    letters = [chr(0x4E00 + number) for number in range(60)]
+    text = ["".join(rng.choices(letters, k=rng.randint(5, 40))) for _ in range(200)]
+    config = TokenizerConfig.model_validate({"vocab_size": 330})
+    tokenizer = train_tokenizer([*text, *texts(1)], config, NUM_PAIRS, [])
+    ids = tokenizer.encode([*text, *texts(1)], target=True)
+    whole = BpeDropout(tokenizer, 5, 0.3, 1000, target=True)
+    expected = [whole(ids, np.random.default_rng(epoch)) for epoch in (0, 1)]
+    cached = list[int]()
+    merge = BpeDropout._merge
+
+    def counted(self: BpeDropout, word: tuple[int, ...], draw: int | None) -> tuple[int, ...]:
+        cut = merge(self, word, draw)
+        if draw is not None:
+            cached.append(len(word) + len(cut))
+        return cut
+
+    monkeypatch.setattr(BpeDropout, "_merge", counted)
+    monkeypatch.setattr(bpe_dropout, "_MAX_IDS", 1500, raising=False)
+    bounded = BpeDropout(tokenizer, 5, 0.3, 1000, target=True)
+    for epoch in (0, 1):
+        for number, draws in enumerate(np.random.default_rng(epoch).integers(32, size=(len(ids), 60)).tolist()):
+            bounded.cut(ids[number], draws)
+            size = bounded._cut_word.cache_info().currsize
+            assert sum(cached[-size:]) <= 1500 + max(cached)
+    assert [bounded(ids, np.random.default_rng(epoch)) for epoch in (0, 1)] == expected
+    assert whole._cut_word.cache_info().currsize > 200, "ordinary text stays in it"

@@ -10,7 +10,7 @@ import pytest
 
 from mtx.config.schema import DataConfig
 from mtx.data import prepare
-from mtx.data.cleaning import choose_translations
+from mtx.data.cleaning import choose_translations, hash_pairs
 from mtx.data.sources import Corpora, Corpus
 from mtx.data.tables import PairBlock
 from mtx.data.token_store import PreparedData
@@ -37,11 +37,36 @@ def test_without_dates_the_translation_of_most_files_counts_and_of_several_the_l
     assert chosen(sources, targets, [1, 2, 1, 1, 1, 1], [1, 2, 3, 4, 1, 2]) == [1, 1, 1, 1, 5, 5]
 
 
-def memory(path: Path, units: list[tuple[str, str, int]]) -> str:
+def test_the_translation_of_most_files_counts_in_every_order_and_number_of_files(tmp_path: Path) -> None:
+    """With one hash of corpus and file and the same of pair and file, about 1 in 20 kept the rarer translation."""
+    filler = [(f"sentence number {n} is here", f"Satz Nummer {n} steht hier", 2024) for n in range(500)]
+    common = [(f"open file {n}", f"Datei {n} öffnen", 2024) for n in range(300)]
+    rare = [(f"open file {n}", f"die Datei {n} aufmachen", 2024) for n in range(300)]
+    texts = {"a.tmx": filler + common, "b.tmx": filler + common, "c.tmx": rare}
+    data = prepared(tmp_path, tuple(memory(tmp_path / name, text) for name, text in texts.items()))
+    kept = {src: tgt for src, tgt in text_of(data.train) if src.startswith("open")}
+    assert len(kept) > 200 and all(tgt.endswith("öffnen") for tgt in kept.values())
+
+
+def test_the_files_of_a_pair_are_counted_exactly() -> None:
+    """Each translation in one file more wins, whatever other pairs and corpora there are (a brute-force count)."""
+    rng = np.random.default_rng(1)
+    for num_files in (2, 3, 7):
+        rows = rng.integers([40, 3, num_files], size=(600, 3)).astype(np.uint64)
+        sources, targets, corpora = rows.T
+        files = hash_pairs(corpora, np.zeros(600, np.uint64))
+        chosen = choose_translations(sources, targets, np.ones(600, np.uint64), files)
+        for source in range(40):
+            [row] = {*chosen[sources == source].tolist()}
+            held = {tgt: len({*corpora[(sources == source) & (targets == tgt)].tolist()}) for tgt in (0, 1, 2)}
+            assert held[int(targets[row])] == max(held.values())
+
+
+def memory(path: Path, units: list[tuple[str, str, int]], date: str = "{}0101T000000Z") -> str:
     """A memory of sources, translations and years."""
     tuv = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
     text = "\n".join(
-        f'<tu changedate="{year}0101T000000Z">{tuv.format("xx", src)}{tuv.format("yy", tgt)}</tu>'
+        f'<tu changedate="{date.format(year)}">{tuv.format("xx", src)}{tuv.format("yy", tgt)}</tu>'
         for src, tgt, year in units
     )
     path.write_text(f'<tmx version="1.4"><header/><body>\n{text}\n</body></tmx>', encoding="utf-8")
@@ -74,6 +99,31 @@ def test_the_newest_translation_counts_in_memories(tmp_path: Path, duplicates: s
     if duplicates == "auto":
         example = data.report["dropped"]["older translation"]["example"]
         assert example == {"corpus": old, "line": 2, "src": "a dog", "tgt": "old"}
+
+
+@pytest.mark.parametrize("form", ["31.12.{}", "31.12.{} 10:00:00", "12/31/{}", "{}"])
+def test_a_date_in_another_form_counts_as_none_and_one_line_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str
+) -> None:
+    """By its digits, 31.12.2018 was later than 2025, and 01.02.2025 earlier than 2019."""
+    new = memory(tmp_path / "new.tmx", [("a dog", "new", 2017)])
+    old = memory(tmp_path / "old.tmx", [("a dog", "old", 2018), ("a cow", "both", 2018), ("a hen", "one", 2018)], form)
+    undated = memory(tmp_path / "undated.tmx", [("a cow", "both", 0), ("a hen", "last", 0)], "")
+    more = memory(tmp_path / "more.tmx", [("a cow", "one", 2025)], form)
+    data = prepared(tmp_path, (new, old, more, undated))
+    assert sorted(added(data)) == ["both", "last", "new"]
+    [warning] = [each.getMessage() for each in caplog.records if "date" in each.getMessage()]
+    assert warning.startswith(f"4 units with a date that cannot be read count as undated, such as {old}:2: ")
+
+
+def test_dates_of_catalogues_are_read_with_their_zone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    catalogues = []
+    for name, date in (("a", "2024-05-01 23:00-0300"), ("b", "2024-05-02 01:30+0000"), ("c", "YEAR-MO-DA HO:MI+ZONE")):
+        path = tmp_path / f"{name}.po"
+        header = f'msgid ""\nmsgstr "Language: yy\\nX-Source-Language: xx\\nPO-Revision-Date: {date}\\n"\n'
+        path.write_text(f'{header}\nmsgid "a dog"\nmsgstr "{name}"\n', encoding="utf-8")
+        catalogues.append(str(path))
+    assert added(prepared(tmp_path, tuple(catalogues))) == ["a"] and "undated" not in caplog.text
 
 
 def test_a_pair_that_cleaning_drops_displaces_no_other(tmp_path: Path) -> None:

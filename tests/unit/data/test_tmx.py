@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mtx.data.bilingual import Unit, Variant
+from mtx.data.bilingual import Unit, Variant, date_of
 from mtx.data.translation_memories import read_tmx
 
 MEMORY = """<?xml version="1.0" encoding="UTF-8"?>
@@ -32,8 +32,8 @@ def test_units_of_every_element(tmp_path: Path) -> None:
     assert first == Unit(
         8,
         [
-            Variant("en-US", "A big dog & <cat> é.", 20240101000000),
-            Variant("de-DE", "Ein großer Hund.", 20250101000000),
+            Variant("en-US", "A big dog & <cat> é.", date_of("20240101T000000Z")),
+            Variant("de-DE", "Ein großer Hund.", date_of("20250101T000000Z")),
         ],
     )
     assert second == Unit(15, [Variant("EN", "one two"), Variant("FR", "")])
