@@ -106,6 +106,7 @@ _SAME = {"no": "nb", "nn": "nb", "bs": "hr", "sr": "hr", "sh": "hr", "ms": "id",
 # ISO 15924 codes of the scripts without spaces between words.
 _CHINESE = "Hani Hans Hant Hanb Bopo"
 _OTHERS = "Jpan Hrkt Hira Kana Thai Laoo Khmr Mymr Tibt"
+_RIGHT_TO_LEFT = "Arab Hebr Thaa Syrc Nkoo Adlm Rohg Mand Samr Mend Yezi"
 _HAN = "\u2e80-\u2fdf\u3005\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _KANA = "\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9d"
 _SOUTH_EAST = "\u0e01-\u0e4e\u0e81-\u0edf\u0f40-\u0fbc\u1000-\u109f\u1780-\u17d3\ua9e0-\ua9fe\uaa60-\uaa7f"
@@ -132,6 +133,12 @@ def script_of(language: str) -> str:
         return Language.get(tag_of(language)).maximize().script or ""
     except LanguageTagError:
         return ""
+
+
+def direction_of(language: str) -> str:
+    """The direction of the usual script of a language, as HTML names it: rtl or ltr; empty if it is unknown."""
+    script = script_of(language)
+    return "rtl" if script in _RIGHT_TO_LEFT.split() else script and "ltr"
 
 
 def tag_of(language: str) -> str:

@@ -20,7 +20,7 @@ from mtx.storage.text_files import replace_surrogates
 MOSTLY_SINGLE = 0.1
 
 _SPACE = re.compile(r"\s")
-_LETTER = re.compile(r"[^\W\d_](?!\w*;)")  # not one of `&quot;`, as Moses escapes a quotation mark
+_LETTER = re.compile(r"[^\W\d_](?!\w{0,40};)")  # not one of `&quot;`, as Moses escapes a quotation mark
 _INITIAL = re.compile(r"[^\W\d_]\.")  # `M. Dupont`
 _INITIAL_OR_ORDINAL = re.compile(r"([^\W\d_]|\d\d?)\.")  # `im 19. Jahrhundert`
 # Languages that write an ordinal number with a dot; the library knows this only before the names of months.

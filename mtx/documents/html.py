@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
-from mtx.data.languages import Languages, code_of, tag_of
+from mtx.data.languages import Languages, code_of, direction_of, tag_of
 from mtx.data.markup import (
     ELEMENT,
     MARKUP,
@@ -48,6 +48,7 @@ _VISIBLE = re.compile(
     r"|(?!meta )\S+ (?:alt|title|placeholder|label|aria-(?:label|description|valuetext|roledescription|placeholder)) .*"
 )
 _DECLARED = re.compile("html (?:xml:)?lang .*|meta content content-language")
+_CODES = re.compile("(?:[a-z]{2,8}(?:[-_, ]{1,2}[a-z0-9]{1,8}){0,20})?", re.IGNORECASE)  # of languages; no template
 _UNKNOWN = ("", *PLAIN_NAMES)  # languages
 # Icons; signatures and names in the pages of Sphinx, Javadoc, Doxygen, TypeDoc, rustdoc, phpDocumentor and mkdocstrings
 _KEPT_CLASS = re.compile(
@@ -62,23 +63,33 @@ _MANY_UNFINISHED = re.compile(r"(?:\A|>)[^<>]*+()(?:<[^<>]*+){1001}")  # unclose
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
 # A block of Liquid that holds code or a comment is one template, and so is character data; PHP at the end need not end.
 _TEMPLATE = re.compile(
-    r"<\?(?:php)?|<%|<!\[CDATA\[|\{{2,4}|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b|\{%|\{\#|=\{(?!\{)"
+    r"<\?(?:php)?|<%|<!\[CDATA\[|\{\{(?:- )?/\*|\{\{!--|\{{2,4}"
+    r"|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b"
+    r"|\{%|\{\#|=\{(?!\{)"
     # of Angular
-    r"|@(?=(?:if|else if|for|switch|case|defer|placeholder|loading|error)\b[^{}\n]*\{)|@let\b"
+    r"|@(?=(?:if|else if|for|switch|case|defer|placeholder|loading|error)\b *"
+    r"(?:\((?:[^(){}\n]|\((?:[^(){}\n]|\([^(){}\n]{0,200}\)){0,200}\)){0,200}+\) *)?\{)|@let(?=\s+[\w$]+\s*=)"
 )
-_TEMPLATE_ENDS = {
-    "<?": r"\?>",
+_TEMPLATE_ENDS = {  # or, as a group, a beginning that shows that it has none
+    "<?": r"\?>|(<\?)",
     "<?php": r"\?>|\Z",
-    "<%": "%>",
-    "<![CDATA[": r"\]\]>",
-    "{%": "%}",
-    "{#": r"\#}",
-    "={": "}",
+    "<%": "%>|(<%)",
+    "<![CDATA[": r"\]\]>|(<!\[CDATA\[)",
+    "{{": r"\}\}|(\{\{)",
+    "{{{": r"\}{3}|(\{{3})",
+    "{{{{": r"\}{4}|(\{{4})",
+    "{{/*": r"\*/(?: -)?\}\}|(\{\{(?:- )?/\*)",
+    "{{- /*": r"\*/(?: -)?\}\}|(\{\{(?:- )?/\*)",
+    "{{!--": r"--\}\}|(\{\{!--)",
+    "{%": r"%\}|(\{%)",
+    "{#": r"\#\}|(\{\#)",
+    "={": r"\}|(=\{|</)",
     "@": r"\{",
-    "@let": ";",
+    "@let": ";|(@let|</)",
 }
 _MOST_TEMPLATE = 2000  # characters of one in braces
 _FILLER = "\ue000"  # replaces each character of a template
+_COMMENT = re.compile(r"<!--(?:(-?>)|.*?(?:-->|\Z))", re.DOTALL)
 _FILLED = re.compile(rf"{_FILLER}(?:(?:[{_FILLER}\n]|[-/.:](?={_FILLER}))*{_FILLER})?")
 
 
@@ -112,18 +123,30 @@ def read_attributes(text: str, languages: Languages = ("", "")) -> Iterator[Edit
     """
     masked = _mask_templates(text)
     src, tgt = languages
-    for part in _parts(masked, src):
+    parts = _parts(masked, src)
+    is_declared = tgt not in _UNKNOWN and any(_declares(part, name) for part in parts for name in part.spans)
+    direction = direction_of(tgt)
+    opposite = {"ltr": "rtl", "rtl": "ltr"}.get(direction)
+    for part in parts:
         for name, (start, end) in part.spans.items():
             if start < 0:
                 continue
             quote = text[start] if text[start] in "\"'" else '"'
-            described = _described(part, name)
-            if _DECLARED.fullmatch(described) and tgt not in _UNKNOWN:
+            if is_declared and _declares(part, name):
                 yield replace_text(start, end, f"{quote}{tag_of(tgt)}{quote}")
-            elif not part.is_frozen and _VISIBLE.fullmatch(described) and has_letters([part.attributes[name]]):
+                continue
+            value = part.attributes[name]
+            if is_declared and name == "dir" and part.name in ("html", "body") and value.lower() == opposite:
+                yield replace_text(start, end, f"{quote}{direction}{quote}")
+            elif not part.is_frozen and _VISIBLE.fullmatch(_described(part, name)) and has_letters([value]):
                 inner = text[start] == quote
                 segment = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
                 yield Edit(start, end, segment, partial(_write_value, quote))
+
+
+def _declares(part: _Part, name: str) -> bool:
+    """Whether an attribute names the language of the page, and not by a template."""
+    return bool(_DECLARED.fullmatch(_described(part, name)) and _CODES.fullmatch(part.attributes[name]))
 
 
 def _write_value(quote: str, translation: Marked) -> str:
@@ -165,12 +188,14 @@ def _mask_templates(text: str) -> str:
     """The page with a filler in place of each template."""
     parts, at, missing = list[str](), 0, set[str]()
     for begin in _TEMPLATE.finditer(text):
-        end = rf"{{%-?\s*end{begin[1]}\b[^%]*%}}" if begin[1] else _TEMPLATE_ENDS.get(begin[0], "}" * len(begin[0]))
+        end = _TEMPLATE_ENDS.get(begin[0], rf"\{{%-?\s*(?:end{begin[1]}\b[^%]*%\}}|({begin[1]}\b))")
         if begin.start() < at or end in missing:
             continue
         last = re.compile(end).search(text, begin.end())
         if last is None:
             missing.add(end)
+        elif last.lastindex:
+            continue
         elif begin[1] or begin[0][0] == "<" or last.start() - begin.start() < _MOST_TEMPLATE:
             parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : last.end()])]
             at = last.end()
@@ -292,7 +317,8 @@ def _find_parts(text: str) -> list[_Part]:
     for kind in ("starttag", "startendtag", "endtag", "data", *_OTHERS):
         setattr(parser, f"handle_{kind}", partial(add, kind))
     # It fails for references with thousands of digits, and for some of <![if x]>, which is a comment; on one line, the
-    # column is the position.
+    # column is the position. It does not know empty comments.
+    text = _COMMENT.sub(lambda match: match[0].replace("<!-", f"<!{_FILLER}", 1) if match[1] else match[0], text)
     parser.feed(text.replace("&", _FILLER).replace("<![", f"<!{_FILLER}").replace("\n", " "))
     parser.close()
     return parts

@@ -63,7 +63,7 @@ _KEPT = re.compile(
 # What the parser would divide: formulas, elements of code, roles of MyST
 _UNDIVIDED = re.compile(
     rf"(?=[$\\<{{])(?:{FORMULA}|{_COMPONENT}"
-    r"|<(kbd|code|samp|var|pre|tt)\b[^<>]*>(?s:.){0,500}?</\1>"
+    r"|<(kbd|code|samp|var|pre|tt)\b[^<>]*(?<!/)>(?:[^<]|<(?!/?\1\b)){0,500}</\1>"
     r"(?: ?\+ ?<\1>[^<]{1,50}</\1>)*|\{[\w:+.-]{1,60}\}`[^`]{1,1000}`)"
 )
 _WHOLE = re.compile(f"{_COMPONENT}|{MARKUP}")
@@ -74,15 +74,15 @@ _IMAGE = re.compile(  # and nothing else; the text of one on a slide of Marp may
 # HTML in quotations, of JSX, with a part of an element of code, and after an inline tag, which must keep its own line
 _KEPT_HTML = re.compile(
     rf"\A[^<\n]*>|=\{{(?!\{{)|\{{[^{{}}]*<|\A\s*</?(?:{html.PHRASE.pattern}|br|img)\b[^<>]*>[ \t\r]*\n"
-    r"|<(pre|code|script|style|svg)\b(?!.*</\1\b)|\A(?:(?!<(?:pre|code|script|style|svg)\b).)*</(?:pre|code|script|style|svg)\b",
+    r"|<(pre|code|script|style|svg)\b(?![^<>]*/>|.*</\1\b)|\A(?:(?!<(?:pre|code|script|style|svg)\b).)*</(?:pre|code|script|style|svg)\b",
     re.DOTALL | re.IGNORECASE,
 )
-_CODE_SPAN = re.compile(r"(?<!`)(`{1,2}|`{3,}(?!\{))(?!`).{1,1000}?(?<!`)\1(?!`)", re.DOTALL)
+_CODE_SPAN = re.compile(r"(?<!`)(`{1,2}|`{3,}(?!\{))(?!`)(?:.|\n(?![ \t>]*\n)){1,1000}?(?<!`)\1(?!`)")
 _SHOWN = re.compile(  # tags with visible attributes, or a title: of a link, an address, and a shortcode of Hugo
-    r"<[a-z][^<>]*\s(?:alt|title|placeholder|aria-label)=[^<>]*>"
-    r"|(?:\]\(\S+\s+|^ {0,3}\[[^\]^\n]+\]:[ \t]*\S+[ \t]+|[\s{](?:alt|title|caption)=)"
-    r"([\"'])((?:(?!\1)[^\n])*[^\W\d_](?:(?!\1)[^\n])*)\1(?=\)|\s*$|[^{}\n]*(?:[>%]\}|\}(?!\})))"
-    r"|(?<=\s)\"([^\"/=\n]*[^\W\d_] [^\"/=\n]*)\"(?=[^{}\n]*[>%]\}\})"
+    r"<[a-z](?=[^<>]*\s(?:alt|title|placeholder|aria-label)=)[^<>]*+>"
+    r"|(?:\]\(\S{1,1000}+\s++|^ {0,3}\[[^\]^\n]+\]:[ \t]*\S+[ \t]+|[\s{](?:alt|title|caption)=)"
+    r"([\"'])((?:(?![\n\"'])[\W\d_]|(?!\1)[\"'])*+[^\W\d_](?:(?!\1)[^\n])*+)\1(?=\)|\s*$|[^{}\n]{0,300}(?:[>%]\}|\}(?!\})))"
+    r"|(?<=\s)\"(?=[^\"/=\n]*[^\W\d_] )([^\"/=\n]*+)\"(?=[^{}\n]{0,300}[>%]\}\})"
     r"|^[ \t>]*:(?:alt|caption):[ \t]+([^\n]*[^\W\d_][^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -106,8 +106,8 @@ _CONTAINER = re.compile(
     r"|\{[\w:-]+\}(?:[ \t]+([^\n{]*?))?)"
     r"(?:[ \t\r]*\n[ \t>]*:[\w-]+:[^\n]*)*(?:\n[ \t>]*---(?:\n[ \t>]*\w[^\n]*)*\n[ \t>]*---)?"
     r"|\A%[ \t]+([^\n]*?)|\|[ \t]+([^\n|]*?)|\+{3}(?:[ \t]+\{[^\n]*)?"
-    r"|/{3,}[ \t]*(?:html[^\n]*|[\w-]*(?:[ \t]*\|[ \t]*([^\n]*?)|[ \t]*/{3,})?)(?:\n[ \t>]{4,}\w+:[^\n]*)*"
-    r"|:{3,}[ \t]*(?:\{[\w.-]+\}|[\w.-]+)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
+    r"|/{3,}+[ \t]*(?:html[^\n]*|[\w-]*(?:[ \t]*\|[ \t]*([^\n]*?)|[ \t]*/{3,})?)(?:\n[ \t>]{4,}\w+:[^\n]*)*"
+    r"|:{3,}+[ \t]*(?:\{[\w.-]+\}|[\w.-]+)?(?:\[([^\]\n]*)\]|[ \t]+([^\n{]*?))?[ \t]*(?:\{[^\n]*\})?"
     r"|(?:\*\[[^\]\n]{1,100}\]:|\w[\w-]*::)[ \t]+([^\n]*?))[ \t\r]*$",
     re.MULTILINE,
 )
@@ -117,18 +117,20 @@ _ADMONITION = re.compile(
     re.MULTILINE,
 )
 _CODE_LINE = re.compile(
-    r"^[ \t>]*\$\$(?:[^$]|\$(?!\$)){0,5000}\$\$(?:[ \t]*\([\w:-]+\))?[ \t\r]*$"
-    r"|^[ \t>]*<pre\b(?:[^<]|<(?!/pre)){0,5000}</pre>[ \t\r]*$"
-    r"|^[ \t>]*\\begin\{(?:equation|align|gather|multline|eqnarray|tabular|verbatim|tikz)"
-    r"(?:[^\\]|\\(?!end\{)){0,5000}\\end\{[^\n]*"
-    r"|^[ \t>]*\\\[[ \t]*\n(?:[^\n]+\n){1,50}?[ \t>]*\\\][ \t\r]*$"
-    r"|^[ \t>]*\{(?:%-?|\{[<%])\s*(?:highlight|code\w*|mermaid|comment)\b(?:[^{]|\{(?!%-?\s*end|\{[<%]\s*/)){0,5000}"
-    r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?:highlight|code|mermaid|comment)[^\n]*"
-    rf"|^([ \t>]*)(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+"
+    r"^([ \t>]*)(?:\$\$(?:[^$\n]|\$(?!\$)|\n(?![ \t>]*\n[ \t>]*(?:\#|[^\W\d_]+ [^\W\d_]+ [^\W\d_]))){0,5000}\$\$"
+    r"(?:[ \t]*\([\w:-]+\))?[ \t\r]*$"
+    r"|<pre\b(?![^<>]*/>)(?:[^<]|<(?!/?pre\b)){0,5000}</pre>[ \t\r]*$"
+    r"|\\begin\{(?P<environment>(?:equation|align|gather|multline|eqnarray|tabular|verbatim|tikz)[^{}\n]{0,20})\}"
+    r"(?:[^\\]|\\(?!(?:begin|end)\{(?P=environment)\})){0,5000}\\end\{(?P=environment)\}[^\n]*"
+    r"|\\\[[ \t]*\n(?:(?![ \t>]*\\\[)[^\n]+\n){1,50}?[ \t>]*\\\][ \t\r]*$"
+    r"|\{(?:%-?|\{[<%])\s*(?P<shortcode>highlight|code[\w-]*|mermaid|comment)(?![\w-]|[^{}]*/[>%]\}\})"
+    r"(?:[^{]++|\{(?!(?:%-?|\{[<%])\s*(?:end|/\s*)?(?P=shortcode)(?![\w-]))){0,500}+"
+    r"\{(?:%-?\s*end|\{[<%]\s*/\s*)(?P=shortcode)(?![\w-])[^\n]*"
+    rf"|(?:(?:\{{(?:[:%\#][^{{}}\n]*+|\{{[^{{}}\n]*+\}})\}}[ \t]*+|<%[^%\n]*+%>[ \t]*+)+"
     rf"|\([\w-]+\)=|\[\[_\w+_\]\]|/[a-z_]+(?:[ \t]+[~%@\#&\"][^\n]*)?|::\w+\{{[^\n]*\}}|\^"
     r"|--8<--[ \t]*\n(?:[^\n]+\n){1,50}?--8<--|(?:--8<--|<<< |%[ \t])[^\n]*"
     rf"|\\[a-z]+\*?(?:\[[^\[\]\n]*\]|\{{[^{{}}\n]*\}})*"
-    rf"|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$"
+    rf"|{_BRACES}|(?:{_COMPONENT})+)[ \t\r]*$)"
     r"|^import\s(?:(?:[\w$*{}, \t]++\r?\n){0,50}?[\w$*{}, \t]*?\bfrom\s*)?[\"'][^\"'\n]+[\"'];?[ \t\r]*$"
     # not a line of a paragraph
     r"|(?<![^\s;\"']\n)(?<![^\s;\"']\r\n)^export\s(?:const|let|default|function|async)\b(?:.+\n?)*",
@@ -272,10 +274,10 @@ def _mask_dialects(text: str) -> str:
 
 
 def _mask(match: re.Match[str], mark: str = "") -> str:
-    """The prefix of a line, a mark of CommonMark, and blanks; the last group is the title, if there are more groups."""
+    """The prefix of a line, a mark of CommonMark, and blanks; the last group is the title, if it has no name."""
     prefix, group = match[1] or "", match.lastindex or 0
     blanks = re.sub(r"[^\r\n]", " ", match[0])
-    if group > 1 and match[group]:
+    if group > 1 and not match.lastgroup and match[group]:
         mark = mark or "#"
         start, end = (at - match.start() for at in match.span(group))
         blanks = blanks[:start] + match[group] + blanks[end:]
@@ -295,7 +297,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
     content = token.content
     if _IMAGE.match(content):
         return with_tags([content], _IMAGE, Tag)
-    undivided = list(_UNDIVIDED.finditer(content))
+    undivided = [*_UNDIVIDED.finditer(content)][::-1]  # the next one is the last
     parts = Marked()
     at = 0
     is_title = content.startswith("[!")  # of an alert: its line ends with a break
@@ -303,6 +305,8 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
         if "span" not in child.meta:
             continue
         start, end = child.meta["span"]
+        while undivided and undivided[-1].end() <= start:
+            undivided.pop()
         if child.type == "text" or start < at or (child.info, child.content) == ("escape", content[start:end]):
             continue  # an empty mark, a mark inside another tag, or a backslash that is text
         if child.type == "strong_open":
@@ -311,7 +315,7 @@ def _mark_up(token: Token, prefix: str = "") -> Marked:
             end += 1
         elif child.type.endswith("break"):
             start = len(content[:start].rstrip(" ")) if child.type == "hardbreak" else start
-        elif whole := next((one for one in undivided if at <= one.start() <= start < one.end()), None):
+        elif undivided and at <= (whole := undivided[-1]).start() <= start:
             parts += [content[at : whole.start()], *with_tags([whole[0]], _WHOLE, Tag)]
             at = whole.end()
             continue

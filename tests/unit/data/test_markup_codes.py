@@ -11,8 +11,10 @@ from mtx.data.markup import (
     codes_of,
     element_tag,
     is_white_space,
+    mark_up,
     needs_no_translation,
     strip_codes,
+    text_of,
 )
 
 
@@ -74,6 +76,20 @@ def test_placeholders_that_only_a_sign_joins_are_one(code: str) -> None:
 @pytest.mark.parametrize("tag", ['<h1 class="<?= $a > 1 ?>">', '<a href="{{ a > b }}">', '<x-y a="{% if b > 1 %}">'])
 def test_a_template_in_an_attribute_is_no_end_of_the_element(tag: str) -> None:
     assert re.findall(ELEMENT, f"a {tag}b</a>") == [tag, "</a>"]
+
+
+@pytest.mark.parametrize(
+    "opening, block",
+    [
+        *((f"<{name}{rest}", f"<{name}>a</{name}>") for name in ("code", "pre", "tt", "KBD", "style") for rest in "/>"),
+        ("<code class='b' />", "<code class='b'>a</code>"), ("[code]", "[code]a[/code]"), ("[pre]", "<pre>a</pre>"),
+        ("<!-->", "<!-- a -->"), ("<!--->", "<!-- a -->"), ("{/* b", "{/* a */}"), ("<?b", "<?php a ?>"),
+        ("```b", "```a```"), ("[note]", "[note]a[/note]"),
+    ],
+)  # fmt: skip
+def test_what_has_no_end_is_no_code_up_to_the_end_of_another(opening: str, block: str) -> None:
+    text = text_of(mark_up([f"{opening} one two {block} three"]))
+    assert "one two" in text and "three" in text
 
 
 def test_marks_of_rst_are_codes() -> None:

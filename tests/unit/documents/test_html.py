@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from mtx.data.languages import tag_of
 from mtx.data.markup import Marked, Tag
 from mtx.documents.html import _write_block
 from mtx.errors import DataError
@@ -97,6 +98,78 @@ from tests.unit.documents.test_document import translated
 )  # fmt: skip
 def test_what_stays(page: str, result: str, tmp_path: Path) -> None:
     assert translated(tmp_path / "p.html", page) == result
+
+
+BLOCKS = [
+    "{{ a }}", "{{{a}}}", "{% if a %}", "{# a #}", "<% a %>", "<?= $a ?>", "<![CDATA[a]]>", "<p b={a}></p>",
+    "@let a = b;",
+    "{% raw %}a{% endraw %}", "{%- comment -%}a{%- endcomment -%}", "{% style %}a{% endstyle %}", "<!-- a -->", "<!-->",
+    "<code>a</code>", "<pre>a</pre>", "<script>a</script>", "<svg><text>a</text></svg>", "<i translate=no>a</i>",
+    "{{/* {{ a }} a */}}", "{{- /* a {{ b }} a */ -}}", "{{!-- a {{ b }} a --}}", "@if (a) {",
+]  # fmt: skip
+OPENINGS = [
+    "{{", "{{{", "{%", "{#", "<% ", "<?a>", "<![CDATA[>", "={", "@let", "@let a = b", "{% raw %}", "{%- comment -%}",
+    "{% style a.css %}", "{% stylesheet 'a' %}", "<!-->", "<!--->", "<code>", "<code/>", "<pre />", "<script src=a />",
+    "<svg/>", '<svg a="b" />', "<i translate=no />", '<i class="notranslate"/>', "@if (a)", "{{/*", "{{!--",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_what_has_no_end_hides_no_text_up_to_the_end_of_another(opening: str, block: str, tmp_path: Path) -> None:
+    page = f"<p>one</p><div>{opening}</div><p>one</p><div>{block}</div><p>one</p>"
+    assert translated(tmp_path / "p.html", page).count("ONE") == 3
+
+
+TEMPLATES = [
+    "{{ page.lang }}", "{{ a | default: 'b' }}", "{{ a | default: \"b\" }}", "<?php echo $lang ?>", "<?= $lang ?>",
+    "<%= lang %>", "{% block a %}b{% endblock %}", "{%a%}", "{{{a}}}", "{a}", "${a}", "#{a}", "%lang%", "@a", "[[a]]",
+    "__LANG__", "en-{{ a }}", "$LANG",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<html class="b" lang="{}" dir="ltr">', "<html lang='{}' xml:lang='{}'>",
+        '<meta content="{}" http-equiv="content-language">',
+        '<html lang="{}" dir="{}">', "<html lang={} dir='ltr'>",
+        '<html :lang="a" [lang]="b" v-bind:lang="{}" data-lang="fr">',
+    ],
+)  # fmt: skip
+def test_a_template_in_the_place_of_a_language_stays(page: str, template: str, tmp_path: Path) -> None:
+    if '{}"' in page:
+        template = template.replace('"', "'")  # else the attribute would end there
+    page = page.replace("{}", template)
+    assert translated(tmp_path / "p.html", f"{page}<p>a</p>", ("en", "ar")) == f"{page}<p>A</p>"
+
+
+RIGHT_TO_LEFT = ["ar", "he", "fa", "ur", "yi", "ps", "sd", "ug", "ckb", "dv", "syr", "az-Arab", "uz_Arab", "arb", "nqo"]
+LEFT_TO_RIGHT = ["de", "en", "az", "tr", "zh", "ja", "pt-BR", "he-Latn"]
+
+
+@pytest.mark.parametrize(
+    "language, direction",
+    [*((code, "rtl") for code in RIGHT_TO_LEFT), *((code, "ltr") for code in LEFT_TO_RIGHT)],
+)
+def test_a_plain_direction_follows_the_target_language(language: str, direction: str, tmp_path: Path) -> None:
+    for of_page in ("ltr", "rtl"):
+        body = f'<body class=a dir="{of_page.upper()}"><p dir={of_page}>a <i dir=auto>b</i>'
+        page = f"<html dir='{of_page}' lang=fr>{body}"
+        result = translated(tmp_path / "p.html", page, ("fr", language))
+        expected = page.replace("a <i", "A <i").replace("b<", "B<")
+        if of_page != direction:
+            expected = expected.replace(f"dir='{of_page}'", f"dir='{direction}'")
+            expected = expected.replace(f'"{of_page.upper()}"', f'"{direction}"')
+        assert result.replace(f'lang="{tag_of(language)}"', "lang=fr") == expected
+
+
+@pytest.mark.parametrize(
+    "page", ["<html dir=ltr>", "<body dir=ltr>", "<html lang='{{ a }}' dir=ltr>", "<html dir='{{ a }}'>", "<html>"]
+)
+def test_a_direction_without_a_language_stays(page: str, tmp_path: Path) -> None:
+    assert translated(tmp_path / "p.html", f"{page}<p>a</p>", ("en", "ar")) == f"{page}<p>A</p>"
 
 
 def test_white_space_of_a_tag_moves_with_it_only_where_there_is_some() -> None:

@@ -153,6 +153,47 @@ def test_blocks_and_marks_stay(text: str, result: str, tmp_path: Path) -> None:
     assert translated(tmp_path / "p.md", text) == result
 
 
+BLOCKS = [
+    "{{< highlight c >}}\na\n{{< /highlight >}}", "{{% highlight c %}}\na\n{{% /highlight %}}",
+    "{{< code-toggle a=b >}}\na: {}\n{{< /code-toggle >}}", "{{< code >}}\na\n{{</ code >}}",
+    "{{<mermaid>}}\na\n{{</mermaid>}}", "{% highlight c %}\na\n{% endhighlight %}",
+    "{%- comment -%}\na\n{%- endcomment -%}", "{% code %}\n    a\n{% endcode %}",
+    "\\begin{align}\n\\begin{split}\na\n\\end{split}\nb\n\\end{align}",
+    "\\begin{tikzpicture}[a]\nb\n\\end{tikzpicture}",
+    "$$\na\n$$", "$$\na\n\nb = c\n$$", "\\[\na\n\\]",
+]  # fmt: skip
+OPENINGS = [
+    "{{< highlight >}}", "{{% highlight c %}}", "{{< highlight />}}", '{{< highlight a="b" />}}', "{{% highlight /%}}",
+    "{{< code-toggle a=b />}}", "{{< code-toggle >}}", "{{< code >}}", "{{<code/>}}", "{{< codepen a >}}",
+    "{{%mermaid/%}}",
+    "{% highlight c %}", "{% comment %}", "{% code a=b %}", "\\begin{align}", "\\begin{tikzpicture}", "$$", "\\[",
+    "<Pre />", "<Code a={b}>", "<!-->", "<!-- a -->",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("opening", OPENINGS)
+@pytest.mark.parametrize("block", BLOCKS)
+def test_what_has_no_end_hides_no_text_up_to_the_end_of_another(opening: str, block: str, tmp_path: Path) -> None:
+    page = f"one two three\n\n{opening}\n\none two three\n\n{block}\n\none two three\n"
+    assert translated(tmp_path / "p.md", page) == page.replace("one two three", "ONE TWO THREE")
+
+
+@pytest.mark.parametrize("name", ["kbd", "code", "samp", "var", "pre", "tt"])
+@pytest.mark.parametrize("opening", ["<{}>", "<{}/>", '<{} class="a" />', "<{} class='a'>"])
+@pytest.mark.parametrize("block", ["<{}>a</{}>", '<{} class="b">*a*</{}>'])
+def test_an_element_of_code_without_an_end_hides_no_text(opening: str, block: str, name: str, tmp_path: Path) -> None:
+    line = f"One {opening.format(name)} two {block.format(name, name)} three\n"
+    result = translated(tmp_path / "p.md", line)
+    assert result == line.replace("One", "ONE").replace("two", "TWO").replace("three", "THREE")
+
+
+def test_marks_of_code_in_two_paragraphs_and_a_closed_element_hide_no_text(tmp_path: Path) -> None:
+    page = 'a ` b\n\n<img alt="c">\n\n`<img alt="d">` e\n'
+    assert translated(tmp_path / "p.md", page) == 'A ` B\n\n<img alt="C">\n\n`<img alt="d">` E\n'
+    block = '<div>\n<svg class="a"/> b\n</div>\n\nc\n'
+    assert translated(tmp_path / "p.md", block) == '<div>\n<svg class="a"/> B\n</div>\n\nC\n'
+
+
 @pytest.mark.parametrize(
     "table",
     ["Right  Left\n-----  -----\n12     a b\n3      c d\n", "+---+---+\n| a | b |\n+===+===+\n| c | d |\n+---+---+\n"],
