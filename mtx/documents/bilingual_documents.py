@@ -76,16 +76,25 @@ _ITS = {
 }
 _QUALITY_NOTE = re.compile(r"^# mtx: quality .*\n", re.MULTILINE)
 _QUALITY_PROP = "x-mtx-quality"
+_CONFIDENCE = re.compile(r"\sits:mtConfidence=(?:\"[^\"]*\"|'[^']*')")
 _COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
 
 
-# The quality and the advice of translations by the identity of their segments, known when edits are written
-Found = Mapping[int, tuple[float, str | None]]
+# The quality and the advice of translations by the identity of their segments, known when edits are written; None is
+# the quality of text that is unlike what the model was checked with
+Found = Mapping[int, tuple[float | None, str | None]]
 
 
 def _find_worst(segments: Iterable[object], found: Found) -> tuple[float, str | None] | None:
-    """What is known of the translation with the lowest quality; None if it is known of none."""
-    return min((found[id(each)] for each in segments if id(each) in found), key=itemgetter(0), default=None)
+    """What is known of the translation with the lowest quality; None if it is known of none, or unknown of one."""
+    estimates = list[tuple[float, str | None]]()
+    for segment in segments:
+        if id(segment) in found:
+            quality, advice = found[id(segment)]
+            if quality is None:
+                return None
+            estimates.append((quality, advice))
+    return min(estimates, key=itemgetter(0), default=None)
 
 
 def _note(form: str, segments: Iterable[object], found: Found, _: Marked) -> str:
@@ -340,9 +349,11 @@ def _write_target(
 
     def opened(_: Marked) -> str:
         worst = _find_worst(contents.values(), found)
-        if unit.name == "segment" or not worst:
+        if unit.name == "segment":
             return tag
-        marked = tag
+        marked = _CONFIDENCE.sub("", tag)  # of an older translation
+        if not worst:
+            return marked
         for name, value in {**_ITS, "its:mtConfidence": f"{worst[0] / 100:.3f}"}.items():
             marked = with_attribute(marked, name, value)
         return marked

@@ -74,7 +74,7 @@ def translate_document(
     left = Counter({"front matter": bool(_TITLE.search(head))})  # what stays in the source language, by its kind
     has_accelerators = kind in bilingual_documents.EDITS
     readers: list[Callable[[str], Iterable[Edit]]] = [partial(subtitles.read, left=left)]
-    found = dict[int, tuple[float, str | None]]()  # see `bilingual_documents.Found`
+    found = dict[int, tuple[float | None, str | None]]()  # see `bilingual_documents.Found`
     if kind == "markdown":
         read_text = partial(markdown.read, left=left, is_mdx=path.suffix == ".mdx")
         readers = [read_text, partial(markdown.read_rest, path, text)]
@@ -96,7 +96,7 @@ def translate_document(
         for segment, each in zip(segments, best, strict=True):
             if has_letters(segment) and not bare(each.marked)[0]:
                 empty.add(id(segment))
-            elif has_accelerators and each.quality is not None:
+            elif has_accelerators and each.advice:
                 found[id(segment)] = each.quality, each.advice
         left["empty translation"] += len(empty)
         translations = (with_accelerator(each.marked, mark) for each, (_, mark) in zip(best, pairs, strict=True))

@@ -61,6 +61,34 @@ def test_xliff_has_the_confidence_of_its_worst_segment(tmp_path: Path) -> None:
     assert "its" not in translated(tmp_path / "a.xlf", XLIFF, unknown)
 
 
+@dataclass(frozen=True)
+class Unlike(Known):
+    """A translation of which the shortest have no quality, since they are unlike what the model was checked with."""
+
+    @property
+    def quality(self) -> float | None:  # type: ignore[override]
+        return None if len(self.text) < 5 else super().quality
+
+
+def unlike(segments: list[Marked]) -> list[Hypothesis]:
+    return [Unlike(segment, 0.0, []) for segment in segments]
+
+
+def test_a_unit_with_a_segment_without_an_estimate_has_none_and_loses_an_old_one(tmp_path: Path) -> None:
+    old = translated(tmp_path / "a.xlf", XLIFF)
+    assert old.count("mtConfidence") == 2
+    for text in (XLIFF, old):
+        root = ElementTree.fromstring(translated(tmp_path / "a.xlf", text, unlike))
+        targets = [each for each in root.iter() if each.tag.endswith("target")]
+        assert [each.attrib.get(f"{ITS}mtConfidence") for each in targets] == ["0.110", None]
+        assert "Yes." in "".join(targets[1].itertext())
+    po = 'msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "Dog."\nmsgstr ""\n'
+    once = translated(tmp_path / "a.po", po)
+    assert "# mtx: quality 4" in once
+    for text in (po, once):
+        assert "quality" not in translated(tmp_path / "a.po", text, unlike)
+
+
 def test_xliff_2_has_no_place_for_it_in_a_target(tmp_path: Path) -> None:
     text = (
         '<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" trgLang="de"><file id="f">'
