@@ -1,6 +1,7 @@
 """Subtitles: numbers, times, settings, notes and styles stay; a cue has as many lines as before, at most."""
 
 import itertools
+import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -52,6 +53,11 @@ def test_an_empty_translation_has_no_words() -> None:
     assert edit.write([""]) == ""
 
 
+def test_a_cue_named_note_is_a_cue(tmp_path: Path) -> None:
+    text = "WEBVTT\n\nNOTE\n00:01.000 --> 00:04.000\n{}\n\nNOTE one\ntwo\n"
+    assert translated(tmp_path / "a.vtt", text.format("one")) == text.format("ONE")
+
+
 def test_what_webvtt_has_besides_cues_stays(tmp_path: Path) -> None:
     text = "WEBVTT - a film\n\nSTYLE\n::cue { color: red }\n\nNOTE a\n\nname\n00:01.000 --> 00:04.000 align:start\n{}"
     text += "\n\nname two\n00:03.000 --> 00:04.000\n{}\n\nNOTE b\n\n00:05.000 --> 00:06.000\n\n{}"
@@ -79,6 +85,7 @@ CUES = "1\n00:00:00,000 --> 00:00:00,900\n{}\n\n{}\n{}\n\n3\n00:00:03,000 --> 00
         "00:00:01,000 -- 00:00:02,000", "00:00:01,000 ——> 00:00:02,000", "[00:00:01.000 --> 00:00:02.000]",
         "００：００：０１，０００ －－＞ ００：００：０２，０００", "00:00:01'000 --> 00:00:02'000",
         "00.00.01.000 --> 00.00.02.000", "00:00:01:000 --> 00:00:02:000", "1.000 --> 2.500",
+        "00:00:01,000 --> 00:00:02,000dle",
         "\t00:00:01,000\t-->\t00:00:02,000",
     ],
 )  # fmt: skip
@@ -161,6 +168,12 @@ def test_a_text_without_a_readable_time_is_left(
     assert [line.lower() for line in result.split("\n")] == [line.lower() for line in text.split("\n")]
 
 
+def test_what_is_attached_to_a_time_is_no_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    translated(tmp_path / "a.srt", CUES.format("one", "2\n00:00:01,000 --> 00:00:02,000dle", "two", "five"))
+    assert caplog.messages == [f"{tmp_path / 'a.srt'}: 3 segments translated"]
+
+
 @pytest.mark.parametrize(
     "text, is_told",
     [
@@ -194,15 +207,19 @@ def test_a_file_without_a_readable_cue_is_told(
         (["မနက်ဖြန်ကျွန်တော်တို့ရထားကိုစောင့်မယ်"], None),
         ([Tag("<i>", "open", "i"), "明天我们", Tag("</i>", "close", "i"), "在公园里等火车"], None),
         ([Tag("<v 王 先生>"), "我们在公园里等火车"], None),
+        ([Tag("<v 王先生王先生王先生王先生>"), "我们在"], None),
+        (["アイアーイイ"], None),
+        (["我们走 她说好的啊"], "我们走\n她说好的啊"),
         (["好"], "好"),
     ],
 )
 def test_a_text_without_spaces_is_divided_too(translation: Marked, expected: str | None) -> None:
     [edit] = subtitles.read("1\n00:00:01,000 --> 00:00:02,000\none two\nthree four\n", Counter())
     result = edit.write(translation)
-    assert result.replace("\n", "") == "".join(part if isinstance(part, str) else part.raw for part in translation)
+    whole = "".join(part if isinstance(part, str) else part.raw for part in translation)
+    assert re.sub(r"\s", "", result) == whole.replace(" ", "")
     first, *rest = result.split("\n")
-    assert not rest or (rest[0][0] not in "，。」！,." and len(rest) == 1 and first.count("<") == first.count(">"))
+    assert not rest or (rest[0][0] not in "，。」！,.ー" and len(rest) == 1 and first.count("<") == first.count(">"))
     assert expected is None or result == expected
     assert rest or expected == "好"
 
