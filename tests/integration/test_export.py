@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mtx.decoding.translator import Translator
 from mtx.interop import export
 from mtx.storage import durable
 from tests.integration.commands import mtx, tree
@@ -51,6 +52,34 @@ def test_precisions_replace_each_other_and_json_says_what_was_done(run_copy: Pat
         card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
         assert f"in {precision}." in card and f"On {done['proof']['num_lines']} lines, " in card
         durable.verify(tmp_path / "out", ("README.md",))
+
+
+def test_an_export_that_is_killed_leaves_the_earlier_one(
+    run_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    output, rename = tmp_path / "out", Path.replace
+    export.export(run_copy / "model", "ctranslate2", output=output)
+    expected = Translator.load(output).translate(["one two"])
+    is_killed = False
+
+    def until_killed(old: Path, new: Path) -> None:
+        nonlocal is_killed
+        is_killed = is_killed or (new == output and old.name == output.name)
+        if is_killed:
+            raise Killed
+        rename(old, new)
+
+    monkeypatch.setattr(Path, "replace", until_killed)
+    with pytest.raises(Killed):
+        export.export(run_copy / "model", "ctranslate2", output=output)
+    assert is_killed and not output.exists()
+    monkeypatch.undo()
+    assert Translator.load(output).translate(["one two"]) == expected
+    export.export(run_copy / "model", "ctranslate2", output=output)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith((".tmp", "kept", "out"))] == ["out"]
 
 
 def test_a_model_alone_has_no_text_for_the_proof(run_copy: Path, tmp_path: Path) -> None:

@@ -101,6 +101,17 @@ def test_both_engines_estimate_alike_in_the_direction_of_the_map(tmp_path: Path)
     assert Translator.load(model, to="fr", src="en").hypotheses(LINES)[0][0].quality is None
 
 
+def test_a_map_that_the_manifest_does_not_list_is_none(tmp_path: Path) -> None:
+    """An earlier mtx left one where it was killed."""
+    model = model_with_map(tmp_path / "m")
+    assert [*load(model)] == ["en-de"]
+    entries = durable.read_manifest(model)
+    del entries["quality.json"]
+    durable.write_json(model / "manifest.json", {"files": entries})
+    assert load(model) == {}
+    assert Translator.load(model, to="de", src="en", engine="torch").hypotheses(LINES)[0][0].quality is None
+
+
 def test_other_search_settings_have_no_quality(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     translator = Translator.load(model_with_map(tmp_path / "m"), to="de", src="en", engine="torch")
