@@ -96,7 +96,9 @@ def _begins_with_pair(path: Path, columns: Columns) -> bool:
     """Whether the first lines of JSON have the keys of a pair with texts, whatever is wrong with it."""
     keys = {*re.findall(r'"([\w-]{1,40})" ?: ?(?:"|null)', "\n".join(islice(read_lines(path), 20)))}
     is_named = any({*names} <= keys for names in (columns or PLAIN_NAMES, ("source", "target")))
-    return is_named or sum(1 for key in keys if language_of_column(key)) > 1
+    num_known = sum(1 for key in keys if language_of_column(key))
+    has_unknown = num_known == 1 and len(keys) == 2 and "id" not in keys  # such as en and luo, not an identifier
+    return is_named or num_known > 1 or has_unknown
 
 
 @cache

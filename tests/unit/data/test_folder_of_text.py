@@ -295,6 +295,7 @@ def test_json_lines_of_a_folder_are_read_and_other_json_is_not_mentioned(
         {},
         1,
         {"en": {"a": "b"}, "de": {}},
+        {"id": "a", "name": "b"},
     ]
     for number, value in enumerate(others):
         write(tmp_path / f"a/{number}.json", json.dumps(value))
@@ -312,6 +313,7 @@ def test_json_lines_of_a_folder_are_read_and_other_json_is_not_mentioned(
         json.dumps(JSON_PAIRS), json.dumps(JSON_PAIRS, indent=2),
         json.dumps([{"id": 1, "translation": pair} for pair in JSON_PAIRS], indent=2),
         lines([json.dumps(pair) for pair in JSON_PAIRS]) + "{\n",
+        lines([json.dumps({"translation": {"en": pair["en"], "luo": pair["de"]}}) for pair in JSON_PAIRS]),
     ],
 )  # fmt: skip
 def test_json_with_pairs_that_is_not_read_is_a_warning(
