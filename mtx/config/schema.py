@@ -64,6 +64,16 @@ def _read_path(value: str) -> str:
     return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
 
 
+def _split_names(text: str) -> Iterator[str]:
+    """The names in a list; a comma in the name of a file or folder that exists is a part of it."""
+    parts = text.split(",")
+    while parts:
+        names = [",".join(parts[:size]).strip() for size in range(len(parts), 1, -1)]
+        name = next((name for name in names if os.path.exists(_read_path(name))), parts[0].strip())  # noqa: PTH110
+        yield name
+        del parts[: name.count(",") + 1]
+
+
 def pairs_of(directions: Iterable[str]) -> list[tuple[str, str]]:
     """Source and target of directions, without names that are not SRC-TGT."""
     return [(match[1], match[2]) for match in map(DIRECTION.fullmatch, directions) if match]
@@ -155,7 +165,7 @@ class Section(BaseModel):
         is_null = value in NULL
         if get_origin(field.annotation) is tuple:
             items = value[1:-1] if value.startswith("[") and value.endswith("]") else value
-            return () if is_null else tuple(filter(None, map(str.strip, items.split(","))))
+            return () if is_null else tuple(filter(None, _split_names(items)))
         return None if is_null and NoneType in get_args(field.annotation) else value
 
 

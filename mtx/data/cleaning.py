@@ -21,7 +21,6 @@ from mtx.storage.text_files import is_utf8
 Hashes = NDArray[np.uint64]
 Mask = NDArray[np.bool_]  # of pairs
 
-NO_VALUE = "no_value"  # a pair with such a cell is counted, not dropped for it
 TOO_LONG = "too long"
 NOT_UTF8 = "not UTF-8"
 

@@ -4,9 +4,10 @@ Flow: a folder -> the names of its texts, as in data.train, with their direction
 """
 
 import logging
+import re
 from collections import Counter, defaultdict
 from functools import cache
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 
 from mtx.data.language_detection import languages_of
@@ -20,33 +21,41 @@ from mtx.storage.text_files import read_lines
 log = logging.getLogger(__name__)
 
 Directions = Counter[Languages]  # and their numbers of pairs; a language that nothing shows is empty
+# install.sh and install.pl are programs, train.sh and train.pl Serbo-Croatian and Polish: most programs have three such
+# lines in ten, and news in 128 languages at most one in eight
+_PROGRAM_LINE = re.compile(r"\s{0,99}(?:#|//|/\*)|.*(?:[{}\\]$|[\"')\]];$|\$\w|\w\(|\w ?= ?\S|->|=>|::)")
 
 
-def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str, Directions]:
+def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[tuple[Path, ...], Directions]:
     """The texts in a folder and in those below, sorted by name, with their directions by code.
 
-    Hidden files and those of runs/ are skipped, and other files are counted. So is, with a warning, a file that cannot
-    be read.
+    A text is a file of pairs, or two files of lines, as many in each, whose endings are languages. Hidden files and
+    those of runs/ are skipped, and other files are counted. So is, with a warning, a file that has pairs or languages
+    and cannot be read.
 
     Args:
         languages: those of files of lines, in addition to common ones.
     """
-    texts, sides, others = dict[str, Directions](), defaultdict[str, dict[str, Path]](dict), list[Path]()
+    texts, others = dict[tuple[Path, ...], Directions](), list[Path]()
+    sides = defaultdict[str, dict[str, Path]](dict)
+    codes = {*map(code_of, languages)}
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if any(part == "runs" or part[0] == "." for part in parts) or not path.is_file():
             continue
-        stem, _, language = str(path).removesuffix(".gz").rpartition(".")
-        if FILE_ENDING.search(path.name) and (counts := _count_pairs(path, columns)):
-            texts[str(path)] = counts
-        elif language in languages or language_of_column(language):
-            sides[stem][language] = path
+        ending = ending_of(path)
+        if (FILE_ENDING.search(path.name) or ending == "json") and (counts := _count_pairs(path, columns)):
+            texts[path,] = counts
+        elif code_of(ending) in codes or language_of_column(ending):
+            sides[str(path).removesuffix(".gz").removesuffix(ending)].setdefault(ending, path)
         else:
             others.append(path)
-    for stem, files in sides.items():
-        for src, tgt in combinations(sorted(files, key=lambda name: (name != "en", name)), 2):
-            texts.setdefault(stem, Counter())[src, tgt] = sum(1 for _ in read_lines(files[src]))
-        if stem not in texts:
+    for files in sides.values():
+        before = len(texts)
+        for src, tgt in combinations(sorted(files, key=lambda ending: (code_of(ending) != "en", ending)), 2):
+            if number := _count_lines(files[src], files[tgt]):
+                texts[files[src], files[tgt]] = Counter({direction_of(src, tgt): number})
+        if len(texts) == before:
             others += files.values()
     if others:
         log_once(f"{folder}: {counted(len(others), 'other file')} skipped, such as {others[0].name}")
@@ -56,17 +65,54 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[str
     return texts
 
 
+def ending_of(path: Path) -> str:
+    """The ending of a name without that of gzip: the language of a file of lines."""
+    return Path(path.name.removesuffix(".gz")).suffix[1:]
+
+
+def direction_of(src: str, tgt: str) -> Languages:
+    """Two languages by code; two varieties of a language keep their regions."""
+    codes = code_of(src), code_of(tgt)
+    return (src, tgt) if codes[0] == codes[1] else codes
+
+
 @cache
 def _count_pairs(path: Path, columns: Columns) -> Directions:
-    """The directions of a file; none if it cannot be read. Two varieties of a language keep their regions."""
+    """The directions of a file; none if it cannot be read, or is JSON of something else."""
     counts = Directions()
     try:
+        if not (FILE_ENDING.search(path.name) or _begins_with_pair(path, columns)):
+            return counts
         (src, *others), _ = languages_of(path, columns)
         for tgt in others:
             blocks = reader_of(path)(path, (src or PLAIN_NAMES[0], tgt or PLAIN_NAMES[1]), columns)
-            names = src or "", tgt or ""
-            src_code, tgt_code = map(code_of, names)
-            counts[names if src_code == tgt_code else (src_code, tgt_code)] += sum(len(block.src) for block in blocks)
+            counts[direction_of(src or "", tgt or "")] += sum(len(block.src) for block in blocks)
     except (UsageError, DataError) as error:
         log.warning("skipping %s", error)
     return counts
+
+
+def _begins_with_pair(path: Path, columns: Columns) -> bool:
+    """Whether the first lines of JSON have the keys of a pair with texts, whatever is wrong with it."""
+    keys = {*re.findall(r'"([\w-]{1,40})" ?: ?(?:"|null)', "\n".join(islice(read_lines(path), 20)))}
+    is_named = any({*names} <= keys for names in (columns or PLAIN_NAMES, ("source", "target")))
+    num_known = sum(1 for key in keys if language_of_column(key))
+    has_unknown = num_known == 1 and len(keys) == 2 and "id" not in keys  # such as en and luo, not an identifier
+    return is_named or num_known > 1 or has_unknown
+
+
+@cache
+def _count_lines(src: Path, tgt: Path) -> int:
+    """The number of pairs of two files of lines; 0 if one is a program, or, with a warning, if they are no pairs."""
+    try:
+        for path in (src, tgt):
+            sample = [*islice(read_lines(path), 500)]
+            if sum(1 for line in sample if _PROGRAM_LINE.match(line)) > 0.15 * len(sample):
+                return 0
+        num_src, num_tgt = (sum(1 for _ in read_lines(path)) for path in (src, tgt))
+        if num_src != num_tgt:
+            raise DataError(f"{src} has {num_src:,} lines, {tgt} has {num_tgt:,}")
+    except (UsageError, DataError) as error:
+        log.warning("skipping %s", error)
+        return 0
+    return num_src

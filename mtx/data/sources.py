@@ -19,7 +19,7 @@ from pathlib import Path
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
-from mtx.data.folders import find_texts
+from mtx.data.folders import direction_of, ending_of, find_texts
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, code_of, tag_of
 from mtx.data.readers import FILE_ENDING, READERS, find_reader, no_pairs
@@ -267,19 +267,24 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
     given = {*map(code_of, languages)} - {*PLAIN_NAMES}
     if len(given) < 2:
         languages = next((pair for pair in directions if given <= {*pair}), languages)
-    codes = {*map(code_of, languages)}
+    codes = {*direction_of(*languages)}
     others = [pair for pair in directions if {*pair} != codes]
     shown = join_names(f"{'-'.join(pair)} ({counts[pair]:,} pairs)" for pair in others)
     if others and not data.directions:
-        several = f"data.directions={'-'.join(languages)},{'-'.join(others[0])}"
+        several = f"data.directions={'-'.join(direction_of(*languages))},{'-'.join(others[0])}"
         log_once(f"{folder}: other languages are skipped: {shown}; to use several: {several}")
     possible = codes if data.directions else {"", *codes}
     unnamed = data.model_copy(update={"dir": None})  # the names are whole
-    parts = [
-        _in_order(_find(unnamed, name, key, languages, data.columns), data.columns)
-        for name, found in texts.items()
-        if any({*pair} <= possible for pair in found)
-    ]
+    parts = list[Corpus]()
+    for files, found in texts.items():
+        if len(files) == 2:
+            for src, tgt in (files, files[::-1]):
+                named = zip(map(ending_of, (src, tgt)), languages, strict=True)
+                if all(match_rank(tag_of(ending), language) is not None for ending, language in named):
+                    parts.append(Corpus(folder.name, partial(read_text, src, tgt), (src, tgt), languages=languages))
+        elif any({*pair} <= possible for pair in found):
+            parts.append(_find(unnamed, str(files[0]), key, languages, data.columns))
+    parts = [_in_order(part, data.columns) for part in parts]
     if not parts or not (directions or len(given) == 2):
         raise UsageError(
             f"{folder}: no text in {' and '.join(languages)}; it has {shown}",

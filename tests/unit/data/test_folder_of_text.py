@@ -1,7 +1,11 @@
 """A folder of translators' files is one corpus: what is read, in which languages, and under which name."""
 
+import gzip
+import json
 import logging
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -221,3 +225,157 @@ def test_of_translations_in_several_files_the_report_has_the_reason(folder: Path
     }
     assert examples["not translated"]["corpus"] == "memories/dated/0/de.po"
     assert examples["older translation"]["corpus"] == "memories/c/locale/de/LC_MESSAGES/app.po"
+
+
+def lines(texts: list[str]) -> str:
+    return "".join(f"{text}\n" for text in texts)
+
+
+PROGRAMS = {
+    "sh": "#!/bin/sh\nset -e\n# where it goes\nPREFIX=${1:-/usr/local}\nmkdir -p $PREFIX\ncp a b $PREFIX\necho done\n",
+    "pl": "#!/usr/bin/perl\nuse strict;\nmy $dir = shift;\nmkdir($dir);\nprint $dir;\n# that is all\nexit(0);\n",
+    "cs": "using System;\nclass A {\n  static void Main() {\n    Console.Write(1);\n  }\n}\n\n",
+    "ml": "open List\nlet f x = x + 1\nlet () =\n  print_int (f 1);\n  match [] with\n  | [] -> ()\n  | _ -> exit 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    "settings", [[], ["src=en"], ["src=eng"], ["tgt=deu"], ["src=en", "tgt=de"], ["src=eng", "tgt=deu"]]
+)
+@pytest.mark.parametrize(
+    "src, tgt", [("eng", "deu"), ("en", "deu"), ("english", "german"), ("EN", "DE"), ("en-GB", "de-AT")]
+)
+def test_files_are_found_by_the_languages_of_their_endings(
+    src: str, tgt: str, settings: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_once.cache_clear()
+    caplog.set_level(logging.INFO)
+    folder = tmp_path / "lafand"
+    write(folder / f"train.{src}", lines(ENGLISH))
+    write(folder / f"train.{tgt}", lines(GERMAN))
+    write(folder / "more.tsv", "English\tGerman\na cow\teine Kuh\n")
+    write(folder / "small.fra", "a\n")
+    write(folder / "small.eng", "b\n")
+    [corpus] = train(str(folder), *(f"data.{setting}" for setting in settings))
+    assert pairs(corpus) == [("a cow", "eine Kuh"), *zip(ENGLISH, GERMAN, strict=False)]
+    assert "skipped: en-fr (1 pairs); to use several: data.directions=en-de,en-fr\n" in caplog.text
+    [opposite] = train(str(folder), "data.src=de", "data.tgt=en")
+    assert pairs(opposite)[1:] == [*zip(GERMAN, ENGLISH, strict=False)]
+
+
+def test_a_variety_that_is_given_chooses_among_files(tmp_path: Path) -> None:
+    write(tmp_path / "train.eng", lines(ENGLISH))
+    for ending, text in (("pt-BR", "um trem\n"), ("pt-PT", "um comboio\n")):
+        write(tmp_path / f"train.{ending}", text * len(ENGLISH))
+    [european] = train(str(tmp_path), "data.src=en", "data.tgt=pt-PT")
+    assert {tgt for _, tgt in pairs(european)} == {"um comboio"}
+    [both] = train(str(tmp_path), "data.src=en", "data.tgt=pt")
+    assert {tgt for _, tgt in pairs(both)} == {"um comboio", "um trem"}
+
+
+JSON_PAIRS = [{"en": en, "de": de} for en, de in zip(ENGLISH, GERMAN, strict=False)]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [lambda row: row, lambda row: {"id": 1, "translation": row}, lambda row: {"src": row["en"], "tgt": row["de"]}],
+)
+def test_json_lines_of_a_folder_are_read_and_other_json_is_not_mentioned(
+    row: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "a/train.json", lines([json.dumps(row(pair)) for pair in JSON_PAIRS]))
+    write(tmp_path / "a/more.tsv", "English\tGerman\na cow\teine Kuh\n")
+    package = {"name": "a", "version": "1", "repository": {"type": "git"}, "scripts": {"test": "x"}}
+    others = [
+        package,
+        {"greeting": {"en": "Hi"}},
+        [1, 2],
+        [{"name": "a"}],
+        ["a", "b"],
+        {},
+        1,
+        {"en": {"a": "b"}, "de": {}},
+        {"id": "a", "name": "b"},
+    ]
+    for number, value in enumerate(others):
+        write(tmp_path / f"a/{number}.json", json.dumps(value))
+        write(tmp_path / f"a/wide-{number}.json", json.dumps(value, indent=2))
+    write(tmp_path / "a/empty.json", "")
+    write(tmp_path / "a/broken.json", "{")
+    [corpus] = train(str(tmp_path / "a"))
+    assert pairs(corpus) == [("a cow", "eine Kuh"), *zip(ENGLISH, GERMAN, strict=False)]
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(JSON_PAIRS), json.dumps(JSON_PAIRS, indent=2),
+        json.dumps([{"id": 1, "translation": pair} for pair in JSON_PAIRS], indent=2),
+        lines([json.dumps(pair) for pair in JSON_PAIRS]) + "{\n",
+        lines([json.dumps({"translation": {"en": pair["en"], "luo": pair["de"]}}) for pair in JSON_PAIRS]),
+    ],
+)  # fmt: skip
+def test_json_with_pairs_that_is_not_read_is_a_warning(
+    text: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "pairs.json", text)
+    write(tmp_path / "more.tsv", "English\tGerman\na cow\teine Kuh\n")
+    assert pairs(train(str(tmp_path))[0]) == [("a cow", "eine Kuh")]
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert len(warnings) == 1 and warnings[0].startswith(f"skipping {tmp_path / 'pairs.json'}:")
+
+
+@pytest.mark.parametrize(
+    "english, german",
+    [
+        ("a\n".encode("utf-16"), "b\n".encode("utf-16")),
+        (b"a\n", "b\n".encode("utf-16")),
+        (b"a\n", b"PK\x03\x04" + bytes(100)),
+        (b"\x7fELF" + bytes(99), b"\x1f\x8b" + bytes(40)),
+        (gzip.compress(b"a\n" * 9, mtime=0)[:-9], b"b\n" * 9),
+        (b"a\rb\rc", b"a\n"),
+        (b"a\nb\n", b"a\n"),
+    ],
+)  # fmt: skip
+def test_two_files_that_cannot_be_read_are_skipped_with_a_warning(
+    english: bytes, german: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "bad.en").write_bytes(english)
+    (tmp_path / "bad.de").write_bytes(german)
+    write(tmp_path / "good.tsv", "English\tGerman\na cow\teine Kuh\n")
+    assert pairs(train(str(tmp_path))[0]) == [("a cow", "eine Kuh")]
+    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert len(warnings) == 1 and warnings[0].startswith(f"skipping {tmp_path / 'bad.'}")
+
+
+@pytest.mark.parametrize("one, other", [*combinations(sorted(PROGRAMS), 2)])
+def test_programs_are_no_text_though_their_endings_are_languages(
+    one: str, other: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for ending in (one, other):
+        write(tmp_path / f"install.{ending}", PROGRAMS[ending])
+    write(tmp_path / "good.tsv", "English\tGerman\na cow\teine Kuh\n")
+    [corpus] = train(str(tmp_path))
+    assert pairs(corpus) == [("a cow", "eine Kuh")] and corpus.languages == ("en", "de")
+    assert "warning" not in caplog.text.lower()
+    for ending, text in ((one, ENGLISH), (other, GERMAN)):
+        write(tmp_path / f"train.{ending}", lines(text))
+    assert len(pairs(train(str(tmp_path), f"data.src={one}", f"data.tgt={other}")[0])) > 1
+
+
+def test_commas_in_the_names_of_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = "English\tGerman\na cow\teine Kuh\n"
+    for name in ("t/en, de.tsv", "My, Folder/x, y, z.tsv", "a.tsv"):
+        write(tmp_path / name, table)
+    for name in ("train, 1.en", "train, 1.de"):
+        write(tmp_path / "My, Folder" / name, "a\n")
+    assert len(pairs(train("My, Folder")[0])) == 2 and len(pairs(train("./My, Folder/")[0])) == 2
+    assert pairs(train("t/en, de.tsv")[0]) == [("a cow", "eine Kuh")]
+    assert pairs(train(str(tmp_path / "t/en, de.tsv"))[0]) == [("a cow", "eine Kuh")]
+    names = ["t/en, de.tsv", "a.tsv", "My, Folder"]
+    [setting, _] = describe(names, [])
+    data = resolve("own-text", [setting, "data.test=t/en, de.tsv,heldout, a.tsv"]).config.data
+    assert data.train == ("t/en, de.tsv", "a.tsv", "My, Folder/") and data.test == ("t/en, de.tsv", "heldout", "a.tsv")
+    assert resolve("own-text", ["data.train=a,b,a.tsv", "data.columns=1, 2"]).config.data.train == ("a", "b", "a.tsv")
