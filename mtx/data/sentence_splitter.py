@@ -21,6 +21,8 @@ MOSTLY_SINGLE = 0.1
 
 _SPACE = re.compile(r"\s")
 _LETTER = re.compile(r"[^\W\d_](?!\w{0,40};)")  # not one of `&quot;`, as Moses escapes a quotation mark
+_QUOTE = re.compile("[‹«»‘“„`]")  # the library looks for the end of each in all the rest of a text
+_MOST_QUOTES = 300
 _INITIAL = re.compile(r"[^\W\d_]\.")  # `M. Dupont`
 _INITIAL_OR_ORDINAL = re.compile(r"([^\W\d_]|\d\d?)\.")  # `im 19. Jahrhundert`
 # Languages that write an ordinal number with a dot; the library knows this only before the names of months.
@@ -38,7 +40,10 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
 
     def split(text: str) -> list[str]:
         text = replace_surrogates(text)
-        parts = segment(code, _SPACE.sub(" ", text))  # the library fails at an initial before another space
+        plain = _SPACE.sub(" ", text)  # the library fails at an initial before another space
+        if len(_QUOTE.findall(plain)) > _MOST_QUOTES:
+            plain = _QUOTE.sub(" ", plain)
+        parts = segment(code, plain)
         letters = [match.start() for match in _LETTER.finditer(text)]
         writes_capitals = text != text.lower()
         sentences, start = list[str](), 0

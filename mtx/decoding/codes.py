@@ -27,7 +27,7 @@ _BETWEEN_SENTENCES = re.compile(
     re.IGNORECASE,
 )
 _CONTROLS = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]")
-_TRAILING = re.compile(r"(?:(?<! )(?<!\A--)|(?<=\A-- )) +\Z")  # the mark above a signature ends in a space
+_TRAILING = re.compile(r" (?:(?<!  )(?<!\A-- )|(?<=\A--  )) *\Z")  # the mark above a signature ends in a space
 _TABS = re.compile("(?<! ) *\t[ \t]*")
 _SHORT_LINE = 40  # characters; no program has wrapped it
 _BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line

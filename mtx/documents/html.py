@@ -63,7 +63,7 @@ _MANY_UNFINISHED = re.compile(r"(?:\A|>)[^<>]*+()(?:<[^<>]*+){1001}")  # unclose
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
 # A block of Liquid that holds code or a comment is one template, and so is character data; PHP at the end need not end.
 _TEMPLATE = re.compile(
-    r"<\?(?:php)?|<%|<!\[CDATA\[|\{\{(?:- )?/\*|\{\{!--|\{{2,4}"
+    r"<\?(?:php)?|<%(?:--)?|<!\[CDATA\[|\{\{(?:- )?/\*|\{\{!--|\{{2,4}"
     r"|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b"
     r"|\{%|\{\#|=\{(?!\{)"
     # of Angular
@@ -74,8 +74,10 @@ _TEMPLATE_ENDS = {  # or, as a group, a beginning that shows that it has none
     "<?": r"\?>|(<\?)",
     "<?php": r"\?>|\Z",
     "<%": "%>|(<%)",
+    "<%--": "--%>|(<%--)",
     "<![CDATA[": r"\]\]>|(<!\[CDATA\[)",
-    "{{": r"\}\}|(\{\{)",
+    # The whole of it: its strings may have anything
+    "{{": r"(?:\"[^\"\n]*\"|(?<!\w)'[^'\n]*'|`[^`]*`|(?!\}\}|\{\{|</)[\s\S])*+(?:\}\}|(\{\{|</|\Z))",
     "{{{": r"\}{3}|(\{{3})",
     "{{{{": r"\}{4}|(\{{4})",
     "{{/*": r"\*/(?: -)?\}\}|(\{\{(?:- )?/\*)",
@@ -83,11 +85,11 @@ _TEMPLATE_ENDS = {  # or, as a group, a beginning that shows that it has none
     "{{!--": r"--\}\}|(\{\{!--)",
     "{%": r"%\}|(\{%)",
     "{#": r"\#\}|(\{\#)",
-    "={": r"\}|(=\{|</)",
+    "={": r"\}|(</)",
     "@": r"\{",
     "@let": ";|(@let|</)",
 }
-_MOST_TEMPLATE = 2000  # characters of one in braces
+_MOST_TEMPLATE = 2000  # characters up to an end
 _FILLER = "\ue000"  # replaces each character of a template
 _COMMENT = re.compile(r"<!--(?:(-?>)|.*?(?:-->|\Z))", re.DOTALL)
 _FILLED = re.compile(rf"{_FILLER}(?:(?:[{_FILLER}\n]|[-/.:](?={_FILLER}))*{_FILLER})?")
@@ -186,17 +188,18 @@ def _write_block(source: Marked, translation: Marked) -> str:
 
 def _mask_templates(text: str) -> str:
     """The page with a filler in place of each template."""
-    parts, at, missing = list[str](), 0, set[str]()
+    parts, at, ends = list[str](), 0, dict[str, re.Match[str] | None]()
     for begin in _TEMPLATE.finditer(text):
         end = _TEMPLATE_ENDS.get(begin[0], rf"\{{%-?\s*(?:end{begin[1]}\b[^%]*%\}}|({begin[1]}\b))")
-        if begin.start() < at or end in missing:
+        if begin.start() < at:
             continue
-        last = re.compile(end).search(text, begin.end())
-        if last is None:
-            missing.add(end)
-        elif last.lastindex:
+        last = ends.get(end, begin)
+        if last and last.start() < begin.end():
+            last = ends[end] = re.compile(end).search(text, begin.end())
+        if last is None or last.lastindex:
             continue
-        elif begin[1] or begin[0][0] == "<" or last.start() - begin.start() < _MOST_TEMPLATE:
+        is_sure = begin[1] or begin[0][0] == "<" or begin[0].endswith(("*", "--"))
+        if is_sure or last.start() - begin.start() < _MOST_TEMPLATE:
             parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : last.end()])]
             at = last.end()
     return "".join([*parts, text[at:]])
@@ -319,6 +322,8 @@ def _find_parts(text: str) -> list[_Part]:
     # It fails for references with thousands of digits, and for some of <![if x]>, which is a comment; on one line, the
     # column is the position. It does not know empty comments.
     text = _COMMENT.sub(lambda match: match[0].replace("<!-", f"<!{_FILLER}", 1) if match[1] else match[0], text)
+    begin, end, rest = text.rpartition(">")  # without one behind, < is text
+    text = begin + end + rest.replace("<", _FILLER)
     parser.feed(text.replace("&", _FILLER).replace("<![", f"<!{_FILLER}").replace("\n", " "))
     parser.close()
     return parts

@@ -83,8 +83,8 @@ def test_a_template_in_an_attribute_is_no_end_of_the_element(tag: str) -> None:
     [
         *((f"<{name}{rest}", f"<{name}>a</{name}>") for name in ("code", "pre", "tt", "KBD", "style") for rest in "/>"),
         ("<code class='b' />", "<code class='b'>a</code>"), ("[code]", "[code]a[/code]"), ("[pre]", "<pre>a</pre>"),
-        ("<!-->", "<!-- a -->"), ("<!--->", "<!-- a -->"), ("{/* b", "{/* a */}"), ("<?b", "<?php a ?>"),
-        ("```b", "```a```"), ("[note]", "[note]a[/note]"),
+        ("<!-->", "<!--a-->"), ("<!--->", "<!--a-->"), ("{/* b", "{/* a */}"), ("<?b", "<?php a ?>"),
+        ("```b", "```a```"), ("[note]", "[note]a[/note]"), ("<code/>", "</code>"),
     ],
 )  # fmt: skip
 def test_what_has_no_end_is_no_code_up_to_the_end_of_another(opening: str, block: str) -> None:

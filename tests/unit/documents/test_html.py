@@ -93,6 +93,12 @@ from tests.unit.documents.test_document import translated
         ("<label>a</label>\n  <input>\n\t<input> b  c\n  <input> d <b>e</b>\n<i>f</i>",
          "<label>A</label>\n  <input>\n\t<input> B C\n  <input> D <b>E</b>\n<i>F</i>"),
         ("{% if a %}\n  <a>b</a>\n{% else %}\n  <p>c</p>", "{% if a %}\n  <a>B</a>\n{% else %}\n  <p>C</p>"),
+        ("{{ $a := dict \"b\" `{{ c }} d` \"}}\" }}<p>e</p>", "{{ $a := dict \"b\" `{{ c }} d` \"}}\" }}<p>E</p>"),
+        ("{{ '{{' }}a{{ '}}' }} {{ b | c: '</p>' }}", "{{ '{{' }}A{{ '}}' }} {{ b | c: '</p>' }}"),
+        (f"<p>a {{{{ b</p><p>c</p>{'d' * 3000}<script>e={{f:{{}}}}</script>",
+         f"<p>A {{{{ B</p><p>C</p>{'D' * 3000}<script>e={{f:{{}}}}</script>"),
+        ("<p>a @let us b; c</p>@let d = e; f", "<p>A @let US B; C</p>@let d = e; F"),
+        (f"{{{{- /* {'a ' * 2000} {{{{ b }}}} */}}}}<p>c</p>", f"{{{{- /* {'a ' * 2000} {{{{ b }}}} */}}}}<p>C</p>"),
         ("", ""),
     ],
 )  # fmt: skip
@@ -105,12 +111,12 @@ BLOCKS = [
     "@let a = b;",
     "{% raw %}a{% endraw %}", "{%- comment -%}a{%- endcomment -%}", "{% style %}a{% endstyle %}", "<!-- a -->", "<!-->",
     "<code>a</code>", "<pre>a</pre>", "<script>a</script>", "<svg><text>a</text></svg>", "<i translate=no>a</i>",
-    "{{/* {{ a }} a */}}", "{{- /* a {{ b }} a */ -}}", "{{!-- a {{ b }} a --}}", "@if (a) {",
+    "{{/* {{ a }} a */}}", "{{- /* a {{ b }} a */ -}}", "{{!-- a {{ b }} a --}}", "<%-- a <%= b %> a --%>", "@if (a) {",
 ]  # fmt: skip
 OPENINGS = [
     "{{", "{{{", "{%", "{#", "<% ", "<?a>", "<![CDATA[>", "={", "@let", "@let a = b", "{% raw %}", "{%- comment -%}",
     "{% style a.css %}", "{% stylesheet 'a' %}", "<!-->", "<!--->", "<code>", "<code/>", "<pre />", "<script src=a />",
-    "<svg/>", '<svg a="b" />', "<i translate=no />", '<i class="notranslate"/>', "@if (a)", "{{/*", "{{!--",
+    "<svg/>", "<%--", '<svg a="b" />', "<i translate=no />", '<i class="notranslate"/>', "@if (a)", "{{/*", "{{!--",
 ]  # fmt: skip
 
 

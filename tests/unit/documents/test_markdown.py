@@ -187,6 +187,19 @@ def test_an_element_of_code_without_an_end_hides_no_text(opening: str, block: st
     assert result == line.replace("One", "ONE").replace("two", "TWO").replace("three", "THREE")
 
 
+@pytest.mark.parametrize(
+    "line, result",
+    [
+        ("{{< code />}}\n\na\n\n{{< /code >}}\n", "{{< code />}}\n\nA\n\n{{< /code >}}\n"),
+        ("{{% highlight c/%}}\n\na\n\n{{% /highlight %}}\n", "{{% highlight c/%}}\n\nA\n\n{{% /highlight %}}\n"),
+        ("a <code/> b </code> c\n", "A <code/> B </code> C\n"),
+        ("\\[\na\n\\[\nb\n\\]\n\nc\n", "[ A\n\\[\nb\n\\]\n\nC\n"),
+    ],
+)
+def test_what_is_closed_itself_takes_no_end(line: str, result: str, tmp_path: Path) -> None:
+    assert translated(tmp_path / "p.md", line) == result
+
+
 def test_marks_of_code_in_two_paragraphs_and_a_closed_element_hide_no_text(tmp_path: Path) -> None:
     page = 'a ` b\n\n<img alt="c">\n\n`<img alt="d">` e\n'
     assert translated(tmp_path / "p.md", page) == 'A ` B\n\n<img alt="C">\n\n`<img alt="d">` E\n'
