@@ -65,7 +65,9 @@ def translate_document(
     if len(data) > MAX_BYTES:
         raise UsageError(f"{path}: larger than {format_size(MAX_BYTES)}", "divide it")
     if kind == "po" and (charset := _OTHER_CHARSET.search(data)):
-        raise DataError(f"{path}: its header has {charset[1].decode()}", "convert it with msgconv --to-code=UTF-8")
+        raise DataError(
+            f"{path}: its header has {charset[1].decode(errors='replace')}", "convert it with msgconv --to-code=UTF-8"
+        )
     whole, codec = decode(path, data, kind, code_of(languages[0]))
     text = whole.removeprefix(_MARK)
     if kind in ("html", "markdown") and (front := _FRONT_MATTER.match(text)):
@@ -102,7 +104,7 @@ def translate_document(
         translations = (with_accelerator(each.marked, mark) for each, (_, mark) in zip(best, pairs, strict=True))
         text = apply(text, edits, translations, empty)
         num_segments -= left.total()  # with what could not be written
-    if left["unreadable cue"] and not num_segments:
+    if left["unreadable cue"] and not segments:
         logger.warning("%s: no cue has readable times, such as 00:00:01,000 --> 00:00:02,000", path)
     kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
     rest = f", {left.total():,} left ({kinds})" if kinds else ""

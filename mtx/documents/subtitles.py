@@ -22,7 +22,7 @@ _ARROW = "(?:[>＞»\u2190-\u21ff\u2794-\u27bf\u27f0-\u27ff]|--|&gt;)"
 _NO_LETTER = rf"(?:&gt;|{_SIGN}|\d)"
 _LINE = re.compile(  # without white space and marks around it
     rf"^(?:[^\S\n]|[{_MARKS}])*+(?:"
-    # Times and an arrow in any form, with settings; a whole time with words behind it
+    # Times and an arrow in any form, with settings; a whole time with words after it
     rf"(?P<time>(?={_SIGN}*(?:\d|-->))(?={_NO_LETTER}*?{_ARROW}){_NO_LETTER}*+(?:(?<=\d)\w{{1,9}})?(?:\w+[:=]\S+{_SIGN}*)*+$)"
     rf"|(?P<time_words>{_SIGN}?(?:\d+{_SIGN}{{1,3}})?\d+ ?: ?\d+ ?[:;.,] ?\d{_NO_LETTER}{{0,20}}?{_ARROW}[^\n]*)"
     rf"|(?P<number>{_SIGN}?\d+[^\w\s]{{0,3}})(?=[^\S\n]*$)"

@@ -315,6 +315,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a.po: its header has charset=ISO-8859-1"):
         header = r'"Content-Type: text/plain; charset=ISO-8859-1\n"'
         translated(tmp_path / "a.po", CATALOGUE.replace('"Language: de\\n"', f"{header}\nä").encode("latin-1"))
+    with pytest.raises(DataError, match=r"a.po: its header has charset=UT\ufffdF-8"):
+        translated(tmp_path / "a.po", b'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UT\x80F-8\\n"\n')
     with pytest.raises(DataError, match=r"a.tmx: cannot write its encoding back unchanged \(utf-7\)"):
         translated(tmp_path / "a.tmx", b"<?xml version='1.0' encoding='utf-7'?><tmx>+AGE-</tmx>")
 

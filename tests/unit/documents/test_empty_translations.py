@@ -112,3 +112,11 @@ def test_a_segment_of_a_unit_stays_as_it_was(
 def test_a_text_without_letters_may_be_its_own_translation(tmp_path: Path) -> None:
     text = TMX.format("").replace("Lost", "👍")
     assert '<tuv xml:lang="de"><prop' not in text and "<seg>👍</seg></tuv></tu>" in translated(tmp_path / "a.tmx", text)
+
+
+def test_a_cue_without_a_translation_is_readable(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    text = "by Ann\n\n1\n00:00:01,000 --> 00:00:02,000\nLost\n"
+    assert translated(tmp_path / "a.srt", text) == text
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "2 left (1 unreadable cue, 1 empty translation)" in caplog.text
