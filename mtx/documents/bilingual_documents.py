@@ -50,7 +50,7 @@ from mtx.data.translation_memories import (
     sides_of,
 )
 from mtx.documents import markdown
-from mtx.documents.edits import Edit, inserted, of_unit, replace_text, space_before
+from mtx.documents.edits import Edit, in_unit, inserted, replace_text, space_before
 from mtx.formatting import counted, shell_command
 
 logger = logging.getLogger(__name__)
@@ -243,10 +243,10 @@ def edit_xliff(
             files[file] = []
             key = "trgLang" if "srcLang" in file.attributes else "target-language"
             tag = with_attribute(document[file.start : file.inner_start], key, languages[1])
-            yield from of_unit([replace_text(file.start, file.inner_start, tag)], files[file])
+            yield from in_unit([replace_text(file.start, file.inner_start, tag)], files[file])
         if file in files:
             files[file] += segments
-        yield from of_unit(edits, segments)
+        yield from in_unit(edits, segments)
     if are_all and copies:
         replaced = counted(len(copies), "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, replaced)
@@ -442,7 +442,7 @@ def edit_tmx(
                 Edit(last.end, last.end, [], note),
                 Edit(last.end, last.end, segment, lambda new: f"<seg>{write_xml(new)}</seg></tuv>"),
             ]
-        yield from of_unit(edits, [segment])
+        yield from in_unit(edits, [segment])
 
 
 def _needs_translation(source: Marked, text: str, translation: str, left: Counter[str]) -> bool:
@@ -505,7 +505,7 @@ def edit_po(
                 start, at = spans[first][0], spans[last][1]
                 strings = inserted(at, text, inner, lambda new: new.translate(_ESCAPED))
                 whole = [replace_text(start, at, f'{key} "'), *strings, replace_text(at, at, '"')]
-                edits += of_unit(whole, [edit.segment for edit in inner])
+                edits += in_unit(whole, [edit.segment for edit in inner])
         if not edits:
             continue
         notes = [replace_text(*old.span(), "") for old in _QUALITY_NOTE.finditer(document, previous_end, begin)]
@@ -515,7 +515,7 @@ def edit_po(
             notes.append(replace_text(at, at, f"#, fuzzy{line_end}" if flags is None else ", fuzzy"))
         segments = [edit.segment for edit in edits if edit.segment]
         note = Edit(begin, begin, [], partial(_note, f"# mtx: quality {{:g}}, {{}}{line_end}", segments, found))
-        yield from of_unit([*sorted(notes, key=attrgetter("start")), note], segments)
+        yield from in_unit([*sorted(notes, key=attrgetter("start")), note], segments)
         yield from edits
 
 

@@ -14,14 +14,14 @@ class Edit:
     Attributes:
         segment: the text to translate; empty if the new text is known.
         write: formats the translation for the document.
-        of: all segments of the unit that it belongs to; empty if it is its own unit.
+        unit: the segments of the unit that it belongs to; empty if it is a unit of its own.
     """
 
     start: int
     end: int
     segment: Marked
     write: Callable[[Marked], str]
-    of: Sequence[Marked] = ()
+    unit: Sequence[Marked] = ()
 
 
 def replace_text(start: int, end: int, text: str) -> Edit:
@@ -29,9 +29,9 @@ def replace_text(start: int, end: int, text: str) -> Edit:
     return Edit(start, end, [], lambda _: text)
 
 
-def of_unit(edits: Iterable[Edit], segments: Sequence[Marked]) -> Iterator[Edit]:
-    """The edits as those of a unit with these segments."""
-    return (replace(edit, of=segments) for edit in edits)
+def in_unit(edits: Iterable[Edit], segments: Sequence[Marked]) -> Iterator[Edit]:
+    """The edits of a unit with these segments: none of them is made if all translations are empty."""
+    return (replace(edit, unit=segments) for edit in edits)
 
 
 def moved(edits: Iterable[Edit], by: int) -> Iterator[Edit]:
@@ -53,14 +53,16 @@ def apply(text: str, edits: Iterable[Edit], translations: Iterable[Marked], empt
     """The text after all edits, which are in order and do not overlap; consumes the translations that they need.
 
     Args:
-        empty: the identities of segments without a translation. What they would replace stays, and so does a unit that
-            has no others.
+        empty: the identities of the segments whose translation is empty. What they would replace stays, and so does a
+            unit that has no other segments.
     """
-    rest, spans = iter(translations), list[tuple[int, int, str]]()
+    rest = iter(translations)
+    spans = list[tuple[int, int, str]]()
     for edit in edits:
         translation = next(rest) if edit.segment else []
-        is_left = edit.start < edit.end and id(edit.segment) in empty
-        if not (is_left or empty >= set(map(id, edit.of or [edit.segment]))):
+        is_replaced = edit.start < edit.end and id(edit.segment) in empty
+        is_unit_empty = all(id(segment) in empty for segment in edit.unit or [edit.segment])
+        if not (is_replaced or is_unit_empty):
             spans.append((edit.start, edit.end, edit.write(translation)))
     return replace_spans(text, spans)
 
