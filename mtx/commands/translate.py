@@ -161,7 +161,7 @@ class LineWork:
         self._invalid = InvalidLines()
         self._invalid_prefixes = InvalidLines(" of --prefix")
         self._num_empty = 0
-        self._unlike = UnlikeCount()
+        self._unlike = MissingEstimates()
         self._terms = TermCount(translator)
 
     def rows(self, block: list[Row]) -> list[str]:
@@ -233,14 +233,14 @@ class Review:
         """Write the file: first the segments without an estimate, then the lowest quality first."""
         if self.path:
             table = io.StringIO()
-            self._rows.sort(key=lambda row: row[0] or 0.0)
+            self._rows.sort(key=lambda row: -1.0 if row[0] is None else row[0])
             rows = [("quality", "advice", "suspicion", "source", "translation"), *self._rows]
             csv.writer(table, "excel-tab", lineterminator="\n").writerows(rows)
             with open_output(self.path) as sink:
                 sink.write(table.getvalue().encode(errors="replace"))
 
 
-class UnlikeCount:
+class MissingEstimates:
     """Counts the translations without an estimate of quality, because their text is unlike that of the estimate."""
 
     def __init__(self) -> None:
@@ -256,7 +256,7 @@ class UnlikeCount:
         """Log the count, of lines or segments, if there is any."""
         if self._num_unlike:
             logger.warning(
-                "%s of %s unlike the validation text of this model: no estimate of their quality",
+                "%s of %s are unlike the validation text of this model, and have no estimate of quality",
                 f"{self._num_unlike:,}",
                 counted(self._num_all, unit),
             )
@@ -434,7 +434,7 @@ def translate_document(
     from mtx.documents import document
 
     terms = TermCount(translator)
-    unlike = UnlikeCount()
+    unlike = MissingEstimates()
     suspicious = list[str]()
 
     def translate(segments: list[Marked]) -> "list[Hypothesis]":

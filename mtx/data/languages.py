@@ -135,10 +135,12 @@ def script_of(language: str) -> str:
         return ""
 
 
-def direction_of(language: str) -> str:
+def writing_direction(language: str) -> str:
     """The direction of the usual script of a language, as HTML names it: rtl or ltr; empty if it is unknown."""
     script = script_of(language)
-    return "rtl" if script in _RIGHT_TO_LEFT.split() else script and "ltr"
+    if not script:
+        return ""
+    return "rtl" if script in _RIGHT_TO_LEFT.split() else "ltr"
 
 
 def tag_of(language: str) -> str:

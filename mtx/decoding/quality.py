@@ -75,10 +75,9 @@ class FeatureRegion(BaseModel):
     deviations: list[Annotated[float, Field(gt=0)]] = Field(min_length=len(FEATURES), max_length=len(FEATURES))
     max_distance: float = Field(ge=0)
 
-    def distances(self, features: Floats) -> Floats:
-        """Returns the distances [...] of features [..., F] from the means, in standard deviations."""
-        distances: Floats = np.linalg.norm((features - self.means) / self.deviations, axis=-1)
-        return distances
+    def is_outside(self, features: Floats) -> bool:
+        """Whether features [F] lie outside."""
+        return bool(np.linalg.norm((features - self.means) / self.deviations) > self.max_distance)
 
 
 class QualityMap(BaseModel):
@@ -90,7 +89,7 @@ class QualityMap(BaseModel):
             it falls as the linear model does.
         redo_below, look_below: the first quartile and the median of the quality of the validation text, at most 70 and
             90; or 100 if the model is not usable, or hardly usable, there.
-        region: what the map is for; None in maps that mtx 1.0 fitted.
+        region: what the map is for; None in maps of mtx 1.0.0.
     """
 
     model_config = _STRICT
@@ -125,7 +124,7 @@ class QualityMap(BaseModel):
         shares = np.array(sizes) / sum(sizes)
         predicted = np.array(rows) @ self.weights + self.bias
         quality, worst = self._scores(np.array([shares @ predicted, predicted.min()]))
-        is_outside = self.region is not None and self.region.distances(shares @ rows) > self.region.max_distance
+        is_outside = self.region is not None and self.region.is_outside(shares @ rows)
         if worst < self.redo_below:
             advice: Advice = "redo"
         elif worst < self.look_below or is_outside:

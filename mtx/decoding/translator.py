@@ -370,8 +370,8 @@ class Translator:
             if not quality_map.region:
                 self._log_once(
                     logging.WARNING,
-                    "the estimate of quality is too high for text unlike the validation text, since mtx 1.0 fitted it; "
-                    "mtx evaluate MODEL --src FILE --ref FILE --fit-quality fits it again",
+                    "the estimate of quality is too high for text unlike the validation text, as an earlier mtx fitted "
+                    "it; fit it again: mtx evaluate MODEL --src FILE --ref FILE --fit-quality",
                 )
             return quality_map
         self._log_once(

@@ -15,7 +15,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
-from mtx.data.languages import Languages, code_of, direction_of, tag_of
+from mtx.data.languages import Languages, code_of, tag_of, writing_direction
 from mtx.data.markup import (
     ELEMENT,
     MARKUP,
@@ -127,7 +127,7 @@ def read_attributes(text: str, languages: Languages = ("", "")) -> Iterator[Edit
     src, tgt = languages
     parts = _parts(masked, src)
     is_declared = tgt not in _UNKNOWN and any(_declares(part, name) for part in parts for name in part.spans)
-    direction = direction_of(tgt)
+    direction = writing_direction(tgt)
     opposite = {"ltr": "rtl", "rtl": "ltr"}.get(direction)
     for part in parts:
         for name, (start, end) in part.spans.items():

@@ -146,16 +146,23 @@ def fit(
 
 def _fit_region(features: Floats) -> FeatureRegion:
     """Returns the region of features [N, F] in which nearly all of these lie."""
-    deviations = features.std(0)
-    deviations[deviations == 0] = 1
-    region = FeatureRegion(means=features.mean(0).tolist(), deviations=deviations.tolist(), max_distance=0)
-    return region.model_copy(update={"max_distance": float(np.quantile(region.distances(features), _INSIDE))})
+    mean, scale = _mean_and_scale(features)
+    distances = np.linalg.norm((features - mean) / scale, axis=1)
+    return FeatureRegion(
+        means=mean.tolist(), deviations=scale.tolist(), max_distance=float(np.quantile(distances, _INSIDE))
+    )
+
+
+def _mean_and_scale(features: Floats) -> tuple[Floats, Floats]:
+    """Returns the mean and the standard deviation of each feature [N, F]; 1 for a constant one."""
+    scale = features.std(0)
+    scale[scale == 0] = 1
+    return features.mean(0), scale
 
 
 def _fit_ridge(features: Floats, scores: Floats) -> tuple[Floats, float]:
     """Returns the weights of features [N, F] and the bias that predict `scores` [N], by ridge regression."""
-    mean, scale = features.mean(0), features.std(0)
-    scale[scale == 0] = 1
+    mean, scale = _mean_and_scale(features)
     normal = (features - mean) / scale
     weights = np.linalg.solve(normal.T @ normal + _PENALTY * np.eye(len(mean)), normal.T @ (scores - scores.mean()))
     weights /= scale

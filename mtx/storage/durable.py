@@ -207,7 +207,8 @@ def replace_directory(new: Path, path: Path) -> None:
 
 def find_directory(path: Path) -> Path:
     """`path`, or where its old content is if `replace_directory` was killed between its renames."""
-    return path if os.path.lexists(path) or not os.path.lexists(_old_name(path)) else _old_name(path)
+    old = _old_name(path)
+    return old if os.path.lexists(old) and not os.path.lexists(path) else path
 
 
 def _old_name(path: Path) -> Path:

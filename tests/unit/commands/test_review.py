@@ -96,9 +96,8 @@ def test_segments_unlike_the_validation_text_come_first_and_are_counted(
     unlike = [row for row in rows if not row["quality"]]
     assert 0 < len(unlike) < len(rows) and rows[: len(unlike)] == unlike
     assert {row["advice"] for row in unlike} <= {"look", "redo"}
-    message = (
-        f"{len(unlike)} of {len(rows)} lines unlike the validation text of this model: no estimate of their quality"
-    )
+    unlike_text = "unlike the validation text of this model, and have no estimate of quality"
+    message = f"{len(unlike)} of {len(rows)} lines are {unlike_text}"
     assert caplog.messages.count(message) == 1
     values = [json.loads(line) for line in run(model, "in.txt", "--json").stdout_bytes.splitlines()]
     assert sum("advice" in each and "quality" not in each for each in values) == len(unlike)
@@ -109,7 +108,10 @@ def test_segments_unlike_the_validation_text_come_first_and_are_counted(
         == 0
     )
     assert "mtx: quality" not in Path("out.po").read_text()
-    assert "1 of 1 segment unlike the validation text of this model: no estimate of their quality" in caplog.messages
+    assert (
+        "1 of 1 segment are unlike the validation text of this model, and have no estimate of quality"
+        in caplog.messages
+    )
 
 
 def test_look_below_sets_the_advice(model: Path, place: Path) -> None:

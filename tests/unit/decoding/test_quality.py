@@ -82,8 +82,8 @@ def test_a_map_of_1_0_is_read_and_says_how_to_fit_it_again(tmp_path: Path, caplo
     translator = Translator.load(model, to="de", src="en", engine="torch")
     assert all(line[0].quality is not None for line in translator.hypotheses(LINES))
     assert [message for message in caplog.messages if "mtx evaluate MODEL" in message] == [
-        "the estimate of quality is too high for text unlike the validation text, since mtx 1.0 fitted it; "
-        "mtx evaluate MODEL --src FILE --ref FILE --fit-quality fits it again"
+        "the estimate of quality is too high for text unlike the validation text, as an earlier mtx fitted it; "
+        "fit it again: mtx evaluate MODEL --src FILE --ref FILE --fit-quality"
     ]
 
 
