@@ -36,8 +36,8 @@ DECODE = 'yield line.decode("utf-8", errors=invalid)'
 LOCK = "return FileLock(paths.lock).acquire(timeout=_LOCK_TIMEOUT_S)"
 FINITE = "if not np.isfinite(tensor.numpy()).all():"
 UNEQUAL = "read_lines(tgt_path, ESCAPE), strict=True)"
-RENAMED = "            disk.rename(temporary, path)\n"
-PARENT = "            disk.sync(path.parent)\n"
+RENAMED = "        disk.rename(new, path)\n"
+PARENT = "        disk.sync(path.parent)\n"
 
 MUTANTS = [
     Mutant("a new file is not synced", "storage/durable.py", "disk.sync(temporary, file)", "pass", CRASHES),
@@ -48,11 +48,11 @@ MUTANTS = [
     ),
     Mutant(
         "the old is removed before the new is there", "storage/durable.py",
-        "            disk.rename(path, old)\n", "            _remove_tree(path)\n", CRASHES,
+        "        disk.rename(path, old)\n", "        _remove_tree(path)\n", CRASHES,
     ),
     Mutant(
         "sha256 is not compared", "storage/durable.py",
-        "entries[name] != _entry(path)", 'entries[name]["bytes"] != path.stat().st_size',
+        "_entry(path) not in accepted", 'accepted[0]["bytes"] != path.stat().st_size',
         "tests/reliability/test_damage.py",
     ),
     Mutant(
