@@ -218,8 +218,8 @@ MARKUP = (
     rf"(?=[:{{`*\\!\[<&_$\#-]|E<|\b(?:[A-Z]<|[a-z]{{3,20}}+:\S))(?:{FORMULA}"
     r"|(?<![^\n])\$ [a-z.][^\n]*[-/._=|>]\w[^\n]*|(?<![^\n]):[a-z]{2,20}(?: [\w.,\[\]| ]{1,100})?:(?=\s)"
     r"|\*(?:\\\*){0,2}(?:[a-z]\w*_\w*|(?:kw)?args)\*|\\\(\w\w(?=\W|\Z)"  # parameters, a sign of roff
-    r"|[<\[](?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img|script|style|literal|command|filename|varname|userinput))\b[^<>\[\]]{0,200}(?<!/)[>\]]"
-    r"(?:[^<\[]++|[<\[](?!/?(?P=code)\b))*+[<\[]/(?P=code)[>\]]"
+    r"|(?P<open>[<\[])(?P<code>(?i:code(?:blocks?)?|kbd|samp|var|pre|tt|img|script|style|literal|command|filename|varname|userinput))\b[^<>\[\]]{0,200}(?:(?<!/)>|\])"
+    r"(?:[^<\[]++|(?!(?P=open)/?(?P=code)[\s>\]])[<\[])*+(?P=open)/(?P=code)[>\]]"
     r"(?: ?\+ ?<(?P=code)>[^<]{1,50}</(?P=code)>)*"
     r"|\[(?P<tag>[a-z]\w{0,20})(?:[= ][^\[\]]{1,500})?\]"
     r"(?=(?:[^\[]++|\[(?!/(?P=tag)\])){0,100}+\[/(?P=tag)\])|\[/[a-z]\w*\]"

@@ -64,18 +64,19 @@ def sentence_splitter(language: str) -> Callable[[str], list[str]]:
 # Of chats, with the name of who speaks; of transcripts, as a span; of logs, with their level and names, and of the
 # calls in them; of lyrics (LRC), with their other marks; headers of mail with dates or addresses
 _DATE = r"(?:\d{1,4}[-/.]\d{1,2}[-/.]\d{2,4},?[ T])?\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?:[ \u202f]?[AaPp][Mm])?"
-_CLOCK = r"\d{1,3}(?::\d\d){1,2}(?:[.,]\d{1,3})?"
-_SECONDS = rf"(?:{_CLOCK}|\d{{1,5}}\.\d{{1,3}}s?)"
-_WHOLE = r"\d{1,3}:\d\d:\d\d(?:[.,]\d{1,3})?"
+_CLOCK = r"\d{1,3}(?::\d\d){1,2}(?:[.,]\d{1,6})?"
+_SECONDS = r"\d{1,5}\.\d{1,3}"
+_ARROW = "(?:[-–—=]{1,9}>|→)"
 _SPAN = (
-    rf"[\[(]?{_SECONDS} ?(?:[-–—=]+>|→) ?{_SECONDS}[\])]?:?|[\[(]{_SECONDS} ?[-–—] ?{_SECONDS}[\])]:?|\({_CLOCK}\):?"
-    rf"|{_WHOLE} ?[-–—] ?{_WHOLE}:?"
+    rf"[\[(](?:{_CLOCK}|{_SECONDS}s?) ?(?:{_ARROW}|[-–—]) ?(?:{_CLOCK}|{_SECONDS}s?)[\])]:?|\({_CLOCK}\):?"
+    rf"|(?:{_CLOCK}|{_SECONDS}s) ?{_ARROW} ?(?:{_CLOCK}|{_SECONDS}s):?|{_CLOCK} ?[-–—] ?{_CLOCK}:?(?= )"
 )
+_NAME = r"[^\s:]+(?: [^\sa-z:][^\s:]*)?(?: \([^():]+\))?"  # not `Please note`
 _LOGGED = r"(?: +(?:-|\[[^\[\]]*\]|[\w$]+(?:\.[\w$]+)+:?|\w+(?= - [A-Z]{4}))(?= ))*"
 _TIMES = (
     rf"(?:\[?{_DATE}\]?{_LOGGED} +\[?(?:TRACE|DEBUG|INFO|WARN(?:ING)?|ERROR|FATAL|CRITICAL)\]?:?{_LOGGED}(?= )"
     r"|(?:at )?(?:[\w$/]+\.){2,}[\w$<>]+(?:\([^()]*\)|:(?= ))"
-    rf"|(?:{_SPAN}|\[{_DATE}\](?= )|{_DATE} -(?= ))(?: (?:\+[\d -]+|[^\s:]+(?: [^\s:]+)?(?: \([^():]+\))?): )?"
+    rf"|(?:{_SPAN}|\[{_DATE}\](?= )|{_DATE} -(?= ))(?: (?:\+[\d -]+|{_NAME}): )?"
     r"|(?:\[\d{1,3}:\d\d(?:[.:]\d{1,3}){0,2}\])+|\[(?:ar|ti|al|au|by|re|ve|la|length|offset|tool):[^\]]*\]"
     r"|Date: \w{3}, \d{1,2} \w{3} \d{4} [\d:]+ [-+]\d{4}.*|(?!E-)[A-Z]\w*(?:-\w+)+:(?=\s+(?:<\S+>\s*)?\Z))?"
 )

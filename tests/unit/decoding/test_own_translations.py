@@ -100,6 +100,7 @@ def test_it_is_its_own_translation_everywhere(tokenizer: Tokenizer) -> None:
      "00:00:00,000 --> 00:00:02,000  ", "[00:00.000 --> 00:02.000]  ", "00:12 -> 00:15 ", "00:12 → 00:15: ", "(00:12) ",
      "(1:02:03)", "[00:12:13] ", "[00:12 - 00:15] ", "(00:12:13 – 00:12:15): ", "00:00:12 - 00:00:15: ",
      "00:00:12.5-00:00:15.5 ", "[1.00s -> 2.00s] ", "[0.0 - 2.5] ", "1.00s --> 2.00s ", "- [00:12 --> 00:15] ",
+     "[0:00:00.000000 --> 0:00:02.500000] ", "00:01 - 00:05 ", "(10:30) God: ", "[14:05] Anna Maria: ",
      "[00:00:00.000 --> 00:00:02.000] SPEAKER_00: ", "00:00:12 - 00:00:15 Anna Miller: ", "=== ", "== ",
      "2026-05-14 08:00:01,123 INFO  [main] com.example.App - ", "2026-05-14 08:00:01,123 - root - ERROR - ",
      "[2026-05-14 08:00:01] WARN ", "\tat com.example.App.run(App.java:87) ", "java.io.FileNotFoundException: "],
@@ -110,11 +111,18 @@ def test_what_stands_before_the_text_of_a_line_stays(lead: str, tokenizer: Token
     assert translator.read == ["one two"]
 
 
-@pytest.mark.parametrize("line", ["5 -> 6 one", "1.5 - 2.0 one", "one (00:12)", "=one", "a = one"])
+@pytest.mark.parametrize("line", ["5 -> 6 one", "1.5 - 2.0 one", "5.10 → 6.1 one", "one (00:12)", "=one", "a = one"])
 def test_other_numbers_and_signs_are_read(line: str, tokenizer: Tokenizer) -> None:
     translator = Echo(tokenizer)
     translator.translate([line])
     assert translator.read == [line]
+
+
+@pytest.mark.parametrize("time", ["(10:30) ", "[14:05] ", "[00:00:00.000 --> 00:00:02.000] "])
+def test_words_before_a_colon_are_no_name_of_who_speaks(time: str, tokenizer: Tokenizer) -> None:
+    translator = Echo(tokenizer)
+    translator.translate([f"{time}Please note: one"])
+    assert translator.read == ["Please note: one"]
 
 
 def test_the_marks_of_a_heading_stay_at_both_ends(tokenizer: Tokenizer) -> None:
