@@ -186,8 +186,8 @@ def test_words_with_signs_are_no_codes(text: str) -> None:
 
 @pytest.mark.parametrize(
     "code",
-    ["<command>npm help [command] now</command>", "<code>a <code-x> some words</code>", "<literal>my [literal words</literal>",
-     "[code]print <code words>[/code]", "[img=http://a.b/]some words[/img]"],
+    ["<command>npm help [command] now</command>", "<code>a <code-x> some words</code>",
+     "<literal>my [literal words</literal>", "[code]print <code words>[/code]", "[img=http://a.b/]some words[/img]"],
 )  # fmt: skip
 def test_code_may_hold_its_name_in_other_brackets(code: str) -> None:
-    assert [part.raw for part in mark_up([f"Run {code} twice."]) if isinstance(part, Tag)] == [code]
+    assert text_of(mark_up([f"Run {code} twice."])).split() == ["Run", "twice."]
