@@ -211,10 +211,11 @@ def known(hypothesis: "Hypothesis", reason: str | None) -> dict[str, Any]:
         "score": hypothesis.score,
         "suspicion": reason,
         "is_cut": hypothesis.is_cut or None,
-        "quality": hypothesis.quality,
-        "advice": hypothesis.advice,
     }
-    return {name: value for name, value in values.items() if value is not None}
+    values = {name: value for name, value in values.items() if value is not None}
+    if hypothesis.advice:
+        values |= {"quality": hypothesis.quality, "advice": hypothesis.advice}
+    return values
 
 
 class Review:
