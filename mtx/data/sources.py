@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
+from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, write_list
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
 from mtx.data.folders import direction_of, ending_of, find_texts
@@ -243,6 +243,8 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
         help = "give a file with its extension, or NAME for DIR/NAME.LANG[.gz] with data.dir, data.src and data.tgt"
         if key != "train":
             help = f"data.valid=null holds out a part of the training text; {help}"
+        elif len(data.train) > 1:
+            help = f"a name with a comma needs double quotes: data.train='\"A, B.tsv\"'; {help}"
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     if not (reader := find_reader(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
@@ -477,7 +479,7 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
         raise no_pairs(*map(Path, names[:2]))
     if kinds != {True}:
         return []
-    files = ",".join(f"{Path(name)}/" if _is_dir(name) else name for name in names)
+    files = write_list(f"{Path(name)}/" if _is_dir(name) else name for name in names)
     keys = {override.partition("=")[0] for override in overrides}
     if "data.train" in keys:
         raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")

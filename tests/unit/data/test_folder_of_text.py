@@ -375,7 +375,9 @@ def test_commas_in_the_names_of_files_and_folders(tmp_path: Path, monkeypatch: p
     assert pairs(train("t/en, de.tsv")[0]) == [("a cow", "eine Kuh")]
     assert pairs(train(str(tmp_path / "t/en, de.tsv"))[0]) == [("a cow", "eine Kuh")]
     names = ["t/en, de.tsv", "a.tsv", "My, Folder"]
-    [setting, _] = describe(names, [])
-    data = resolve("own-text", [setting, "data.test=t/en, de.tsv,heldout, a.tsv"]).config.data
-    assert data.train == ("t/en, de.tsv", "a.tsv", "My, Folder/") and data.test == ("t/en, de.tsv", "heldout", "a.tsv")
-    assert resolve("own-text", ["data.train=a,b,a.tsv", "data.columns=1, 2"]).config.data.train == ("a", "b", "a.tsv")
+    setting, _ = describe(names, [])
+    assert setting == 'data.train="t/en, de.tsv",a.tsv,"My, Folder/"'
+    assert resolve("own-text", [setting]).config.data.train == ("t/en, de.tsv", "a.tsv", "My, Folder/")
+    with pytest.raises(UsageError, match="'t/en' not found") as error:
+        find_corpora(resolve("own-text", ["data.train=t/en, de.tsv"]).config.data)
+    assert "double quotes" in str(error.value.help)
