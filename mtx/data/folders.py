@@ -53,8 +53,12 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[tup
     for files in sides.values():
         before = len(texts)
         for src, tgt in combinations(sorted(files, key=lambda ending: (code_of(ending) != "en", ending)), 2):
-            if number := _count_lines(files[src], files[tgt]):
-                texts[files[src], files[tgt]] = Counter({direction_of(src, tgt): number})
+            num_src, num_tgt = _count_lines(files[src]), _count_lines(files[tgt])
+            if num_src and num_src == num_tgt:
+                texts[files[src], files[tgt]] = Counter({direction_of(src, tgt): num_src})
+            elif num_src and num_tgt:
+                problem = f"{files[src]} has {num_src:,} lines, {files[tgt]} has {num_tgt:,}"
+                log_once(f"skipping {problem}", logging.WARNING)
         if len(texts) == before:
             others += files.values()
     if others:
@@ -102,17 +106,14 @@ def _begins_with_pair(path: Path, columns: Columns) -> bool:
 
 
 @cache
-def _count_lines(src: Path, tgt: Path) -> int:
-    """The number of pairs of two files of lines; 0 if one is a program, or, with a warning, if they are no pairs."""
+def _count_lines(path: Path) -> int:
+    """The lines of a file of text; 0 for a program, or, with a warning, if it cannot be read."""
     try:
-        for path in (src, tgt):
-            sample = [*islice(read_lines(path), 500)]
-            if sum(1 for line in sample if _PROGRAM_LINE.match(line)) > 0.15 * len(sample):
-                return 0
-        num_src, num_tgt = (sum(1 for _ in read_lines(path)) for path in (src, tgt))
-        if num_src != num_tgt:
-            raise DataError(f"{src} has {num_src:,} lines, {tgt} has {num_tgt:,}")
+        lines = read_lines(path)
+        sample = [*islice(lines, 500)]
+        if sum(1 for line in sample if _PROGRAM_LINE.match(line)) > 0.15 * len(sample):
+            return 0
+        return len(sample) + sum(1 for _ in lines)
     except (UsageError, DataError) as error:
         log.warning("skipping %s", error)
         return 0
-    return num_src
