@@ -36,7 +36,7 @@ from mtx.data.cleaning import (
     find_first,
     hash_pairs,
     hash_texts,
-    is_no_value,
+    is_missing_value,
     omission,
 )
 from mtx.data.glossary import learn_lexicon
@@ -61,7 +61,7 @@ _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and train
 _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and omissions are counted
 _LEARNED = 20  # pairs of these in which both sides have a code that a model learns like a word
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
-_NO_VALUE = "no_value"  # pairs with a cell without a value: counted like those that are dropped, but not dropped for it
+_MISSING_VALUES = "missing_values"  # pairs that are counted like the dropped ones, but not dropped for it
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
 # Pairs between cleaning and encoding: line, number of the corpus and of the file in a folder, text, date (0 without
@@ -87,7 +87,7 @@ class Tally:
     Attributes:
         is_own: whether the corpus is one of `Corpora.own`.
         weight: how often each pair is used per epoch; `_choose_weights` sets it if the corpus has none.
-        no_value: pairs with a cell without a value, dropped or not.
+        missing_values: pairs with a missing value, dropped or not.
     """
 
     corpus: Corpus
@@ -95,7 +95,7 @@ class Tally:
     weight: float
     read: int = 0
     held_out: int = 0
-    no_value: int = 0
+    missing_values: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     examples: dict[str, durable.Json] = field(default_factory=dict)
 
@@ -211,9 +211,9 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
             writer.write_batch(batch)
             tally = tallies[number]
             tally.read += batch.num_rows
-            if cells := dropped.pop(_NO_VALUE, None):
-                tally.no_value += cells.count
-                tally.examples.setdefault(_NO_VALUE, tally.corpus.example(cells))
+            if cells := dropped.pop(_MISSING_VALUES, None):
+                tally.missing_values += cells.count
+                tally.examples.setdefault(_MISSING_VALUES, tally.corpus.example(cells))
             for reason, pairs in dropped.items():
                 tally.read += pairs.count
                 tally.drop(reason, pairs)
@@ -235,15 +235,15 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     """Clean a block of pairs, given with the number of its corpus.
 
     Returns:
-        The corpus number, the dropped pairs by reason (_NO_VALUE is none: those are only counted), and a batch of
+        The corpus number, the dropped pairs by reason (and those of _MISSING_VALUES, dropped or not), and a batch of
         `CLEANED` with the others.
     """
     number, pairs = block
     rows = list[tuple[int, str, str, int]]()
     dropped = {reason: replace(group, file=pairs.file) for reason, group in pairs.left_out.items()}
     for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
-        if is_no_value(src) or is_no_value(tgt):
-            dropped.setdefault(_NO_VALUE, PairGroup(0, line, src, tgt, pairs.file)).count += 1
+        if is_missing_value(src) or is_missing_value(tgt):
+            dropped.setdefault(_MISSING_VALUES, PairGroup(0, line, src, tgt, pairs.file)).count += 1
         cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
             dropped.setdefault(cleaned, PairGroup(0, line, src, tgt, pairs.file)).count += 1
@@ -508,7 +508,10 @@ def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dura
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
-        _NO_VALUE: {"pairs": sum(tally.no_value for tally in tallies), "example": examples.get(_NO_VALUE)},
+        _MISSING_VALUES: {
+            "pairs": sum(tally.missing_values for tally in tallies),
+            "example": examples.get(_MISSING_VALUES),
+        },
         "corpora": [tally.report() | sides.get(tally.corpus.languages, {}) for tally in tallies],
         "valid": sets[0].report(),
         "tests": {test.name: test.report() | sides.get(test.directions[0], {}) for test in sets[1:]},

@@ -85,11 +85,11 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
             yield Advice(
                 f"{share:.0%} of the pairs {problem}, such as {example(dropped['example'])}", _ABOUT_DROPPED[reason]
             )
-    cells = data.report.get("no_value", {"pairs": 0})  # earlier versions did not count them
+    cells = data.report.get("missing_values", {"pairs": 0})  # earlier versions did not count them
     if (share := cells["pairs"] / data.report["read"]) >= 0.005:
         yield Advice(
-            f"{share:.1%} of the pairs have a cell without a value, such as {example(cells['example'])}",
-            "leave such cells empty where the table is made, and their pairs are dropped",
+            f"{share:.1%} of the pairs have a missing value, such as {example(cells['example'])}",
+            "export such cells as empty; mtx then drops their pairs",
         )
     texts = data.train.texts(spread(data.train.num_pairs))
     share = statistics.fmean(any(map(FORMS[SUBWORDS], pair)) for pair in zip(*texts, strict=True))
