@@ -115,7 +115,8 @@ def choose_translations(src: Hashes, tgt: Hashes, dates: Hashes, files: Hashes) 
         files: the number or hash of the file of each.
     """
     _, pairs = np.unique(hash_pairs(src, tgt), return_inverse=True)
-    _, numbers = np.unique(files, return_inverse=True)  # hashed again, some pairs in other files would be one
+    # Numbered, not hashed: `hash_pairs` uses one factor for both, and different pairs would collide
+    _, numbers = np.unique(files, return_inverse=True)
     _, in_files = np.unique(pairs * (numbers.max(initial=0) + 1) + numbers, return_index=True)
     best_first = np.lexsort((np.bincount(pairs[in_files])[pairs], dates))[::-1]
     _, first, sources = np.unique(src[best_first], return_index=True, return_inverse=True)

@@ -43,7 +43,7 @@ from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
-from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
+from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora, show_example
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
 from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer, train_tokenizer
@@ -269,9 +269,9 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     is_unread = dates == UNREAD_DATE
     if is_unread.any():
         group = PairGroup.of(table, is_unread)
-        place = "{corpus}:{line}".format(**tallies[corpus[is_unread.argmax()]].corpus.example(group))
+        first = show_example(tallies[corpus[is_unread.argmax()]].corpus.example(group))
         log.warning(
-            f"{counted(group.count, 'unit')} with a date that cannot be read count as undated, such as {place}: "
+            f"{counted(group.count, 'unit')} with a date that cannot be read count as undated, such as {first}; "
             "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
         )
         dates = np.where(is_unread, 1, dates)

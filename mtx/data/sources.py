@@ -98,6 +98,11 @@ class Corpus:
         return DataError(f"{self.name}:{line}: not UTF-8")
 
 
+def show_example(value: durable.Json) -> str:
+    """An example pair of report.json as text: corpus, line, source and target."""
+    return f"{value['corpus']}:{value['line']}: {value['src']} -> {value['tgt']}"
+
+
 @dataclass(frozen=True)
 class Corpora:
     """The text of a run, in each direction that it has. For a set without text, a part of `own` will be held out.
