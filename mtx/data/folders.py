@@ -55,7 +55,7 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[tup
         for src, tgt in combinations(sorted(files, key=lambda ending: (code_of(ending) != "en", ending)), 2):
             num_src, num_tgt = _count_lines(files[src]), _count_lines(files[tgt])
             if num_src and num_src == num_tgt:
-                texts[files[src], files[tgt]] = Counter({direction_of(src, tgt): num_src})
+                texts[files[src], files[tgt]] = Counter({language_codes(src, tgt): num_src})
             elif num_src and num_tgt:
                 problem = f"{files[src]} has {num_src:,} lines, {files[tgt]} has {num_tgt:,}"
                 log_once(f"skipping {problem}", logging.WARNING)
@@ -74,7 +74,7 @@ def ending_of(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).suffix[1:]
 
 
-def direction_of(src: str, tgt: str) -> Languages:
+def language_codes(src: str, tgt: str) -> Languages:
     """Two languages by code; two varieties of a language keep their regions."""
     codes = code_of(src), code_of(tgt)
     return (src, tgt) if codes[0] == codes[1] else codes
@@ -90,7 +90,7 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
         (src, *others), _ = languages_of(path, columns)
         for tgt in others:
             blocks = reader_of(path)(path, (src or PLAIN_NAMES[0], tgt or PLAIN_NAMES[1]), columns)
-            counts[direction_of(src or "", tgt or "")] += sum(len(block.src) for block in blocks)
+            counts[language_codes(src or "", tgt or "")] += sum(len(block.src) for block in blocks)
     except (UsageError, DataError) as error:
         log.warning("skipping %s", error)
     return counts

@@ -19,7 +19,7 @@ from pathlib import Path
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, write_list
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
-from mtx.data.folders import direction_of, ending_of, find_texts
+from mtx.data.folders import language_codes, ending_of, find_texts
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, code_of, tag_of
 from mtx.data.readers import FILE_ENDING, READERS, find_reader, no_pairs
@@ -274,11 +274,11 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
     given = {*map(code_of, languages)} - {*PLAIN_NAMES}
     if len(given) < 2:
         languages = next((pair for pair in directions if given <= {*pair}), languages)
-    codes = {*direction_of(*languages)}
+    codes = {*language_codes(*languages)}
     others = [pair for pair in directions if {*pair} != codes]
     shown = join_names(f"{'-'.join(pair)} ({counts[pair]:,} pairs)" for pair in others)
     if others and not data.directions:
-        several = f"data.directions={'-'.join(direction_of(*languages))},{'-'.join(others[0])}"
+        several = f"data.directions={'-'.join(language_codes(*languages))},{'-'.join(others[0])}"
         log_once(f"{folder}: other languages are skipped: {shown}; to use several: {several}")
     possible = codes if data.directions else {"", *codes}
     unnamed = data.model_copy(update={"dir": None})  # the names are whole
