@@ -67,8 +67,10 @@ def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
 
 def is_missing_value(text: str) -> bool:
     """Whether a text is all that a program writes into a cell for a missing value; a None may be a translation."""
+    if len(text) > 16:
+        return False
     text = text.strip()
-    return len(text) < 16 and (text.casefold() in _MISSING or _ERROR_VALUE.fullmatch(text) is not None)
+    return text.casefold() in _MISSING or _ERROR_VALUE.fullmatch(text) is not None
 
 
 def omission(src: str, tgt: str) -> Literal["short", "numbers"] | None:

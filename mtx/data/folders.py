@@ -57,8 +57,8 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[tup
             if num_src and num_src == num_tgt:
                 texts[files[src], files[tgt]] = Counter({language_codes(src, tgt): num_src})
             elif num_src and num_tgt:
-                problem = f"{files[src]} has {num_src:,} lines, {files[tgt]} has {num_tgt:,}"
-                log_once(f"skipping {problem}", logging.WARNING)
+                lines = f"{files[src]} has {num_src:,} lines, {files[tgt]} has {num_tgt:,}"
+                log_once(f"skipping {lines}", logging.WARNING)
         if len(texts) == before:
             others += files.values()
     if others:

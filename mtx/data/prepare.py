@@ -61,7 +61,9 @@ _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and train
 _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and omissions are counted
 _LEARNED = 20  # pairs of these in which both sides have a code that a model learns like a word
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
-_MISSING_VALUES = "missing_values"  # pairs that are counted like the dropped ones, but not dropped for it
+_MISSING_VALUES = "missing_values"
+_UNREAD_DATES = "unread_dates"
+_NOTICED = (_MISSING_VALUES, _UNREAD_DATES)  # no reasons to drop a pair
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
 # Pairs between cleaning and encoding: line, number of the corpus and of the file in a folder, text, date (0 without
@@ -87,7 +89,7 @@ class Tally:
     Attributes:
         is_own: whether the corpus is one of `Corpora.own`.
         weight: how often each pair is used per epoch; `_choose_weights` sets it if the corpus has none.
-        missing_values: pairs with a missing value, dropped or not.
+        noticed: pairs with one of `_NOTICED`, dropped or not.
     """
 
     corpus: Corpus
@@ -95,8 +97,8 @@ class Tally:
     weight: float
     read: int = 0
     held_out: int = 0
-    missing_values: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    noticed: Counter[str] = field(default_factory=Counter)
     examples: dict[str, durable.Json] = field(default_factory=dict)
 
     @property
@@ -104,10 +106,11 @@ class Tally:
         """Pairs that are neither held out nor dropped, so far."""
         return self.read - self.held_out - self.dropped.total()
 
-    def drop(self, reason: str, pairs: PairGroup) -> None:
-        """Count dropped pairs; the first pair for each reason becomes its example."""
+    def count(self, reason: str, pairs: PairGroup) -> None:
+        """Count pairs that are dropped or noticed; the first pair for each reason becomes its example."""
         if pairs.count:
-            self.dropped[reason] += pairs.count
+            counts = self.noticed if reason in _NOTICED else self.dropped
+            counts[reason] += pairs.count
             self.examples.setdefault(reason, self.corpus.example(pairs))
 
     def report(self) -> durable.Json:
@@ -207,23 +210,26 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
         disk.create(path) as file,
         pa.ipc.new_file(file, CLEANED) as writer,
     ):
-        for number, dropped, batch in _show_progress(results, "cleaning"):
+        for number, groups, batch in _show_progress(results, "cleaning"):
             writer.write_batch(batch)
             tally = tallies[number]
             tally.read += batch.num_rows
-            if cells := dropped.pop(_MISSING_VALUES, None):
-                tally.missing_values += cells.count
-                tally.examples.setdefault(_MISSING_VALUES, tally.corpus.example(cells))
-            for reason, pairs in dropped.items():
-                tally.read += pairs.count
-                tally.drop(reason, pairs)
+            for reason, pairs in groups.items():
+                tally.count(reason, pairs)
     for tally in tallies:
+        tally.read += tally.dropped.total()
         if count := tally.dropped[NOT_UTF8]:
             error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
             pairs = f"{count:,} of the {tally.read:,} pairs"
             if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
                 raise DataError(f"{error}; nor are {pairs}", error.help)
             log.warning(f"{error}; dropping {pairs}")
+    if count := sum(tally.noticed[_UNREAD_DATES] for tally in tallies):
+        first = show_example(ChainMap(*(tally.examples for tally in tallies))[_UNREAD_DATES])
+        log.warning(
+            f"{counted(count, 'unit')} with a date that cannot be read count as undated, such as {first}; "
+            "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
+        )
 
 
 def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
@@ -235,24 +241,30 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     """Clean a block of pairs, given with the number of its corpus.
 
     Returns:
-        The corpus number, the dropped pairs by reason (and those of _MISSING_VALUES, dropped or not), and a batch of
-        `CLEANED` with the others.
+        The corpus number, the dropped pairs by reason and those with one of `_NOTICED`, and a batch of `CLEANED` with
+        all that are not dropped.
     """
     number, pairs = block
     rows = list[tuple[int, str, str, int]]()
-    dropped = {reason: replace(group, file=pairs.file) for reason, group in pairs.left_out.items()}
+    groups = {reason: replace(group, file=pairs.file) for reason, group in pairs.left_out.items()}
     for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
+        reasons = list[str]()
         if is_missing_value(src) or is_missing_value(tgt):
-            dropped.setdefault(_MISSING_VALUES, PairGroup(0, line, src, tgt, pairs.file)).count += 1
+            reasons.append(_MISSING_VALUES)
+        if date == UNREAD_DATE:
+            reasons.append(_UNREAD_DATES)
+            date = 1
         cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
-            dropped.setdefault(cleaned, PairGroup(0, line, src, tgt, pairs.file)).count += 1
+            reasons.append(cleaned)
         else:
             rows.append((line, *cleaned, date))
+        for reason in reasons:
+            groups.setdefault(reason, PairGroup(0, line, src, tgt, pairs.file)).count += 1
     lines, sources, targets, dates = zip(*rows, strict=True) if rows else [()] * 4
     corpus, file = ([each] * len(rows) for each in (number, pairs.file))
     columns = [lines, corpus, file, sources, targets, dates, hash_texts(sources), hash_texts(targets)]
-    return number, dropped, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
+    return number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
 def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora, data: DataConfig) -> Mask:
@@ -266,15 +278,6 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
     tgt_hashes, dates = (table[name].to_numpy() for name in ("tgt_hash", "date"))
     files = hash_pairs(corpus, table["file"].to_numpy())
-    is_unread = dates == UNREAD_DATE
-    if is_unread.any():
-        group = PairGroup.of(table, is_unread)
-        first = show_example(tallies[corpus[is_unread.argmax()]].corpus.example(group))
-        log.warning(
-            f"{counted(group.count, 'unit')} with a date that cannot be read count as undated, such as {first}; "
-            "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
-        )
-        dates = np.where(is_unread, 1, dates)
     chosen = np.arange(table.num_rows)  # the pair that each one's source keeps
     units = np.flatnonzero(dates >= {"auto": 1, "newest": 0, "all": np.inf}[data.duplicates])
     chosen[units] = units[choose_translations(*(each[units] for each in (src_hashes, tgt_hashes, dates, files)))]
@@ -300,7 +303,7 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
             if reason == HELD_OUT:
                 tally.held_out = int(is_dropped.sum())
             elif is_dropped.any():
-                tally.drop(reason, PairGroup.of(table[rows], is_dropped))
+                tally.count(reason, PairGroup.of(table[rows], is_dropped))
     return is_chosen
 
 
@@ -429,7 +432,7 @@ def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], 
 
     def kept_pairs(results: Iterator[Any]) -> Iterator[Any]:
         for number, pairs, too_long in _show_progress(results, "encoding"):
-            tallies[number].drop(TOO_LONG, too_long)
+            tallies[number].count(TOO_LONG, too_long)
             yield pairs
 
     with closing(map_in_workers(encode, text.batches())) as results:
@@ -509,7 +512,7 @@ def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dura
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
         _MISSING_VALUES: {
-            "pairs": sum(tally.missing_values for tally in tallies),
+            "pairs": sum(tally.noticed[_MISSING_VALUES] for tally in tallies),
             "example": examples.get(_MISSING_VALUES),
         },
         "corpora": [tally.report() | sides.get(tally.corpus.languages, {}) for tally in tallies],

@@ -19,7 +19,7 @@ from pathlib import Path
 from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, write_list
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
-from mtx.data.folders import language_codes, ending_of, find_texts
+from mtx.data.folders import ending_of, find_texts, language_codes
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, code_of, tag_of
 from mtx.data.readers import FILE_ENDING, READERS, find_reader, no_pairs
