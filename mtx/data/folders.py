@@ -20,23 +20,24 @@ from mtx.storage.text_files import read_lines
 
 log = logging.getLogger(__name__)
 
+Text = Path | tuple[Path, Path]  # a file of pairs, or two files of lines
 Directions = Counter[Languages]  # and their numbers of pairs; a language that nothing shows is empty
 # install.sh and install.pl are programs, train.sh and train.pl Serbo-Croatian and Polish: most programs have three such
 # lines in ten, and news in 128 languages at most one in eight
 _PROGRAM_LINE = re.compile(r"\s{0,99}(?:#|//|/\*)|.*(?:[{}\\]$|[\"')\]];$|\$\w|\w\(|\w ?= ?\S|->|=>|::)")
 
 
-def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[tuple[Path, ...], Directions]:
+def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Text, Directions]:
     """The texts in a folder and in those below, sorted by name, with their directions by code.
 
-    A text is a file of pairs, or two files of lines, as many in each, whose endings are languages. Hidden files and
-    those of runs/ are skipped, and other files are counted. So is, with a warning, a file that has pairs or languages
-    and cannot be read.
+    Two files of lines are a text if their endings are languages and their lines are equally many. Hidden files and
+    those of runs/ are skipped, and other files are counted. A file that has pairs or languages and cannot be read is
+    skipped with a warning.
 
     Args:
         languages: those of files of lines, in addition to common ones.
     """
-    texts, others = dict[tuple[Path, ...], Directions](), list[Path]()
+    texts, others = dict[Text, Directions](), list[Path]()
     sides = defaultdict[str, dict[str, Path]](dict)
     codes = {*map(code_of, languages)}
     for path in sorted(folder.rglob("*")):
@@ -45,7 +46,7 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[tup
             continue
         ending = ending_of(path)
         if (FILE_ENDING.search(path.name) or ending == "json") and (counts := _count_pairs(path, columns)):
-            texts[path,] = counts
+            texts[path] = counts
         elif code_of(ending) in codes or language_of_column(ending):
             sides[str(path).removesuffix(".gz").removesuffix(ending)].setdefault(ending, path)
         else:
@@ -85,7 +86,7 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
     """The directions of a file; none if it cannot be read, or is JSON of something else."""
     counts = Directions()
     try:
-        if not (FILE_ENDING.search(path.name) or _begins_with_pair(path, columns)):
+        if ending_of(path) == "json" and not _begins_with_pair(path, columns):
             return counts
         (src, *others), _ = languages_of(path, columns)
         for tgt in others:
@@ -97,12 +98,12 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
 
 
 def _begins_with_pair(path: Path, columns: Columns) -> bool:
-    """Whether the first lines of JSON have the keys of a pair with texts, whatever is wrong with it."""
+    """Whether the first lines of JSON have the keys of a pair with texts, even if the file is damaged further on."""
     keys = {*re.findall(r'"([\w-]{1,40})" ?: ?(?:"|null)', "\n".join(islice(read_lines(path), 20)))}
-    is_named = any({*names} <= keys for names in (columns or PLAIN_NAMES, ("source", "target")))
-    num_known = sum(1 for key in keys if language_of_column(key))
-    has_unknown = num_known == 1 and len(keys) == 2 and "id" not in keys  # such as en and luo, not an identifier
-    return is_named or num_known > 1 or has_unknown
+    if keys >= {*(columns or PLAIN_NAMES)} or keys >= {"source", "target"}:
+        return True
+    num_known = len([*filter(language_of_column, keys)])
+    return num_known > 1 or (num_known == 1 and len(keys) == 2 and "id" not in keys)  # such as en and luo
 
 
 @cache

@@ -274,23 +274,24 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
     given = {*map(code_of, languages)} - {*PLAIN_NAMES}
     if len(given) < 2:
         languages = next((pair for pair in directions if given <= {*pair}), languages)
-    codes = {*language_codes(*languages)}
-    others = [pair for pair in directions if {*pair} != codes]
+    own = language_codes(*languages)
+    others = [pair for pair in directions if {*pair} != {*own}]
     shown = join_names(f"{'-'.join(pair)} ({counts[pair]:,} pairs)" for pair in others)
     if others and not data.directions:
-        several = f"data.directions={'-'.join(language_codes(*languages))},{'-'.join(others[0])}"
+        several = f"data.directions={'-'.join(own)},{'-'.join(others[0])}"
         log_once(f"{folder}: other languages are skipped: {shown}; to use several: {several}")
-    possible = codes if data.directions else {"", *codes}
+    possible = {*own} if data.directions else {"", *own}
     unnamed = data.model_copy(update={"dir": None})  # the names are whole
     parts = list[Corpus]()
-    for files, found in texts.items():
-        if len(files) == 2:
-            for src, tgt in (files, files[::-1]):
-                named = zip(map(ending_of, (src, tgt)), languages, strict=True)
-                if all(match_rank(tag_of(ending), language) is not None for ending, language in named):
-                    parts.append(Corpus(folder.name, partial(read_text, src, tgt), (src, tgt), languages=languages))
-        elif any({*pair} <= possible for pair in found):
-            parts.append(_find(unnamed, str(files[0]), key, languages, data.columns))
+    for text, found in texts.items():
+        if isinstance(text, Path):
+            if any({*pair} <= possible for pair in found):  # its reader then takes the regions that are asked for
+                parts.append(_find(unnamed, str(text), key, languages, data.columns))
+            continue
+        for sides in (text, text[::-1]):
+            tags = (tag_of(ending_of(side)) for side in sides)
+            if None not in map(match_rank, tags, languages):  # of pt-PT and pt-BR, the one that is asked for
+                parts.append(Corpus(folder.name, partial(read_text, *sides), sides, languages=languages))
     parts = [_in_order(part, data.columns) for part in parts]
     if not parts or not (directions or len(given) == 2):
         raise UsageError(
