@@ -58,8 +58,9 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
             if num_src and num_src == num_tgt:
                 texts[files[src], files[tgt]] = Counter({language_codes(src, tgt): num_src})
             elif num_src and num_tgt:
-                lines = f"{files[src]} has {num_src:,} lines, {files[tgt]} has {num_tgt:,}"
-                log_once(f"skipping {lines}", logging.WARNING)
+                log_once(
+                    f"skipping {files[src]}: it has {num_src:,} lines, {files[tgt]} has {num_tgt:,}", logging.WARNING
+                )
         if len(texts) == before:
             others += files.values()
     if others:

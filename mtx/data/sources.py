@@ -245,11 +245,12 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
             return _find_in_folder(data, folder, key, languages)
     path = next(filter(_is_file, candidates), None)
     if path is None:
-        help = "give a file with its extension, or NAME for DIR/NAME.LANG[.gz] with data.dir, data.src and data.tgt"
+        help = (
+            "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
+            "with data.dir, data.src and data.tgt"
+        )
         if key != "train":
             help = f"data.valid=null holds out a part of the training text; {help}"
-        elif len(data.train) > 1:
-            help = f"a name with a comma needs double quotes: data.train='\"A, B.tsv\"'; {help}"
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
     if not (reader := find_reader(path)):
         sides = [Path(data.dir or ".", text) for text in data.train if isinstance(text, str)]
@@ -292,7 +293,6 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
             tags = (tag_of(ending_of(side)) for side in sides)
             if None not in map(match_rank, tags, languages):  # of pt-PT and pt-BR, the one that is asked for
                 parts.append(Corpus(folder.name, partial(read_text, *sides), sides, languages=languages))
-    parts = [_in_order(part, data.columns) for part in parts]
     if not parts or not (directions or len(given) == 2):
         raise UsageError(
             f"{folder}: no text in {' and '.join(languages)}; it has {shown}",
@@ -303,7 +303,7 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
 
     def blocks() -> Iterator[PairBlock]:
         for part in parts:
-            for block in part.blocks():
+            for block in _in_order(part, data.columns).blocks():
                 yield replace(block, file=files.index(part.files[0]) + 1)
 
     return Corpus(folder.resolve().name, blocks, files, is_table=True, is_folder=True, languages=languages)

@@ -333,7 +333,7 @@ def test_json_with_pairs_that_is_not_read_is_a_warning(
         (b"a\n", b"PK\x03\x04" + bytes(100), ["bad.de"]),
         (gzip.compress(b"a\n" * 9, mtime=0)[:-9], b"b\n" * 9, ["bad.en"]),
         (b"a\rb\rc", b"a\n", ["bad.en"]),
-        (b"a\nb\n", b"a\n", ["bad.en has 2 lines, "]),
+        (b"a\nb\n", b"a\n", ["bad.en: it has 2 lines, "]),
     ],
 )
 def test_files_of_lines_that_cannot_be_read_are_skipped_with_a_warning(
@@ -379,4 +379,4 @@ def test_commas_in_the_names_of_files_and_folders(tmp_path: Path, monkeypatch: p
     assert resolve("own-text", [setting]).config.data.train == ("t/en, de.tsv", "a.tsv", "My, Folder/")
     with pytest.raises(UsageError, match="'t/en' not found") as error:
         find_corpora(resolve("own-text", ["data.train=t/en, de.tsv"]).config.data)
-    assert "double quotes" in str(error.value.help)
+    assert '"A, B.tsv"' in str(error.value.help)
