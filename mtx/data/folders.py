@@ -6,6 +6,7 @@ Flow: a folder -> the names of its texts, as in data.train, with their direction
 import logging
 import re
 from collections import Counter, defaultdict
+from contextlib import suppress
 from functools import cache
 from itertools import combinations, islice
 from pathlib import Path
@@ -49,6 +50,8 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
             texts[path] = counts
         elif code_of(ending) in codes or language_of_column(ending):
             sides[str(path).removesuffix(".gz").removesuffix(ending)].setdefault(ending, path)
+        elif ending == "txt" and _begins_with_table(path):
+            log_once(f"skipping {path}, which looks like a table: name the file itself to train on it", logging.WARNING)
         else:
             others.append(path)
     for files in sides.values():
@@ -105,6 +108,14 @@ def _begins_with_pair(path: Path, columns: Columns) -> bool:
         return True
     num_known = len([*filter(language_of_column, keys)])
     return num_known > 1 or (num_known == 1 and len(keys) == 2 and "id" not in keys)  # such as en and luo
+
+
+def _begins_with_table(path: Path) -> bool:
+    """Whether each of the first lines has cells, as `find_reader` knows them; False if it cannot be read."""
+    lines = list[str]()
+    with suppress(UsageError, DataError):
+        lines += islice(read_lines(path), 20)
+    return bool(lines) and all("\t" in line.strip() or "|||" in line for line in lines)
 
 
 @cache

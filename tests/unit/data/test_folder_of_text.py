@@ -326,6 +326,21 @@ def test_json_with_pairs_that_is_not_read_is_a_warning(
     assert len(warnings) == 1 and warnings[0].startswith(f"skipping {tmp_path / 'pairs.json'}:")
 
 
+@pytest.mark.parametrize("name, separator", [("pairs.txt", "\t"), ("pairs.txt.gz", " ||| ")])
+def test_text_with_pairs_that_is_not_read_is_a_warning(
+    name: str, separator: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = lines([separator.join(pair) for pair in zip(ENGLISH, GERMAN, strict=False)]).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    write(tmp_path / "more.tsv", "English\tGerman\na cow\teine Kuh\n")
+    for number, other in enumerate(("\tREADME\n\tRead me.\n", "a\tb\nc\n", "a b\n", "")):
+        write(tmp_path / f"{number}.txt", other)
+    (tmp_path / "wide.txt").write_bytes("a\tb\n".encode("utf-16"))
+    assert pairs(train(str(tmp_path))[0]) == [("a cow", "eine Kuh")]
+    [warning] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert warning.startswith(f"skipping {tmp_path / name}, which looks like a table")
+
+
 @pytest.mark.parametrize(
     "english, german, skipped",
     [
