@@ -136,6 +136,7 @@ def distil(
         raise UsageError(f"{text[0]}: needs data.train; without it, the text of TEACHER is used", "data.mono=FILE")
     first = require_models(teacher)[0]
     named = find_run(first) or first
+    from mtx.config.schema import write_list
     from mtx.data import prepare, token_store
     from mtx.evaluation.test_sets import test_sets_of_runs
     from mtx.interop.export import export
@@ -163,7 +164,7 @@ def distil(
         f"run_dir={paths.root}",
         f"data.src={translator.src}",
         f"data.tgt={translator.tgt}",
-        f"tokenizer.model={','.join(str(find_model(first) / name) for name in translator.tokenizer.models.files)}",
+        f"tokenizer.model={write_list(str(find_model(first) / name) for name in translator.tokenizer.models.files)}",
     ]
     data_dir = RunLayout(distilled if text else first).data
     if text and not is_prepared(data_dir):

@@ -33,6 +33,7 @@ HELD_OUT_TEST = "heldout"  # in data.test: the test set that is held out of the 
 
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?"  # with an exponent, as Python writes 1e+16 and 1e-05
+_ITEM = re.compile(r'\s*"([^"]+)"\s*(?:,|$)|([^,]+)')  # of a list
 _DURATION = re.compile(rf"(?:({_NUMBER})h)?(?:({_NUMBER})m)?(?:({_NUMBER})s)?")
 
 
@@ -64,14 +65,15 @@ def _read_path(value: str) -> str:
     return os.path.expanduser(value)  # noqa: PTH111  # Path would normalise the text
 
 
-def _split_names(text: str) -> Iterator[str]:
-    """The names in a list; a comma in the name of a file or folder that exists is a part of it."""
-    parts = text.split(",")
-    while parts:
-        names = [",".join(parts[:size]).strip() for size in range(len(parts), 1, -1)]
-        name = next((name for name in names if os.path.exists(_read_path(name))), parts[0].strip())  # noqa: PTH110
-        yield name
-        del parts[: name.count(",") + 1]
+def write_list(items: Iterable[str]) -> str:
+    """The text of a setting with these items: commas between them, and double quotes around one that has a comma."""
+    return ",".join(f'"{item}"' if "," in item else item for item in items)
+
+
+def _read_list(text: str) -> tuple[str, ...]:
+    """The items in the text of a setting, see `write_list`; it may have brackets, as in YAML."""
+    text = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    return tuple(filter(None, (quoted or plain.strip() for quoted, plain in _ITEM.findall(text))))
 
 
 def pairs_of(directions: Iterable[str]) -> list[tuple[str, str]]:
@@ -164,8 +166,7 @@ class Section(BaseModel):
             return value
         is_null = value in NULL
         if get_origin(field.annotation) is tuple:
-            items = value[1:-1] if value.startswith("[") and value.endswith("]") else value
-            return () if is_null else tuple(filter(None, _split_names(items)))
+            return () if is_null else _read_list(value)
         return None if is_null and NoneType in get_args(field.annotation) else value
 
 

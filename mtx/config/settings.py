@@ -16,7 +16,19 @@ import yaml
 from pydantic import ValidationError
 
 from mtx.config.messages import about_unknown, describe_problems, nearest, shown
-from mtx.config.schema import NULL, PRESETS, Config, DataConfig, Scope, Tree, Values, fields, key_names, leaves
+from mtx.config.schema import (
+    NULL,
+    PRESETS,
+    Config,
+    DataConfig,
+    Scope,
+    Tree,
+    Values,
+    fields,
+    key_names,
+    leaves,
+    write_list,
+)
 from mtx.errors import UsageError
 from mtx.formatting import mtx_command
 
@@ -221,7 +233,7 @@ def find_config(name: str) -> Path:
     if "/" in name or path.suffix in (".yaml", ".yml"):
         return path
     if exists(path) and not path.is_dir():
-        help = mtx_command("train", "own-text", f"data.train={name}", "data.src=en", "data.tgt=de")
+        help = mtx_command("train", "own-text", f"data.train={write_list([name])}", "data.src=en", "data.tgt=de")
         raise UsageError(f"{name}: not a configuration (expected *.yaml or a path)", f"to train on this text: {help}")
     recipe = nearest(name, recipe_names())
     suggestion = f", did you mean {recipe}?" if recipe else about_unknown(name, [*Config.model_fields, *key_names()])

@@ -25,7 +25,7 @@ from mtx.storage.text_files import printable
 
 NO_TRANSLATION = "not translated"
 UNKNOWN = ""  # an unnamed language
-UNREAD_DATE = 2  # in place of a date in another form; it counts as none, which is 1
+UNREAD_DATE = 2  # of a date in another form, which is counted; `PairBlock.dates` are otherwise 1 or much greater
 _DATE = re.compile(r"(?:19[7-9]|20\d)\d(?:\d{4}(?:T\d{6}Z?)?|-\d\d-\d\d(?:[T ].+)?)")
 _MACROLANGUAGES = {"nb": "no", "cmn": "zh", "arb": "ar", "pes": "fa", "zsm": "ms"}  # the usual form
 
@@ -35,7 +35,7 @@ class Variant:
     """The text of a unit in one language.
 
     Attributes:
-        date: grows with the time of its last change, and is 0 if unknown.
+        date: grows with the time of its last change, see `date_of`; 0 if unknown.
     """
 
     language: str

@@ -9,7 +9,6 @@ Flow: chunks of text (`mtx.data.augmentation`) -> `BpeDropout` -> the batch samp
 
 import random
 from collections.abc import Sequence
-from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -37,8 +36,8 @@ class BpeDropout:
         self._seed = seed
         self._rate = rate
         self._max_tokens = max_tokens
-        self._cut_word = cache(self._draw_cut)
-        self._num_ids = 0  # in the cache
+        self._cuts = dict[tuple[Word, int], Word]()
+        self._num_ids = 0  # in `_cuts`
         # Pieces without a merge, such as user-defined symbols, stay whole, and end a word.
         self._texts = {token: text for token, text in self._texts.items() if self._merge((token,), None) == (token,)}
         self._begins = {
@@ -58,17 +57,16 @@ class BpeDropout:
         starts = [place for place, token in enumerate(ids) if not place or token in self._begins]
         new = list[int]()
         for (start, end), draw in zip(pairwise((*starts, len(ids))), draws, strict=False):
-            new += self._cut_word(tuple(ids[start:end]), draw)
+            word = tuple(ids[start:end])
+            cut = self._cuts.get((word, draw))
+            if cut is None:
+                if self._num_ids > _MAX_IDS:
+                    self._cuts.clear()
+                    self._num_ids = 0
+                cut = self._cuts[word, draw] = self._merge(word, draw)
+                self._num_ids += len(word) + len(cut)  # without spaces, a word is a sentence
+            new += cut
         return new
-
-    def _draw_cut(self, word: Word, draw: int) -> Word:
-        """A split of a word that is not in the cache; empties a full one. Without spaces, a word is a sentence."""
-        if self._num_ids > _MAX_IDS:
-            self._cut_word.cache_clear()
-            self._num_ids = 0
-        cut = self._merge(word, draw)
-        self._num_ids += len(word) + len(cut)
-        return cut
 
     def _merge(self, word: Word, draw: int | None) -> Word:
         """The ids of a word after BPE; `draw` determines the skipped merges, and None skips none.

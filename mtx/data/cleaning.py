@@ -27,8 +27,9 @@ NOT_UTF8 = "not UTF-8"
 # Two digits or more; decades and ordinals are often written as words. It begins nowhere else, to be linear in time.
 _NUMBER = re.compile(r"(?<!\d)(?<!\d[.,])\d(?:[.,]?\d)++(?!s|nd|rd|th)")
 
-# What programs write into cells without a value, such as nan, NULL, #N/A, #DIV/0! and Err:502
-_NO_VALUE = re.compile(r"(?i:[-<]?na[nt]?>?|null|none|n/a|#n/?a(?: n/a)?|#nv|-?1\.#\w+|err:\d{3})|#[^\sa-z]{2,12}[!?]")
+# What pandas and spreadsheets write into a cell whose value is missing or an error: 1.#IND, Err:502, #DIV/0!
+_MISSING = frozenset(["nan", "-nan", "nat", "<na>", "na", "n/a", "null", "none", "#n/a", "#n/a n/a", "#na", "#nv"])
+_ERROR_VALUE = re.compile(r"-?1\.#\w{1,9}|[Ee]rr:\d{3}|#[^\sa-z]{2,12}[!?]")
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
 
@@ -64,9 +65,12 @@ def clean_pair(src: str, tgt: str, data: DataConfig) -> tuple[str, str] | str:
     return src, tgt
 
 
-def is_no_value(text: str) -> bool:
-    """Whether a text is all that a program writes into a cell without a value; a single None may be a translation."""
-    return len(text) < 16 and _NO_VALUE.fullmatch(text.strip()) is not None
+def is_missing_value(text: str) -> bool:
+    """Whether a text is all that a program writes into a cell for a missing value; a None may be a translation."""
+    if len(text) > 16:
+        return False
+    text = text.strip()
+    return text.casefold() in _MISSING or _ERROR_VALUE.fullmatch(text) is not None
 
 
 def omission(src: str, tgt: str) -> Literal["short", "numbers"] | None:
@@ -113,7 +117,8 @@ def choose_translations(src: Hashes, tgt: Hashes, dates: Hashes, files: Hashes) 
         files: the number or hash of the file of each.
     """
     _, pairs = np.unique(hash_pairs(src, tgt), return_inverse=True)
-    _, numbers = np.unique(files, return_inverse=True)  # hashed again, some pairs in other files would be one
+    # Numbered, not hashed: `hash_pairs` uses one factor for both, and different pairs would collide
+    _, numbers = np.unique(files, return_inverse=True)
     _, in_files = np.unique(pairs * (numbers.max(initial=0) + 1) + numbers, return_index=True)
     best_first = np.lexsort((np.bincount(pairs[in_files])[pairs], dates))[::-1]
     _, first, sources = np.unique(src[best_first], return_index=True, return_inverse=True)

@@ -6,6 +6,7 @@ Flow: a folder -> the names of its texts, as in data.train, with their direction
 import logging
 import re
 from collections import Counter, defaultdict
+from contextlib import suppress
 from functools import cache
 from itertools import combinations, islice
 from pathlib import Path
@@ -20,23 +21,24 @@ from mtx.storage.text_files import read_lines
 
 log = logging.getLogger(__name__)
 
+Text = Path | tuple[Path, Path]  # a file of pairs, or two files of lines
 Directions = Counter[Languages]  # and their numbers of pairs; a language that nothing shows is empty
 # install.sh and install.pl are programs, train.sh and train.pl Serbo-Croatian and Polish: most programs have three such
 # lines in ten, and news in 128 languages at most one in eight
 _PROGRAM_LINE = re.compile(r"\s{0,99}(?:#|//|/\*)|.*(?:[{}\\]$|[\"')\]];$|\$\w|\w\(|\w ?= ?\S|->|=>|::)")
 
 
-def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[tuple[Path, ...], Directions]:
+def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Text, Directions]:
     """The texts in a folder and in those below, sorted by name, with their directions by code.
 
-    A text is a file of pairs, or two files of lines, as many in each, whose endings are languages. Hidden files and
-    those of runs/ are skipped, and other files are counted. So is, with a warning, a file that has pairs or languages
-    and cannot be read.
+    Two files of lines are a text if their endings are languages and their lines are equally many. Hidden files and
+    those of runs/ are skipped, and other files are counted. A file that has pairs or languages and cannot be read is
+    skipped with a warning.
 
     Args:
         languages: those of files of lines, in addition to common ones.
     """
-    texts, others = dict[tuple[Path, ...], Directions](), list[Path]()
+    texts, others = dict[Text, Directions](), list[Path]()
     sides = defaultdict[str, dict[str, Path]](dict)
     codes = {*map(code_of, languages)}
     for path in sorted(folder.rglob("*")):
@@ -45,16 +47,23 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[tup
             continue
         ending = ending_of(path)
         if (FILE_ENDING.search(path.name) or ending == "json") and (counts := _count_pairs(path, columns)):
-            texts[path,] = counts
+            texts[path] = counts
         elif code_of(ending) in codes or language_of_column(ending):
             sides[str(path).removesuffix(".gz").removesuffix(ending)].setdefault(ending, path)
+        elif ending == "txt" and _begins_with_table(path):
+            log_once(f"skipping {path}, which looks like a table: name the file itself to train on it", logging.WARNING)
         else:
             others.append(path)
     for files in sides.values():
         before = len(texts)
         for src, tgt in combinations(sorted(files, key=lambda ending: (code_of(ending) != "en", ending)), 2):
-            if number := _count_lines(files[src], files[tgt]):
-                texts[files[src], files[tgt]] = Counter({direction_of(src, tgt): number})
+            num_src, num_tgt = _count_lines(files[src]), _count_lines(files[tgt])
+            if num_src and num_src == num_tgt:
+                texts[files[src], files[tgt]] = Counter({language_codes(src, tgt): num_src})
+            elif num_src and num_tgt:
+                log_once(
+                    f"skipping {files[src]}: it has {num_src:,} lines, {files[tgt]} has {num_tgt:,}", logging.WARNING
+                )
         if len(texts) == before:
             others += files.values()
     if others:
@@ -70,7 +79,7 @@ def ending_of(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).suffix[1:]
 
 
-def direction_of(src: str, tgt: str) -> Languages:
+def language_codes(src: str, tgt: str) -> Languages:
     """Two languages by code; two varieties of a language keep their regions."""
     codes = code_of(src), code_of(tgt)
     return (src, tgt) if codes[0] == codes[1] else codes
@@ -81,38 +90,43 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
     """The directions of a file; none if it cannot be read, or is JSON of something else."""
     counts = Directions()
     try:
-        if not (FILE_ENDING.search(path.name) or _begins_with_pair(path, columns)):
+        if ending_of(path) == "json" and not _begins_with_pair(path, columns):
             return counts
         (src, *others), _ = languages_of(path, columns)
         for tgt in others:
             blocks = reader_of(path)(path, (src or PLAIN_NAMES[0], tgt or PLAIN_NAMES[1]), columns)
-            counts[direction_of(src or "", tgt or "")] += sum(len(block.src) for block in blocks)
+            counts[language_codes(src or "", tgt or "")] += sum(len(block.src) for block in blocks)
     except (UsageError, DataError) as error:
         log.warning("skipping %s", error)
     return counts
 
 
 def _begins_with_pair(path: Path, columns: Columns) -> bool:
-    """Whether the first lines of JSON have the keys of a pair with texts, whatever is wrong with it."""
+    """Whether the first lines of JSON have the keys of a pair with texts, even if the file is damaged further on."""
     keys = {*re.findall(r'"([\w-]{1,40})" ?: ?(?:"|null)', "\n".join(islice(read_lines(path), 20)))}
-    is_named = any({*names} <= keys for names in (columns or PLAIN_NAMES, ("source", "target")))
-    num_known = sum(1 for key in keys if language_of_column(key))
-    has_unknown = num_known == 1 and len(keys) == 2 and "id" not in keys  # such as en and luo, not an identifier
-    return is_named or num_known > 1 or has_unknown
+    if keys >= {*(columns or PLAIN_NAMES)} or keys >= {"source", "target"}:
+        return True
+    num_known = len([*filter(language_of_column, keys)])
+    return num_known > 1 or (num_known == 1 and len(keys) == 2 and "id" not in keys)  # such as en and luo
+
+
+def _begins_with_table(path: Path) -> bool:
+    """Whether each of the first lines has cells, as `find_reader` knows them; False if it cannot be read."""
+    lines = list[str]()
+    with suppress(UsageError, DataError):
+        lines += islice(read_lines(path), 20)
+    return bool(lines) and all("\t" in line.strip() or "|||" in line for line in lines)
 
 
 @cache
-def _count_lines(src: Path, tgt: Path) -> int:
-    """The number of pairs of two files of lines; 0 if one is a program, or, with a warning, if they are no pairs."""
+def _count_lines(path: Path) -> int:
+    """The lines of a file of text; 0 for a program, or, with a warning, if it cannot be read."""
     try:
-        for path in (src, tgt):
-            sample = [*islice(read_lines(path), 500)]
-            if sum(1 for line in sample if _PROGRAM_LINE.match(line)) > 0.15 * len(sample):
-                return 0
-        num_src, num_tgt = (sum(1 for _ in read_lines(path)) for path in (src, tgt))
-        if num_src != num_tgt:
-            raise DataError(f"{src} has {num_src:,} lines, {tgt} has {num_tgt:,}")
+        lines = read_lines(path)
+        sample = [*islice(lines, 500)]
+        if sum(1 for line in sample if _PROGRAM_LINE.match(line)) > 0.15 * len(sample):
+            return 0
+        return len(sample) + sum(1 for _ in lines)
     except (UsageError, DataError) as error:
         log.warning("skipping %s", error)
         return 0
-    return num_src

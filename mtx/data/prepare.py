@@ -36,14 +36,14 @@ from mtx.data.cleaning import (
     find_first,
     hash_pairs,
     hash_texts,
-    is_no_value,
+    is_missing_value,
     omission,
 )
 from mtx.data.glossary import learn_lexicon
 from mtx.data.held_out import HELD_OUT, SIDES, EvalSet, hold_out, read_sets
 from mtx.data.markup import codes_of, strip_codes
 from mtx.data.sentence_splitter import multi_sentence_share
-from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora
+from mtx.data.sources import Corpora, Corpus, describe_files, find_corpora, show_example
 from mtx.data.tables import BLOCK_PAIRS, PairBlock, PairGroup
 from mtx.data.token_store import Batch, TokenStore, store_batch, write_store
 from mtx.data.tokenizer import EOS_ID, PLAIN, Frame, Tokenizer, given_tokenizer, train_tokenizer
@@ -61,7 +61,9 @@ _FEW_PAIRS = 100_000  # up to this size, this process encodes the text and train
 _SAMPLE_LINES = 10_000  # of the training text, in which sentences, codes and omissions are counted
 _LEARNED = 20  # pairs of these in which both sides have a code that a model learns like a word
 _MAX_REPEATS = 10.0  # of a pair in an epoch, unless its corpus has a weight
-_NO_VALUE = "no_value"  # pairs with a cell without a value: counted like those that are dropped, but not dropped for it
+_MISSING_VALUES = "missing_values"
+_UNREAD_DATES = "unread_dates"
+_NOTICED = (_MISSING_VALUES, _UNREAD_DATES)  # no reasons to drop a pair
 _FEW_NOT_UTF8, _SHARE_NOT_UTF8 = 10, 0.01  # a corpus is refused if more pairs, and a larger share, are not UTF-8
 
 # Pairs between cleaning and encoding: line, number of the corpus and of the file in a folder, text, date (0 without
@@ -87,7 +89,7 @@ class Tally:
     Attributes:
         is_own: whether the corpus is one of `Corpora.own`.
         weight: how often each pair is used per epoch; `_choose_weights` sets it if the corpus has none.
-        no_value: pairs with a cell without a value, dropped or not.
+        noticed: pairs with one of `_NOTICED`, dropped or not.
     """
 
     corpus: Corpus
@@ -95,8 +97,8 @@ class Tally:
     weight: float
     read: int = 0
     held_out: int = 0
-    no_value: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    noticed: Counter[str] = field(default_factory=Counter)
     examples: dict[str, durable.Json] = field(default_factory=dict)
 
     @property
@@ -104,10 +106,11 @@ class Tally:
         """Pairs that are neither held out nor dropped, so far."""
         return self.read - self.held_out - self.dropped.total()
 
-    def drop(self, reason: str, pairs: PairGroup) -> None:
-        """Count dropped pairs; the first pair for each reason becomes its example."""
+    def count(self, reason: str, pairs: PairGroup) -> None:
+        """Count pairs that are dropped or noticed; the first pair for each reason becomes its example."""
         if pairs.count:
-            self.dropped[reason] += pairs.count
+            counts = self.noticed if reason in _NOTICED else self.dropped
+            counts[reason] += pairs.count
             self.examples.setdefault(reason, self.corpus.example(pairs))
 
     def report(self) -> durable.Json:
@@ -207,23 +210,26 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
         disk.create(path) as file,
         pa.ipc.new_file(file, CLEANED) as writer,
     ):
-        for number, dropped, batch in _show_progress(results, "cleaning"):
+        for number, groups, batch in _show_progress(results, "cleaning"):
             writer.write_batch(batch)
             tally = tallies[number]
             tally.read += batch.num_rows
-            if cells := dropped.pop(_NO_VALUE, None):
-                tally.no_value += cells.count
-                tally.examples.setdefault(_NO_VALUE, tally.corpus.example(cells))
-            for reason, pairs in dropped.items():
-                tally.read += pairs.count
-                tally.drop(reason, pairs)
+            for reason, pairs in groups.items():
+                tally.count(reason, pairs)
     for tally in tallies:
+        tally.read += tally.dropped.total()
         if count := tally.dropped[NOT_UTF8]:
             error = tally.corpus.not_utf8(tally.examples[NOT_UTF8]["line"])
             pairs = f"{count:,} of the {tally.read:,} pairs"
             if count > max(_FEW_NOT_UTF8, _SHARE_NOT_UTF8 * tally.read):
                 raise DataError(f"{error}; nor are {pairs}", error.help)
             log.warning(f"{error}; dropping {pairs}")
+    if count := sum(tally.noticed[_UNREAD_DATES] for tally in tallies):
+        first = show_example(ChainMap(*(tally.examples for tally in tallies))[_UNREAD_DATES])
+        log.warning(
+            f"{counted(count, 'unit')} with a date that cannot be read count as undated, such as {first}; "
+            "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
+        )
 
 
 def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
@@ -235,24 +241,30 @@ def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, di
     """Clean a block of pairs, given with the number of its corpus.
 
     Returns:
-        The corpus number, the dropped pairs by reason (_NO_VALUE is none: those are only counted), and a batch of
-        `CLEANED` with the others.
+        The corpus number, the dropped pairs by reason and those with one of `_NOTICED`, and a batch of `CLEANED` with
+        all that are not dropped.
     """
     number, pairs = block
     rows = list[tuple[int, str, str, int]]()
-    dropped = {reason: replace(group, file=pairs.file) for reason, group in pairs.left_out.items()}
+    groups = {reason: replace(group, file=pairs.file) for reason, group in pairs.left_out.items()}
     for line, src, tgt, date in zip(pairs.lines, pairs.src, pairs.tgt, pairs.dates or repeat(0), strict=False):
-        if is_no_value(src) or is_no_value(tgt):
-            dropped.setdefault(_NO_VALUE, PairGroup(0, line, src, tgt, pairs.file)).count += 1
+        reasons = list[str]()
+        if is_missing_value(src) or is_missing_value(tgt):
+            reasons.append(_MISSING_VALUES)
+        if date == UNREAD_DATE:
+            reasons.append(_UNREAD_DATES)
+            date = 1
         cleaned = clean_pair(src, tgt, data)
         if isinstance(cleaned, str):
-            dropped.setdefault(cleaned, PairGroup(0, line, src, tgt, pairs.file)).count += 1
+            reasons.append(cleaned)
         else:
             rows.append((line, *cleaned, date))
+        for reason in reasons:
+            groups.setdefault(reason, PairGroup(0, line, src, tgt, pairs.file)).count += 1
     lines, sources, targets, dates = zip(*rows, strict=True) if rows else [()] * 4
     corpus, file = ([each] * len(rows) for each in (number, pairs.file))
     columns = [lines, corpus, file, sources, targets, dates, hash_texts(sources), hash_texts(targets)]
-    return number, dropped, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
+    return number, groups, pa.RecordBatch.from_arrays(columns, schema=CLEANED)
 
 
 def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: Corpora, data: DataConfig) -> Mask:
@@ -266,15 +278,6 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
     src_hashes = table["src_hash"].to_numpy() + directions  # other ones in each direction
     tgt_hashes, dates = (table[name].to_numpy() for name in ("tgt_hash", "date"))
     files = hash_pairs(corpus, table["file"].to_numpy())
-    is_unread = dates == UNREAD_DATE
-    if is_unread.any():
-        group = PairGroup.of(table, is_unread)
-        place = "{corpus}:{line}".format(**tallies[corpus[is_unread.argmax()]].corpus.example(group))
-        log.warning(
-            f"{counted(group.count, 'unit')} with a date that cannot be read count as undated, such as {place}: "
-            "expected dates such as 20250131T093000Z or 2025-01-31 10:30+0100"
-        )
-        dates = np.where(is_unread, 1, dates)
     chosen = np.arange(table.num_rows)  # the pair that each one's source keeps
     units = np.flatnonzero(dates >= {"auto": 1, "newest": 0, "all": np.inf}[data.duplicates])
     chosen[units] = units[choose_translations(*(each[units] for each in (src_hashes, tgt_hashes, dates, files)))]
@@ -300,7 +303,7 @@ def _choose(cleaned: Path, tallies: list[Tally], sets: list[EvalSet], corpora: C
             if reason == HELD_OUT:
                 tally.held_out = int(is_dropped.sum())
             elif is_dropped.any():
-                tally.drop(reason, PairGroup.of(table[rows], is_dropped))
+                tally.count(reason, PairGroup.of(table[rows], is_dropped))
     return is_chosen
 
 
@@ -429,7 +432,7 @@ def _encode_train(text: ChosenText, tokenizer: Tokenizer, tallies: list[Tally], 
 
     def kept_pairs(results: Iterator[Any]) -> Iterator[Any]:
         for number, pairs, too_long in _show_progress(results, "encoding"):
-            tallies[number].drop(TOO_LONG, too_long)
+            tallies[number].count(TOO_LONG, too_long)
             yield pairs
 
     with closing(map_in_workers(encode, text.batches())) as results:
@@ -508,7 +511,10 @@ def _report(tallies: list[Tally], sets: list[EvalSet], data: DataConfig) -> dura
     return {
         **{count: sum(getattr(tally, count) for tally in tallies) for count in ("read", "kept", "held_out")},
         "dropped": {reason: {"pairs": count, "example": examples[reason]} for reason, count in dropped},
-        _NO_VALUE: {"pairs": sum(tally.no_value for tally in tallies), "example": examples.get(_NO_VALUE)},
+        _MISSING_VALUES: {
+            "pairs": sum(tally.noticed[_MISSING_VALUES] for tally in tallies),
+            "example": examples.get(_MISSING_VALUES),
+        },
         "corpora": [tally.report() | sides.get(tally.corpus.languages, {}) for tally in tallies],
         "valid": sets[0].report(),
         "tests": {test.name: test.report() | sides.get(test.directions[0], {}) for test in sets[1:]},

@@ -16,10 +16,10 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText
+from mtx.config.schema import HELD_OUT_TEST, DataConfig, HubConfig, TokenizerConfig, TrainText, write_list
 from mtx.config.settings import Resolved, exists, recipe_names
 from mtx.data.bilingual import BilingualReader, match_rank
-from mtx.data.folders import direction_of, ending_of, find_texts
+from mtx.data.folders import ending_of, find_texts, language_codes
 from mtx.data.language_detection import Profile, are_exchanged, find_languages, names_languages
 from mtx.data.languages import Languages, code_of, tag_of
 from mtx.data.readers import FILE_ENDING, READERS, find_reader, no_pairs
@@ -96,6 +96,11 @@ class Corpus:
             except UsageError:  # it has no lines: its rows or units are counted
                 continue
         return DataError(f"{self.name}:{line}: not UTF-8")
+
+
+def show_example(value: durable.Json) -> str:
+    """An example pair of report.json as text: corpus, line, source and target."""
+    return f"{value['corpus']}:{value['line']}: {value['src']} -> {value['tgt']}"
 
 
 @dataclass(frozen=True)
@@ -240,7 +245,10 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
             return _find_in_folder(data, folder, key, languages)
     path = next(filter(_is_file, candidates), None)
     if path is None:
-        help = "give a file with its extension, or NAME for DIR/NAME.LANG[.gz] with data.dir, data.src and data.tgt"
+        help = (
+            "give a file with its extension, '\"A, B.tsv\"' if its name has a comma, or NAME for DIR/NAME.LANG[.gz] "
+            "with data.dir, data.src and data.tgt"
+        )
         if key != "train":
             help = f"data.valid=null holds out a part of the training text; {help}"
         raise UsageError(f"data.{key}: {name!r} not found: there is no {missing}", help)
@@ -267,24 +275,24 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
     given = {*map(code_of, languages)} - {*PLAIN_NAMES}
     if len(given) < 2:
         languages = next((pair for pair in directions if given <= {*pair}), languages)
-    codes = {*direction_of(*languages)}
-    others = [pair for pair in directions if {*pair} != codes]
+    own = language_codes(*languages)
+    others = [pair for pair in directions if {*pair} != {*own}]
     shown = join_names(f"{'-'.join(pair)} ({counts[pair]:,} pairs)" for pair in others)
     if others and not data.directions:
-        several = f"data.directions={'-'.join(direction_of(*languages))},{'-'.join(others[0])}"
+        several = f"data.directions={'-'.join(own)},{'-'.join(others[0])}"
         log_once(f"{folder}: other languages are skipped: {shown}; to use several: {several}")
-    possible = codes if data.directions else {"", *codes}
+    possible = {*own} if data.directions else {"", *own}
     unnamed = data.model_copy(update={"dir": None})  # the names are whole
     parts = list[Corpus]()
-    for files, found in texts.items():
-        if len(files) == 2:
-            for src, tgt in (files, files[::-1]):
-                named = zip(map(ending_of, (src, tgt)), languages, strict=True)
-                if all(match_rank(tag_of(ending), language) is not None for ending, language in named):
-                    parts.append(Corpus(folder.name, partial(read_text, src, tgt), (src, tgt), languages=languages))
-        elif any({*pair} <= possible for pair in found):
-            parts.append(_find(unnamed, str(files[0]), key, languages, data.columns))
-    parts = [_in_order(part, data.columns) for part in parts]
+    for text, found in texts.items():
+        if isinstance(text, Path):
+            if any({*pair} <= possible for pair in found):  # its reader then takes the regions that are asked for
+                parts.append(_find(unnamed, str(text), key, languages, data.columns))
+            continue
+        for sides in (text, text[::-1]):
+            tags = (tag_of(ending_of(side)) for side in sides)
+            if None not in map(match_rank, tags, languages):  # of pt-PT and pt-BR, the one that is asked for
+                parts.append(Corpus(folder.name, partial(read_text, *sides), sides, languages=languages))
     if not parts or not (directions or len(given) == 2):
         raise UsageError(
             f"{folder}: no text in {' and '.join(languages)}; it has {shown}",
@@ -295,7 +303,7 @@ def _find_in_folder(data: DataConfig, folder: Path, key: str, languages: Languag
 
     def blocks() -> Iterator[PairBlock]:
         for part in parts:
-            for block in part.blocks():
+            for block in _in_order(part, data.columns).blocks():
                 yield replace(block, file=files.index(part.files[0]) + 1)
 
     return Corpus(folder.resolve().name, blocks, files, is_table=True, is_folder=True, languages=languages)
@@ -477,7 +485,7 @@ def describe(names: list[str], overrides: list[str]) -> list[str]:
         raise no_pairs(*map(Path, names[:2]))
     if kinds != {True}:
         return []
-    files = ",".join(f"{Path(name)}/" if _is_dir(name) else name for name in names)
+    files = write_list(f"{Path(name)}/" if _is_dir(name) else name for name in names)
     keys = {override.partition("=")[0] for override in overrides}
     if "data.train" in keys:
         raise UsageError(f"{names[0]} and data.train: expected one of them", f"data.train={files},OTHER")

@@ -87,8 +87,8 @@ class PairBlock:
 
     Attributes:
         lines: the 1-based line or record of each pair.
-        dates: the last change of each pair, as a number that grows with time, 1 if unknown; empty for text that is not
-            in units.
+        dates: the last change of each pair, as a number that grows with time; 1 if unknown, UNREAD_DATE of `bilingual`
+            if it cannot be read; empty for text that is not in units.
         left_out: what the reader skipped in addition to these pairs, by reason.
         file: the number of their file, in a corpus of a folder.
     """

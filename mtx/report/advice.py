@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mtx.config.schema import Config
 from mtx.data.language_detection import Profile
 from mtx.data.languages import name_of, writes_spaces
-from mtx.data.sources import find_changed_files
+from mtx.data.sources import find_changed_files, show_example
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
 from mtx.decoding.metrics import LIMITS, METRICS, Scores, normalize_lines, parts_of, too_short_for_bleu
@@ -83,13 +83,14 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
         if share >= 0.05 and reason in _ABOUT_DROPPED:
             problem = "are the source copied as the target" if reason == "identical" else f"are dropped: {reason}"
             yield Advice(
-                f"{share:.0%} of the pairs {problem}, such as {example(dropped['example'])}", _ABOUT_DROPPED[reason]
+                f"{share:.0%} of the pairs {problem}, such as {show_example(dropped['example'])}",
+                _ABOUT_DROPPED[reason],
             )
-    cells = data.report.get("no_value", {"pairs": 0})  # earlier versions did not count them
+    cells = data.report.get("missing_values", {"pairs": 0})  # earlier versions did not count them
     if (share := cells["pairs"] / data.report["read"]) >= 0.005:
         yield Advice(
-            f"{share:.1%} of the pairs have a cell without a value, such as {example(cells['example'])}",
-            "leave such cells empty where the table is made, and their pairs are dropped",
+            f"{share:.1%} of the pairs have a missing value, such as {show_example(cells['example'])}",
+            "export such cells as empty; mtx then drops their pairs",
         )
     texts = data.train.texts(spread(data.train.num_pairs))
     share = statistics.fmean(any(map(FORMS[SUBWORDS], pair)) for pair in zip(*texts, strict=True))
@@ -192,11 +193,6 @@ def unknown_share(side: Side, tokenizer: Tokenizer, rows: NDArray[np.int64]) -> 
     return sum("<0x" in word or "<unk>" in word for word in words) / max(1, len(words))
 
 
-def example(value: dict[str, Any]) -> str:
-    """An example pair of report.json as text: corpus, line, source and target."""
-    return f"{value['corpus']}:{value['line']}: {value['src']} -> {value['tgt']}"
-
-
 def sets_of(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The entries of report.json for the validation and test sets, by the names that messages use."""
     return {"validation set": report["valid"], **{f"test set {name}": entry for name, entry in report["tests"].items()}}
@@ -221,7 +217,7 @@ def leaks(entry: dict[str, Any]) -> str:
     if not number:
         return "none of its sentences is in the training text"
     which = "1 training pair has" if number == 1 else f"{number:,} training pairs have"
-    return f"{which} a source or target of it, such as {example(entry['leaks']['example'])}"
+    return f"{which} a source or target of it, such as {show_example(entry['leaks']['example'])}"
 
 
 def are_alike(hypotheses: list[str], references: list[str]) -> bool:

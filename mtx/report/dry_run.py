@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from mtx.config.schema import Config
+from mtx.data.sources import show_example
 from mtx.formatting import format_duration
 from mtx.model.device import find_device
-from mtx.report.advice import Advice, changed_text, example, set_lines, warnings
+from mtx.report.advice import Advice, changed_text, set_lines, warnings
 from mtx.storage.run_directory import check_settings, refuse_foreign
 from mtx.storage.run_files import STATE, RunLayout, checkpoint_steps, full_checkpoint_steps, is_prepared
 from mtx.training import checkpoint
@@ -148,7 +149,7 @@ def lines(report: dict[str, Any]) -> Iterator[str]:
         f"{data['held_out']:,} held out ({how})"
     )
     for reason, dropped in data["dropped"].items():
-        yield f"  {dropped['pairs']:,} {reason}, such as {example(dropped['example'])}"
+        yield f"  {dropped['pairs']:,} {reason}, such as {show_example(dropped['example'])}"
     yield from (f"  {line}" for line in set_lines(data))
     yield (
         f"model:    {run['parameters']:,} parameters, {run['pieces']:,} subwords, trained on {run['device']} in "

@@ -18,12 +18,13 @@ from jinja2 import UndefinedError
 from mtx.config import settings
 from mtx.config.schema import Config, leaves
 from mtx.data.languages import tokenizer_of, writes_spaces
+from mtx.data.sources import show_example
 from mtx.errors import DamagedFileError, UsageError
 from mtx.evaluation.comparison import TEXT, compare, groups_of, load_values, mean_tables, setting_text, words
 from mtx.evaluation.test_set_scores import system_outputs
 from mtx.evaluation.test_sets import TestSet, test_sets_of_runs
 from mtx.formatting import file_name, format_duration
-from mtx.report.advice import count_by_quality, example, leaks, of_gains, set_lines, usability
+from mtx.report.advice import count_by_quality, leaks, of_gains, set_lines, usability
 from mtx.report.charts import NUM_COLOURS, learning_curves
 from mtx.report.html_page import render
 from mtx.report.run_history import RunSummary, improvement, read_run
@@ -121,7 +122,7 @@ def _overview(run: RunSummary) -> tuple[dict[str, str], str]:
             reasons = ", ".join(f"{number:,} {reason}" for reason, number in corpus["dropped"].items())
             name = f"{corpus['name']} {corpus['src']}-{corpus['tgt']}" if "src" in corpus else corpus["name"]
             corpora.append((name, *map(corpus.__getitem__, ("kept", "read", "held_out", "weight")), reasons))
-        dropped = [(reason, drop["pairs"], example(drop["example"])) for reason, drop in report["dropped"].items()]
+        dropped = [(reason, drop["pairs"], show_example(drop["example"])) for reason, drop in report["dropped"].items()]
         sets = [*set_lines(report)]
         return facts, render("report_data.html", report=report, corpora=corpora, dropped=dropped, sets=sets)
     except (AttributeError, KeyError, TypeError, ValueError, UndefinedError):

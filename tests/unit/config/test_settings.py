@@ -10,7 +10,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mtx.config.schema import Config, key_names
+from mtx.config.schema import Config, key_names, write_list
 from mtx.config.settings import (
     describe_key,
     differences,
@@ -198,6 +198,14 @@ def test_printed_configurations_read_back_equal(name: str | None, tmp_path: Path
     resolved = resolve(name, overrides)
     assert load(write(tmp_path / "a.yaml", dump(resolved.config))) == resolved.config
     assert load(write(tmp_path / "b.yaml", dump_with_origins(resolved))) == resolved.config
+
+
+def test_a_name_with_a_comma_is_in_double_quotes_on_the_command_line() -> None:
+    names = ("t/en, de.tsv", "a.tsv", " b,", "[c, d]", '"e".tsv')
+    text = write_list(names)
+    assert text == '"t/en, de.tsv",a.tsv," b,","[c, d]","e".tsv'
+    assert resolve(None, [f"data.test={text}"]).config.data.test == names
+    assert resolve(None, ['data.test=[ "a, b" , c,, "d ]']).config.data.test == ("a, b", "c", '"d')
 
 
 def test_a_duration_is_written_with_its_unit_but_in_json() -> None:

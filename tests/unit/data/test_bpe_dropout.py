@@ -133,22 +133,11 @@ def test_the_cache_is_bounded_by_its_ids_and_changes_no_piece(monkeypatch: pytes
     ids = tokenizer.encode([*text, *texts(1)], target=True)
     whole = BpeDropout(tokenizer, 5, 0.3, 1000, target=True)
     expected = [whole(ids, np.random.default_rng(epoch)) for epoch in (0, 1)]
-    cached = list[int]()
-    merge = BpeDropout._merge
-
-    def counted(self: BpeDropout, word: tuple[int, ...], draw: int | None) -> tuple[int, ...]:
-        cut = merge(self, word, draw)
-        if draw is not None:
-            cached.append(len(word) + len(cut))
-        return cut
-
-    monkeypatch.setattr(BpeDropout, "_merge", counted)
     monkeypatch.setattr(bpe_dropout, "_MAX_IDS", 1500, raising=False)
     bounded = BpeDropout(tokenizer, 5, 0.3, 1000, target=True)
     for epoch in (0, 1):
         for number, draws in enumerate(np.random.default_rng(epoch).integers(32, size=(len(ids), 60)).tolist()):
             bounded.cut(ids[number], draws)
-            size = bounded._cut_word.cache_info().currsize
-            assert sum(cached[-size:]) <= 1500 + max(cached)
+            assert sum(len(word) + len(cut) for (word, _), cut in bounded._cuts.items()) <= 1500 + 100
     assert [bounded(ids, np.random.default_rng(epoch)) for epoch in (0, 1)] == expected
-    assert whole._cut_word.cache_info().currsize > 200, "ordinary text stays in it"
+    assert len(whole._cuts) > 200, "ordinary text stays in it"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mtx.config.schema import DataConfig
-from mtx.data.cleaning import clean_pair, find_first, hash_pairs, hash_texts, is_no_value
+from mtx.data.cleaning import clean_pair, find_first, hash_pairs, hash_texts, is_missing_value
 from mtx.data.markup import clean_text
 
 LIMITS = DataConfig(max_tokens=10, max_length_ratio=4.0)
@@ -120,10 +120,10 @@ def test_the_first_of_equal_hashes_counts(seed: int) -> None:
     assert find_first(np.array(hashes, np.uint64)).tolist() == expected
 
 
-def test_what_programs_write_into_cells_without_a_value() -> None:
+def test_what_programs_write_into_cells_for_a_missing_value() -> None:
     pandas = "nan NaN -nan -NaN NaT <NA> NA N/A n/a NULL null None #N/A #NA 1.#IND -1.#QNAN"
     spreadsheets = "#N/A #REF! #VALUE! #DIV/0! #NAME? #NULL! #NUM! #NV #WERT! #BEZUG! #¡VALOR! #¿NOMBRE? Err:502"
     for cell in (*pandas.split(), *spreadsheets.split(), "#N/A N/A", " nan "):
-        assert is_no_value(cell), cell
+        assert is_missing_value(cell), cell
     for text in ("Nana", "Na, gut", "Na!", "nan.", "no value", "Nullte", "#1", "#win!", "#hashtag", "", "!", "Err"):
-        assert not is_no_value(text), text
+        assert not is_missing_value(text), text

@@ -326,27 +326,41 @@ def test_json_with_pairs_that_is_not_read_is_a_warning(
     assert len(warnings) == 1 and warnings[0].startswith(f"skipping {tmp_path / 'pairs.json'}:")
 
 
+@pytest.mark.parametrize("name, separator", [("pairs.txt", "\t"), ("pairs.txt.gz", " ||| ")])
+def test_text_with_pairs_that_is_not_read_is_a_warning(
+    name: str, separator: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = lines([separator.join(pair) for pair in zip(ENGLISH, GERMAN, strict=False)]).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    write(tmp_path / "more.tsv", "English\tGerman\na cow\teine Kuh\n")
+    for number, other in enumerate(("\tREADME\n\tRead me.\n", "a\tb\nc\n", "a b\n", "")):
+        write(tmp_path / f"{number}.txt", other)
+    (tmp_path / "wide.txt").write_bytes("a\tb\n".encode("utf-16"))
+    assert pairs(train(str(tmp_path))[0]) == [("a cow", "eine Kuh")]
+    [warning] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert warning.startswith(f"skipping {tmp_path / name}, which looks like a table")
+
+
 @pytest.mark.parametrize(
-    "english, german",
+    "english, german, skipped",
     [
-        ("a\n".encode("utf-16"), "b\n".encode("utf-16")),
-        (b"a\n", "b\n".encode("utf-16")),
-        (b"a\n", b"PK\x03\x04" + bytes(100)),
-        (b"\x7fELF" + bytes(99), b"\x1f\x8b" + bytes(40)),
-        (gzip.compress(b"a\n" * 9, mtime=0)[:-9], b"b\n" * 9),
-        (b"a\rb\rc", b"a\n"),
-        (b"a\nb\n", b"a\n"),
+        ("a\n".encode("utf-16"), "b\n".encode("utf-16"), ["bad.de", "bad.en"]),
+        (b"a\n", b"PK\x03\x04" + bytes(100), ["bad.de"]),
+        (gzip.compress(b"a\n" * 9, mtime=0)[:-9], b"b\n" * 9, ["bad.en"]),
+        (b"a\rb\rc", b"a\n", ["bad.en"]),
+        (b"a\nb\n", b"a\n", ["bad.en: it has 2 lines, "]),
     ],
-)  # fmt: skip
-def test_two_files_that_cannot_be_read_are_skipped_with_a_warning(
-    english: bytes, german: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+)
+def test_files_of_lines_that_cannot_be_read_are_skipped_with_a_warning(
+    english: bytes, german: bytes, skipped: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "bad.en").write_bytes(english)
     (tmp_path / "bad.de").write_bytes(german)
     write(tmp_path / "good.tsv", "English\tGerman\na cow\teine Kuh\n")
     assert pairs(train(str(tmp_path))[0]) == [("a cow", "eine Kuh")]
-    warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-    assert len(warnings) == 1 and warnings[0].startswith(f"skipping {tmp_path / 'bad.'}")
+    warnings = sorted(each.getMessage() for each in caplog.records if each.levelno == logging.WARNING)
+    for warning, start in zip(warnings, skipped, strict=True):
+        assert warning.startswith(f"skipping {tmp_path}/{start}")
 
 
 @pytest.mark.parametrize("one, other", [*combinations(sorted(PROGRAMS), 2)])
@@ -375,7 +389,9 @@ def test_commas_in_the_names_of_files_and_folders(tmp_path: Path, monkeypatch: p
     assert pairs(train("t/en, de.tsv")[0]) == [("a cow", "eine Kuh")]
     assert pairs(train(str(tmp_path / "t/en, de.tsv"))[0]) == [("a cow", "eine Kuh")]
     names = ["t/en, de.tsv", "a.tsv", "My, Folder"]
-    [setting, _] = describe(names, [])
-    data = resolve("own-text", [setting, "data.test=t/en, de.tsv,heldout, a.tsv"]).config.data
-    assert data.train == ("t/en, de.tsv", "a.tsv", "My, Folder/") and data.test == ("t/en, de.tsv", "heldout", "a.tsv")
-    assert resolve("own-text", ["data.train=a,b,a.tsv", "data.columns=1, 2"]).config.data.train == ("a", "b", "a.tsv")
+    setting, _ = describe(names, [])
+    assert setting == 'data.train="t/en, de.tsv",a.tsv,"My, Folder/"'
+    assert resolve("own-text", [setting]).config.data.train == ("t/en, de.tsv", "a.tsv", "My, Folder/")
+    with pytest.raises(UsageError, match="'t/en' not found") as error:
+        find_corpora(resolve("own-text", ["data.train=t/en, de.tsv"]).config.data)
+    assert '"A, B.tsv"' in str(error.value.help)

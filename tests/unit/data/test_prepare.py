@@ -130,15 +130,15 @@ def test_the_first_of_many_is_the_example(tmp_path: Path, train_text: list[Pair]
     assert data.report["src_tokens"] == data.train.src.lengths.sum()
 
 
-def test_cells_without_a_value_are_counted_and_not_dropped(tmp_path: Path, train_text: list[Pair]) -> None:
+def test_missing_values_are_counted_and_not_dropped(tmp_path: Path, train_text: list[Pair]) -> None:
     """A long source drops its pair for the ratio of lengths, and the cell is shown all the same."""
-    assert run(tmp_path, *GIVEN).report["no_value"] == {"pairs": 0, "example": None}
+    assert run(tmp_path, *GIVEN).report["missing_values"] == {"pairs": 0, "example": None}
     long = " ".join(f"word{number}" for number in range(20))
     cells = [("a dog", "nan"), ("a cat", "#N/A"), ("NULL", "a cow"), (long, "#REF!"), ("nan", "nan")]
     write(tmp_path / "train", train_text[:40] + cells + train_text[40:])
     data = run(tmp_path, *GIVEN, out="with-cells")
     example = {"corpus": "train", "line": 41, "src": "a dog", "tgt": "nan"}
-    assert data.report["no_value"] == {"pairs": 5, "example": example} and conserves(data.report)
+    assert data.report["missing_values"] == {"pairs": 5, "example": example} and conserves(data.report)
     assert {reason: entry["pairs"] for reason, entry in data.report["dropped"].items()} == {
         "length ratio": 1, "identical": 1,
     }  # fmt: skip
