@@ -28,7 +28,9 @@ NOT_UTF8 = "not UTF-8"
 _NUMBER = re.compile(r"(?<!\d)(?<!\d[.,])\d(?:[.,]?\d)++(?!s|nd|rd|th)")
 
 # What pandas and spreadsheets write into a cell whose value is missing or an error: 1.#IND, Err:502, #DIV/0!
-_MISSING = frozenset(["nan", "-nan", "nat", "<na>", "na", "n/a", "null", "none", "#n/a", "#n/a n/a", "#na", "#nv"])
+_MISSING = frozenset(
+    ["nan", "-nan", "nat", "<na>", "n/a", "null", "(null)", "\\n", "none", "#n/a", "#n/a n/a", "#na", "#nv", "#n/d"]
+)
 _ERROR_VALUE = re.compile(r"-?1\.#\w{1,9}|[Ee]rr:\d{3}|#[^\sa-z]{2,12}[!?]")
 
 MAX_PIECE_CHARS = 16  # SentencePiece's own default, max_sentencepiece_length
@@ -70,7 +72,7 @@ def is_missing_value(text: str) -> bool:
     if len(text) > 16:
         return False
     text = text.strip()
-    return text.casefold() in _MISSING or _ERROR_VALUE.fullmatch(text) is not None
+    return text == "NA" or text.casefold() in _MISSING or _ERROR_VALUE.fullmatch(text) is not None
 
 
 def omission(src: str, tgt: str) -> Literal["short", "numbers"] | None:

@@ -3,6 +3,7 @@
 Flow: a folder -> the names of its texts, as in data.train, with their directions -> one corpus, in `sources`.
 """
 
+import json
 import logging
 import re
 from collections import Counter, defaultdict
@@ -23,8 +24,9 @@ log = logging.getLogger(__name__)
 
 Text = Path | tuple[Path, Path]  # a file of pairs, or two files of lines
 Directions = Counter[Languages]  # and their numbers of pairs; a language that nothing shows is empty
-# install.sh and install.pl are programs, train.sh and train.pl Serbo-Croatian and Polish: most programs have three such
-# lines in ten, and news in 128 languages at most one in eight
+# Codes of languages that are endings of programs, too: install.sh and install.pl are programs, train.sh and train.pl
+# Serbo-Croatian and Polish. Most programs have three such lines in ten, and news in 128 languages at most one in eight.
+_PROGRAM_ENDINGS = frozenset(["am", "as", "cs", "el", "la", "mk", "ml", "pl", "sh", "so", "st", "sv", "ts"])
 _PROGRAM_LINE = re.compile(r"\s{0,99}(?:#|//|/\*)|.*(?:[{}\\]$|[\"')\]];$|\$\w|\w\(|\w ?= ?\S|->|=>|::)")
 
 
@@ -46,7 +48,7 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
         if any(part == "runs" or part[0] == "." for part in parts) or not path.is_file():
             continue
         ending = ending_of(path)
-        if (FILE_ENDING.search(path.name) or ending == "json") and (counts := _count_pairs(path, columns)):
+        if (FILE_ENDING.search(path.name) or ending.lower() == "json") and (counts := _count_pairs(path, columns)):
             texts[path] = counts
         elif code_of(ending) in codes or language_of_column(ending):
             sides[str(path).removesuffix(".gz").removesuffix(ending)].setdefault(ending, path)
@@ -57,6 +59,8 @@ def find_texts(folder: Path, languages: Languages, columns: Columns) -> dict[Tex
     for files in sides.values():
         before = len(texts)
         for src, tgt in combinations(sorted(files, key=lambda ending: (code_of(ending) != "en", ending)), 2):
+            if {src, tgt} <= _PROGRAM_ENDINGS and _is_program(files[src]) and _is_program(files[tgt]):
+                continue
             num_src, num_tgt = _count_lines(files[src]), _count_lines(files[tgt])
             if num_src and num_src == num_tgt:
                 texts[files[src], files[tgt]] = Counter({language_codes(src, tgt): num_src})
@@ -90,7 +94,7 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
     """The directions of a file; none if it cannot be read, or is JSON of something else."""
     counts = Directions()
     try:
-        if ending_of(path) == "json" and not _begins_with_pair(path, columns):
+        if ending_of(path).lower() == "json" and not _begins_with_pair(path, columns):
             return counts
         (src, *others), _ = languages_of(path, columns)
         for tgt in others:
@@ -102,12 +106,19 @@ def _count_pairs(path: Path, columns: Columns) -> Directions:
 
 
 def _begins_with_pair(path: Path, columns: Columns) -> bool:
-    """Whether the first lines of JSON have the keys of a pair with texts, even if the file is damaged further on."""
-    keys = {*re.findall(r'"([\w-]{1,40})" ?: ?(?:"|null)', "\n".join(islice(read_lines(path), 20)))}
-    if keys >= {*(columns or PLAIN_NAMES)} or keys >= {"source", "target"}:
-        return True
-    num_known = len([*filter(language_of_column, keys)])
-    return num_known > 1 or (num_known == 1 and len(keys) == 2 and "id" not in keys)  # such as en and luo
+    """Whether JSON begins with several objects, of which the first is a pair, even if it is damaged further on."""
+    head = "\n".join(islice(read_lines(path), 20)).lstrip(" \r\n[")  # of lines, or of an array
+    try:
+        row, end = json.JSONDecoder().raw_decode(head)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(row, dict) or not head[end:].lstrip(" \r\n,").startswith("{"):
+        return False
+    texts = {key for key, value in row.items() if isinstance(value, str) and any(map(str.isalpha, value))}
+    is_named = {*(columns or PLAIN_NAMES)} <= {*row} or {*row} == {"source", "target"}
+    return (
+        is_named or isinstance(row.get("translation"), dict) or sum(1 for key in texts if language_of_column(key)) > 1
+    )
 
 
 def _begins_with_table(path: Path) -> bool:
@@ -118,15 +129,20 @@ def _begins_with_table(path: Path) -> bool:
     return bool(lines) and all("\t" in line.strip() or "|||" in line for line in lines)
 
 
+def _is_program(path: Path) -> bool:
+    """Whether the lines of a file look like those of a program; False for a file that cannot be read."""
+    try:
+        lines = [*islice(read_lines(path), 500)]
+    except (UsageError, DataError):
+        return False
+    return sum(1 for line in lines if _PROGRAM_LINE.match(line)) > 0.15 * len(lines)
+
+
 @cache
 def _count_lines(path: Path) -> int:
-    """The lines of a file of text; 0 for a program, or, with a warning, if it cannot be read."""
+    """The lines of a file of text; 0, with a warning, if it cannot be read."""
     try:
-        lines = read_lines(path)
-        sample = [*islice(lines, 500)]
-        if sum(1 for line in sample if _PROGRAM_LINE.match(line)) > 0.15 * len(sample):
-            return 0
-        return len(sample) + sum(1 for _ in lines)
+        return sum(1 for _ in read_lines(path))
     except (UsageError, DataError) as error:
         log.warning("skipping %s", error)
         return 0

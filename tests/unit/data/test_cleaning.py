@@ -121,9 +121,24 @@ def test_the_first_of_equal_hashes_counts(seed: int) -> None:
 
 
 def test_what_programs_write_into_cells_for_a_missing_value() -> None:
-    pandas = "nan NaN -nan -NaN NaT <NA> NA N/A n/a NULL null None #N/A #NA 1.#IND -1.#QNAN"
-    spreadsheets = "#N/A #REF! #VALUE! #DIV/0! #NAME? #NULL! #NUM! #NV #WERT! #BEZUG! #¡VALOR! #¿NOMBRE? Err:502"
+    pandas = "nan NaN -nan -NaN NaT <NA> NA N/A n/a NULL null (null) \\N None #N/A #NA 1.#IND -1.#QNAN"
+    spreadsheets = "#N/A #REF! #VALUE! #DIV/0! #NAME? #NULL! #NUM! #NV #N/D #WERT! #BEZUG! #¡VALOR! #¿NOMBRE? Err:502"
     for cell in (*pandas.split(), *spreadsheets.split(), "#N/A N/A", " nan "):
         assert is_missing_value(cell), cell
-    for text in ("Nana", "Na, gut", "Na!", "nan.", "no value", "Nullte", "#1", "#win!", "#hashtag", "", "!", "Err"):
+    for text in (
+        "Na",
+        "na",
+        "Nana",
+        "Na, gut",
+        "Na!",
+        "nan.",
+        "no value",
+        "Nullte",
+        "#1",
+        "#win!",
+        "#hashtag",
+        "",
+        "!",
+        "Err",
+    ):
         assert not is_missing_value(text), text

@@ -278,12 +278,15 @@ JSON_PAIRS = [{"en": en, "de": de} for en, de in zip(ENGLISH, GERMAN, strict=Fal
 
 @pytest.mark.parametrize(
     "row",
-    [lambda row: row, lambda row: {"id": 1, "translation": row}, lambda row: {"src": row["en"], "tgt": row["de"]}],
-)
+    [
+        lambda row: row, lambda row: {"id": 1, "translation": row},
+        lambda row: {"src": row["en"], "tgt": row["de"]}, lambda row: {"en": row["en"], "id": "a", "de": row["de"]},
+    ],
+)  # fmt: skip
 def test_json_lines_of_a_folder_are_read_and_other_json_is_not_mentioned(
     row: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(tmp_path / "a/train.json", lines([json.dumps(row(pair)) for pair in JSON_PAIRS]))
+    write(tmp_path / "a/train.JSON", lines([json.dumps(row(pair), separators=(",", "  :  ")) for pair in JSON_PAIRS]))
     write(tmp_path / "a/more.tsv", "English\tGerman\na cow\teine Kuh\n")
     package = {"name": "a", "version": "1", "repository": {"type": "git"}, "scripts": {"test": "x"}}
     others = [
@@ -296,6 +299,12 @@ def test_json_lines_of_a_folder_are_read_and_other_json_is_not_mentioned(
         1,
         {"en": {"a": "b"}, "de": {}},
         {"id": "a", "name": "b"},
+        {"en": "English", "de": "Deutsch", "fr": "French"},
+        {"en": "Save", "de": "Sichern"},
+        {"source": "a", "target": "b", "weight": 1},
+        {"no": "1", "name": "thing"},
+        [{"source": "a", "target": "b", "weight": "c"}, {"source": "b", "target": "a", "weight": "c"}],
+        [{"lo": "1", "hi": "2"}, {"lo": "2", "hi": "3"}],
     ]
     for number, value in enumerate(others):
         write(tmp_path / f"a/{number}.json", json.dumps(value))
@@ -361,6 +370,16 @@ def test_files_of_lines_that_cannot_be_read_are_skipped_with_a_warning(
     warnings = sorted(each.getMessage() for each in caplog.records if each.levelno == logging.WARNING)
     for warning, start in zip(warnings, skipped, strict=True):
         assert warning.startswith(f"skipping {tmp_path}/{start}")
+
+
+@pytest.mark.parametrize(
+    "sign", ["# A heading", "Article 3(1) applies.", "Delete %d file(s)?", "#Berlin -> here", "$a = b;"]
+)
+@pytest.mark.parametrize("ending", ["de", "mk", "sh"])
+def test_text_with_signs_of_code_is_read(sign: str, ending: str, tmp_path: Path) -> None:
+    write(tmp_path / "a.en", lines([*ENGLISH, *[sign] * len(ENGLISH)]))
+    write(tmp_path / f"a.{ending}", lines([*GERMAN, *[sign] * len(GERMAN)]))
+    assert len(pairs(train(str(tmp_path))[0])) == 2 * len(ENGLISH)
 
 
 @pytest.mark.parametrize("one, other", [*combinations(sorted(PROGRAMS), 2)])
