@@ -37,17 +37,6 @@ def test_without_dates_the_translation_of_most_files_counts_and_of_several_the_l
     assert chosen(sources, targets, [1, 2, 1, 1, 1, 1], [1, 2, 3, 4, 1, 2]) == [1, 1, 1, 1, 5, 5]
 
 
-def test_the_translation_of_most_files_counts_in_every_order_and_number_of_files(tmp_path: Path) -> None:
-    """With one hash of corpus and file and the same of pair and file, about 1 in 20 kept the rarer translation."""
-    filler = [(f"sentence number {n} is here", f"Satz Nummer {n} steht hier", 2024) for n in range(500)]
-    common = [(f"open file {n}", f"Datei {n} öffnen", 2024) for n in range(300)]
-    rare = [(f"open file {n}", f"die Datei {n} aufmachen", 2024) for n in range(300)]
-    texts = {"a.tmx": filler + common, "b.tmx": filler + common, "c.tmx": rare}
-    data = prepared(tmp_path, tuple(memory(tmp_path / name, text) for name, text in texts.items()))
-    kept = {src: tgt for src, tgt in text_of(data.train) if src.startswith("open")}
-    assert len(kept) > 200 and all(tgt.endswith("öffnen") for tgt in kept.values())
-
-
 def test_the_files_of_a_pair_are_counted_exactly() -> None:
     """Each translation in one file more wins, whatever other pairs and corpora there are (a brute-force count)."""
     rng = np.random.default_rng(1)
