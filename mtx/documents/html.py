@@ -48,7 +48,7 @@ _VISIBLE = re.compile(
     r"|(?!meta )\S+ (?:alt|title|placeholder|label|aria-(?:label|description|valuetext|roledescription|placeholder)) .*"
 )
 _DECLARED = re.compile("html (?:xml:)?lang .*|meta content content-language")
-_CODES = re.compile("(?:[a-z]{2,8}(?:[-_, ]{1,2}[a-z0-9]{1,8}){0,20})?", re.IGNORECASE)  # of languages; no template
+_CODES = re.compile("(?:[a-z]{1,8}(?:[-_, ]{1,2}[a-z0-9]{1,8}){0,20})?", re.IGNORECASE)  # of languages; no template
 _UNKNOWN = ("", *PLAIN_NAMES)  # languages
 # Icons; signatures and names in the pages of Sphinx, Javadoc, Doxygen, TypeDoc, rustdoc, phpDocumentor and mkdocstrings
 _KEPT_CLASS = re.compile(
@@ -125,30 +125,31 @@ def read_attributes(text: str, languages: Languages = ("", "")) -> Iterator[Edit
     """
     masked = _mask_templates(text)
     src, tgt = languages
-    parts = _parts(masked, src)
-    is_declared = tgt not in _UNKNOWN and any(_declares(part, name) for part in parts for name in part.spans)
-    direction = writing_direction(tgt)
-    opposite = {"ltr": "rtl", "rtl": "ltr"}.get(direction)
-    for part in parts:
+    for part in _parts(masked, src):
         for name, (start, end) in part.spans.items():
             if start < 0:
                 continue
             quote = text[start] if text[start] in "\"'" else '"'
-            if is_declared and _declares(part, name):
-                yield replace_text(start, end, f"{quote}{tag_of(tgt)}{quote}")
-                continue
+            described = _described(part, name)
             value = part.attributes[name]
-            if is_declared and name == "dir" and part.name in ("html", "body") and value.lower() == opposite:
-                yield replace_text(start, end, f"{quote}{direction}{quote}")
-            elif not part.is_frozen and _VISIBLE.fullmatch(_described(part, name)) and has_letters([value]):
+            if declared := _declared_for(tgt, described, value):
+                yield replace_text(start, end, f"{quote}{declared}{quote}")
+            elif not part.is_frozen and _VISIBLE.fullmatch(described) and has_letters([value]):
                 inner = text[start] == quote
                 segment = with_codes(_unescape(text, masked, start + inner, end - inner), html.escape)
                 yield Edit(start, end, segment, partial(_write_value, quote))
 
 
-def _declares(part: _Part, name: str) -> bool:
-    """Whether an attribute names the language of the page, and not by a template."""
-    return bool(_DECLARED.fullmatch(_described(part, name)) and _CODES.fullmatch(part.attributes[name]))
+def _declared_for(tgt: str, described: str, value: str) -> str:
+    """The new value of an attribute that declares the language or the direction of the page; empty if it stays."""
+    if tgt in _UNKNOWN:
+        return ""
+    if _DECLARED.fullmatch(described) and _CODES.fullmatch(value.strip()):
+        return tag_of(tgt)
+    direction = writing_direction(tgt)
+    if described.startswith(("html dir ", "body dir ")) and {value.strip().lower(), direction} == {"ltr", "rtl"}:
+        return direction
+    return ""
 
 
 def _write_value(quote: str, translation: Marked) -> str:

@@ -148,7 +148,8 @@ def test_a_template_in_the_place_of_a_language_stays(page: str, template: str, t
     if '{}"' in page:
         template = template.replace('"', "'")  # else the attribute would end there
     page = page.replace("{}", template)
-    assert translated(tmp_path / "p.html", f"{page}<p>a</p>", ("en", "ar")) == f"{page}<p>A</p>"
+    expected = page.replace('dir="ltr"', 'dir="rtl"').replace("dir='ltr'", "dir='rtl'")
+    assert translated(tmp_path / "p.html", f"{page}<p>a</p>", ("en", "ar")) == f"{expected}<p>A</p>"
 
 
 RIGHT_TO_LEFT = ["ar", "he", "fa", "ur", "yi", "ps", "sd", "ug", "ckb", "dv", "syr", "az-Arab", "uz_Arab", "arb", "nqo"]
@@ -171,11 +172,23 @@ def test_a_plain_direction_follows_the_target_language(language: str, direction:
         assert result.replace(f'lang="{tag_of(language)}"', "lang=fr") == expected
 
 
-@pytest.mark.parametrize(
-    "page", ["<html dir=ltr>", "<body dir=ltr>", "<html lang='{{ a }}' dir=ltr>", "<html dir='{{ a }}'>", "<html>"]
-)
-def test_a_direction_without_a_language_stays(page: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", ["<html dir=ltr>", "<body dir=ltr>", "<html lang='{{ a }}' dir=' LTR '>"])
+def test_a_direction_without_a_language_follows(page: str, tmp_path: Path) -> None:
+    result = translated(tmp_path / "p.html", f"{page}<p>a</p>", ("en", "ar"))
+    assert result.replace('"', "").replace("'", "").replace("dir=rtl", "dir=ltr") == (
+        f"{page}<p>A</p>".replace("'", "").replace(" LTR ", "ltr")
+    )
+    assert "rtl" in result
+
+
+@pytest.mark.parametrize("page", ["<html dir='{{ a }}'>", "<html>", "<html dir=auto>", "<p dir=ltr>"])
+def test_other_directions_stay(page: str, tmp_path: Path) -> None:
     assert translated(tmp_path / "p.html", f"{page}<p>a</p>", ("en", "ar")) == f"{page}<p>A</p>"
+
+
+@pytest.mark.parametrize("code", ["en ", " en", "i-default", "en-US"])
+def test_the_language_of_a_page_may_have_spaces_around_it(code: str, tmp_path: Path) -> None:
+    assert translated(tmp_path / "p.html", f'<html lang="{code}"><p>a</p>', ("en", "ar")) == '<html lang="ar"><p>A</p>'
 
 
 def test_white_space_of_a_tag_moves_with_it_only_where_there_is_some() -> None:
