@@ -7,20 +7,23 @@ import gc
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import pytest
 
 from mtx.data.cleaning import omission
 from mtx.data.glossary import word_spans
 from mtx.data.letter_case import case_of
-from mtx.data.markup import Marked, accelerator, bare, needs_no_translation, strip_codes
+from mtx.data.markup import accelerator, bare, needs_no_translation, strip_codes
 from mtx.data.sentence_splitter import lead_pattern, sentence_splitter
 from mtx.decoding.codes import mark_up_line, sentences, units
 from mtx.decoding.suspicion import suspicion
-from mtx.documents import html, markdown
-from mtx.documents.edits import apply
+from mtx.documents import html, markdown, subtitles
+from mtx.documents.bilingual_documents import EDITS
+from mtx.documents.edits import Edit, apply
 from mtx.errors import DataError
 
 SHORT, LONG, MOST_TIMES, LEAST_S = 2500, 10_000, 6, 0.02
@@ -47,14 +50,42 @@ def read_html(text: str) -> None:
     list(html.read_attributes(text, ("en", "ar")))
 
 
+def write(text: str, edits: Iterable[Edit]) -> None:
+    """Each translation is its source."""
+    edits = list(edits)
+    apply(text, edits, [edit.segment for edit in edits if edit.segment])
+
+
 def read_markdown(text: str) -> None:
-    edits = list(markdown.read(text, Counter()))
-    segments: list[Marked] = [edit.segment for edit in edits if edit.segment]
-    apply(text, edits, segments)
+    write(text, markdown.read(text, Counter()))
     list(markdown.read_rest(Path("p.md"), text, text))
 
 
-READERS = [read_line, read_html, read_markdown]
+def read_subtitles(text: str) -> None:
+    for start in ("", "1\n00:00:01,000 --> 00:00:02,000\n"):
+        write(start + text, subtitles.read(start + text, Counter()))
+
+
+def read_messages(form: str, kind: str, escaped: Callable[[str], str], text: str) -> None:
+    text = form.format(escaped(text))
+    write(text, EDITS[kind](Path("a"), ("en", "de"), False, text, Counter(), {}))
+
+
+def in_strings(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", '\\n"\n"').replace("\t", "\\t")
+
+
+PO = 'msgid ""\n"{}"\nmsgstr ""\n'
+XLIFF = '<xliff version="1.2"><file source-language="en"><trans-unit><source>{}</source></trans-unit></file></xliff>'
+READERS = {
+    "line": read_line,
+    "HTML": read_html,
+    "Markdown": read_markdown,
+    "subtitles": read_subtitles,
+    "PO": partial(read_messages, PO, "po", in_strings),
+    "RST in PO": partial(read_messages, f"#, rst-text\n{PO}", "po", in_strings),
+    "XLIFF": partial(read_messages, XLIFF, "xliff", escape),
+}
 WORDS = "a ab A1 é 中 1 1. kB www. http:// a@b a.b a/b .txt a.b( 12:00 alt=\" title=' href=# lang= import from export"
 MARKS = (
     ". , : ; - _ * ` ' \" ( ) [ ] { } < > / \\ | & % $ # @ ! ? = ~ ^ + // -- -> !! .. && ?. ** __ `` ``` $$ %% ||"
@@ -67,6 +98,7 @@ SPACES = [" ", "\n", "\n\n", "\t", "\xa0", "\u200b", "  "]
 KNOWN = [
     "+a/", "+a/b@}", "a/b@", "b", " ", "\n", "/", ":", "`", "‘`` ", "[a]", "[code] ", "<code>", "``` a ", "{{", "<a b ",
     'alt="a', '"a a ', "[a](|", "*$", "alt=' ", "<b c=[[/ a ", "<% ", "={", "@if((", "<!--", "- ", "> ", "|a", "a.b",
+    "\n'{{'={", "NOTE\n", "-->\n", "00:00:01 > ", "1\n", "\u200f1:", "--&gt;", "1:_",
 ]  # fmt: skip
 
 
@@ -103,7 +135,7 @@ def text_of(start: str, unit: str, end: str, length: int) -> str:
     return start + unit * (rest // len(unit)) + "\n" * (rest % len(unit)) + end + "z"
 
 
-@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS)
 def test_time_grows_with_the_length(read: Callable[[str], None]) -> None:
     for mixture in mixtures():
         short, long = (text_of(*mixture, length) for length in (SHORT, LONG))

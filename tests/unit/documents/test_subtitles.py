@@ -1,8 +1,6 @@
 """Subtitles: numbers, times, settings, notes and styles stay; a cue has as many lines as before, at most."""
 
-import itertools
 import re
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -222,34 +220,3 @@ def test_a_text_without_spaces_is_divided_too(translation: Marked, expected: str
     assert not rest or (rest[0][0] not in "，。」！,.ー" and len(rest) == 1 and first.count("<") == first.count(">"))
     assert expected is None or result == expected
     assert rest or expected == "好"
-
-
-def test_reading_grows_with_the_length_of_a_text() -> None:
-    signs = [
-        "-",
-        ">",
-        "1",
-        "1:",
-        "a:b ",
-        " ",
-        "\n",
-        "\u200f",
-        "--",
-        "&gt;",
-        "NOTE\n",
-        "1\n",
-        "_",
-        "-->\n",
-        "00:00:01 > ",
-    ]
-    for pair in itertools.combinations(signs, 2):
-        seconds = []
-        for length in (2_500, 10_000):
-            text = ("".join(pair) * length)[:length]
-            starts = []
-            for _ in range(3):
-                start = time.process_time()
-                list(subtitles.read(text, Counter()))
-                starts.append(time.process_time() - start)
-            seconds.append(min(starts))
-        assert seconds[1] < max(0.02, 6 * seconds[0]), (pair, seconds)
