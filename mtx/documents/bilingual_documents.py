@@ -58,10 +58,10 @@ logger = logging.getLogger(__name__)
 _ATTRIBUTE = re.compile(r"([^\s=]++)\s*+=\s*+(\"[^\"]*+\"|'[^']*+')")
 # Of texts in columns, too, with the bullet, option or command that a line begins with
 _SPACES = re.compile(
-    r"(?: *[\t\r\n]\s*|\A)(?:[-*+•–] +|--?\w(?:\S| (?! )){0,60}(?:  |\t)[ \t]*)"
-    r"|\n {2,}[a-z][\w.-]* (?:[^\n|]* )?--?\w[^\n|]*\| [^\n]*"
+    r"(?:(?:(?<! ) +)?[\t\r\n]\s*|\A)(?:[-*+•–] +|--?\w(?:\S| (?! )){0,60}(?:  |\t)[ \t]*)"
+    r"|\n {2,}[a-z][\w.-]*+(?= )(?=[^\n|]* --?\w)[^\n|]*\| [^\n]*"
     r"|(?:\n|\A) {2,}[a-z](?:\S| (?! )){0,60}(?<![.!?:])(?:  |\t)[ \t]*(?=\S)"
-    r"| *[\t\r\n]\s*|(?<=\S)  +(?=\S|\Z)"
+    r"|(?:(?<! ) +)?[\t\r\n]\s*|(?<=\S)  +(?=\S|\Z)"
 )
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SUB_STATE = re.compile(r"\s+subState\s*=\s*(?:\"[^\"]*\"|'[^']*')")  # of another state
@@ -191,7 +191,7 @@ _DIALECT = re.compile(  # of the text of messages, by the comments before one or
 _NAMES = {
     None: re.compile(OPTION),
     "rst": re.compile(
-        rf"(?m){OPTION}|(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+)*+__?(?!\w)|\w*(?:\\_[\w.]*\w|\\_)+"
+        rf"(?m){OPTION}|(?<![\w/])[A-Za-z0-9]+(?:[-.+:_][A-Za-z0-9]+){{0,20}}+__?(?!\w)|(?:(?<!\w)\w+)?(?:\\_[\w.]*\w|\\_)+"
         r"|^(?:\.\. [\w:-]+::|>>> ).*"
     ),
     "godot": re.compile(r"\[[@\w.]+\]"),

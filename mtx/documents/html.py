@@ -189,20 +189,20 @@ def _write_block(source: Marked, translation: Marked) -> str:
 
 def _mask_templates(text: str) -> str:
     """The page with a filler in place of each template."""
-    parts, at, ends = list[str](), 0, dict[str, re.Match[str] | None]()
+    parts, at = list[str](), 0
+    absent = dict[str, int]()  # up to where an end was searched in vain
     for begin in _TEMPLATE.finditer(text):
         end = _TEMPLATE_ENDS.get(begin[0], rf"\{{%-?\s*(?:end{begin[1]}\b[^%]*%\}}|({begin[1]}\b))")
-        if begin.start() < at:
-            continue
-        last = ends.get(end, begin)
-        if last and last.start() < begin.end():
-            last = ends[end] = re.compile(end).search(text, begin.end())
-        if last is None or last.lastindex:
+        if begin.start() < max(at, absent.get(end, 0)):
             continue
         is_sure = begin[1] or begin[0][0] == "<" or begin[0].endswith(("*", "--"))
-        if is_sure or last.start() - begin.start() < _MOST_TEMPLATE:
+        limit = len(text) if is_sure else begin.end() + _MOST_TEMPLATE
+        last = re.compile(end).search(text, begin.end(), limit)
+        if last and not last.lastindex:
             parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : last.end()])]
             at = last.end()
+        elif last is None or last.end() == limit:
+            absent[end] = limit
     return "".join([*parts, text[at:]])
 
 

@@ -7,10 +7,11 @@ the same number of lines again. The text of each speaker, after a dash or a name
 
 import re
 import textwrap
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from itertools import chain, count, pairwise
+from itertools import chain, pairwise
 
 from mtx.data.languages import WITHOUT_SPACES
 from mtx.data.markup import Marked, Tag, element_tag, has_letters, mark_up, raw, with_tags
@@ -102,6 +103,7 @@ def _write(breaks: list[str], translation: Marked) -> str:
 
 def _wrap(text: str, num_lines: int) -> list[str]:
     """The lines of a text, of about the same length, at most so many; it is divided at spaces."""
-    widths = count(max(1, len(text) // num_lines))
-    wrapped = (textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) for width in widths)
-    return next(lines for lines in wrapped if len(lines) <= num_lines)
+    wrap = partial(textwrap.wrap, text, expand_tabs=False, break_long_words=False, break_on_hyphens=False)
+    least = max(1, len(text) // num_lines)
+    most = least + max(map(len, text.split(" ")))  # enough: no line is shorter by more than a word
+    return wrap(bisect_left(range(most), True, least, key=lambda width: len(wrap(width)) <= num_lines))
