@@ -63,7 +63,7 @@ _MANY_UNFINISHED = re.compile(r"(?:\A|>)[^<>]*+()(?:<[^<>]*+){1001}")  # unclose
 _UNFINISHED = re.compile(r"<[a-zA-Z/!?]")  # an unclosed tag, which browsers treat differently
 # A block of Liquid that holds code or a comment is one template, and so is character data; PHP at the end need not end.
 _TEMPLATE = re.compile(
-    r"<\?(?:php)?|<%(?:--)?|<!\[CDATA\[|\{\{(?:- )?/\*|\{\{!--|\{{2,4}"
+    r"<\?(?:php)?|<%(?:--)?|<!\[CDATA\[|\{\{(?:- )?/\*|\{\{!?--|\{\{!|\{{2,4}"
     r"|\{%-?\s*(schema|javascript|stylesheet|style|comment|raw|verbatim)\b"
     r"|\{%|\{\#|=\{(?!\{)"
     # of Angular
@@ -77,12 +77,14 @@ _TEMPLATE_ENDS = {  # or, as a group, a beginning that shows that it has none
     "<%--": "--%>|(<%--)",
     "<![CDATA[": r"\]\]>|(<!\[CDATA\[)",
     # The whole of it: its strings may have anything
-    "{{": r"(?:\"[^\"\n]*\"|(?<!\w)'[^'\n]*'|`[^`]*`|(?!\}\}|\{\{|</)[\s\S])*+(?:\}\}|(\{\{|</|\Z))",
+    "{{": r"(?:\"[^\"\n]*\"|(?<!\w)'[^'\n]*'|`[^`\n]*`|(?!\}\}|\{\{|</)[\s\S])*+(?:\}\}|(\{\{|</|\Z))",
     "{{{": r"\}{3}|(\{{3})",
     "{{{{": r"\}{4}|(\{{4})",
     "{{/*": r"\*/(?: -)?\}\}|(\{\{(?:- )?/\*)",
     "{{- /*": r"\*/(?: -)?\}\}|(\{\{(?:- )?/\*)",
     "{{!--": r"--\}\}|(\{\{!--)",
+    "{{--": r"--\}\}|(\{\{--)",
+    "{{!": r"\}\}|(\{\{!)",
     "{%": r"%\}|(\{%)",
     "{#": r"\#\}|(\{\#)",
     "={": r"\}|(</)",

@@ -191,6 +191,18 @@ def test_the_language_of_a_page_may_have_spaces_around_it(code: str, tmp_path: P
     assert translated(tmp_path / "p.html", f'<html lang="{code}"><p>a</p>', ("en", "ar")) == '<html lang="ar"><p>A</p>'
 
 
+@pytest.mark.parametrize(
+    "page, number",
+    [
+        ("{{-- <h1>a</h1>\n<p>a</p> --}}", 0), ("{{! <p>a</p> }}", 0), ("{{!-- <p>a }} a</p> --}}", 0),
+        ("{{! the ` b }}\n<p>a</p>\n{{! the ` b }}", 1), ('{{! say "a }}<p>a</p>{{! say "a }}', 1),
+        ("{{ b ` }}\n<p>a</p>\n{{ b ` }}", 1), ("<p>a {{ b" + "<br>a" * 900 + "<p>a</p>\n}} b", 1),
+    ],
+)  # fmt: skip
+def test_comments_of_templates_are_whole_and_hide_nothing_behind_them(page: str, number: int, tmp_path: Path) -> None:
+    assert translated(tmp_path / "p.html", page).count("<p>A</p>") == number
+
+
 def test_white_space_of_a_tag_moves_with_it_only_where_there_is_some() -> None:
     first, second = Tag("<a>"), Tag("<b>")
     source: Marked = ["x\n ", first, " ", second]
