@@ -228,7 +228,7 @@ def edit_xliff(
     ]
     for unit in units:
         require_languages(path, languages_of(unit), languages)
-    files = dict[Node, list[Marked]]()  # those whose language is set, with the segments of their units
+    files = set[Node]()  # those whose language is set
     copies, are_all = _find_copies(units)
     for unit in units:
         num_left = left.total()
@@ -238,15 +238,12 @@ def edit_xliff(
             copies.discard(unit)
             continue
         file = unit.nearest("source-language", "srcLang")
-        segments = [edit.segment for edit in edits if edit.segment]
         if file and file not in files and not languages_of(unit)[1] and languages[1] not in PLAIN_NAMES:
-            files[file] = []
+            files.add(file)
             key = "trgLang" if "srcLang" in file.attributes else "target-language"
             tag = with_attribute(document[file.start : file.inner_start], key, languages[1])
-            yield from in_unit([replace_text(file.start, file.inner_start, tag)], files[file])
-        if file in files:
-            files[file] += segments
-        yield from in_unit(edits, segments)
+            yield replace_text(file.start, file.inner_start, tag)
+        yield from in_unit(edits, [edit.segment for edit in edits if edit.segment])
     if are_all and copies:
         replaced = counted(len(copies), "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, replaced)
