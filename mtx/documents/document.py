@@ -75,7 +75,7 @@ def translate_document(
     head = whole[: len(whole) - len(text)]
     left = Counter({"front matter": bool(_TITLE.search(head))})  # what stays in the source language, by its kind
     has_accelerators = kind in bilingual_documents.EDITS
-    readers: list[Callable[[str], Iterable[Edit]]] = [partial(subtitles.read, left=left)]
+    readers: list[Callable[[str], Iterable[Edit]]] = [partial(subtitles.read, path, left=left)]
     found = dict[int, tuple[float | None, str | None]]()  # see `bilingual_documents.Found`
     if kind == "markdown":
         read_text = partial(markdown.read, left=left, is_mdx=path.suffix == ".mdx")
@@ -104,8 +104,6 @@ def translate_document(
         translations = (with_accelerator(each.marked, mark) for each, (_, mark) in zip(best, pairs, strict=True))
         text = apply(text, edits, translations, empty)
         num_segments -= left.total()  # with what could not be written
-    if left["unreadable cue"] and not segments:
-        logger.warning("%s: no cue has readable times, such as 00:00:01,000 --> 00:00:02,000", path)
     kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
     rest = f", {left.total():,} left ({kinds})" if kinds else ""
     logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), rest)

@@ -5,6 +5,7 @@ a text of their own, unless a number before them shows that their time is missin
 the same number of lines again. The text of each speaker, after a dash or a name, is separate.
 """
 
+import logging
 import re
 import textwrap
 from bisect import bisect_left
@@ -12,10 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, pairwise
+from pathlib import Path
 
 from mtx.data.languages import WITHOUT_SPACES
 from mtx.data.markup import Marked, Tag, element_tag, has_letters, mark_up, raw, with_tags
 from mtx.documents.edits import Edit
+
+logger = logging.getLogger(__name__)
 
 _MARKS = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # of the direction of text, and without width
 _SIGN, _SEEN = r"[^\w\n]", rf"[^\s{_MARKS}]"
@@ -46,8 +50,11 @@ _SEAM = re.compile(
 )
 
 
-def read(text: str, left: Counter[str]) -> Iterator[Edit]:
-    """The edits that translate the cues; counts in `left` the texts that have no readable time."""
+def read(path: Path, text: str, left: Counter[str]) -> Iterator[Edit]:
+    """The edits that translate the cues; counts in `left` the texts that have no readable time.
+
+    Warns if no text has one; `path` is for the message.
+    """
     lines = list(_LINE.finditer(text))
     kinds = ["blank", *(str(line.lastgroup) for line in lines), "blank"]
     left["unreadable cue"] += kinds.count("time_words")
@@ -70,6 +77,8 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
             yield from _edit(text, spans)
         else:
             left["unreadable cue"] += bool(spans) and has_letters([text[spans[0][0] : spans[-1][1]]])
+    if left["unreadable cue"] and "time" not in kinds:
+        logger.warning("%s: no cue has readable times, such as 00:00:01,000 --> 00:00:02,000", path)
 
 
 def _edit(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:

@@ -63,7 +63,7 @@ def read_markdown(text: str) -> None:
 
 def read_subtitles(text: str) -> None:
     for start in ("", "1\n00:00:01,000 --> 00:00:02,000\n"):
-        write(start + text, subtitles.read(start + text, Counter()))
+        write(start + text, subtitles.read(Path("a.srt"), start + text, Counter()))
 
 
 def read_messages(form: str, kind: str, escaped: Callable[[str], str], text: str) -> None:
