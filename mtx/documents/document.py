@@ -14,7 +14,7 @@ from pathlib import Path
 from mtx.data.bilingual import match_rank
 from mtx.data.language_detection import find_languages
 from mtx.data.languages import Languages, code_of
-from mtx.data.markup import Marked, Tag, accelerator, bare, has_letters, text_of
+from mtx.data.markup import Marked, Tag, accelerator, has_letters, is_blank, text_of
 from mtx.data.translation_memories import languages_of, messages, read_units
 from mtx.decoding.translator import Hypotheses, in_words
 from mtx.documents import bilingual_documents, html, markdown, subtitles
@@ -96,7 +96,7 @@ def translate_document(
         best = translate([segment for segment, _ in pairs])
         empty = set[int]()
         for segment, each in zip(segments, best, strict=True):
-            if has_letters(segment) and not bare(each.marked)[0]:
+            if has_letters(segment) and is_blank(each.marked):
                 empty.add(id(segment))
             elif has_accelerators and each.advice:
                 found[id(segment)] = each.quality, each.advice
