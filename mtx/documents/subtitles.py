@@ -22,7 +22,8 @@ from mtx.documents.edits import Edit
 logger = logging.getLogger(__name__)
 
 _MARKS = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # of the direction of text, and without width
-_SIGN, _SEEN = r"[^\w\n]", rf"[^\s{_MARKS}]"
+_SIGN = r"[^\w\n]"
+_SEEN = rf"[^\s{_MARKS}]"
 _ARROW = "(?:[>＞»\u2190-\u21ff\u2794-\u27bf\u27f0-\u27ff]|--|&gt;)"
 _NO_LETTER = rf"(?:&gt;|{_SIGN}|\d)"
 _LINE = re.compile(  # without white space and marks around it
@@ -43,8 +44,9 @@ _DASH = re.compile(
     r"|(?:(?<=</([biuc])>\n)(?!<\1)|(?<=</([biuc])>\r\n)(?!<\2))(?=<\w)"
 )
 _SOUND = re.compile(r"[(\[]([^()\[\]]*)[)\]]")  # a line in brackets is its own
-# Where a text without spaces may be divided: not within a syllable, a number or a word, nor before a closing mark
-_SEAM = re.compile(
+_PLACE = "\x01"  # where a text without spaces may be divided
+# Such places: not within a syllable, a number or a word, nor before a closing mark
+_DIVISION = re.compile(
     r"(?<![เ-ไເ-ໄ\u17d2\u1039])(?<!\d[，．：])(?=[\w(（［「『【〈《“])(?![ะาำๅๆະາຳໆーァィゥェォッャュョぁぃぅぇぉっゃゅょ々]|.[\u1039\u103a])"
     rf"(?:(?<=[{WITHOUT_SPACES}、。，．！？；：）］」』】〉》”…])|(?<=\w)(?=[{WITHOUT_SPACES}]))"
 )
@@ -105,9 +107,11 @@ def _write(breaks: list[str], translation: Marked) -> str:
     num_lines = len(breaks) + 1
     lines = _wrap(raw(parts), num_lines)
     if len(lines) < num_lines or max(map(len, lines)) > 1.5 * len(raw(parts)) / num_lines:  # it may have no spaces
-        lines = _wrap(raw([_SEAM.sub("\1 ", part) if isinstance(part, str) else part for part in parts]), num_lines)
+        lines = _wrap(
+            raw([_DIVISION.sub(f"{_PLACE} ", part) if isinstance(part, str) else part for part in parts]), num_lines
+        )
     joined = "".join(chain(*zip(["", *breaks], lines, strict=False)))
-    return re.sub("\1 ?", "", joined).replace("\0", " ")
+    return re.sub(f"{_PLACE} ?", "", joined).replace("\0", " ")
 
 
 def _wrap(text: str, num_lines: int) -> list[str]:
