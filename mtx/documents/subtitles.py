@@ -107,9 +107,8 @@ def _write(breaks: list[str], translation: Marked) -> str:
     num_lines = len(breaks) + 1
     lines = _wrap(raw(parts), num_lines)
     if len(lines) < num_lines or max(map(len, lines)) > 1.5 * len(raw(parts)) / num_lines:  # it may have no spaces
-        lines = _wrap(
-            raw([_DIVISION.sub(f"{_PLACE} ", part) if isinstance(part, str) else part for part in parts]), num_lines
-        )
+        divided = [_DIVISION.sub(f"{_PLACE} ", part) if isinstance(part, str) else part for part in parts]
+        lines = _wrap(raw(divided), num_lines)
     joined = "".join(chain(*zip(["", *breaks], lines, strict=False)))
     return re.sub(f"{_PLACE} ?", "", joined).replace("\0", " ")
 
