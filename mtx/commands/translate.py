@@ -429,7 +429,7 @@ def translate_document(
     file: Path, kind: str, output: Path | None, overwrite: bool, translator: "Translator", review: Review
 ) -> None:
     """Translate a document; only its text changes."""
-    from mtx.data.markup import Marked, bare, raw
+    from mtx.data.markup import Marked, bare, is_blank, raw
     from mtx.data.readers import READERS
     from mtx.decoding.suspicion import suspicion
     from mtx.documents import document
@@ -446,7 +446,7 @@ def translate_document(
                 for segment, each in zip(block, best, strict=True):
                     pair = bare(segment)[0], bare(each.marked)[0]
                     reason = suspicion(*pair)
-                    if reason and pair[1]:  # an empty one is counted as left
+                    if reason and not is_blank(each.marked):  # such a one is counted as left
                         suspicious.append(pair[1])
                     if review.path or kind in READERS:  # those hold the quality
                         unlike.add(each)

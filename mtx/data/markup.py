@@ -329,6 +329,11 @@ def _sign(tag: Tag) -> str:
     return _BREAK if tag.is_break else {"open": _OPEN, "close": _CLOSE, "alone": ALONE}[tag.kind]
 
 
+def is_blank(marked: Marked) -> bool:
+    """Whether a segment has no text but white space around its tags."""
+    return not bare(marked)[0]
+
+
 def has_letters(marked: Marked) -> bool:
     """Whether a segment has text to translate."""
     return any(map(str.isalpha, bare(marked)[0]))

@@ -27,7 +27,6 @@ _BETWEEN_SENTENCES = re.compile(
     re.IGNORECASE,
 )
 _CONTROLS = re.compile("[\x00-\x08\n-\x1f\x7f-\x9f\u2028\u2029]")
-_TRAILING = re.compile(r" (?:(?<!  )(?<!\A-- )|(?<=\A--  )) *\Z")  # the mark above a signature ends in a space
 _TABS = re.compile("(?<! ) *\t[ \t]*")
 _SHORT_LINE = 40  # characters; no program has wrapped it
 _BLANK = re.compile(r"nbsp|space|#(?:160|xa0);|\xa0|^ +$", re.IGNORECASE)  # a break that ends no line
@@ -62,7 +61,9 @@ Links = Sequence[Link]  # in the order of the translation
 
 def mark_up_line(line: str, lead: re.Pattern[str] | None) -> Marked:
     """A plain line as what `lead` matches, text, codes and TABs; None leaves all of it text. Controls are spaces."""
-    text = _TRAILING.sub("", _CONTROLS.sub(" ", replace_surrogates(line)))
+    text = _CONTROLS.sub(" ", replace_surrogates(line))
+    bare = text.rstrip(" ")
+    text = "-- " if bare == "--" and text != bare else bare  # the mark above a signature ends in a space
     if not (text.strip() and lead):
         return [clean_text(text)]
     _, before, rest = lead.split(text, 1)

@@ -64,7 +64,6 @@ _SPACES = re.compile(
     r"|(?:(?<! ) +)?[\t\r\n]\s*|(?<=\S)  +(?=\S|\Z)"
 )
 _NO_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_SUB_STATE = re.compile(r"\s+subState\s*=\s*(?:\"[^\"]*\"|'[^']*')")  # of another state
 _BLANK_LINES = re.compile(r"\r?\n[ \t\r]*\n\s*")  # between two paragraphs
 _WRITTEN_BREAK = re.compile("&#(?:9|10|x0*[9aA]);")
 _EMOJI = re.compile(f"[{EMOJI}]")
@@ -76,7 +75,6 @@ _ITS = {
 }
 _QUALITY_NOTE = re.compile(r"^# mtx: quality .*\n", re.MULTILINE)
 _QUALITY_PROP = "x-mtx-quality"
-_CONFIDENCE = re.compile(r"\sits:mtConfidence=(?:\"[^\"]*\"|'[^']*')")
 _COPIES = 0.9  # the share of targets that repeat their source in an untranslated file
 
 
@@ -110,6 +108,14 @@ def with_attribute(tag: str, name: str, value: str) -> str:
             return tag[: match.start(2)] + quoteattr(value) + tag[match.end(2) :]
     opened = _opened(tag)
     return f"{opened} {name}={quoteattr(value)}{tag[len(opened) :].lstrip()}"
+
+
+def without_attribute(tag: str, name: str) -> str:
+    """An opening tag without this attribute."""
+    for match in _ATTRIBUTE.finditer(tag):
+        if match[1] == name:
+            return tag[: match.start()].rstrip() + tag[match.end() :]
+    return tag
 
 
 def element(tag: str, content: str) -> str:
@@ -228,7 +234,7 @@ def edit_xliff(
     ]
     for unit in units:
         require_languages(path, languages_of(unit), languages)
-    files = dict[Node, list[Marked]]()  # those whose language is set, with the segments of their units
+    files = set[Node]()  # those whose language is set
     copies, are_all = _find_copies(units)
     for unit in units:
         num_left = left.total()
@@ -238,15 +244,12 @@ def edit_xliff(
             copies.discard(unit)
             continue
         file = unit.nearest("source-language", "srcLang")
-        segments = [edit.segment for edit in edits if edit.segment]
         if file and file not in files and not languages_of(unit)[1] and languages[1] not in PLAIN_NAMES:
-            files[file] = []
+            files.add(file)
             key = "trgLang" if "srcLang" in file.attributes else "target-language"
             tag = with_attribute(document[file.start : file.inner_start], key, languages[1])
-            yield from in_unit([replace_text(file.start, file.inner_start, tag)], files[file])
-        if file in files:
-            files[file] += segments
-        yield from in_unit(edits, segments)
+            yield replace_text(file.start, file.inner_start, tag)
+        yield from in_unit(edits, [edit.segment for edit in edits if edit.segment])
     if are_all and copies:
         replaced = counted(len(copies), "translation")
         logger.info("%s: %s identical to the source: translated, as nothing of the file is", path, replaced)
@@ -295,8 +298,8 @@ def _edit_unit(document: str, unit: Node, overwrite: bool, left: Counter[str], f
     has_only_marks = target and all(child in target_marks or str(child).isspace() for child in target.children)
     if has_only_marks and set(counts[0].values()) == {1}:
         if counts[1] == counts[0]:
-            is_whole = False
-        elif not is_whole and counts[1] < counts[0]:
+            is_whole = False  # each mark is written by itself, so that an empty one stays
+        elif not is_whole and counts[1] < counts[0]:  # it lacks some; it becomes whole: all of it is marks
             is_whole = True
             for mark in target_marks:
                 if _has_text(read(mark)):
@@ -339,7 +342,7 @@ def _write_target(
         tag = f"{space_before(document, source.start)}{prefix}target>"
     if unit.name == "segment":  # of XLIFF 2
         opening = with_attribute(document[unit.start : unit.inner_start], "state", "translated")
-        yield replace_text(unit.start, unit.inner_start, _SUB_STATE.sub("", opening))
+        yield replace_text(unit.start, unit.inner_start, without_attribute(opening, "subState"))  # of another state
         if target and "state" in target.attributes:  # as other programs write it
             tag = with_attribute(tag, "state", "translated")
     else:
@@ -351,7 +354,7 @@ def _write_target(
         worst = _find_worst(contents.values(), found)
         if unit.name == "segment":
             return tag
-        marked = _CONFIDENCE.sub("", tag)  # of an older translation
+        marked = without_attribute(tag, "its:mtConfidence")  # of an older translation
         if not worst:
             return marked
         for name, value in {**_ITS, "its:mtConfidence": f"{worst[0] / 100:.3f}"}.items():

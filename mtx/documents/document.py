@@ -14,7 +14,7 @@ from pathlib import Path
 from mtx.data.bilingual import match_rank
 from mtx.data.language_detection import find_languages
 from mtx.data.languages import Languages, code_of
-from mtx.data.markup import Marked, Tag, accelerator, bare, has_letters, text_of
+from mtx.data.markup import Marked, Tag, accelerator, has_letters, is_blank, text_of
 from mtx.data.translation_memories import languages_of, messages, read_units
 from mtx.decoding.translator import Hypotheses, in_words
 from mtx.documents import bilingual_documents, html, markdown, subtitles
@@ -75,7 +75,7 @@ def translate_document(
     head = whole[: len(whole) - len(text)]
     left = Counter({"front matter": bool(_TITLE.search(head))})  # what stays in the source language, by its kind
     has_accelerators = kind in bilingual_documents.EDITS
-    readers: list[Callable[[str], Iterable[Edit]]] = [partial(subtitles.read, left=left)]
+    readers: list[Callable[[str], Iterable[Edit]]] = [partial(subtitles.read, path, left=left)]
     found = dict[int, tuple[float | None, str | None]]()  # see `bilingual_documents.Found`
     if kind == "markdown":
         read_text = partial(markdown.read, left=left, is_mdx=path.suffix == ".mdx")
@@ -96,7 +96,7 @@ def translate_document(
         best = translate([segment for segment, _ in pairs])
         empty = set[int]()
         for segment, each in zip(segments, best, strict=True):
-            if has_letters(segment) and not bare(each.marked)[0]:
+            if has_letters(segment) and is_blank(each.marked):
                 empty.add(id(segment))
             elif has_accelerators and each.advice:
                 found[id(segment)] = each.quality, each.advice
@@ -104,8 +104,6 @@ def translate_document(
         translations = (with_accelerator(each.marked, mark) for each, (_, mark) in zip(best, pairs, strict=True))
         text = apply(text, edits, translations, empty)
         num_segments -= left.total()  # with what could not be written
-    if left["unreadable cue"] and not segments:
-        logger.warning("%s: no cue has readable times, such as 00:00:01,000 --> 00:00:02,000", path)
     kinds = ", ".join(counted(number, what) for what, number in (+left).most_common())
     rest = f", {left.total():,} left ({kinds})" if kinds else ""
     logger.info("%s: %s translated%s", path, counted(num_segments, "segment"), rest)

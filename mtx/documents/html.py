@@ -198,7 +198,7 @@ def _mask_templates(text: str) -> str:
         if begin.start() < max(at, absent.get(end, 0)):
             continue
         is_sure = begin[1] or begin[0][0] == "<" or begin[0].endswith(("*", "--"))
-        limit = len(text) if is_sure else begin.end() + _MOST_TEMPLATE
+        limit = len(text) if is_sure else min(len(text), begin.end() + _MOST_TEMPLATE)
         last = re.compile(end).search(text, begin.end(), limit)
         if last and not last.lastindex:
             parts += [text[at : begin.start()], re.sub(r"[^\n]", _FILLER, text[begin.start() : last.end()])]

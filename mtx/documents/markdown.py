@@ -30,8 +30,8 @@ from mtx.data.markup import (
     Tag,
     element_tag,
     has_letters,
+    is_blank,
     raw,
-    text_of,
     with_tags,
 )
 from mtx.documents import html
@@ -359,7 +359,7 @@ def _write(parse: Parse, left: Counter[str], source: str, prefix: str, opening_m
                 elif opening_mark == '"':  # of a title
                     text = text.replace('"', "'")
                 return text.replace("\n", "\r\n") if "\r\n" in source else text
-    if text_of(translation).strip():  # an empty one is counted already
+    if not is_blank(translation):  # such a one is counted already, and written if its message of PO has others
         left["paragraph"] += 1
     return source
 

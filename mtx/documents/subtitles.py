@@ -5,6 +5,7 @@ a text of their own, unless a number before them shows that their time is missin
 the same number of lines again. The text of each speaker, after a dash or a name, is separate.
 """
 
+import logging
 import re
 import textwrap
 from bisect import bisect_left
@@ -12,13 +13,17 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from itertools import chain, pairwise
+from pathlib import Path
 
 from mtx.data.languages import WITHOUT_SPACES
 from mtx.data.markup import Marked, Tag, element_tag, has_letters, mark_up, raw, with_tags
 from mtx.documents.edits import Edit
 
+logger = logging.getLogger(__name__)
+
 _MARKS = "\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff"  # of the direction of text, and without width
-_SIGN, _SEEN = r"[^\w\n]", rf"[^\s{_MARKS}]"
+_SIGN = r"[^\w\n]"
+_SEEN = rf"[^\s{_MARKS}]"
 _ARROW = "(?:[>＞»\u2190-\u21ff\u2794-\u27bf\u27f0-\u27ff]|--|&gt;)"
 _NO_LETTER = rf"(?:&gt;|{_SIGN}|\d)"
 _LINE = re.compile(  # without white space and marks around it
@@ -39,15 +44,19 @@ _DASH = re.compile(
     r"|(?:(?<=</([biuc])>\n)(?!<\1)|(?<=</([biuc])>\r\n)(?!<\2))(?=<\w)"
 )
 _SOUND = re.compile(r"[(\[]([^()\[\]]*)[)\]]")  # a line in brackets is its own
-# Where a text without spaces may be divided: not within a syllable, a number or a word, nor before a closing mark
-_SEAM = re.compile(
+_PLACE = "\x01"  # where a text without spaces may be divided
+# Such places: not within a syllable, a number or a word, nor before a closing mark
+_DIVISION = re.compile(
     r"(?<![เ-ไເ-ໄ\u17d2\u1039])(?<!\d[，．：])(?=[\w(（［「『【〈《“])(?![ะาำๅๆະາຳໆーァィゥェォッャュョぁぃぅぇぉっゃゅょ々]|.[\u1039\u103a])"
     rf"(?:(?<=[{WITHOUT_SPACES}、。，．！？；：）］」』】〉》”…])|(?<=\w)(?=[{WITHOUT_SPACES}]))"
 )
 
 
-def read(text: str, left: Counter[str]) -> Iterator[Edit]:
-    """The edits that translate the cues; counts in `left` the texts that have no readable time."""
+def read(path: Path, text: str, left: Counter[str]) -> Iterator[Edit]:
+    """The edits that translate the cues; counts in `left` the texts that have no readable time.
+
+    Warns if no text has one; `path` is for the message.
+    """
     lines = list(_LINE.finditer(text))
     kinds = ["blank", *(str(line.lastgroup) for line in lines), "blank"]
     left["unreadable cue"] += kinds.count("time_words")
@@ -70,6 +79,8 @@ def read(text: str, left: Counter[str]) -> Iterator[Edit]:
             yield from _edit(text, spans)
         else:
             left["unreadable cue"] += bool(spans) and has_letters([text[spans[0][0] : spans[-1][1]]])
+    if left["unreadable cue"] and "time" not in kinds:
+        logger.warning("%s: no cue has readable times, such as 00:00:01,000 --> 00:00:02,000", path)
 
 
 def _edit(text: str, lines: list[tuple[int, int]]) -> Iterator[Edit]:
@@ -96,9 +107,10 @@ def _write(breaks: list[str], translation: Marked) -> str:
     num_lines = len(breaks) + 1
     lines = _wrap(raw(parts), num_lines)
     if len(lines) < num_lines or max(map(len, lines)) > 1.5 * len(raw(parts)) / num_lines:  # it may have no spaces
-        lines = _wrap(raw([_SEAM.sub("\1 ", part) if isinstance(part, str) else part for part in parts]), num_lines)
+        divided = [_DIVISION.sub(f"{_PLACE} ", part) if isinstance(part, str) else part for part in parts]
+        lines = _wrap(raw(divided), num_lines)
     joined = "".join(chain(*zip(["", *breaks], lines, strict=False)))
-    return re.sub("\1 ?", "", joined).replace("\0", " ")
+    return re.sub(f"{_PLACE} ?", "", joined).replace("\0", " ")
 
 
 def _wrap(text: str, num_lines: int) -> list[str]:

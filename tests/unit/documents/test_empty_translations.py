@@ -15,6 +15,7 @@ MARK = '<mrk mtype="seg" mid="{}">{}</mrk>'
 MARKS = "".join(MARK.format(*each) for each in enumerate(["Lost.", "A cat."]))
 XLIFF_1 = '<xliff version="1.2"><file source-language="en"{}><body>{}</body></file></xliff>'
 XLIFF_2 = '<xliff version="2.0" srcLang="en"{}><file id="f"><unit id="u">{}</unit></file></xliff>'
+GERMAN = ' target-language="de"'
 UNIT = "<trans-unit><source>{}</source>{}</trans-unit>"
 TMX = '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>Lost</seg></tuv>{}</tu></body></tmx>'
 NEW = '<target state="needs-review-translation">'
@@ -40,10 +41,11 @@ def translated(path: Path, text: str, overwrite: bool = True) -> str:
 @pytest.mark.parametrize(
     "name, text, number",
     [
-        ("a.xlf", XLIFF_1.format("", UNIT.format("Lost", "")), 1),
-        ("a.xlf", XLIFF_1.format("", UNIT.format("Lost <x id='1'/> it", "<target state='new'>alt</target>")), 1),
-        ("a.xlf", XLIFF_1.format("", UNIT.format("Lost", "<target/>") + UNIT.format("I lost", "")), 2),
-        ("a.xlf", XLIFF_2.format("", "<segment state='initial'><source>Lost</source><target>a</target></segment>"), 1),
+        ("a.xlf", XLIFF_1.format(GERMAN, UNIT.format("Lost", "")), 1),
+        ("a.xlf", XLIFF_1.format(GERMAN, UNIT.format("Lost <x id='1'/> it", "<target state='new'>alt</target>")), 1),
+        ("a.xlf", XLIFF_1.format(GERMAN, UNIT.format("Lost", "<target/>") + UNIT.format("I lost", "")), 2),
+        ("a.xlf", XLIFF_2.format(" trgLang='de'",
+         "<segment state='initial'><source>Lost</source><target>a</target></segment>"), 1),
         ("a.tmx", TMX.format(""), 1),
         ("a.tmx", TMX.format('<tuv xml:lang="de"><prop type="x-mtx-quality">6, look</prop><seg>alt</seg></tuv>'), 1),
         ("a.po", '#, fuzzy\nmsgid "Lost %d"\nmsgstr "alt"\n\nmsgid "_Lost"\nmsgstr ""\n', 2),
@@ -67,7 +69,7 @@ def test_a_segment_without_a_translation_stays_as_it_was(
     "name, text, expected",
     [
         ("a.xlf", XLIFF_1.format("", UNIT.format("Lost", "") + UNIT.format("A cat", "")),
-         XLIFF_1.format(' target-language="de"', UNIT.format("Lost", "") + UNIT.format("A cat", f"{NEW}A CAT</target>"))
+         XLIFF_1.format(GERMAN, UNIT.format("Lost", "") + UNIT.format("A cat", f"{NEW}A CAT</target>"))
          ),
         ("a.po", '#, fuzzy\nmsgid "Lost"\nmsgid_plural "a cat"\nmsgstr[0] "alt"\nmsgstr[1] ""\n',
          '#, fuzzy\nmsgid "Lost"\nmsgid_plural "a cat"\nmsgstr[0] "alt"\nmsgstr[1] "A CAT"\n'),

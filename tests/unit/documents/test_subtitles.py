@@ -47,7 +47,7 @@ def test_the_text_of_cues_is_translated(text: str, result: str, line_end: str, t
 
 
 def test_an_empty_translation_has_no_words() -> None:
-    [edit] = subtitles.read("1\n00:00:01,000 --> 00:00:02,000\none two\nthree four\n", Counter())
+    [edit] = subtitles.read(Path("a.srt"), "1\n00:00:01,000 --> 00:00:02,000\none two\nthree four\n", Counter())
     assert edit.write([""]) == ""
 
 
@@ -178,7 +178,7 @@ def test_what_is_attached_to_a_time_is_no_text(tmp_path: Path, caplog: pytest.Lo
         ("one two\n\nthree\n", True),
         ("1\none\n\n2\ntwo\n", True),
         ("[00:00:00.000 --> 00:00:02.000]   one\n[00:00:02.000 --> 00:00:11.400]   two\n", True),
-        ("1\n00:00:00,000 --> 00:00:02,000\n♪\n", False),
+        ("by Ann\n\n1\n00:00:00,000 --> 00:00:02,000\n♪\n", False),
         ("WEBVTT\n\nNOTE one\n\nSTYLE\n::cue {}\n", False),
         ("", False),
     ],
@@ -212,7 +212,7 @@ def test_a_file_without_a_readable_cue_is_told(
     ],
 )
 def test_a_text_without_spaces_is_divided_too(translation: Marked, expected: str | None) -> None:
-    [edit] = subtitles.read("1\n00:00:01,000 --> 00:00:02,000\none two\nthree four\n", Counter())
+    [edit] = subtitles.read(Path("a.srt"), "1\n00:00:01,000 --> 00:00:02,000\none two\nthree four\n", Counter())
     result = edit.write(translation)
     whole = "".join(part if isinstance(part, str) else part.raw for part in translation)
     assert re.sub(r"\s", "", result) == whole.replace(" ", "")
