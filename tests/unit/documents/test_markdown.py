@@ -71,6 +71,8 @@ RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
          "IMPORT THE FILE\n\nOF A 'B'\n\n" + " ".join(["IMPORT A.B.C IMPORT D.E.F"] * 20) + "\n"),
         ("{{< note >}}\na\n{{< /note >}}\n{% if b %}\nc {{ d }}\n{% endif %}\n",
          "{{< note >}}\nA\n{{< /note >}}\n{% if b %}\nC {{ d }}\n{% endif %}\n"),
+        ("{{< highlight md >}}\na {{< highlight />}} a\n{{< /highlight >}}\n\nb\n",
+         "{{< highlight md >}}\na {{< highlight />}} a\n{{< /highlight >}}\n\nB\n"),
         ("{{< highlight go >}}\na\n{{< /highlight >}}\n\n{% highlight c %}\na {\n{% endhighlight %}\nb\n",
          "{{< highlight go >}}\na\n{{< /highlight >}}\n\n{% highlight c %}\na {\n{% endhighlight %}\nB\n"),
         ('<A b="c" d={() => { e() }}>\n  f\n</A>\n\n{/* g */}\n\nh <I j={k > 1}>l</I>\n',
