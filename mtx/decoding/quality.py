@@ -66,7 +66,7 @@ class FeatureRegion(BaseModel):
 
     Attributes:
         means, deviations: the mean and the standard deviation of each of `FEATURES`.
-        max_distance: the largest distance from the means that lies inside, in standard deviations.
+        max_distance: the largest distance from the mean that lies inside, in standard deviations.
     """
 
     model_config = _STRICT

@@ -186,7 +186,7 @@ ENTRANCES: dict[str, Callable[[ByWord, Path], list[str]]] = {
     "/translate html": lambda translator, path: _served(translator, "html"),
     **{kind: partial(_document, kind=kind) for kind in DOCUMENTS},
 }  # fmt: skip
-_WITHOUT_INDENTATION = {"evaluate", "compare", "back-translate", "distil", "subtitles"}
+_WITHOUT_INDENTATION = {"evaluate", "compare", "back-translate", "distil"}
 
 
 @pytest.mark.parametrize("codes", [(), ("%s", "%d", "{count}", "{0}", "{1}", "$HOME")], ids=["none learned", "learned"])

