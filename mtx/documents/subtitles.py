@@ -26,15 +26,24 @@ _SIGN = r"[^\w\n]"
 _SEEN = rf"[^\s{_MARKS}]"
 _ARROW = "(?:[>＞»\u2190-\u21ff\u2794-\u27bf\u27f0-\u27ff]|--|&gt;)"
 _NO_LETTER = rf"(?:&gt;|{_SIGN}|\d)"
-_LINE = re.compile(  # without white space and marks around it
-    rf"^(?:[^\S\n]|[{_MARKS}])*+(?:"
-    # Times and an arrow in any form, with settings; a whole time with words after it
-    rf"(?P<time>(?={_SIGN}*(?:\d|-->))(?={_NO_LETTER}*?{_ARROW}){_NO_LETTER}*+(?:(?<=\d)\w{{1,9}})?(?:\w+[:=]\S+{_SIGN}*)*+$)"
-    rf"|(?P<time_words>{_SIGN}?(?:\d+{_SIGN}{{1,3}})?\d+ ?: ?\d+ ?[:;.,] ?\d{_NO_LETTER}{{0,20}}?{_ARROW}[^\n]*)"
-    rf"|(?P<number>{_SIGN}?\d+[^\w\s]{{0,3}})(?=[^\S\n]*$)"
-    # Of WebVTT, without text: all lines of a block
-    rf"|(?P<block>(?:\A|(?<=\n\n)|(?<=\n\r\n))(?:WEBVTT|NOTE|STYLE|REGION)(?!\S)[^\n]*(?:\n(?![^\n]*-->)[^\n]*{_SEEN})*)"
-    rf"|(?P<text>[^\n]*{_SEEN})|(?P<blank>))",
+_SETTING = rf"\w+[:=]\S+{_SIGN}*"  # such as align:start
+# The kinds of a line, without white space and marks around it. Times in any form, of which one may be missing:
+# `00:00:01,000 --> 00:00:02,000 align:start`, `2 00:01 → 00:02`, `--> 0:0:9,5`
+_TIME = (
+    rf"(?={_SIGN}*(?:\d|-->))(?={_NO_LETTER}*?{_ARROW})"  # a number first, and an arrow before any letter
+    rf"{_NO_LETTER}*+(?:(?<=\d)\w{{1,9}})?(?:{_SETTING})*+$"
+)
+# A whole time before an arrow, and words: `00:00:01,000 --> 00:00:02,000 The words.`
+_TIME_AND_WORDS = rf"{_SIGN}?(?:\d+{_SIGN}{{1,3}})?\d+ ?: ?\d+ ?[:;.,] ?\d{_NO_LETTER}{{0,20}}?{_ARROW}[^\n]*"
+_NUMBER = rf"{_SIGN}?\d+[^\w\s]{{0,3}}(?=[^\S\n]*$)"
+# Of WebVTT, without text: all lines up to a blank one or a time
+_BLOCK = (
+    r"(?:\A|(?<=\n\n)|(?<=\n\r\n))(?:WEBVTT|NOTE|STYLE|REGION)(?!\S)[^\n]*"
+    rf"(?:\n(?![^\n]*-->)[^\n]*{_SEEN})*"
+)
+_LINE = re.compile(
+    rf"^(?:[^\S\n]|[{_MARKS}])*+(?:(?P<time>{_TIME})|(?P<time_words>{_TIME_AND_WORDS})|(?P<number>{_NUMBER})"
+    rf"|(?P<block>{_BLOCK})|(?P<text>[^\n]*{_SEEN})|(?P<blank>))",
     re.MULTILINE,
 )
 _TAG = re.compile(r"<rt>[^<>]{0,200}(?:</rt>)?|<[^<>]{1,200}>|\\[Nh]")  # with the note to a word
