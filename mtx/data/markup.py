@@ -202,8 +202,9 @@ _BEFORE_END = re.compile(r"\x03[,.;:!?…]+(?![^\s\x00-\x03])")  # punctuation a
 # Entities whose characters could be markup or be lost; others are characters of a word
 _LETTER_ENTITY = re.compile(f"(?!&(?:amp|lt|gt|quot|apos|nbsp|lrm|rlm);){ENTITY.pattern}")
 _CODE = f"{CODE}|{BREAK.pattern}|{ENTITY.pattern}"
-FORMULA = (
-    r"\$\$[^$]{1,1000}\$\$|\$`[^`$\n]{1,200}`\$|(?<![\w%#{])\$[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?![\w({])"
+FORMULA = (  # not sums of money: `$5 or 10$`, nor prices: `$$ for food and $$$ for wine`
+    r"(?<!\$)\$\$(?!\s?[a-z]{2,20} [a-z]{2,20}\b)[^$]{1,1000}\$\$(?!\$)|\$`[^`$\n]{1,200}`\$"
+    r"|(?<![\w%#{$])\$(?!\d[\d.,]{0,20} [a-z]{2,20} )[^\s$`](?:[^$`\n]{0,200}[^\s$`])?\$(?![\w({$])"
     r"|\\{1,2}[(\[](?=[^\\\n]*(?:[\^_=+<>]|\\[a-z]))(?:[^\n\\]|\\[a-z,;!]){1,300}\\{1,2}[)\]]"
     r"|(?<![\w\\])\\{1,2}\(\w\\{1,2}\)|<sub>[^<>\s]{1,30}</sub>(?!\w)|<sup>[ijkmnxyz]</sup>(?!\w)"
     # macros: of references, and as words

@@ -129,6 +129,20 @@ def test_other_numbers_with_words_do(text: str) -> None:
     assert not needs_no_translation(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["Cheap ($) or dear ($$$) food.", "Rated $$ for food and $$$ for wine.", "Rated $$ for food and $$ for wine.",
+     "It costs $5 or 10$ more."],
+)  # fmt: skip
+def test_signs_of_dollars_are_no_formula(text: str) -> None:
+    assert text_of(mark_up([text])) == text
+
+
+@pytest.mark.parametrize("formula", ["$$a + b$$", "$$ x $$", "$x$", "$5 x^2$", "$a$", "$2.5$", "$\\alpha$"])
+def test_a_formula_is_code(formula: str) -> None:
+    assert text_of(mark_up([f"Here {formula} is"])).split() == ["Here", "is"]
+
+
 def test_an_index_of_a_formula_is_code() -> None:
     text = "x<sub>i</sub> V<sub>out</sub> y<sup>n</sup> 1<sup>st</sup> CO<sub>x</sub>H <sub>see note</sub>"
     ends = ["<sup>", "</sup>", "<sub>", "</sub>", "<sub>", "</sub>"]
