@@ -131,7 +131,8 @@ def test_other_numbers_with_words_do(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["Cheap ($) or dear ($$$) food.", "From $$ (cheap) to $$$ (dear).", "Rated $$ for food and $$$ for wine.", "Rated $$ for food and $$ for wine.",
+    ["Cheap ($) or dear ($$$) food.", "From $$ (cheap) to $$$ (dear).", "Rated $$ for food and $$$ for wine.",
+     "Rated $$ for food and $$ for wine.",
      "It costs $5 or 10$ more."],
 )  # fmt: skip
 def test_signs_of_dollars_are_no_formula(text: str) -> None:
