@@ -62,9 +62,8 @@ def serve(
         translators = [translator.to(tgt, src) for translator in loaded for src, tgt in translator.directions]
         pairs = Pairs(translators)
         for translator in loaded:
-            translator.to(*translator.directions[0][::-1]).translate(
-                ["hello"]
-            )  # the first takes longer; "." would not need it
+            src, tgt = translator.directions[0]
+            translator.to(tgt, src).translate(["hello"])  # the first takes longer; "." would not reach the engine
         names = ", ".join(f"{translator.src} to {translator.tgt}" for translator in translators)
         with TranslationQueue(limits.batch_tokens, limits.waiting_s, num_threads) as queue:
             app = server.Server(pairs, queue, keys, limits).app()

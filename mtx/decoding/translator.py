@@ -302,7 +302,7 @@ class Translator:
 
     @cached_property
     def torch(self) -> "TorchEngine":
-        """The model for torch, which all views share."""
+        """The model for torch; all views share it, since `load_torch` opens it once."""
         with self._opening:
             return self._load_torch() if self._load_torch else self.engine  # type: ignore[return-value]
 
