@@ -152,7 +152,7 @@ def compare(
             f"--ref: compare takes one file of references, got {len(ref)}",
             "mtx evaluate --hyp FILE --ref FILE --ref FILE scores against several",
         )
-    from mtx.decoding.metrics import METRICS, warn_if_too_short
+    from mtx.decoding.metrics import METRICS, warn_about_bleu
     from mtx.evaluation import comparison, test_sets
     from mtx.evaluation.test_set_scores import system_outputs
     from mtx.storage.run_directory import unfinished
@@ -167,7 +167,7 @@ def compare(
     for text in texts:
         tgt = text.tgt or next((translator.tgt for translator in translators.values()), "")
         outputs, references = system_outputs(text, systems, translators)
-        warn_if_too_short(text.name, references, tgt)
+        warn_about_bleu(text.name, references, tgt)
         comparisons[text.name] = comparison.compare(outputs, references, metrics or METRICS, tgt, groups)
     runs = list(filter(is_run, systems))
     results = comparison.Results(

@@ -5,6 +5,7 @@ imported when it is first needed.
 """
 
 import logging
+import math
 import statistics
 import unicodedata
 from collections import defaultdict
@@ -12,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtx.data.languages import tokenizer_of
+from mtx.data.languages import tokenizer_of, writes_spaces
 from mtx.data.markup import clean_text
 from mtx.decoding.options import Lines
 from mtx.errors import DataError
@@ -27,12 +28,15 @@ METRICS = {"bleu": "BLEU", "chrf": "chrF2", "ter": "TER"}  # and their names
 # https://cloud.google.com/translate/automl/docs/evaluate#bleu; on Multi30k en-de a BLEU of 21 corresponds to a chrF2 of
 # 45. Text of a grammar can be learned perfectly.
 LIMITS = {"bleu": (40, 30, 20, 10, 0), "chrf": (65, 55, 45, 35, 0), "synthetic": (95, 80, 60, 30, 0)}
+GIST, POOR, USELESS = 2, 3, 4  # places there
 LONGEST_TER_S = 1800.0
 TOO_SHORT = "half of the references have fewer than four words or characters, so BLEU is nearly always 0"
+_FEW_WORDS = 0.85  # for each word of the source: en-de has 0.93, and en-crh, which is agglutinative, 0.82
 
 # Of one test set, as in scores.json: {"bleu": {"score": 39.41, "signature": "…"}, "chrf": …, "ter": …}
 Scores = dict[str, Any]
 Pairs = Collection[tuple[str, str]]  # source and target of each direction
+Text = tuple[Lines, Lines, str, str]  # sources, references, and their languages
 
 
 def score_line(name: str, scores: Scores) -> str:
@@ -130,10 +134,14 @@ def score(
     return {name: measure(metric, hypotheses, *streams) for name, metric in by_name.items() if name in metrics}
 
 
-def warn_if_too_short(name: str, references: Lines, tgt: str) -> None:
-    """Warn if BLEU is not informative on a test set; chrF2 still is."""
-    if too_short_for_bleu(references, tgt):
-        logger.warning("%s: %s; use chrF2 instead", name, TOO_SHORT)
+def warn_about_bleu(name: str, references: Lines, tgt: str, sources: Lines = (), src: str = "") -> None:
+    """Warn if BLEU is not informative on a test set; chrF2 still is.
+
+    Args:
+        sources: for text that is to be judged, see `why_chrf`; systems are compared without.
+    """
+    if reason := why_chrf([(sources, references, src, tgt)]):
+        logger.warning("%s: %s; use chrF2 instead", name, reason)
 
 
 def write_test_set(directory: Path, sources: Lines, hypotheses: Lines, references: Lines, scores: Scores) -> None:
@@ -151,6 +159,43 @@ def too_short_for_bleu(references: Lines, tgt: str) -> bool:
 
     tokenize = BLEU(tokenize=tokenizer_of(tgt, references)).tokenizer
     return bool(references) and statistics.median(len(tokenize(line).split()) for line in references) < 4
+
+
+def why_chrf(texts: Collection[Text]) -> str:
+    """Why chrF2 and not BLEU decides how good the translations of a test set are; empty if BLEU does.
+
+    Args:
+        texts: the text of each direction. The ratio of the words is their mean, as the scores are, and is not known if
+            a language is written without spaces.
+    """
+    ratios = []
+    for sources, references, src, tgt in texts:
+        if too_short_for_bleu(references, tgt):
+            return TOO_SHORT
+        num_words, of_references = (len(" ".join(lines).split()) for lines in (sources, references))
+        is_known = num_words and writes_spaces(src, sources) and writes_spaces(tgt, references)
+        ratios.append(of_references / num_words if is_known else math.inf)
+    ratio = statistics.fmean(ratios)
+    return f"the references have {ratio:.2f} words for each word of the source" if ratio <= _FEW_WORDS else ""
+
+
+def band(scores: Scores, texts: Collection[Text], of_bleu: str = "bleu") -> tuple[int, str]:
+    """How good the translations of a test set are: the place of its scores in `LIMITS`, and `why_chrf`.
+
+    Where the references have few words, these are long, and BLEU counts one with a wrong ending as wrong. The band is
+    then chrF2's, at most one above BLEU's.
+
+    Args:
+        of_bleu: the key of the limits for BLEU.
+    """
+    by_bleu, by_chrf = (
+        next(place for place, limit in enumerate(LIMITS[key]) if scores[metric]["score"] >= limit)
+        for metric, key in (("bleu", of_bleu), ("chrf", "chrf"))
+    )
+    reason = why_chrf(texts)
+    if not reason:
+        return by_bleu, reason
+    return by_chrf if reason == TOO_SHORT else max(by_chrf, by_bleu - 1), reason
 
 
 def normalize_lines(lines: Lines, normalization: str) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import sacrebleu
 
-from mtx.decoding.metrics import LIMITS, bleu, too_short_for_bleu
+from mtx.decoding import metrics
 from mtx.decoding.quality import FeatureRegion, Floats, QualityMap
 from mtx.decoding.translator import Translator
 from mtx.errors import DataError
@@ -124,10 +124,13 @@ def fit(
         return None
     logger.info("%s: the estimate of quality follows chrF2 by %.2f (Spearman)", direction, spearman)
     knots, scores = fit_isotonic(predicted, chrf)
-    texts, references = zip(*pairs, strict=True)
-    tgt = translator.languages[1]
-    of_all = inf if too_short_for_bleu(references, tgt) else bleu(texts, references, tgt)
-    is_weak = [of_all < limit for limit in LIMITS["bleu"][3:1:-1]]  # not usable, or hardly usable
+    src, tgt = translator.languages
+    texts, of_texts = zip(*pairs, strict=True)
+    of_all = metrics.score(texts, of_texts, tgt, metrics=("bleu", "chrf"))
+    level, reason = metrics.band(of_all, [(sources, references, src, tgt)])
+    if reason == metrics.TOO_SHORT:  # without spaces, good translations have less chrF2
+        level = 0
+    is_weak = [level >= metrics.USELESS, level >= metrics.POOR]
     quartiles = np.quantile(np.interp(predicted, knots, scores), [0.25, 0.5])
     redo_below, look_below = np.where(is_weak, 100, np.minimum(quartiles, (70, 90)))  # good enough, however good others
     weights, bias = _fit_ridge(features, chrf)

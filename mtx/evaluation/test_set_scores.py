@@ -29,7 +29,7 @@ from mtx.decoding.metrics import (
     parts_of,
     score,
     score_line,
-    warn_if_too_short,
+    warn_about_bleu,
     write_test_set,
 )
 from mtx.decoding.translator import Translator
@@ -112,7 +112,7 @@ def score_translations(
     references, *more_references = (
         normalize_lines(lines, normalization) for lines in (test_set.references, *test_set.more_references)
     )
-    warn_if_too_short(test_set.name, references, test_set.tgt)
+    warn_about_bleu(test_set.name, references, test_set.tgt, test_set.sources, test_set.src)
     tgt = test_set.tgt or language_of(references)
     for side, lines in (("references", references), ("translations", hypotheses)):
         if tgt and (other := Profile.of(map(str.lower, lines)).other_language(tgt)):

@@ -22,7 +22,7 @@ from mtx.data.languages import name_of, writes_spaces
 from mtx.data.sources import find_changed_files, show_example
 from mtx.data.token_store import PreparedData, Side, TokenStore
 from mtx.data.tokenizer import Tokenizer
-from mtx.decoding.metrics import LIMITS, METRICS, Scores, normalize_lines, parts_of, too_short_for_bleu
+from mtx.decoding.metrics import GIST, METRICS, POOR, TOO_SHORT, USELESS, Scores, band, normalize_lines, parts_of
 from mtx.decoding.suspicion import suspicion
 from mtx.evaluation.significance import SIGNIFICANCE_LEVEL
 from mtx.evaluation.test_set_scores import FORMS, SUBWORDS, Gain
@@ -107,17 +107,20 @@ def warnings(data: PreparedData, config: Config, last_step: int | None = None) -
         )
     yield from _of_sets(data, config)
     training = config.training
-    num_pairs = data.report["kept"]
-    if num_pairs < 3_000 and not training.init_from:
-        yield Advice(
-            f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
-            "add text, or use training.init_from=MODEL with a model of these languages (mtx import)",
-        )
+    yield from _of_few_pairs(data.report["kept"], config)
     last = last_step or planned_end(training, steps_per_epoch(data.train, training))[0]
     if last <= training.warmup_steps:
         yield Advice(
             f"training ends at step {last:,}, but the warmup lasts until step {training.warmup_steps:,}",
             "train longer; fewer training.batch_tokens make more steps of an epoch; a shorter warmup ruins a model",
+        )
+
+
+def _of_few_pairs(num_pairs: int, config: Config) -> Iterator[Advice]:
+    if num_pairs < 3_000 and not config.training.init_from:
+        yield Advice(
+            f"only {num_pairs:,} pairs: training from scratch needs a few thousand",
+            "add text, or use training.init_from=MODEL with a model of these languages (mtx import)",
         )
 
 
@@ -316,7 +319,7 @@ def of_gains(gains: Sequence[Gain]) -> list[Advice]:
     return problems
 
 
-# By `LIMITS`, for text like the test set
+# By `band`, for text like the test set
 _VERDICTS = (
     "good: on text like this, most translations need few corrections",
     "usable as a draft: understandable on text like this, but needs correction",
@@ -324,7 +327,6 @@ _VERDICTS = (
     "hardly usable: even on text like this, the meaning is often lost",
     "not usable: it has not learned enough",
 )
-_GIST, _POOR, _USELESS = 2, 3, 4  # places in `_VERDICTS`
 _FAULTS = {
     "repetition": "repeat themselves",
     "copy": "are copies of the source",
@@ -349,12 +351,10 @@ def usability(run: RunSummary) -> Advice | None:
         return None
     name, parts = next(iter(parts_of(scores, config.data.language_pairs).items()))
     texts = list[list[list[str]]]()
-    is_short = False
     for part in parts:
         files = [paths.evaluation / part / file for file in (SOURCE_TEXT, HYPOTHESIS_TEXT, REFERENCE_TEXT)]
         has_texts = all(file.is_file() for file in files)  # unless the user removed them
         texts.append([list(text_files.read_lines(file)) if has_texts else [] for file in files])
-        is_short |= too_short_for_bleu(texts[-1][-1], config.data.language_pair(part)[1])
     sources, hypotheses, references = ([*chain(*side)] for side in zip(*texts, strict=True))
     sources = normalize_lines(sources, config.tokenizer.normalization)
     faults = Counter[str](
@@ -365,18 +365,19 @@ def usability(run: RunSummary) -> Advice | None:
     lines = max(1, len(hypotheses))
     num_faulty = faults.total()
     is_alike = are_alike(hypotheses, references)
-    metric = "chrf" if is_short else "bleu"
-    value = scores[name][metric]["score"]
-    limits = LIMITS["synthetic" if config.data.generator and metric == "bleu" else metric]
-    level = next(number for number, limit in enumerate(limits) if value >= limit)
-    best = _USELESS if is_alike or num_faulty >= 0.3 * lines else _POOR if num_faulty >= 0.1 * lines else 0
+    of_parts = [(src, ref, *config.data.language_pair(part)) for part, (src, _, ref) in zip(parts, texts, strict=True)]
+    level, reason = band(scores[name], of_parts, "synthetic" if config.data.generator else "bleu")
+    metric = "chrf" if reason else "bleu"
+    best = USELESS if is_alike or num_faulty >= 0.3 * lines else POOR if num_faulty >= 0.1 * lines else 0
     verdict = _VERDICTS[level]
     if level < best:
         level = best
         verdict = f"{_VERDICTS[best].split(':')[0]}: too many of its translations are faulty"
     shares = {fault: faults[kind] / lines for kind, fault in _FAULTS.items()}
-    facts = [f"{value:.1f} {METRICS[metric]} on {name}"]
+    facts = [f"{scores[name][metric]['score']:.1f} {METRICS[metric]} on {name}"]
     facts += [f"{scores[part][metric]['score']:.1f} on {part}" for part in parts if part != name]
+    if reason not in ("", TOO_SHORT):
+        facts.append(f"{reason}, so the verdict follows chrF2, at most one level above BLEU's")
     facts += [f"{share:.0%} of the translations {fault}" for fault, share in shares.items() if share >= 0.02]
     if is_alike and num_faulty < lines / 2:
         facts.append(f"only {len({*hypotheses}):,} of the {lines:,} translations are distinct")
@@ -386,7 +387,7 @@ def usability(run: RunSummary) -> Advice | None:
     prevention = remedy(config)
     if problems:  # longer training would not solve them
         help = f"in another run_dir, {', and '.join(dict.fromkeys(problem.help for problem in problems))}"
-    elif level == _USELESS and any(prevention in hint["text"] for hint in run.hints):
+    elif level == USELESS and any(prevention in hint["text"] for hint in run.hints):
         help = f"training collapsed; {prevention}"
     return Advice(f"{verdict} ({', '.join(facts)})", help)
 
@@ -404,6 +405,7 @@ def _next_step(run: RunSummary, level: int) -> str:
     """What to do next; empty for nothing."""
     if level == 0:
         return ""
+    pairs = run.data_report.get("kept", 0)
     reason = (run.history.of("end") or [{}])[-1].get("reason")
     development = improvement(run.history)
     if reason in ("max_steps", "max_epochs", "time_limit") and run.history.last("step"):
@@ -411,11 +413,10 @@ def _next_step(run: RunSummary, level: int) -> str:
         if development and development.is_clear:
             return f"training ended while it was still improving; {help}"
         few = max(5, (run.config.training.max_epochs or 0) / 2)  # epochs; a useless model then needs more training
-        if level >= _POOR and (development is None or run.history.last("epochs") < few):
-            return f"it was hardly trained; {help}"
-    if level < _GIST:
+        if level >= POOR and (development is None or run.history.last("epochs") < few):
+            return "; ".join([f"it was hardly trained; {help}", *chain(*_of_few_pairs(pairs, run.config))])
+    if level < GIST:
         return ""
-    pairs = run.data_report.get("kept", 0)
     nll = run.history.curve("validation", "nll").values
     ended = "more steps on this text would help little"
     if run.config.training.init_from:
@@ -424,4 +425,7 @@ def _next_step(run: RunSummary, level: int) -> str:
         return f"it overfits its {pairs:,} pairs; more text helps most, or model.dropout=0.3 in another run_dir"
     if pairs < 20_000:
         return f"{ended}: it has only {pairs:,} pairs; more text helps most, or training.init_from=MODEL (mtx import)"
-    return f"{ended}; check the text with --dry-run, or use a larger model.preset in another run_dir"
+    return (
+        f"{ended}; adapt a published model (mtx import, mtx train adapt), translate text of the target language back "
+        "(mtx back-translate), or add more text of this kind"
+    )

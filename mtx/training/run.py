@@ -27,7 +27,7 @@ from mtx.decoding.metrics import (
     mean_scores,
     normalize_lines,
     score,
-    warn_if_too_short,
+    warn_about_bleu,
     write_test_set,
 )
 from mtx.decoding.model_directory import LoadedModel
@@ -248,7 +248,7 @@ def _finish(run: Run, translator: Translator, translations: dict[str, Translatio
             normalize_lines(lines, data.tokenizer.normalization) for lines in (texts, store.tgt_texts())
         )
         _, tgt = config.data.language_pair(name)
-        warn_if_too_short(name, references, tgt)
+        warn_about_bleu(name, references, tgt)
         if not scores:
             for sample in pick_samples(store.src_texts(), references, hypotheses):
                 logger.info(f"  {sample.src}\n    -> {sample.hyp}\n    reference: {sample.ref}")

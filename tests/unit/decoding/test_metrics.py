@@ -101,6 +101,16 @@ def test_references_without_4_grams_are_too_short_for_bleu(references: list[str]
         assert metrics.score(references, references, metrics=["chrf"])["chrf"]["score"] == pytest.approx(100)
 
 
+def test_the_mean_of_the_directions_decides_whether_the_references_have_few_words() -> None:
+    english, turkish = ["We are in our house today , friends"] * 9, ["Bugün biz evimizdeyiz , dostlar"] * 9
+    there, back = (english, turkish, "en", "tr"), (turkish, english, "tr", "en")
+    reason = "the references have 0.62 words for each word of the source"
+    assert metrics.why_chrf([there]) == metrics.why_chrf([there, there]) == reason
+    assert metrics.why_chrf([there, back]) == "" == metrics.why_chrf([([], [], "en", "tr")])
+    assert metrics.why_chrf([there, (english, ["红色的书放在桌子上"] * 9, "en", "zh")]) == ""
+    assert metrics.why_chrf([there, (["Save the new file"], ["Speichern"], "en", "de")]) == metrics.TOO_SHORT
+
+
 def test_the_parts_of_a_test_set_have_the_tokenizer_of_the_whole() -> None:
     assert metrics.bleu(["今天天气很好"], ["今天天气很坏"], "tgt", tokenizer="13a") == 0
     assert metrics.bleu(["今天天气很好"], ["今天天气很坏"], "tgt") > 50

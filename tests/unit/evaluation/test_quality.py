@@ -96,6 +96,15 @@ def test_no_translation_of_a_weak_model_is_to_be_used(share: float, weak: tuple[
     assert quality_map and (quality_map.redo_below == 100, quality_map.look_below == 100) == weak
 
 
+def test_a_model_into_long_words_is_weak_by_the_band_of_its_verdict() -> None:
+    """Its BLEU is near 0 and its chrF2 good, so it is hardly usable."""
+    wrong = [" ".join(line[place : place + 6] for place in range(0, len(line), 6)) for line in WORSE]
+    long = [line.replace(" ", "", 2) for line in REVERSED]  # four words of six
+    targets = [(long if number % 2 else wrong)[number] for number in range(len(LINES))]
+    quality_map = fit(Sure(lambda number: -0.1 if number % 2 else -2.0), LINES, targets)
+    assert quality_map and quality_map.redo_below < 100 == quality_map.look_below
+
+
 def test_a_translation_that_is_surely_good_is_to_be_used() -> None:
     """Whatever the quartiles of a model that makes hardly a mistake: from 90 on nothing is to be looked at."""
     words = [line.split() for line in REVERSED]

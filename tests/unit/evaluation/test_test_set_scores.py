@@ -18,6 +18,7 @@ from mtx.evaluation.test_set_scores import (
     measure_gains,
     score_file,
     score_lines,
+    score_translations,
     score_with_glossary,
     stored_gains,
     translate_and_score,
@@ -91,6 +92,14 @@ def test_placeholders_are_treated_as_in_translations() -> None:
     lines = Fixed().translate(sources)
     scores = translate_and_score(Fixed(), TestSet("t", "fr", sources, lines))
     assert scores["bleu"]["score"] == pytest.approx(100) and "{{ name }}" in lines[0] and lines[1] == "42"
+
+
+def test_references_with_few_words_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    sources, references = ["We are in our house today"] * 20, ["Bugün biz kendi evimizdeyiz"] * 20
+    for test_set in (TestSet("t", "tr", sources, references, src="en"), TestSet("t", "tr", [], references)):
+        score_translations(references, test_set, "nfc", None)
+    told = [message for message in caplog.messages if "chrF2" in message]
+    assert told == ["t: the references have 0.67 words for each word of the source; use chrF2 instead"]
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ def _judged(
     root: Path, bleu: float, validations: list[float], hypotheses: list[str] | None = None, *,
     reason: str = "max_steps", steps: int = 1000, pairs: int = 5000, epochs: float = 5.0,
     nll: list[float] | None = None, references: list[str] | None = None, generator: str | None = None,
-    hint: str = "", sources: list[str] | None = None, **training: object,
+    hint: str = "", sources: list[str] | None = None, chrf: float = 60.0, languages: str = "en de", **training: object,
 ) -> Advice:  # fmt: skip
     """The judgement of a run of an hour that ended for `reason`, with these validations at even distances."""
-    scores = {"bleu": {"score": bleu}, "chrf": {"score": 60.0}}
+    scores = {"bleu": {"score": bleu}, "chrf": {"score": chrf}}
     (root / "model").mkdir(parents=True)
     (root / "model" / "scores.json").write_text(json.dumps({"format": 2, "test": scores}))
     texts = {
@@ -44,11 +44,12 @@ def _judged(
     events.append({"event": "hint", "step": steps, "time": 3600.0, "text": hint})
     events.append({"event": "train", "step": steps, "time": 3600.0, "epochs": epochs})
     events.append({"event": "end", "step": steps, "time": 3600.0, "reason": reason})
+    src, tgt = languages.split()
     config = Config.model_validate(
         {
             "training": {"batch_tokens": 1000, "max_steps": steps, **training},
             "model": {"dropout": 0.1},
-            "data": {"generator": generator},
+            "data": {"generator": generator, "src": src, "tgt": tgt},
         }
     )
     report = {"kept": pairs}
@@ -138,6 +139,54 @@ def test_chrf_decides_where_references_are_too_short_for_bleu(tmp_path: Path) ->
     assert "60.0 chrF2" in judgement.text and judgement.text.startswith("usable as a draft")
 
 
+def _of_words(num_words: int) -> list[str]:
+    """50 lines with these many different words in all."""
+    return [" ".join(f"kelime{n}" for n in range(line, num_words, 50)) for line in range(50)]
+
+
+@pytest.mark.parametrize(
+    ("bleu", "chrf", "by_bleu", "by_chrf"),
+    [
+        (15.0, 47.0, "hardly usable", "usable for the gist"),
+        (15.0, 36.0, "hardly usable", "hardly usable"),
+        (15.0, 70.0, "hardly usable", "usable for the gist"),  # one above, not three
+        (4.0, 60.0, "not usable", "hardly usable"),
+        (45.0, 70.0, "good", "good"),
+        (33.0, 46.0, "usable as a draft", "usable for the gist"),
+    ],
+)
+def test_chrf_decides_where_the_references_have_few_words(
+    tmp_path: Path, bleu: float, chrf: float, by_bleu: str, by_chrf: str
+) -> None:
+    lines = {"chrf": chrf, "languages": "en tr", "sources": _of_words(2000)}
+    few, enough = _of_words(1700), _of_words(1701)
+    judgement = _judged(tmp_path / "few", bleu, [bleu], few, references=few, **lines)  # type: ignore[arg-type]
+    assert judgement.text.startswith(by_chrf) and f"({chrf:.1f} chrF2 on test, " in judgement.text
+    assert "the references have 0.85 words for each word of the source, so the verdict follows chrF2" in judgement.text
+    judgement = _judged(tmp_path / "enough", bleu, [bleu], enough, references=enough, **lines)  # type: ignore[arg-type]
+    assert judgement.text.startswith(by_bleu) and judgement.text.endswith(f"({bleu:.1f} BLEU on test)")
+
+
+@pytest.mark.parametrize(
+    ("languages", "line", "reference"),
+    [
+        ("en zh", "The red book lies on the table number {}.", "红色的书放在第{}张桌子上。"),
+        ("en ja", "The red book lies on the table number {}.", "赤い本は{}番のテーブルの上にあります。"),
+        ("en th", "The red book lies on the table number {}.", "หนังสือสีแดงวางอยู่บนโต๊ะ {}"),
+        ("src tgt", "The red book lies on the table number {}.", "หนังสือสีแดงวางอยู่บนโต๊ะ {}"),  # known by its letters
+        ("zh en", "红 色 的 书 放 在 第 {} 张 桌 子 上 。", "The red book lies on table {}."),
+    ],
+)
+def test_words_are_not_counted_where_a_language_has_no_spaces(
+    tmp_path: Path, languages: str, line: str, reference: str
+) -> None:
+    sources, references = ([form.format(n) for n in range(100, 150)] for form in (line, reference))
+    assert sum(len(line.split()) for line in references) < 0.85 * sum(len(line.split()) for line in sources)
+    lines = {"sources": sources, "references": references, "languages": languages, "chrf": 50.0}
+    judgement = _judged(tmp_path, 15.0, [15.0], references, **lines)  # type: ignore[arg-type]
+    assert judgement.text.startswith("hardly usable") and "(15.0 BLEU on test)" in judgement.text
+
+
 def test_a_run_that_was_still_improving_is_told_so(tmp_path: Path) -> None:
     rising = [1.0, 5.0, 10.0, 15.0]
     improving = "training ended while it was still improving; increase training."
@@ -159,6 +208,11 @@ def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(t
     assert _judged(tmp_path, 2.0, [2.0]).help == hardly
     judgement = _judged(tmp_path / "few", 0.0, [0.0, 0.0, 0.0], [""] * 50, epochs=1.5)
     assert judgement.help == hardly and "100% of the translations are empty)" in judgement.text
+    adapt = "only 1,788 pairs: training from scratch needs a few thousand; add text, or use training.init_from=MODEL"
+    assert _judged(tmp_path / "small", 2.0, [2.0], pairs=1788).help.startswith(f"{hardly}; {adapt}")
+    assert _judged(tmp_path / "2999", 2.0, [2.0], pairs=2999).help.startswith(f"{hardly}; only 2,999 pairs")
+    assert _judged(tmp_path / "3000", 2.0, [2.0], pairs=3000).help == hardly
+    assert _judged(tmp_path / "adapted", 2.0, [2.0], pairs=1788, init_from="models/en-de").help == hardly
 
 
 @pytest.mark.parametrize(
@@ -166,12 +220,14 @@ def test_a_useless_model_after_one_validation_or_few_epochs_was_hardly_trained(t
     [
         ({"nll": [2.0, 2.5, 3.0]}, "pairs; more text helps most, or model.dropout=0.3"),
         ({"init_from": "models/en-de"}, "a lower training.learning_rate"),
-        ({"pairs": 100_000}, "check the text with --dry-run"),
+        ({"pairs": 19_999}, "it has only 19,999 pairs; more text helps most, or training.init_from=MODEL (mtx import)"),
+        ({"pairs": 20_000}, "adapt a published model (mtx import, mtx train adapt)"),
+        ({"pairs": 100_000}, "(mtx back-translate), or add more text of this kind"),
     ],
 )
 def test_a_run_that_learns_nothing_more_is_told_what_else_may_help(tmp_path: Path, values, words: str) -> None:  # type: ignore[no-untyped-def]
     judgement = _judged(tmp_path, 12.0, [12.0, 12.0, 12.0], reason="patience", **values)
-    assert words in judgement.help
+    assert words in judgement.help and "model.preset" not in judgement.help
 
 
 def test_a_run_without_scores_is_not_judged(tmp_path: Path) -> None:
