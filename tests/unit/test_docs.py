@@ -206,6 +206,23 @@ def test_exit_codes_and_environment_variables_are_all_named() -> None:
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", text, re.MULTILINE)} == codes
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_advice_that_a_page_shows_is_that_of_its_quality(page: Path) -> None:
+    """From 90 on a translation is to be used, from 70 on it is not to be redone."""
+    shown = re.findall(r'"quality": ([\d.]+), "advice": "(\w+)"', page.read_text(encoding="utf-8"))
+    assert all(advice == "use" for quality, advice in shown if float(quality) >= 90)
+    assert all(advice != "redo" for quality, advice in shown if float(quality) >= 70)
+
+
+def test_the_scores_of_the_page_about_time_are_in_the_results() -> None:
+    page = (DOCS / "howto" / "how-much-time.md").read_text(encoding="utf-8")
+    results = re.findall(r"(?<![\w.])\d+\.\d\d(?![\w.])", (DOCS / "results.md").read_text(encoding="utf-8"))
+    known = {*map(float, results)}
+    scores = re.findall(r"(?<=\| )\d+\.\d(?= \|)", page)
+    assert len(scores) > 10
+    assert [score for score in scores if not any(abs(float(score) - number) < 0.0501 for number in known)] == []
+
+
 def test_the_figures_of_user_pages_are_those_of_the_evidence() -> None:
     """A score or a factor of speed, rounded as the page has it, is in results, benchmarks or decisions."""
     evidence = "".join(
