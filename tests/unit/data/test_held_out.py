@@ -57,7 +57,8 @@ def test_a_twentieth_of_the_different_sources_is_held_out(num_sources: int, monk
 
 
 @pytest.mark.parametrize(
-    ("num_sources", "size"), [(999, 49), (1000, 120), (1999, 120), (2399, 120), (2400, 120), (2420, 121), (30_000, 1000)]
+    ("num_sources", "size"),
+    [(999, 49), (1000, 120), (1999, 120), (2399, 120), (2400, 120), (2420, 121), (30_000, 1000)],
 )
 def test_a_memory_of_a_thousand_sources_holds_out_enough_for_an_estimate(num_sources: int, size: int) -> None:
     """More than the 100 lines that it needs, and with them all that an earlier version held out: a twentieth."""
