@@ -179,8 +179,8 @@ def _as_mtx_error(error: BaseException) -> MtxError:
             return error
         case _CommandLineError():
             return _usage_error(error)
-        case TerminatedError() if error.signal_number != signal.SIGINT:
-            return StoppedError("terminated", error.signal_number)
+        case TerminatedError():
+            return StoppedError(str(error), error.signal_number, error.help)
         case KeyboardInterrupt() | typer.Abort():
             return StoppedError("interrupted", signal.SIGINT)
         case ModuleNotFoundError() if (error.name or "").startswith("mtx."):

@@ -70,10 +70,16 @@ class ReportedError(MtxError):
 
 
 class TerminatedError(KeyboardInterrupt):
-    """A stopping signal outside training. It unwinds the stack, so that no half-written file is left."""
+    """A stopping signal outside training. It unwinds the stack, so that no half-written file is left.
+
+    Attributes:
+        help: what the same command would do, if it can resume; set on the way up.
+    """
+
+    help: str | None = None
 
     def __init__(self, signal_number: int = signal.SIGTERM):
-        super().__init__()
+        super().__init__(f"interrupted by {signal.Signals(signal_number).name}")
         self.signal_number = signal_number
 
 

@@ -17,7 +17,7 @@ from mtx.commands.command_line import (
     resolve_output,
 )
 from mtx.commands.train import resolve, train_run
-from mtx.commands.translate import progress, shard_bounds
+from mtx.commands.translate import shard_bounds
 from mtx.commands.translator_options import (
     BEAM,
     DIRECTION,
@@ -31,6 +31,7 @@ from mtx.commands.translator_options import (
 )
 from mtx.errors import UsageError
 from mtx.storage.run_files import RunLayout, find_model, find_run, is_prepared, model_identity, require_models
+from mtx.storage.streams import progress
 
 
 @takes(*DIRECTION, *BEAM, *SAMPLES, *PLACE, "threads", "batch_tokens")
@@ -87,13 +88,13 @@ def back_translate(
         "shard": [start, end],
         "models": [model_identity(name) for name in (model, forward) if name],
     }
-    with progress(end - start) as bar:
+    with progress("translating", end - start) as update:
         write_pairs(
             lambda: ((line, None) for line in islice(read_lines(mono), start, end)),
             ResumableRows(output, identity, BLOCK_LINES),
             lambda block, _: translator.translate(block),
             open_output(output),
-            bar.update,
+            update,
             score if scorer else None,
         )
     logger.info(
@@ -181,8 +182,8 @@ def distil(
         *others,
     ]
     resolve([*student, f"data.train={synthetic_text.TRAIN}"])  # refuses wrong settings before the teacher works
-    with progress(sum(1 for _ in synthetic_text.source_lines(distilled, mono))) as bar:
-        synthetic_text.translate_text(translator, distilled, mono, identity, bar.update)
+    with progress("translating", sum(1 for _ in synthetic_text.source_lines(distilled, mono))) as update:
+        synthetic_text.translate_text(translator, distilled, mono, identity, update)
     student.append(f"data.train={synthetic_text.TRAIN},{synthetic_text.DISTILLED}")
     train_run(resolve(student).config, prints_scores=not as_json)
     int8 = export(paths.root, "ctranslate2", None, "int8")

@@ -32,7 +32,7 @@ from mtx.commands.command_line import (
 from mtx.commands.translator_options import ALL, LoadOptions, load_translator, resumed_with, takes
 from mtx.errors import DataError, MtxError, UsageError
 from mtx.formatting import counted
-from mtx.storage.streams import shows_progress
+from mtx.storage.streams import progress
 from mtx.storage.text_files import (
     KINDS,
     FileKind,
@@ -300,10 +300,10 @@ def blocks(source: IO[bytes], file: Path | None, prefix: Path | None = None) -> 
         logger.info("type the text, then Ctrl-D")
     arriving: Any = None if stat.S_ISREG(os.fstat(source.fileno()).st_mode) else ArrivingLines(source)
     lines = decoded_lines(arriving or source, file or Path("/dev/stdin"), "surrogateescape")
-    with progress() as bar:
+    with progress("translating", is_hidden=sys.stdout.isatty()) as update:
         for block in in_blocks(paired(lines, prefix), arriving and arriving.lines):
             yield block
-            bar.update(len(block))
+            update(len(block))
 
 
 class ArrivingLines:
@@ -363,23 +363,15 @@ def translate_file(
         "model": model_identity(identity["model"]),
     }
     finished = ResumableRows(output, identity, BLOCK_LINES)
-    with finished.lock(), progress(end - start) as bar:
-        bar.update(num_done := finished.resume())
+    with finished.lock(), progress("translating", end - start) as update:
+        update(num_done := finished.resume())
         for block in in_blocks(islice(lines(), start + num_done, end)):
             finished.append(work.rows(block))
-            bar.update(len(block))
+            update(len(block))
         with open_output(output) as sink:
             sink.writelines(map(work.output, islice(lines(), start, end), finished.rows()))
         work.review.write()
         finished.remove()
-
-
-def progress(total: int | None = None, unit: str = " lines") -> Any:
-    """A progress bar on a terminal, unless the text itself, of unknown length, is shown there."""
-    from tqdm import tqdm
-
-    hidden = not shows_progress() or (total is None and sys.stdout.isatty())
-    return tqdm(desc="translating", total=total, unit=unit, disable=hidden)
 
 
 def in_blocks(lines: Iterator[T], arrived: Sized | None = None) -> Iterator[list[T]]:
@@ -440,7 +432,7 @@ def translate_document(
 
     def translate(segments: list[Marked]) -> "list[Hypothesis]":
         results = list["Hypothesis"]()
-        with progress(len(segments), unit=" segments") as bar:
+        with progress("translating", len(segments), "segments") as update:
             for block in in_blocks(iter(segments)):
                 best = translator.translate_marked(block)
                 for segment, each in zip(block, best, strict=True):
@@ -454,7 +446,7 @@ def translate_document(
                         review.add(raw(segment), known(each, reason))
                     terms.add([pair])
                 results += best
-                bar.update(len(block))
+                update(len(block))
         return results
 
     with open_output(output) as sink:

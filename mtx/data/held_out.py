@@ -4,8 +4,10 @@ A configured set is used unchanged and never filtered. If a set is not configure
 (`Corpora.own`) whose source has one of the k smallest (test) or k largest (validation) hashes are held out. Equal
 sources therefore stay together, and if the corpus changes, no sentence moves from the validation set to the test set or
 back. Training text loses all pairs that share a side with them: back-translated text has their targets with other
-sources. k is a twentieth of the number of different sources, at most MAX_HELD_OUT. If the corpus grows beyond that
-limit, sentences with smaller or larger hashes enter these sets, and the displaced ones become training text.
+sources. k is a twentieth of the number of different sources, at most MAX_HELD_OUT, and from `_LARGE_ENOUGH` sources on
+at least `_FEWEST`, with which a few dropped pairs leave the 100 lines that the estimate of quality needs. If the corpus
+grows beyond that limit, sentences with smaller or larger hashes enter these sets, and the displaced ones become
+training text.
 With several directions, the side that counts is in the language that most directions share, so that the translations of
 a sentence fall into the sets of their directions together. Training text then loses every pair that has a side of any
 held-out pair on any of its sides: the source of one direction is the target of another.
@@ -37,6 +39,7 @@ from mtx.storage.text_files import is_utf8
 log = logging.getLogger(__name__)
 
 MAX_HELD_OUT = 1000
+_FEWEST, _LARGE_ENOUGH = 120, 1000
 SIDES = {"src": "source held out", "tgt": "target held out"}  # and why a pair is dropped that shares it
 HELD_OUT = "held out"  # the pairs of a set
 
@@ -130,7 +133,8 @@ def hold_out(
     is_by_target = np.array([rank(tgt) < rank(src) for src, tgt in data.language_pairs])
     hashes = pc.if_else(pa.array(is_by_target[directions]), pairs["tgt_hash"], pairs["src_hash"])
     different = np.unique(hashes.to_numpy()[is_own])
-    size = min(MAX_HELD_OUT, max(1, different.size // 20))
+    fewest = _FEWEST if different.size >= _LARGE_ENOUGH else 1
+    size = min(MAX_HELD_OUT, max(fewest, different.size // 20))
     is_held_out = {reason: np.zeros(pairs.num_rows, np.bool_) for reason in (HELD_OUT, *SIDES.values())}
     for eval_set in sets:
         if eval_set.is_held_out:

@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from tqdm import tqdm
 
 from mtx.config.limits import MAX_EPOCH_PAIRS
 from mtx.config.schema import Config, DataConfig, pairs_of
@@ -52,7 +51,7 @@ from mtx.errors import DataError, UsageError
 from mtx.formatting import counted
 from mtx.storage import disk, durable
 from mtx.storage.run_files import REPORT, SETTINGS, TERMS, TRAIN_STORE
-from mtx.storage.streams import shows_progress
+from mtx.storage.streams import progress
 
 log = logging.getLogger(__name__)
 
@@ -233,8 +232,11 @@ def _clean(tallies: list[Tally], data: DataConfig, path: Path) -> None:
 
 
 def _show_progress(results: Iterator[Any], description: str) -> Iterable[Any]:
-    """The results for blocks of pairs, with a progress bar on a terminal."""
-    return tqdm(results, description, unit=" pairs", unit_scale=BLOCK_PAIRS, disable=not shows_progress(), leave=False)
+    """The results for blocks of pairs, whose progress is shown."""
+    with progress(description, unit="pairs") as update:
+        for result in results:
+            yield result
+            update(BLOCK_PAIRS)
 
 
 def clean_block(block: tuple[int, PairBlock], data: DataConfig) -> tuple[int, dict[str, PairGroup], Batch]:

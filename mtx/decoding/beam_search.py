@@ -25,7 +25,7 @@ import contextlib
 import hashlib
 import threading
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from typing import Any
@@ -62,7 +62,10 @@ class RequestQueue:
         most_slots, num_slots: those that a worker may have, and those that it needs.
         max_length: the largest limit.
         cancelled: set to make all workers stop early.
+        progress: takes the numbers of sentences that have just been finished.
     """
+
+    progress: Callable[[int], None] | None = None
 
     def __init__(self, requests: Sequence[Request], num_slots: int, num_workers: int = 1, num_forced: int = 0):
         self.waiting = deque(requests)
@@ -351,6 +354,8 @@ class _Search:
                 self.results[number] = backtrace(*of_sentence)
                 if not self.results[number]:
                     raise MtxError(NO_SCORES)
+            if self.queue.progress:
+                self.queue.progress(len(numbers))
 
 
 def top_continuations(scores: Tensor, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -38,6 +38,7 @@ from mtx.machine import num_cores, num_idle_cores
 from mtx.storage import model_description
 from mtx.storage.durable import read_untrusted_json
 from mtx.storage.run_files import CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY, CTRANSLATE2_WEIGHTS, EXPORT_CONFIG
+from mtx.storage.streams import progress
 
 _FILES = CTRANSLATE2_WEIGHTS, CTRANSLATE2_CONFIG, CTRANSLATE2_VOCABULARY
 # Source tokens of a batch. On the CPU 256 to 1,024 take equal time with 3+3 layers of 256, and 4,096 a fifth more; with
@@ -142,18 +143,20 @@ class CTranslate2Engine:
         batches = self._batches(requests, max(1, self.num_calls - busy))
         waiting = deque((batch, self._start(runtime, batch, options)) for batch in batches)
         hypotheses = [LogProbs() for _ in requests]
-        while waiting:
-            batch, results = waiting.popleft()
-            longest = max(request.limit for request in batch)
-            again = defaultdict[int, list[Request]](list)
-            for request, future in zip(batch, results, strict=True):
-                result = future.result()
-                pieces, scores = result.hypotheses, result.scores  # each read is a copy
-                if options.num_beams > 1 and request.limit < longest and max(map(len, pieces)) >= request.limit:
-                    again[request.limit].append(request)
-                else:
-                    hypotheses[request.number] = self._hypotheses(request, pieces, scores)
-            waiting.extend((limited, self._start(runtime, limited, options)) for limited in again.values())
+        with progress("translating", len(requests), "sentences") as update:
+            while waiting:
+                batch, results = waiting.popleft()
+                longest = max(request.limit for request in batch)
+                again = defaultdict[int, list[Request]](list)
+                for request, future in zip(batch, results, strict=True):
+                    result = future.result()
+                    pieces, scores = result.hypotheses, result.scores  # each read is a copy
+                    if options.num_beams > 1 and request.limit < longest and max(map(len, pieces)) >= request.limit:
+                        again[request.limit].append(request)
+                    else:
+                        hypotheses[request.number] = self._hypotheses(request, pieces, scores)
+                        update(1)
+                waiting.extend((limited, self._start(runtime, limited, options)) for limited in again.values())
         missing = [
             (request, ids)
             for request in requests

@@ -51,6 +51,7 @@ from mtx.model.device import (
 from mtx.model.inference import IncrementalModel
 from mtx.model.translation_model import TranslationModel, Weights
 from mtx.storage.run_files import find_model
+from mtx.storage.streams import progress
 
 Pieces = tuple[str, ...]
 logger = logging.getLogger(__name__)
@@ -169,7 +170,7 @@ class TorchEngine:
     def search(self, sources: Sentences, prefixes: Sentences, options: SearchOptions) -> list[list[Candidate]]:
         """See `Engine.search`."""
         requests = new_requests(sources, prefixes, options, self.num_tgt_positions)
-        with self.use_models():
+        with self.use_models(), progress("translating", len(requests), "sentences") as self._progress:
             candidates = self._search_in_memory(sorted(requests, key=_num_read, reverse=True), options)
         by_source = [list[Candidate]() for _ in sources]
         for request in requests:
@@ -238,6 +239,7 @@ class TorchEngine:
 
         def search_groups() -> None:
             for group in groups:
+                group.progress = self._progress
                 results.update(search(models, group, options, self._kept))
 
         if self.num_workers == 1 or len(requests) < 2 * self.num_workers:

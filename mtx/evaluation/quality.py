@@ -22,6 +22,7 @@ from mtx.errors import DataError
 from mtx.storage import durable
 from mtx.storage.run_directory import hold_lock
 from mtx.storage.run_files import QUALITY, RunLayout, find_run
+from mtx.storage.streams import progress
 from mtx.training.hooks import Hook, Run
 from mtx.training.schedule import QUALITY_LINES, QUALITY_SHARE
 
@@ -100,14 +101,17 @@ def fit(
     end = time.monotonic() + seconds
     rows, pairs = list[Floats](), list[tuple[str, str]]()
     order = np.random.default_rng(1).permutation(len(sources) * (len(sources) >= _FEWEST_LINES))[:_MOST_LINES]
-    for block in np.array_split(order, max(1, len(order) // _BLOCK_LINES)):
-        for number, [best, *_] in zip(block, translator.hypotheses([sources[n] for n in block], n_best=1), strict=True):
-            if of_parts := translator.features(best):
-                sizes, values = zip(*of_parts, strict=True)
-                rows.append(np.average(values, axis=0, weights=sizes))
-                pairs.append((best.text, references[number]))
-        if time.monotonic() > end:
-            break
+    with progress("fitting the estimate of quality", len(order)) as update:
+        for block in np.array_split(order, max(1, len(order) // _BLOCK_LINES)):
+            translated = translator.hypotheses([sources[number] for number in block], n_best=1)
+            for number, [best, *_] in zip(block, translated, strict=True):
+                if of_parts := translator.features(best):
+                    sizes, values = zip(*of_parts, strict=True)
+                    rows.append(np.average(values, axis=0, weights=sizes))
+                    pairs.append((best.text, references[number]))
+            update(len(block))
+            if time.monotonic() > end:
+                break
     if len(rows) < _FEWEST_LINES:
         logger.info("%s: no estimate of quality: it needs %d lines of validation text", direction, _FEWEST_LINES)
         return None

@@ -15,7 +15,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mtx.errors import UsageError
+from mtx.errors import TerminatedError, UsageError
 from mtx.formatting import counted, shell_command
 from mtx.storage import disk, durable
 
@@ -100,6 +100,9 @@ class ResumableRows:
             with FileLock(lock, timeout=0):
                 try:
                     yield
+                except TerminatedError as error:
+                    error.help = "rerun the same command to resume"
+                    raise
                 finally:
                     lock.unlink()
         except Timeout:

@@ -26,7 +26,7 @@ from filelock import FileLock, Timeout
 from mtx.config import settings
 from mtx.config.limits import MAX_COUNT
 from mtx.config.schema import Config
-from mtx.errors import DamagedFileError, DeferredErrors, MtxError, StoppedError, UsageError, exit_code
+from mtx.errors import DamagedFileError, DeferredErrors, MtxError, StoppedError, TerminatedError, UsageError, exit_code
 from mtx.formatting import format_duration, mtx_command
 from mtx.storage import disk, durable
 from mtx.storage.run_files import (
@@ -116,7 +116,10 @@ def open_run(config: Config) -> Iterator[RunLayout]:
             _record_config(paths, config)
             clean_up(paths)
             yield paths
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, TerminatedError):
+                does = "resume" if has_begun(paths) else "prepare the text from the start"
+                error.help = f"rerun the same command to {does}"
             if not (was_run or has_begun(paths)):  # the corrected command starts from scratch
                 _remove(paths.status, paths.config, paths.lock, *new_directories)
             raise

@@ -12,15 +12,21 @@ import contextlib
 import io
 import json
 import logging
+import math
 import os
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from mtx.formatting import color_labels
+from mtx.formatting import color_labels, format_duration
 from mtx.storage import disk
 from mtx.storage.text_files import printable
 
+logger = logging.getLogger(__name__)
+
+LINE_EVERY_S = 30.0  # between two log lines about progress without a terminal; the first one comes sooner
+_is_showing = False  # whether `progress` shows one
 _MAX_MESSAGE_CHARS = 5000  # of a line on stderr
 _ESCAPED = "backslashreplace"  # characters that the locale's encoding lacks are escaped
 
@@ -86,6 +92,54 @@ def above_bars() -> contextlib.AbstractContextManager[None]:
 def shows_progress() -> bool:
     """Whether progress bars are drawn: on a terminal, and not with --quiet."""
     return sys.stderr.isatty() and logging.getLogger("mtx").isEnabledFor(logging.INFO)
+
+
+@contextlib.contextmanager
+def progress(
+    what: str, total: int | None = None, unit: str = "lines", is_hidden: bool = False
+) -> Iterator[Callable[[int], None]]:
+    """Show how far a work is, by a bar on a terminal, elsewhere by a log line now and then; not within another one.
+
+    Args:
+        is_hidden: show no bar.
+
+    Yields:
+        What takes the number of units that are done since its last call. What it takes first, such as the lines of an
+        interrupted command, says nothing about the speed.
+    """
+    from tqdm import tqdm
+
+    global _is_showing
+    if _is_showing:
+        yield lambda number: None
+        return
+    first = done = 0
+    begun = time.monotonic()
+    line_at = begun + LINE_EVERY_S / 3
+
+    def update(number: int) -> None:
+        nonlocal first, done, begun, line_at
+        done += number
+        bar.update(number)
+        now = time.monotonic()
+        if done == number:
+            first, begun = done, now
+        elif now >= line_at and done < (total or math.inf) and not sys.stderr.isatty():
+            line_at = now + LINE_EVERY_S
+            rest = f" {unit}"
+            if total:
+                left_s = (total - done) * (now - begun) / (done - first)
+                rest = f" of {total:,} {unit}, about {format_duration(left_s)} left"
+            logger.info(f"{what}: {done:,}{rest}")
+
+    _is_showing = True
+    try:
+        with tqdm(
+            desc=what, total=total, unit=f" {unit}", disable=is_hidden or not shows_progress(), leave=False
+        ) as bar:
+            yield update
+    finally:
+        _is_showing = False
 
 
 def message_line(text: str) -> str:

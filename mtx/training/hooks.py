@@ -22,7 +22,7 @@ from mtx.formatting import format_duration, install_command
 from mtx.storage import disk, durable, text_files
 from mtx.storage.run_directory import DECIDING_METRICS, quality
 from mtx.storage.run_files import RunLayout
-from mtx.storage.streams import shows_progress
+from mtx.storage.streams import LINE_EVERY_S, shows_progress
 
 if TYPE_CHECKING:  # a command that only knows hooks of its folder needs no torch
     from mtx.data.token_store import PreparedData, TokenStore
@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 _SAMPLE_CHARS = 120
 _LEAST_SHARE = 0.1  # of the time of a validation, which does more than search
-_LINE_EVERY_S = 30.0  # seconds between two log lines without a terminal
 
 
 @dataclass(kw_only=True)
@@ -210,7 +209,7 @@ class Console(Hook):
         self._bar = run.cleanup.enter_context(
             tqdm(total=last, initial=run.state.step, unit="step", disable=not shows_progress(), dynamic_ncols=True)
         )
-        self._line_at = time.monotonic() + _LINE_EVERY_S / 3
+        self._line_at = time.monotonic() + LINE_EVERY_S / 3
 
     def on_step(self, run: Run, figures: Values) -> None:
         self._bar.total = figures["max_steps"]
@@ -223,7 +222,7 @@ class Console(Hook):
             self._bar.update(1)
         elif time.monotonic() >= self._line_at:
             logger.info(f"{self._place(figures['step'])}: {text}")
-            self._line_at = time.monotonic() + _LINE_EVERY_S
+            self._line_at = time.monotonic() + LINE_EVERY_S
 
     def on_validation(self, run: Run, validation: Validation, model: "TranslationModel") -> None:
         step = run.state.step

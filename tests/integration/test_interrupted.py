@@ -4,6 +4,7 @@ import json
 import shutil
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,34 @@ def test_killed_while_scoring_scores_again(run_copy: Path, trained: Path, settin
     assert (run_copy / WEIGHTS).read_bytes() == (trained / WEIGHTS).read_bytes()
 
 
+def wait_before(name: str, gate: Path) -> None:
+    """In a new process: what the module of the stages calls by this name waits, and tells so by a file."""
+    from mtx.training import run
+
+    def wait(*arguments: object) -> None:
+        gate.touch()
+        time.sleep(PATIENCE_S)
+
+    setattr(run, name, wait)
+
+
+@pytest.mark.parametrize("number, stage", [(signal.SIGTERM, "_write_model"), (signal.SIGINT, "_translate")])
+def test_interrupted_scoring_resumes_to_the_same_scores(
+    number: signal.Signals, stage: str, trained: Path, settings: list[str], tmp_path: Path
+) -> None:
+    run, gate = tmp_path / "run", tmp_path / "gate"
+    process = start("train", *settings, f"run_dir={run}", first=partial(wait_before, stage, gate))
+    wait_until(gate.exists, process)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=PATIENCE_S)
+    check_error(process.returncode, err.decode(), 128 + number, number.name, "rerun the same command to resume")
+    status = json.loads(mtx("status", run, "--json").stdout)
+    assert (status["state"], status["step"], status["reason"]) == ("stopped", 40, f"interrupted by {number.name}")
+    again = mtx("train", *settings, f"run_dir={run}")
+    assert again.returncode == 0 and again.stdout == (trained.parent / "stdout").read_bytes(), again.stderr.decode()
+    assert (run / WEIGHTS).read_bytes() == (trained / WEIGHTS).read_bytes()
+
+
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_interrupted_preparation_leaves_nothing(number: signal.Signals, code: int, tmp_path: Path) -> None:
     corpus = write_tsv(tmp_path / "large.tsv", range(10**6, 10**6 + 60_000))
@@ -141,7 +170,7 @@ def test_interrupted_preparation_leaves_nothing(number: signal.Signals, code: in
     time.sleep(0.05)
     process.send_signal(number)
     out, err = process.communicate(timeout=PATIENCE_S)
-    check_error(process.returncode, err.decode(), code)
+    check_error(process.returncode, err.decode(), code, "rerun the same command to prepare the text from the start")
     assert out == b"" and not (tmp_path / "runs").exists()
 
 
@@ -153,7 +182,7 @@ def test_interrupted_translation_ends_with_one_line(trained: Path, tmp_path: Pat
     wait_until(lambda: (tmp_path / "out.part").exists(), process)
     process.send_signal(signal.SIGINT)
     stdout, err = process.communicate(timeout=PATIENCE_S)
-    check_error(process.returncode, err.decode(), 130, "interrupted")
+    check_error(process.returncode, err.decode(), 130, "interrupted by SIGINT", "rerun the same command to resume")
     assert stdout == b"" and {path.name for path in tmp_path.iterdir()} == {"text", "out.part"}, "it can go on"
 
 

@@ -1,6 +1,7 @@
 """The CTranslate2 engine gives the translations and scores of the torch engine, and does not import torch."""
 
 import copy
+import logging
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from mtx.decoding.ctranslate2_writer import write_ctranslate2
 from mtx.decoding.options import Placement, Sampling, SearchOptions, new_requests, penalty
 from mtx.decoding.translator import Translator
 from mtx.errors import DamagedFileError, DataError, MtxError, UsageError
+from mtx.storage import streams
 from tests.exports import VARIANTS, lively_bundle, small_tokenizer
 from tests.models import random_ids
 from tests.translators import search
@@ -144,6 +146,15 @@ def test_lines_are_what_they_are_in_any_company_and_thread(exports: Path) -> Non
     for thread in threads:
         thread.join()
     assert found == [out] * 3
+
+
+def test_a_long_search_shows_how_far_it_is(
+    exports: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(streams, "LINE_EVERY_S", 0.0)
+    caplog.set_level(logging.INFO, "mtx")
+    Translator.load(exports / "export-0", threads=1).translate(["ab cde", "fgü a", "x", "gab fad"])
+    assert [text.partition(",")[0] for text in caplog.messages] == [f"translating: {n} of 4 sentences" for n in (2, 3)]
 
 
 def test_work_is_shared_among_workers(exports: Path) -> None:

@@ -21,6 +21,7 @@ from mtx.decoding.beam_search import Request, RequestQueue
 from mtx.decoding.options import Candidate, Placement, Sampling, SearchOptions
 from mtx.decoding.translator import Hypothesis, Part, Translator, best_combinations
 from mtx.errors import DataError, UsageError
+from mtx.storage import streams
 from tests.models import tiny_model
 from tests.translators import torch_translator
 from tests.unit.data.test_tokenizer import PIECES, side_model
@@ -511,6 +512,20 @@ def test_several_threads_get_what_one_gets(translator: Translator) -> None:
     for thread in threads:
         thread.join()
     assert results == expected
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_long_search_shows_how_far_it_is(
+    threads: int, translator: Translator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(streams, "LINE_EVERY_S", 0.0)
+    caplog.set_level(logging.INFO, "mtx")
+    placement = Placement(threads=threads, batch_tokens=100)
+    torch_translator(translator.torch.model, translator.tokenizer, MAX_TOKENS, placement=placement).translate(
+        [f"ab cd {'ef ' * (number % 5)}" for number in range(30)]
+    )
+    shown = [re.fullmatch(r"translating: (\d+) of 30 sentences, about \d+ s left", text) for text in caplog.messages]
+    assert len(shown) > 3 and all(shown)
 
 
 def test_a_path_that_is_no_directory_is_refused() -> None:

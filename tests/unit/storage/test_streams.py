@@ -143,6 +143,72 @@ def test_a_message_clears_the_line_of_a_progress_bar(capsys: pytest.CaptureFixtu
     assert all(re.search(r"1/3 .*\r +\r$", text) for text in (before, between)) and "1/3" in after
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(streams.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_without_a_terminal_a_line_now_and_then_says_how_far_a_work_is(
+    clock: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A second for each ten lines; 400 of them were done by an earlier command."""
+    caplog.set_level(logging.INFO, "mtx")
+    with streams.progress("translating", 1400) as update:
+        update(400)
+        for _ in range(100):
+            clock[0] += 1
+            update(10)
+    assert caplog.messages == [
+        "translating: 500 of 1,400 lines, about 2 min left",
+        "translating: 800 of 1,400 lines, about 60 s left",
+        "translating: 1,100 of 1,400 lines, about 30 s left",
+    ]
+
+
+def test_what_takes_seconds_needs_no_line(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mtx")
+    with streams.progress("translating", 10) as update:
+        for _ in range(10):
+            clock[0] += 0.9
+            update(1)
+    assert not caplog.messages
+
+
+def test_of_two_works_the_outer_one_is_shown(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "mtx")
+    with streams.progress("cleaning", unit="pairs") as outer:
+        outer(5)
+        for _ in range(2):
+            clock[0] += 11
+            with streams.progress("translating", 10) as inner:
+                inner(1)
+                inner(9)
+            outer(7)
+    with streams.progress("translating", 10) as inner:
+        inner(1)
+        clock[0] += 11
+        inner(4)
+    assert caplog.messages == ["cleaning: 12 pairs", "translating: 5 of 10 lines, about 14 s left"]
+
+
+def test_on_a_terminal_a_bar_is_shown(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(logging.getLogger("mtx"), "level", logging.INFO)
+    with streams.progress("translating", 20) as update:
+        clock[0] += 40
+        update(5)
+        clock[0] += 40
+        update(5)
+    assert "translating:" in sys.stderr.getvalue() and "/20" in sys.stderr.getvalue()
+    assert "left" not in sys.stderr.getvalue()
+
+
 def test_nothing_else_prints() -> None:
     found = set()
     for path in sorted(MTX.rglob("*.py")):
