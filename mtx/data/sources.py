@@ -208,11 +208,11 @@ def _find_directions(
                     corpus = _opposite(corpus)
                 found.append(replace(corpus, weight=text.weight, tag=text.tag))
         except (UsageError, DataError) as error:
-            if is_only:
+            if is_only or (is_named and not isinstance(error, _MissingTextError)):
                 raise
             problem = error
     if not found:
-        if isinstance(problem, UsageError):  # such as a missing file
+        if isinstance(problem, UsageError):  # such as a file that is missing or empty
             raise problem
         src, tgt = data.language_pairs[0]
         raise UsageError(
@@ -226,6 +226,10 @@ def _find_directions(
         replace(corpus, name=f"{counted(num_files, 'file')} of {corpus.name}/") if corpus.is_folder else corpus
         for corpus in found
     ]
+
+
+class _MissingTextError(UsageError):
+    """No text has the name of an entry."""
 
 
 def _opposite(corpus: Corpus) -> Corpus:
@@ -259,7 +263,7 @@ def _find(data: DataConfig, name: str, key: str, languages: Languages, columns: 
     if key != "train":
         default = "null" if key == "valid" else HELD_OUT_TEST
         help = f"data.{key}={default} holds out a part of the training text; {help}"
-    raise UsageError(f"data.{key}: {name!r} not found: there is no {' and no '.join(missing)}", help)
+    raise _MissingTextError(f"data.{key}: {name!r} not found: there is no {' and no '.join(missing)}", help)
 
 
 def _find_named(data: DataConfig, name: str, key: str, languages: Languages, columns: Columns) -> Corpus | str:

@@ -255,29 +255,24 @@ def test_a_file_of_several_directions_is_recorded_once(tmp_path: Path) -> None:
 
 def test_a_direction_whose_text_is_empty_or_dropped(tmp_path: Path) -> None:
     """It would be trained without a word; its sets are configured, so that none is held out."""
+    given = ("data.valid=dev", "data.test=dev")
     write_lines(tmp_path, "train", "en de", range(100))
     write_lines(tmp_path, "dev", "en de fr", range(500, 510))
     write(tmp_path / "same.en-fr.tsv", "".join(f"{line(number, 'en')}\t{line(number, 'en')}\n" for number in range(50)))
     write(tmp_path / "empty.en-fr.tsv", "")
-    for name in ("same", "empty"):
-        with pytest.raises(DataError, match="^data.directions: no training text is en-fr$"):
-            run(
-                tmp_path,
-                "en-de,en-fr",
-                "data.valid=dev",
-                "data.test=dev",
-                train=("train", f"{name}.{{src}}-{{tgt}}.tsv"),
-            )
+    write(tmp_path / "empty.en-de.tsv", "a dog\tein Hund\n")
+    empty = "empty.en-fr.tsv: the file is empty$"
+    for name, error, problem in (
+        ("same", DataError, "^data.directions: no training text is en-fr$"),
+        ("empty", UsageError, empty),
+    ):
+        with pytest.raises(error, match=problem):
+            run(tmp_path, "en-de,en-fr", *given, train=("train", f"{name}.{{src}}-{{tgt}}.tsv"))
         assert not (tmp_path / "out").exists()
-
-
-def test_a_direction_without_any_text_is_named_before_cleaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_lines(tmp_path, "train", "en de fr", range(10))
-    write(tmp_path / "more.tsv", "en\tfr\na dog\tun chien\n")
-    monkeypatch.setattr(module, "_clean", None)  # it would take minutes
-    with pytest.raises(DataError, match="^data.directions: no training text is en-it or it-de$") as error:
-        run(tmp_path, "fr-en,en-it,en-de,it-de", train=("train", "more.tsv"))
-    assert error.value.help == "data.directions=fr-en,en-de"
+    with pytest.raises(UsageError, match=empty):
+        find(tmp_path, "en-de,en-fr", "train", valid="empty.{src}-{tgt}.tsv")
+    with pytest.raises(UsageError, match=empty):
+        find(tmp_path, "en-de,en-fr", "train", test=["empty.en-fr.tsv"])
 
 
 @pytest.mark.parametrize(
